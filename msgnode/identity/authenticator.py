@@ -107,6 +107,7 @@ class MessageAuthenticator:
     # --- messages ---------------------------------------------------------------------------------
 
     def speaker_of(self, message: Message, session: Listener) -> Speaker:
+        """The session's speaker, with the identity of the message where it has one."""
         speaker = session.speaker
         known = speaker.identity
         if known is not None and 0 < known.expires <= self._now():
@@ -133,6 +134,7 @@ class MessageAuthenticator:
         return Mode.IDENTIFIED if mode and session.speaker.peer else mode
 
     def authenticate(self, message: Message, speaker: Speaker) -> Verified | None:
+        """Who opens a session, by the token in its `open` or `re-open`; None if it has none."""
         if message.type not in ("open", "re-open"):
             return None
         said = message.said

@@ -167,9 +167,11 @@ class IdentityService:
             self.logged_in.enter(session)
 
     async def stop(self) -> None:
+        """Close the connections to issuers."""
         await self._fetcher.close()
 
     def control_handlers(self) -> dict[str, Callable[[dict[str, Any]], None]]:
+        """What is done when issuers change, or an identity is revoked."""
         return {ISSUERS_CHANGED: self._issuers_changed, REVOKED: self._revoked}
 
     # --- what happens to sessions -----------------------------------------------------------------

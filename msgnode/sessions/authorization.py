@@ -55,6 +55,7 @@ class SessionAuthorizer:
         self._holders = holders
 
     def authenticate(self, message: Message, caller: Connection) -> None:
+        """Bind the identity in an `open` to the connection; a bad one counts against it."""
         _check_refusal(caller)
         try:
             proof = self._authenticator.authenticate(message, caller.speaker)
@@ -65,6 +66,7 @@ class SessionAuthorizer:
             caller.identify(proof.identity, proof.digest)
 
     def authorize(self, message: Message, caller: Connection) -> tuple[LiveSession, Speaker]:
+        """The session and the speaker of a message, whose `from` the session may use."""
         session = caller.session
         if session is None:
             _check_refusal(caller)

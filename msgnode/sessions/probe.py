@@ -84,6 +84,7 @@ class ProbeEndpoint:
         return made
 
     def withdraw(self, made: str) -> None:
+        """Take back a pass that was not used."""
         self._passes.discard(made)
 
     def admits(self, scope: dict[str, Any]) -> bool:
@@ -128,9 +129,11 @@ class ProbeAuthorizer:
     """Implements the bus's Authorizer for the probe alone."""
 
     def authenticate(self, message: Message, caller: Connection) -> None:
+        """Refuses: the probe's session is there without one."""
         raise Forbidden("A probe opens no session.")
 
     def authorize(self, message: Message, caller: Connection) -> tuple[Requester, Speaker]:
+        """The probe, if the message says that it is from there."""
         session = caller.session
         if session is None or message.sender != session.runtime_url:
             raise Forbidden("A probe speaks as itself.")
@@ -141,4 +144,5 @@ class NoRecord:
     """Implements the bus's Recorder: what the probe says is nobody's traffic."""
 
     def note(self, record: TrafficRecord) -> None:
-        return None
+        """The probe's messages are in no record."""
+        return

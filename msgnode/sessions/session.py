@@ -30,16 +30,24 @@ class Socket(Protocol):
     last_runtime_url: str
 
     @property
-    def handshake(self) -> str: ...
+    def handshake(self) -> str:
+        """What kind of socket it is: "ws", "stub-connect", "device", "mqtt" or "peer"."""
+        ...
 
     @property
-    def link(self) -> Link: ...
+    def link(self) -> Link:
+        """What writes to it and closes it."""
+        ...
 
     @property
-    def flow(self) -> FlowControl: ...
+    def flow(self) -> FlowControl:
+        """The limits its sender is held to."""
+        ...
 
     @property
-    def is_held_back(self) -> bool: ...
+    def is_held_back(self) -> bool:
+        """Whether the node reads nothing from it for the time being."""
+        ...
 
     @property
     def closed_with(self) -> int:
@@ -154,6 +162,7 @@ class LiveSession:
 
     @property
     def is_connected(self) -> bool:
+        """Whether it has a socket, its row stored or not."""
         state = self.state
         return state is State.OPEN or state is State.OPENING or state is State.RESUMING
 
@@ -181,18 +190,22 @@ class LiveSession:
         self.has_asked = requests.was_asked
 
     def has_forgotten(self) -> bool:
+        """Whether it came from the database, without its requests; True only once."""
         was_restored, self._was_restored = self._was_restored, False
         return was_restored
 
     def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
+        """As any frame: the way back counts between workers alone."""
         return self.deliver(frame)
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
+        """As any frame: the bus has looked whether it was asked for."""
         return self.deliver(frame)
 
     def deliver_traced(
         self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
     ) -> DeliveryResult:
+        """As any frame: a trace of a session that is here needs nothing in the frame."""
         return self.deliver(frame)
 
     def when_writable(self, callback: Callable[[], None]) -> None:
@@ -217,6 +230,7 @@ class LiveSession:
         self.state = after(SESSION, self.state, event)
 
     def has_invited(self, stub: str) -> None:
+        """Remember a peer's stub, and whether it was invited by somebody with an identity."""
         self.invited.pop(stub, None)
         self.invited[stub] = self.speaker.identity is not None
         if len(self.invited) > MAX_INVITED:

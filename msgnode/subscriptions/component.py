@@ -32,8 +32,7 @@ class SubscriptionComponent(Component):
     """How claims become allocations.
 
     `enter` and `drop` give addresses to a session and take them back (address allocation);
-    `check_room` raises TooMany where a session may not hold so many more. `abroad` subscribes at
-    the nodes of other domains.
+    `check_room` raises TooMany where it may not hold so many more. `abroad` asks other domains.
     """
 
     name = "sm"
@@ -67,6 +66,7 @@ class SubscriptionComponent(Component):
         self._pending: dict[str, dict[str, Future[Body]]] = {}  # the same, not committed yet
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
+        """Subscribe or unsubscribe, here or at the node of another domain."""
         home = addresses.parse(message.recipients[0]).home
         if home != addresses.parse(self.addresses[0]).home:  # a peer's manager was asked
             rules.check_homes(rules.wanted(message.fields(), self._max_per_session), home)
@@ -78,6 +78,7 @@ class SubscriptionComponent(Component):
         raise BadMessage("The subscription manager takes subscribe and unsubscribe.")
 
     def addresses_of(self, message: Message) -> list[str]:
+        """The addresses that are to be subscribed, and who claims them."""
         with suppress(BadMessage):  # the answer says so
             body = message.fields()
             asked = rules.wanted(body, self._max_per_session)
