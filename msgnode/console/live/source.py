@@ -34,17 +34,34 @@ class ShownNode(Protocol):
     """The parts of a worker that tell figures; the node implements it."""
 
     @property
-    def sampler(self) -> Sampler: ...
+    def sampler(self) -> Sampler:
+        """What the worker did in the last seconds."""
+        ...
+
     @property
-    def watch(self) -> SessionWatch: ...
+    def watch(self) -> SessionWatch:
+        """What single sessions do."""
+        ...
+
     @property
-    def tracer(self) -> Tracer: ...
+    def tracer(self) -> Tracer:
+        """Messages that were traced."""
+        ...
+
     @property
-    def domain_watch(self) -> DomainWatch: ...
+    def domain_watch(self) -> DomainWatch:
+        """What passes to and from other domains."""
+        ...
+
     @property
-    def worker(self) -> str: ...
+    def worker(self) -> str:
+        """The name of this worker."""
+        ...
+
     @property
-    def cluster(self) -> Cluster | None: ...
+    def cluster(self) -> Cluster | None:
+        """By which the others are asked; None where there are none."""
+        ...
 
 
 class Source:
