@@ -178,6 +178,11 @@ class Worker:
         self.webhooks.on_lost.append(self.recovery.arrived)
         self.api = DeviceApi(sessions, DeviceSettings((), 50_000, 60), self.others, outlets)
 
+    async def stop(self) -> None:
+        """End what it posts, and the connections for it."""
+        await self.webhooks.stop()
+        await self.wakeups.close()
+
     def beside(self, other: Worker) -> None:
         """Find what is not here at the other worker."""
         self.others.worker = other
