@@ -46,7 +46,7 @@ def websockets(node: Node) -> URLRouter:
     wiring = {
         "pipeline": parts.pipeline,
         "sessions": parts.sessions,
-        "door": parts.handshake,
+        "handshake": parts.handshake,
         "sockets": parts.sockets,
         "settings": parts.connection_settings,
         "prove": parts.async_verifier.prove,

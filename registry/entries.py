@@ -81,6 +81,7 @@ class Entry:
 
     @property
     def is_available(self) -> bool:
+        """Whether its status says that it can be reached; its age does not count here."""
         return self.status not in UNAVAILABLE
 
     @property

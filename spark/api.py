@@ -84,6 +84,7 @@ class RunLine(serializers.ModelSerializer):
         )
 
     def validate(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a period that ends before it begins, or is too long."""
         try:
             report_runs.check_period(asked["start"], asked.get("end"))
         except report_runs.NoSuchPeriod as fault:
@@ -102,6 +103,7 @@ class ReportViews(viewsets.ReadOnlyModelViewSet):
     queryset = Report.objects.order_by("-start", "kind")
 
     def get_queryset(self) -> Any:
+        """Those of a `kind`; lists are read without the figures, which may be large."""
         found = super().get_queryset()
         if self.action == "list":
             found = found.defer("figures")
@@ -110,6 +112,7 @@ class ReportViews(viewsets.ReadOnlyModelViewSet):
         return found
 
     def get_serializer_class(self) -> Any:
+        """Short in a list, whole by itself."""
         return ReportLine if self.action == "list" else ReportWhole
 
     @extend_schema(
@@ -165,6 +168,7 @@ class RunViews(
     @extend_schema(request=None, responses={202: RunLine, 409: OpenApiTypes.OBJECT})
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, pk: str) -> Response:
+        """Stop a run that waits or goes on; 409 if it is over."""
         run = self.get_object()
         if not report_runs.cancel(run):
             return Response({"detail": "The run is over."}, status=status.HTTP_409_CONFLICT)

@@ -254,7 +254,7 @@ class FakeWriter:
             await asyncio.sleep(0)
 
 
-class FakeDoor:
+class FakeSessionHandler:
     """mn:/session, which here only says that it was asked."""
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ def pipeline(
     *components: Component,
     enforcer: Any = None,
     recorder: Any = None,
-    door: Any = None,
+    session_handler: Any = None,
     authorizer: Any = None,
     timeout: float = 5.0,
     is_strict: bool = True,
@@ -282,7 +282,7 @@ def pipeline(
         table=table,
         components=ComponentBook(components),
         authorizer=authorizer or FakeAdmission(),
-        session_door=door or FakeDoor(),
+        session_handler=session_handler or FakeSessionHandler(),
         enforcer=policies,
         recorder=recorder or FakeRecorder(),
         answers=Replies(policies, timeout),

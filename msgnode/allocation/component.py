@@ -29,8 +29,16 @@ from .store import AllocationStore, PoolExhausted, Row
 NAMES = ("address-allocation", "hyperty-address-allocation", "object-address-allocation")
 
 
+def _watch_nothing(scheme: str, fault: str) -> None:
+    """Nobody is told of pools that are exhausted."""
+
+
 class AllocationComponent(Component):
-    """`domain://msg-node.<domain>/address-allocation`; see the head of the file."""
+    """`domain://msg-node.<domain>/address-allocation`; see the head of the file.
+
+    `watch_pool(scheme, fault)` hears how each request to a pool has ended; a visitor holds at most
+    `max_per_visitor` addresses.
+    """
 
     name = "address-allocation"
     tells_workers = True
@@ -45,11 +53,13 @@ class AllocationComponent(Component):
         max_per_session: int,
         owners: LastOwnerCache,
         budget: AddressBudget,
+        max_per_visitor: int | None = None,
+        watch_pool: Callable[[str, str], None] = _watch_nothing,
     ) -> None:
         super().__init__(tuple(f"domain://msg-node.{domain}/{name}" for name in NAMES))
-        self.pool_schemes: frozenset[str] = frozenset()
-        self.max_per_visitor = max_per_session
-        self.watch_pool: Callable[[str, str], None] = lambda scheme, fault: None
+        self._pool_schemes: frozenset[str] = frozenset()
+        self._max_per_visitor = max_per_session if max_per_visitor is None else max_per_visitor
+        self._watch_pool = watch_pool
         self._table = table
         self._store = store
         self._domain = domain
@@ -82,6 +92,10 @@ class AllocationComponent(Component):
             self._store.released(caller, addresses, None)
 
     # --- what others tell it ----------------------------------------------------------------------
+
+    def use_pools(self, schemes: frozenset[str]) -> None:
+        """The schemes whose addresses come out of a pool from now on."""
+        self._pool_schemes = schemes
 
     def enter(self, address: str, key: str, session: Listener) -> None:
         """An address is the session's from now on (also one claimed elsewhere)."""
@@ -116,8 +130,8 @@ class AllocationComponent(Component):
     def check_room(self, session: Listener, number: int) -> None:
         """Raises TooMany if a session may not hold so many addresses more."""
         limit, setting, who = self._max_per_session, "MAX_ALLOCATIONS_PER_SESSION", "session"
-        if session.speaker.is_visitor and self.max_per_visitor < limit:
-            limit, setting, who = self.max_per_visitor, "VISITOR_ADDRESSES", "visitor"
+        if session.speaker.is_visitor and self._max_per_visitor < limit:
+            limit, setting, who = self._max_per_visitor, "VISITOR_ADDRESSES", "visitor"
         if self.held_by(session) + number > limit:
             raise TooMany(f"A {who} may hold {limit} addresses ({setting}).")
 
@@ -161,13 +175,13 @@ class AllocationComponent(Component):
 
     def _create(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
         block = rules.requested_block(body, self._max_block)
-        if block.scheme not in self._schemes and block.scheme not in self.pool_schemes:
-            known = ", ".join(sorted(self._schemes | self.pool_schemes))
+        if block.scheme not in self._schemes and block.scheme not in self._pool_schemes:
+            known = ", ".join(sorted(self._schemes | self._pool_schemes))
             raise BadMessage(f"This node allocates no {block.scheme!r} addresses, only: {known}.")
         if block.number == 0:
             return _allocated([])
         self.check_room(caller, block.number)
-        if block.scheme in self.pool_schemes:
+        if block.scheme in self._pool_schemes:
             self._budget.check(caller, (block.scheme,) * block.number)
             return self._lend(block, caller)
         made = [f"{block.scheme}://{self._domain}/{uuid.uuid4()}" for _ in range(block.number)]
@@ -197,7 +211,7 @@ class AllocationComponent(Component):
         if is_visitor and not lent:
             raise PoolExhausted(f"The pool of {block.scheme} addresses has none for visitors now.")
         fault = "" if lent else f"The pool of {block.scheme} addresses is exhausted."
-        self.watch_pool(block.scheme, fault)
+        self._watch_pool(block.scheme, fault)
         if fault:
             raise PoolExhausted(fault)
         if self._table.knows(caller):  # else its end has freed them already

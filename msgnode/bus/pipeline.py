@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
 from time import clock_gettime, perf_counter
 
 from msgnode.core import addresses, messages
@@ -44,7 +43,7 @@ from .ports import (
     MessageObserver,
     Recorder,
     Requester,
-    SessionDoor,
+    SessionHandler,
 )
 from .recording import Rows
 from .refusals import SESSION_ADDRESS, NotPermitted, Refusals
@@ -65,10 +64,10 @@ written, not read, checked and decided upon."""
 
 
 class Pipeline:
-    """One instance per worker; `carry` is the one door for messages of every kind of caller.
+    """One instance per worker; `carry` takes the messages of every kind of caller.
 
     While `lease` is not certain, what comes is held. `holders` are asked for what the table does
-    not know.
+    not know, `foreign` for what is to be said of an address of another domain.
     """
 
     def __init__(
@@ -78,15 +77,17 @@ class Pipeline:
         table: RoutingTable,
         components: ComponentBook,
         authorizer: Authorizer,
-        session_door: SessionDoor,
+        session_handler: SessionHandler,
         enforcer: Enforcer,
         recorder: Recorder,
         answers: Replies,
         guard: ResponseGuard,
         lease: ServingLease = ALWAYS,
+        holders: Holders = NO_OTHERS,
+        foreign: ForeignDomains = NO_FOREIGN_DOMAINS,
     ) -> None:
-        self.holders: Holders = NO_OTHERS
-        self.foreign: ForeignDomains = NO_FOREIGN_DOMAINS
+        self._holders = holders
+        self._foreign = foreign
         self.tracer: MessageTracer | None = None
         self._lease = lease
         self._domain = domain
@@ -94,7 +95,7 @@ class Pipeline:
         self._table = table
         self._components = components
         self._authorizer = authorizer
-        self._door = session_door
+        self._session_handler = session_handler
         self._enforcer = enforcer
         self._rows = Rows(recorder)
         self._refusals = Refusals(self._address, self._rows)
@@ -125,15 +126,15 @@ class Pipeline:
             return
         recipients = message.recipients
         if recipients[0] == SESSION_ADDRESS:
-            caller.carry_on(self._at_the_door(message, frame, caller, began))
+            caller.carry_on(self._session_frame(message, frame, caller, began))
             return
         decision = NOT_APPLICABLE
         try:
             if clock_gettime(LEASE_CLOCK) >= self._lease.until:
                 self._lease.check()
             session, speaker = self._authorizer.authorize(message, caller)
-            if self.holders is not NO_OTHERS:
-                find_holders(self.holders, message, session, self._components, self._table)
+            if self._holders is not NO_OTHERS:
+                find_holders(self._holders, message, session, self._components, self._table)
             if len(recipients) == 1:
                 decision = self._enforcer.enforce(message, speaker, Direction.IN)
                 if not decision.passes:
@@ -154,7 +155,7 @@ class Pipeline:
             caller.charge(further, further * len(frame))
             caller.carry_on(self._to_each(message, session, speaker, caller, began))
 
-    def _at_the_door(
+    def _session_frame(
         self, message: Message, frame: bytes, caller: Caller, began: float
     ) -> Iterator[None]:
         """One step, in its turn: a thousand that open or close hold up nobody's messages."""
@@ -167,7 +168,7 @@ class Pipeline:
             decision = self._enforcer.enforce(message, caller.speaker, Direction.IN)
             if not decision.passes:
                 raise NotPermitted(decision)
-            self._door.handle(message, caller)
+            self._session_handler.handle(message, caller)
         except Exception as error:
             self._not_carried(error, message, frame, caller, decision, began)
         else:
@@ -203,30 +204,6 @@ class Pipeline:
             if rest is not None:
                 yield from rest
             yield
-
-    def bounce(self, frame: bytes) -> None:
-        """A frame of another worker came too late: its session has ended. Tell the sender."""
-        try:
-            message = messages.parse(frame)
-        except InvalidFrame:
-            return
-        to = message.recipients[0]
-        if not delivery.expects_answer(message, to):
-            return
-        answer = messages.reply(message, messages.error_body(NotFound(f"Nobody listens to {to}.")))
-        try:
-            self.holders.find((answer, "bounced"), (message.sender,))
-        except Pending as fact:
-            fact.when_known(partial(self._give_back, answer, message.sender))
-        else:
-            self._give_back(answer, message.sender)
-
-    def _give_back(self, answer: bytes, sender: str) -> None:
-        route = routes.choose(
-            messages.parse(answer), sender, self._components, self._table, self._domain
-        )
-        if isinstance(route, ToSessions):
-            route.listeners[0].deliver(answer)
 
     def _to_recipient(
         self,
@@ -292,8 +269,8 @@ class Pipeline:
                 component = route.component.name
                 outcome = Outcome.ANSWERED
                 code = self._answers.ask(route.component, message, session, caller)
-            elif self.holders.is_known(to):
-                raise self.foreign.refusal(to) or NotFound(route.reason)
+            elif self._holders.is_known(to):
+                raise self._foreign.refusal(to) or NotFound(route.reason)
             else:
                 raise Unavailable(f"Whether anybody listens to {to} is not known just now.")
         except NodeError as error:

@@ -290,7 +290,7 @@ class Authenticator(Protocol):
         ...
 
 
-class SessionDoor(Protocol):
+class SessionHandler(Protocol):
     """The component `mn:/session`: it acts on the connection, not only on its session."""
 
     @property

@@ -56,12 +56,19 @@ class Replies:
 
     An answer of a component that tells workers waits until a barrier is passed, asked once: until
     every worker can find what it says, and those that knew otherwise know it. A Findable one waits
-    for `findable` instead, until all can find what it names. `timeout` is in
-    seconds, for every answer that does not come at once.
+    for `findable` instead, until all can find what it names. `timeout` is in seconds, for every
+    answer that does not come at once.
     """
 
-    def __init__(self, enforcer: Enforcer, timeout: float, barrier: Barrier = no_barrier) -> None:
-        self.barrier = self.findable = barrier
+    def __init__(
+        self,
+        enforcer: Enforcer,
+        timeout: float,
+        barrier: Barrier = no_barrier,
+        findable: Barrier | None = None,
+    ) -> None:
+        self._barrier = barrier
+        self._findable = findable or barrier
         self._enforcer = enforcer
         self._timeout = timeout
 
@@ -90,7 +97,7 @@ class Replies:
 
     def _barrier_of(self, body: Body) -> Barrier:
         """What an answer of a component that tells workers waits for."""
-        return self.findable if isinstance(body, Findable) else self.barrier
+        return self._findable if isinstance(body, Findable) else self._barrier
 
     def _begin(
         self, component: Component, message: Message, session: Listener, caller: Caller

@@ -87,10 +87,10 @@ class TracedPipeline(Pipeline):
             self._keep_held(self.current, error)
         super()._not_carried(error, message, frame, caller, decision, began)
 
-    def _at_the_door(
+    def _session_frame(
         self, message: Message, frame: bytes, caller: Caller, began: float
     ) -> Iterator[None]:
-        return self._in_turns(super()._at_the_door(message, frame, caller, began))
+        return self._in_turns(super()._session_frame(message, frame, caller, began))
 
     def _to_each(
         self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float

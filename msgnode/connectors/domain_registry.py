@@ -68,6 +68,7 @@ class DomainRegistryConnector(Component):
         self.ended = EndedRuntimes(registry.runtimes_gone, written, grace)
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
+        """Find, register, change or remove; only who holds an address may claim it."""
         request = request_of(message.type, message.fields(), self._domain)
         if isinstance(request, Find):
             return self._registry.carry_out(request, None)
@@ -77,6 +78,7 @@ class DomainRegistryConnector(Component):
         return self._registry.carry_out(request, self._claimant(request, caller))
 
     def addresses_of(self, message: Message) -> list[str]:
+        """The addresses that a request claims, whose owners have to be known first."""
         with suppress(NodeError):  # the answer says so
             request = request_of(message.type, message.fields(), self._domain)
             if isinstance(request, Find):

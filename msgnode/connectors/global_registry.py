@@ -27,8 +27,13 @@ from .http import Answer, BackEnd
 class GlobalRegistry(Protocol):
     """The registry behind the connector. Both raise NodeError."""
 
-    def get(self, guid: str) -> Awaitable[str]: ...
-    def put(self, guid: str, jwt: str, previous: str | None) -> Awaitable[object]: ...
+    def get(self, guid: str) -> Awaitable[str]:
+        """The signed record of a GUID, as a JWT."""
+        ...
+
+    def put(self, guid: str, jwt: str, previous: str | None) -> Awaitable[object]:
+        """Store a record; `previous` is the digest that the stored one must have, if any."""
+        ...
 
 
 class EmbeddedGlobalRegistry:
@@ -38,9 +43,12 @@ class EmbeddedGlobalRegistry:
         self._registry = registry
 
     def get(self, guid: str) -> Awaitable[str]:
+        """Read it in a thread."""
         return self._registry.in_thread(lambda: api.global_get(guid))
 
     def put(self, guid: str, jwt: str, previous: str | None) -> Awaitable[object]:
+        """Store it in a thread, if the stored one still has the digest `previous`."""
+
         def check(stored: str | None) -> None:
             if (api.global_digest(stored) if stored else "") != previous:
                 raise Conflict("The record is another one by now.")
@@ -56,6 +64,7 @@ class RemoteGlobalRegistry:
         self._back_end = back_end
 
     async def get(self, guid: str) -> str:
+        """Ask the remote registry; raises Refused for any other answer than 200."""
         answer = await self._back_end.send("GET", _path(guid))
         value = _fields(answer).get("Value")
         if answer.status != 200 or not isinstance(value, str):
@@ -63,6 +72,7 @@ class RemoteGlobalRegistry:
         return value
 
     async def put(self, guid: str, jwt: str, previous: str | None) -> None:
+        """Send it there; the protocol has no condition, so `previous` does not count."""
         answer = await self._back_end.send("PUT", _path(guid), jwt.encode())
         if answer.status != 200:
             raise Refused(answer)
@@ -88,6 +98,7 @@ class GlobalRegistryConnector(Component):
         self._registry = registry
 
     def answer(self, message: Message, caller: Listener) -> Awaitable[Body]:
+        """Give the record of a GUID, or store one."""
         return self._answer(message.type, message.fields())
 
     async def _answer(self, type_: str, body: Mapping[str, Any]) -> Body:

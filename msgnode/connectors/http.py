@@ -73,6 +73,7 @@ class BackEnd:
         raise GatewayTimeout(self._unreachable)
 
     async def close(self) -> None:
+        """Close the connections that are kept open."""
         if self._client is not None:
             await self._client.aclose()
 

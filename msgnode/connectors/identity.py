@@ -29,22 +29,53 @@ class Checked(Proof, Protocol):
     """A verified identity with the contents it binds (the nonce)."""
 
     @property
-    def nonce(self) -> str: ...
+    def nonce(self) -> str:
+        """The contents that the issuer has bound to it, "" if none."""
+        ...
 
 
 class Desk(Protocol):
     """The identity room, as the connector needs it. Everything ends within seconds."""
 
-    async def prove(self, token: str) -> Checked: ...
-    async def validate(self, assertion: str, idp: str, profile: Any) -> Checked: ...
-    async def settled(self, attempt: Callable[[], T]) -> T: ...
-    async def jwks(self) -> dict[str, Any]: ...
-    async def login_url(self, request: Any) -> str: ...
-    async def assertion(self, request: Any) -> dict[str, Any] | None: ...
-    async def access_token(self, request: Any) -> dict[str, Any] | None: ...
-    async def card(self, name: str) -> dict[str, Any] | None: ...
-    async def revoke(self, token: str) -> bool: ...
-    def speaks_for(self, idp: str) -> bool: ...
+    async def prove(self, token: str) -> Checked:
+        """Verify a token that somebody logs in with."""
+        ...
+
+    async def validate(self, assertion: str, idp: str, profile: Any) -> Checked:
+        """Verify an assertion about somebody else; `profile` must agree with it."""
+        ...
+
+    async def settled(self, attempt: Callable[[], T]) -> T:
+        """Try until nothing that it needs is still being looked up."""
+        ...
+
+    async def jwks(self) -> dict[str, Any]:
+        """The public keys of the domain's own provider."""
+        ...
+
+    async def login_url(self, request: Any) -> str:
+        """Where a person logs in for what is asked."""
+        ...
+
+    async def assertion(self, request: Any) -> dict[str, Any] | None:
+        """An identity token of the own provider; None if a login is needed first."""
+        ...
+
+    async def access_token(self, request: Any) -> dict[str, Any] | None:
+        """An access token of the own provider; None if a login is needed first."""
+        ...
+
+    async def card(self, name: str) -> dict[str, Any] | None:
+        """How a user of this domain can be reached; None if there is no card."""
+        ...
+
+    async def revoke(self, token: str) -> bool:
+        """End a token of the own provider; False if it is none."""
+        ...
+
+    def speaks_for(self, idp: str) -> bool:
+        """Whether the own provider is the one of this domain name."""
+        ...
 
 
 LogIn = Callable[[Listener, Proof | None], Awaitable[Any] | None]
@@ -78,10 +109,12 @@ class IdentityConnector(Component):
         log_in: LogIn,
         spend: Spend,
         subjects: Subjects,
+        invitations: Invitations | None = None,
+        find_elsewhere: FindElsewhere | None = None,
     ) -> None:
         super().__init__((f"domain://idm.{domain}", f"domain-idp://{domain}"))
-        self.find_elsewhere: FindElsewhere | None = None
-        self.invitations: Invitations | None = None
+        self._find_elsewhere = find_elsewhere
+        self._invitations = invitations
         self._async_verifier = async_verifier
         self._make_request = make_request
         self._log_in = log_in
@@ -89,6 +122,7 @@ class IdentityConnector(Component):
         self._subjects = subjects
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
+        """Answer who asks about identities; all but `read` counts as a verification."""
         request = request_of(message.type, message.fields())
         if isinstance(request, Read):
             return self._read(request, caller)
@@ -109,9 +143,9 @@ class IdentityConnector(Component):
             case "getContact":
                 return self._card(request)
             case "subscribePush" | "unsubscribePush" | "sendInvitation" | "withdrawInvitation":
-                if self.invitations is None:
+                if self._invitations is None:
                     raise NotFound("Invitations are switched off at this node (INVITATIONS).")
-                return self.invitations(request, message.sender, caller)
+                return self._invitations(request, message.sender, caller)
             case _:
                 return self._revoke(request)
 
@@ -160,8 +194,8 @@ class IdentityConnector(Component):
                 raise NotFound("This session is not logged in.")
             return {"code": 200, "value": _own(identity)}
         found = self._subjects(request.resource)
-        if found is None and self.find_elsewhere is not None:
-            return self._read_elsewhere(request.resource, self.find_elsewhere)
+        if found is None and self._find_elsewhere is not None:
+            return self._read_elsewhere(request.resource, self._find_elsewhere)
         return _found(found, request.resource)
 
     async def _read_elsewhere(self, name: str, find: FindElsewhere) -> Body:

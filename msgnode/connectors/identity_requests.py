@@ -51,6 +51,7 @@ class Execute:
 
     @property
     def resources(self) -> tuple[str, ...]:
+        """What an access token is asked for, at most MAX_RESOURCES."""
         listed = self.params.get("resources")
         listed = [listed] if isinstance(listed, str) else listed
         if not isinstance(listed, list):

@@ -82,6 +82,7 @@ class RemoteRegistry:
         self._of: OrderedDict[tuple[Kind, str], str] = OrderedDict()  # entry -> runtime
 
     async def carry_out(self, request: Request, by: Claimant | None) -> Body:
+        """Do it at the remote registry, once it is known that the claimant may."""
         if isinstance(request, Find):
             return await self._find(request)
         if isinstance(request, Remove) and not request.url:

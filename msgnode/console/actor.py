@@ -46,5 +46,6 @@ class ActorMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Serve a request; what it changes is audited under the name of its user."""
         with acting_as(lambda: request.user.get_username() if hasattr(request, "user") else ""):
             return self._get_response(request)

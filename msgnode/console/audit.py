@@ -52,13 +52,16 @@ class AuditedAdmin(ConsoleAdmin):
         """Tell the workers that the rows have changed. Takes part in the transaction."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Save a row, and tell the workers in the same transaction."""
         super().save_model(request, obj, form, change)
         self.publish()
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """Delete a row, and tell the workers in the same transaction."""
         super().delete_model(request, obj)
         self.publish()
 
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        """Delete rows, and tell the workers once, in the same transaction."""
         super().delete_queryset(request, queryset)
         self.publish()

@@ -14,10 +14,13 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 
 class Tool(BaseCommand):
+    """A command for operators and their programs: `--json`, and an `example` in its help."""
+
     example: ClassVar[str]
     requires_system_checks = []
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """A parser whose help ends with the example, line breaks kept."""
         parser = super().create_parser(
             prog_name, subcommand, epilog=f"Example:\n{self.example}", **kwargs
         )
@@ -25,9 +28,11 @@ class Tool(BaseCommand):
         return parser
 
     def add_arguments(self, parser: CommandParser) -> None:
+        """`--json`, which all of these commands take."""
         parser.add_argument("--json", action="store_true", help="write JSON, for programs")
 
     def say_json(self, what: object) -> None:
+        """Write something as JSON, dates and decimals included."""
         self.stdout.write(json.dumps(what, cls=DjangoJSONEncoder, ensure_ascii=False, indent=2))
 
 

@@ -26,6 +26,8 @@ PARTS = ("pools", "bans", "subscriptions")
 
 
 class PoolDefinition(msgspec.Struct, forbid_unknown_fields=True):
+    """A pool and its addresses; `for_visitors` names those that visitors may have."""
+
     scheme: str
     addresses: list[str] = []
     note: str = ""
@@ -33,6 +35,8 @@ class PoolDefinition(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BanDefinition(msgspec.Struct, forbid_unknown_fields=True):
+    """Who or what is kept out, why, and until when."""
+
     kind: str
     value: str
     reason: str = ""
@@ -40,12 +44,16 @@ class BanDefinition(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SubscriptionDefinition(msgspec.Struct, forbid_unknown_fields=True):
+    """An address that a session listens to."""
+
     session: str
     runtime_url: str
     address: str
 
 
 class Definitions(msgspec.Struct, forbid_unknown_fields=True):
+    """All that an operator has defined, as a document of this version."""
+
     kind: str = KIND
     version: int = 1
     pools: list[PoolDefinition] = []

@@ -19,6 +19,8 @@ RETURN, STAY_AWAY = "return", "stay-away"
 
 
 class EndForm(forms.Form):
+    """How sessions are ended: whether their stubs may come back."""
+
     then = forms.ChoiceField(
         label="What the runtimes are told",
         choices=(

@@ -49,15 +49,20 @@ class BoundedPaginator(Paginator):
 
     @cached_property
     def count(self) -> int:
+        """Rows that pages are offered for."""
         return min(self.rows, BOUND)
 
     @property
     def is_cut(self) -> bool:
+        """Whether there are rows that no page is offered for."""
         return self.rows > BOUND
 
 
 class BoundedChangeList(ChangeList):
+    """A list that is not counted a second time for "Show all"."""
+
     def get_results(self, request: HttpRequest) -> None:
+        """The rows of a page; where all are listed anyway no "Show all" is offered."""
         super().get_results(request)
         if not self.query and not self.has_active_filters:
             self.full_result_count = self.result_count  # so that "Show all" is not offered
@@ -77,6 +82,7 @@ class ConsoleAdmin(ModelAdmin):
     actions: ClassVar[tuple[str, ...]] = ("delete_selected",)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """The list that counts up to BOUND."""
         return BoundedChangeList
 
     @action(description="Delete the selected %(verbose_name_plural)s", permissions=["delete"])
@@ -93,6 +99,7 @@ class ConsoleAdmin(ModelAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
+        """Search for one term by `search_filter`, which an index answers."""
         term = search_term.strip()
         if not term or not self.search_fields:
             return queryset, False
@@ -106,12 +113,15 @@ class WrittenByTheNode(ConsoleAdmin):
     change_form_before_template = "console/live_detail.html"
 
     def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody: the node adds the rows."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody: a row says what has happened, or is."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody: the node deletes rows by their age."""
         return False
 
 

@@ -47,6 +47,7 @@ class MayDoTheSameInTheConsole(BasePermission):
     """Who has the permission that the console asks for."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
+        """Whether the user, or the key, has the right on peers that the console asks for."""
         right = _RIGHTS.get(view.action, "change")
         return bool(request.user.has_perm(f"msgnode.{right}_peer"))
 
@@ -75,9 +76,11 @@ class PeerLine(serializers.ModelSerializer):
         read_only_fields = tuple(name for name in fields if name not in ("domain", "url", "hosts"))
 
     def get_figures(self, peer: Peer) -> dict[str, float]:
+        """What has passed to and from the peer, and what waits for it."""
         return store.figures_of(peer)
 
     def validate_domain(self, domain: str) -> str:
+        """Refuse what is no domain, is this node's own, or would rename a peer."""
         domain = domain.strip().lower()
         if self.instance is not None and domain != self.instance.domain:
             raise serializers.ValidationError(
@@ -90,6 +93,7 @@ class PeerLine(serializers.ModelSerializer):
         return domain
 
     def validate_url(self, url: str) -> str:
+        """Refuse what cannot be the URL of a node."""
         if fault := url_of_node_fault(url.strip()):
             raise serializers.ValidationError(f"It {fault}.")
         return url.strip()
@@ -158,14 +162,17 @@ class PeerViews(
     http_method_names = ("get", "post", "patch", "delete", "head", "options")
 
     def perform_create(self, serializer: Any) -> None:
+        """Add a peer, and have the workers read the peers again."""
         super().perform_create(serializer)
         post(store.CHANGED)
 
     def perform_update(self, serializer: Any) -> None:
+        """Change a peer; its stub is looked for at once, where it may be now."""
         serializer.save(looked_at=None)  # its stub is looked for there
         post(store.CHANGED)
 
     def perform_destroy(self, instance: Peer) -> None:
+        """Remove a peer, and have the workers read the peers again."""
         super().perform_destroy(instance)
         post(store.CHANGED)
 

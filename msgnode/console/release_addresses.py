@@ -27,11 +27,14 @@ class HeldBySessions(WrittenByTheNode):
         return super().get_queryset(request).prefetch_related("session")
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Whoever may delete rows may take addresses back, though nobody may edit them."""
         return request.user.has_perm(f"{self.opts.app_label}.delete_{self.opts.model_name}")
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """Take one address back from its session."""
         self.take_back([obj], request.user.get_username())
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Take the chosen addresses back, in one change."""
         rows = list(queryset.prefetch_related(None))
         self.take_back(rows, request.user.get_username())

@@ -20,7 +20,10 @@ ALARMS_TOLD = 50
 
 
 class MaySeeStatus(BasePermission):
+    """For whom the console would show the same."""
+
     def has_permission(self, request: Request, view: Any) -> bool:
+        """Whether the user, or the key, may see the state of the components in the console."""
         return bool(request.user.has_perm("msgnode.view_componentstatus"))
 
 
@@ -32,6 +35,7 @@ class StatusView(APIView):
     permission_classes = (MaySeeStatus,)
 
     def get(self, request: Request) -> Response:
+        """The state of the node as `manage.py node_status --json` writes it."""
         return Response(node_status())
 
 

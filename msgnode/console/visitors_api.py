@@ -27,6 +27,7 @@ class MayDoTheSameInTheConsole(BasePermission):
     """Who has the permission that the console asks for."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
+        """Whether the user, or the key, has the right on sessions that the console asks for."""
         right = "change" if view.action == "destroy" else "view"
         return bool(request.user.has_perm(f"msgnode.{right}_session"))
 

@@ -211,17 +211,21 @@ class LockedRates(Rates):
         self._lock = threading.RLock()
 
     def count(self, key: Key, window: int) -> float:
+        """How often it was counted in the last `window` seconds."""
         with self._lock:
             return super().count(key, window)
 
     def note(self, key: Key, window: int) -> float:
+        """Count one more, whatever the limit; how many that makes."""
         with self._lock:
             return super().note(key, window)
 
     def grant(self, key: Key, window: int, limit: int) -> float:
+        """Count one more within the limit: 0, or the seconds until there is room for it."""
         with self._lock:
             return super().grant(key, window, limit)
 
     def clear(self) -> None:
+        """Begin anew, as tests do."""
         with self._lock:
             super().clear()

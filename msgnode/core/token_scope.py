@@ -2,9 +2,9 @@
 
 docs/reference/identity.md, section 7, item 9, and case 87.
 
-An access token opens its holder's door in its own domain, so it does not leave that domain in a
-message, unless it was issued for the domain it goes to. Nothing is verified here: a token whose
-audience is made up opens nothing where it arrives.
+An access token lets its holder in at its own domain, so it does not leave that domain in a message,
+unless it was issued for the domain it goes to. Nothing is verified here: a token whose audience is
+made up opens nothing where it arrives.
 """
 
 from __future__ import annotations

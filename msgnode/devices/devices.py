@@ -78,7 +78,7 @@ class Devices:
         idle: float,
     ) -> None:
         self.idle = idle
-        self.is_closed = False  # the worker stops, and takes no more requests
+        self.is_closed = False
         self._sockets = sockets
         self._budget = budget
         self._buffer_bytes = buffer_bytes
@@ -126,6 +126,10 @@ class Devices:
         if self._timer is None:
             self._look_again()
         return device
+
+    def close(self) -> None:
+        """The worker stops, and takes no more requests."""
+        self.is_closed = True
 
     def session_closed(self, session: Listener, reason: str) -> None:
         """A session has ended, whoever ended it: so has the device's connection."""

@@ -26,7 +26,6 @@ from joserfc.jwk import ECKey
 
 from msgnode.core.errors import BadMessage, Unavailable
 from msgnode.core.faults import FAULTS
-from msgnode.sessions.rules import State
 from msgnode.sessions.session import LiveSession
 
 from .devices import Device, Devices
@@ -177,7 +176,7 @@ class PushWakeups:
         for id_, each in tuple(self._subscriptions.items()):
             if each.session.has_ended:
                 del self._subscriptions[id_]
-                if each.session.state is State.CLOSED:
+                if each.session.is_closed:
                     self._forget(id_)
             elif not self._waits(each.session):
                 each.is_woken = False

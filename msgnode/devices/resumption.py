@@ -33,7 +33,7 @@ class DeviceSessions:
         self,
         pipeline: Pipeline,
         sessions: SessionManager,
-        door: SessionHandshake,
+        handshake: SessionHandshake,
         sockets: ConnectionLimits,
         connection_settings: ConnectionSettings,
         prove: Callable[[str, str], Awaitable[Proof]],
@@ -42,7 +42,7 @@ class DeviceSessions:
         self.devices = devices
         self._pipeline = pipeline
         self._sessions = sessions
-        self._door = door
+        self._handshake = handshake
         self._sockets = sockets
         self._connection_settings = connection_settings
         self._prove = prove
@@ -50,7 +50,7 @@ class DeviceSessions:
 
     async def find(self, key: SessionKey) -> Listener:
         """The session that a token opens, at whichever worker. Raises NodeError."""
-        listener = await self._door.locator.locate(*key)
+        listener = await self._handshake.locator.locate(*key)
         if listener is None:
             raise NotIdentified(ENDED)
         return listener

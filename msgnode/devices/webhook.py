@@ -226,9 +226,9 @@ class Webhook:
 
     def goes_on(self, closed: Closed) -> bool:
         """Whether it goes on with its session, here or elsewhere, after this end."""
-        state = self.device.session.state
+        session = self.device.session
         is_kept = closed.code in (CloseCode.TOO_SLOW, CloseCode.GOING_AWAY)
-        return state is State.MOVED or (is_kept and state is not State.CLOSED)
+        return session.state is State.MOVED or (is_kept and not session.is_closed)
 
     async def _say_closed(self, downstream: Downstream) -> None:
         closed = downstream.closed

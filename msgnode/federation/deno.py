@@ -13,7 +13,7 @@ import sysconfig
 from functools import lru_cache
 from pathlib import Path
 
-GUEST = Path(__file__).resolve().parent / "js" / "guest.js"
+SCRIPT = Path(__file__).resolve().parent / "js" / "stub_host.js"
 _CONFINE = Path(__file__).resolve().parent / "confine.py"
 _MIB = 1024 * 1024
 MISSING = "Deno is not installed: pip install 'messaging-node[federation]'"
@@ -43,9 +43,9 @@ def command(heap_mib: int, data_mib: int, is_wrapped: bool) -> list[str]:
         raise FileNotFoundError(MISSING)
     options = ["--no-prompt", "--no-config", "--no-lock", "--no-remote", "--no-npm"]
     options += ["--cached-only", f"--v8-flags=--max-old-space-size={heap_mib}"]
-    inner = [engine, "run", *options, str(GUEST)]
+    inner = [engine, "run", *options, str(SCRIPT)]
     if is_wrapped:
-        places = ["/sandbox/deno", "run", *options, "/sandbox/guest.js"]
+        places = ["/sandbox/deno", "run", *options, "/sandbox/stub_host.js"]
         inner = [*_wrapper(engine), *places]
     return [sys.executable, "-I", "-S", str(_CONFINE), str(data_mib * _MIB), *inner]
 
@@ -85,4 +85,4 @@ def _wrapper(engine: str) -> list[str]:
         elif path.is_dir():
             command += ["--ro-bind", str(path), str(path)]
     command += ["--ro-bind", str(Path(engine).resolve()), "/sandbox/deno"]
-    return [*command, "--ro-bind", str(GUEST), "/sandbox/guest.js", "--chdir", "/sandbox"]
+    return [*command, "--ro-bind", str(SCRIPT), "/sandbox/stub_host.js", "--chdir", "/sandbox"]

@@ -39,6 +39,7 @@ class Answered(NamedTuple):
 
     @property
     def is_held(self) -> bool:
+        """Whether the peer has granted it."""
         return 200 <= self.code < 300
 
 

@@ -164,6 +164,7 @@ class Observers:
         self._earlier_at.pop(domain, None)
 
     def answered(self, domain: str, answer: Answered) -> None:
+        """The peer has answered: note it, and tell the workers whose observers wait."""
         peer = self.peers.get(domain, 0)
         self.heard(answer._asdict())
 
@@ -176,6 +177,7 @@ class Observers:
         self._writer.submit(Call(note)).add_done_callback(retrieve_error)
 
     def missed(self, domain: str, named: list[str]) -> None:
+        """Tell those who observe these addresses, on every worker, of a gap."""
         if self._is_alone:
             self.lost({"addresses": named})
             return

@@ -80,6 +80,7 @@ class Waiting(NamedTuple):
 
     @property
     def size(self) -> int:
+        """Bytes that it counts for in the queue's limit."""
         return len(self.message.frame) + _OVERHEAD
 
 

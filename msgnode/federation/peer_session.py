@@ -35,13 +35,16 @@ class PeerOutlet(AnsweringLink):
         self.on_frame: Callable[[bytes], None] = _nobody
 
     def write(self, frame: bytes) -> None:
+        """Hand a frame to who serves the peer, but for answers to the node's own frames."""
         if not self._is_taken(frame):
             self.on_frame(frame)
 
     def close(self, code: int, reason: str) -> None:
+        """Note with which code the node has ended the session."""
         self._note_closed(code, reason)
 
     def drop(self) -> None:
+        """End it as one that reads too slowly."""
         self.close(CloseCode.TOO_SLOW, "too slow: messages were lost")
 
 
@@ -85,6 +88,7 @@ class PeerSessions:
         self._settings = connection_settings
 
     async def open(self, domain: str, stub_url: str, outlet: PeerOutlet) -> PeerConnection:
+        """Open it over a connection that counts against the limits of the peer's domain."""
         source = _source(domain)
         self._sockets.check(source)
         connection = PeerConnection(
@@ -95,6 +99,7 @@ class PeerSessions:
         return connection
 
     async def close(self, connection: PeerConnection, domain: str, stub_url: str) -> None:
+        """Close the session and its connection, at most a second after it was asked for."""
         connection.link.on_frame = _nobody
         with suppress(NodeError, TimeoutError):  # else it ends after the grace period
             async with asyncio.timeout(_CLOSE_SECONDS):
@@ -130,6 +135,7 @@ class KeptSession:
 
     @property
     def is_held_back(self) -> bool:
+        """Whether the node takes nothing more of the peer for now."""
         return self._connection is not None and self._connection.is_held_back
 
     async def open(self) -> None:
@@ -142,6 +148,7 @@ class KeptSession:
         self._connection = await self._opener.open(*self._names, outlet)
 
     async def close(self) -> None:
+        """End the session, if there is one; `open` begins another."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await self._opener.close(connection, *self._names)

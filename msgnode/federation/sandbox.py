@@ -66,9 +66,14 @@ class Sandbox(Protocol):
     """The port: anything that runs a stub outside this process and speaks the pipe's lines."""
 
     @property
-    def is_running(self) -> bool: ...
+    def is_running(self) -> bool:
+        """Whether the process has started, and has not ended or been killed."""
+        ...
+
     @property
-    def is_full(self) -> bool: ...
+    def is_full(self) -> bool:
+        """Whether so much waits to be read by it that its senders have to wait."""
+        ...
 
     async def start(self) -> None:
         """Begin. Raises OSError if it cannot."""
@@ -121,17 +126,21 @@ class SandboxProcess:
 
     @property
     def pid(self) -> int:
+        """Its process id, 0 before the start."""
         return self._process.pid if self._process is not None else 0
 
     @property
     def is_running(self) -> bool:
+        """Whether the process has started, and has not ended or been killed."""
         return self._process is not None and self._process.returncode is None and not self.reason
 
     @property
     def is_full(self) -> bool:
+        """Whether so much waits to be read by it that its senders have to wait."""
         return self._unread > HIGH_WATER
 
     async def start(self) -> None:
+        """Start the process, and read what it says."""
         command = list(self._command or ()) or await asyncio.to_thread(self._deno)
         self._process = await asyncio.create_subprocess_exec(
             *command,
@@ -147,6 +156,7 @@ class SandboxProcess:
         self._end = asyncio.create_task(self._wait())
 
     def send(self, line: bytes) -> None:
+        """Write one line; a process that does not read is killed."""
         if not self.is_running or self._process is None or self._process.stdin is None:
             return
         if self._unread > _HARD_LIMIT:
@@ -156,6 +166,7 @@ class SandboxProcess:
             self._process.stdin.write(line)
 
     def kill(self, reason: str) -> None:
+        """End the process and all that it has started; the first reason is kept."""
         self.reason = self.reason or reason
         process = self._process
         if process is None or process.returncode is not None:
@@ -166,6 +177,7 @@ class SandboxProcess:
             process.kill()
 
     async def ended(self) -> str:
+        """Wait for its end; why it has ended."""
         if self._end is None:
             return self.reason
         return await asyncio.shield(self._end)

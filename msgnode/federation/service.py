@@ -22,15 +22,13 @@ from typing import Any, TypeVar
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.core import addresses
-from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, NotFound
 from msgnode.core.faults import FAULTS
 from msgnode.devices.safe_http import SafeHttp
-from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED
 from msgnode.storage.control import Handler
 
-from . import deno, discovery, refusals, store
+from . import deno, discovery, store
+from .known_peers import KnownPeers
 from .link_figures import LinkFigures
-from .lookups import Lookups, RowLooks
 from .node_proofs import HEADER, NodeProofs, secret
 from .observers import Observers
 from .peer_alarms import PeerAlarms
@@ -52,24 +50,24 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class FederationSettings:
-    """`mode` is listed, approve or open; `max_stubs` are those of this worker; `key` is secret."""
+    """`max_stubs` are those of this worker; `key` is secret."""
 
     domain: str
-    mode: str
     max_stubs: int
     key: str = field(default="", repr=False)
 
 
 class Federation:
-    """One instance per worker. Implements the bus's ForeignDomains.
+    """One instance per worker.
 
     Args:
         settings: which peers there may be.
+        peers: which there are.
         limits: of each peer.
         epoch: of this worker.
         table: who listens to what.
         opener: of the peers' sessions.
-        http: how catalogues are asked.
+        http: how peers are asked whether they are behind a connection.
         writer: of the worker.
         holds_lease: whether this worker's lease runs; none serves a peer without.
         raise_alarm, clear_alarm: of the node.
@@ -81,6 +79,7 @@ class Federation:
     def __init__(
         self,
         settings: FederationSettings,
+        peers: KnownPeers,
         limits: LinkLimits,
         epoch: str,
         table: RoutingTable,
@@ -97,8 +96,7 @@ class Federation:
         self.observers = observers
         self.proofs = NodeProofs(settings.domain, http)
         self.links: dict[int, PeerLink] = {}
-        self.lookups = Lookups(partial(self._look, row=None))
-        self._looks: RowLooks[PeerRow] = RowLooks(self._look_at)
+        self._peers = peers
         self._settings = settings
         self._limits = limits
         self._epoch = epoch
@@ -109,7 +107,6 @@ class Federation:
         self._holds_lease = holds_lease
         self._raise_alarm = raise_alarm
         self._clear_alarm = clear_alarm
-        self._rows: dict[str, PeerRow] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._served: dict[int, PeerRow] = {}
         self._told: dict[int, tuple[str, str]] = {}
@@ -129,21 +126,6 @@ class Federation:
             return "deno is missing"
         live = sum(link.state == LIVE for link in self.links.values())
         return f"{live} of {len(self.links)} live"
-
-    def refusal(self, to: str) -> NodeError | None:
-        address = addresses.parse(to)
-        if (
-            not (domain := address.home)
-            or address.scheme == "global"
-            or domain == self._settings.domain
-        ):
-            return None
-        row = self._rows.get(domain)
-        if row is None:
-            if self._settings.mode == "listed":
-                return Forbidden(f"This node does not exchange messages with {domain}.")
-            return self.lookups.refusal(domain)
-        return refusals.refusal_of(row)
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -194,8 +176,7 @@ class Federation:
     async def stop(self) -> None:
         """Leave the peers to other workers."""
         self._is_stopped = True
-        await self.lookups.stop()
-        await self._looks.stop()
+        await self._peers.stop()
         links, self.links = self.links, {}
         if links:
             stops = [asyncio.create_task(link.stop()) for link in links.values()]
@@ -215,14 +196,12 @@ class Federation:
 
     def _use(self, rows: list[PeerRow]) -> None:
         """Route to these peers from now on, and to no others."""
-        self._rows = {row.domain: row for row in rows}
+        self._peers.use(rows)
         self._table.peers = {row.domain: row.stub_url for row in rows if row.is_served}
         for domain, url in self._table.peers.items():
             self._forget_learned(domain, url)
         self.observers.peers = {row.domain: row.pk for row in rows}
         self.proofs.use(rows)
-        for row in rows:
-            self.lookups.forget(row.domain)
 
     def _forget_learned(self, domain: str, url: str) -> None:
         """What sessions of others have spoken as until now is the peer's from now on."""
@@ -233,7 +212,7 @@ class Federation:
 
     async def _serve(self) -> None:
         """Start what this worker has to serve, and stop what it has not."""
-        rows = list(self._rows.values())
+        rows = list(self._peers.rows.values())
         is_able = self._holds_lease() and bool(deno.find())
         wanted = [row for row in rows if row.is_served or row.needs_look] if is_able else []
         take = partial(store.take_claims, self._epoch, wanted, self._settings.max_stubs)
@@ -246,7 +225,7 @@ class Federation:
                 await self._begin(row)
         for row in wanted:
             if row.needs_look and row.pk in mine:
-                self._looks.begin(row)
+                self._peers.look_for(row)
         await self._note_states()
 
     async def _begin(self, row: PeerRow) -> None:
@@ -279,7 +258,7 @@ class Federation:
     async def _end(self, pk: int) -> None:
         link, task = self.links.pop(pk, None), self._tasks.pop(pk, None)
         self._served.pop(pk, None)
-        row = next((row for row in self._rows.values() if row.pk == pk), None)
+        row = next((row for row in self._peers.rows.values() if row.pk == pk), None)
         if link is not None and task is not None:
             self.observers.leave(link.peer.domain)
             self._alarms.forget(link.peer.domain)
@@ -297,47 +276,6 @@ class Federation:
                 self._told[pk] = told
                 await self._blocking(partial(store.note_state, pk, *told))
             self._alarms.look(link)
-
-    # --- discovery --------------------------------------------------------------------------------
-
-    async def _look_at(self, row: PeerRow) -> None:
-        """Look for the stub of a peer that has a row."""
-        try:
-            error = await self._look(row.domain, row)
-        except NodeError as fault:  # what was found could not be noted
-            error = fault
-        if error is not None and self._is_there(row.domain, row):
-            await self._blocking(partial(store.note_not_found, row.domain, error.description))
-
-    async def _look(self, domain: str, row: PeerRow | None) -> NodeError | None:
-        """Look for a stub, and note it; why there is none."""
-        url, hosts = (row.url, row.hosts) if row is not None else ("", frozenset[str]())
-        try:
-            found = await discovery.find(self._http, domain, url, hosts)
-        except discovery.NotFound:
-            return NotFound(f"There is no node for the domain {domain}.")
-        except discovery.NotReached as error:
-            return GatewayTimeout(f"The domain {domain} cannot be reached: {error}")
-        except discovery.Rejected as error:
-            return BadGateway(f"The stub of {domain} cannot be used: {error}")
-        if not self._is_there(domain, row):
-            return None
-        is_open = self._settings.mode == "open"
-        what = await self._blocking(partial(store.note_found, domain, found, url, is_open))
-        if what == "new":
-            text = f"The node of {domain} waits for approval: its stub is {found.digest[:12]}."
-            self._raise_alarm(PEER_PENDING, domain, text)
-        elif what == "changed":
-            text = f"{domain} offers another stub, {found.digest[:12]}; the approved one goes on."
-            self._raise_alarm(STUB_CHANGED, domain, text)
-        return None
-
-    def _is_there(self, domain: str, row: PeerRow | None) -> bool:
-        """Whether the row of a domain still says where it was looked, or there still is none."""
-        now = self._rows.get(domain)
-        if row is None or now is None:
-            return row is now
-        return (row.url, row.hosts) == (now.url, now.hosts)
 
     async def _blocking(self, call: Callable[[], Result]) -> Result:
         """Run something that uses the database, in the writer's thread."""

@@ -70,6 +70,7 @@ class PeerStore:
             exchange.queue.put_back(messages.parse(each.frame), each.key, each.age, each.left)
 
     def keep(self, message: Message) -> str:
+        """Store a message; its key, or "" if there is no room for it."""
         limits, size = self._owner.limits, len(message.frame)
         if len(self._sizes) >= limits.messages or self._bytes + size > limits.bytes:
             return ""
@@ -85,15 +86,18 @@ class PeerStore:
         return key
 
     def done(self, key: str) -> None:
+        """The peer has it: its row goes."""
         if self._release(key):
             self._owner.write(partial(stored_rows.remove, key))
 
     def set_aside(self, one: Waiting, reason: str) -> None:
+        """It was given up: its row stays with the reason, and the operator is told."""
         if self._release(one.key):
             self._owner.write(partial(stored_rows.set_aside, one.key, reason))
             self._owner.tell(self._domain, reason)
 
     def answering(self, message: Message) -> None:
+        """The peer is about to be asked: have the sender remembered, whose request may be old."""
         self._owner.ask_again(message)
 
     def _written(self, key: str, written: asyncio.Future[Any]) -> None:
@@ -158,6 +162,7 @@ class StoredMessages:
             self.write(stored_rows.forget_old)
 
     def write(self, change: Callable[[], None]) -> asyncio.Future[Any]:
+        """Have the worker's writer do it, in the order of the calls."""
         written = self._writer.submit(Call(change))
         written.add_done_callback(retrieve_error)
         return written

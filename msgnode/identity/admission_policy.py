@@ -87,7 +87,7 @@ def read(mode: str, domains: Mapping[str, str], home: str) -> AdmissionPolicy:
     return AdmissionPolicy(WORDS[mode], modes, home, [name for name in said if name not in modes])
 
 
-def needs_no_identity(message: Message, doors: frozenset[str], runtime_url: str) -> bool:
+def needs_no_identity(message: Message, managers: frozenset[str], runtime_url: str) -> bool:
     """Whether a message may be said before anybody knows by whom.
 
     One to the identity manager may, a handshake between runtimes, and the status of the sender's
@@ -95,14 +95,14 @@ def needs_no_identity(message: Message, doors: frozenset[str], runtime_url: str)
 
     Args:
         message: the message.
-        doors: the addresses of the identity manager.
+        managers: the addresses of the identity manager.
         runtime_url: that of the session which says it.
     """
     if message.type == "handshake":
         return True
     status = f"{runtime_url}/status"
     own = (status, addresses.runtime_twin(status)) if message.type == "update" else ()
-    return all(to.rstrip("/") in doors or to in own for to in message.recipients)
+    return all(to.rstrip("/") in managers or to in own for to in message.recipients)
 
 
 def was_asked_of_peer(message: Message) -> bool:

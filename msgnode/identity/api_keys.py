@@ -74,14 +74,17 @@ class ServiceAccount:
         self._rights: frozenset[str] = frozenset().union(*rights)
 
     def get_username(self) -> str:
+        """A name that no user can have, for logs and for who changed what."""
         return f"key:{self.key.name}"
 
     __str__ = get_username
 
     def has_perm(self, right: str, obj: Any = None) -> bool:
+        """Whether the key was given this right; objects make no difference."""
         return right in self._rights
 
     def has_perms(self, rights: Iterable[str], obj: Any = None) -> bool:
+        """Whether the key was given all of these rights."""
         return self._rights.issuperset(rights)
 
 
@@ -91,6 +94,7 @@ class ApiKeyAuthentication(BaseAuthentication):
     kinds: ClassVar[tuple[str, ...]] = ("bearer", "api-key")
 
     def authenticate(self, request: Request) -> tuple[ServiceAccount, ApiKey] | None:
+        """The account of the key in the header; None if there is none of ours."""
         kind, _, given = request.headers.get("Authorization", "").partition(" ")
         given = given.strip()
         if kind.lower() not in self.kinds or not given.startswith(f"{MARK}_"):
@@ -108,6 +112,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         return ServiceAccount(key), key
 
     def authenticate_header(self, request: Request) -> str:
+        """What a 401 says that it wants."""
         return 'Bearer realm="node"'
 
 
@@ -118,6 +123,7 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):
     name = "apiKey"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        """The key as OpenAPI describes it."""
         return {"type": "http", "scheme": "bearer", "bearerFormat": f"{MARK}_<prefix>_<secret>"}
 
 

@@ -80,7 +80,7 @@ class MessageAuthenticator:
         self,
         verifier: Verifier,
         modes: AdmissionPolicy,
-        doors: frozenset[str],
+        managers: frozenset[str],
         passes_unknown: bool,
         checks: float,
         binds: bool,
@@ -88,11 +88,12 @@ class MessageAuthenticator:
         log_in: Callable[[Listener, Verified | None], object],
         identified: Callable[[Listener], None] = lambda _: None,
         now: Callable[[], float] = time,
+        guests: Guests = NO_GUESTS,
     ) -> None:
         self.modes = modes
-        self.guests: Guests = NO_GUESTS
+        self._guests = guests
         self._verifier = verifier
-        self._doors = doors
+        self._managers = managers
         self._passes_unknown = passes_unknown
         self._checks_a_second = checks
         self._binds = binds
@@ -106,6 +107,7 @@ class MessageAuthenticator:
     # --- messages ---------------------------------------------------------------------------------
 
     def speaker_of(self, message: Message, session: Listener) -> Speaker:
+        """The session's speaker, with the identity of the message where it has one."""
         speaker = session.speaker
         known = speaker.identity
         if known is not None and 0 < known.expires <= self._now():
@@ -132,6 +134,7 @@ class MessageAuthenticator:
         return Mode.IDENTIFIED if mode and session.speaker.peer else mode
 
     def authenticate(self, message: Message, speaker: Speaker) -> Verified | None:
+        """Who opens a session, by the token in its `open` or `re-open`; None if it has none."""
         if message.type not in ("open", "re-open"):
             return None
         said = message.said
@@ -196,13 +199,13 @@ class MessageAuthenticator:
         mode = self.mode_of(session)
         if mode is Mode.ANONYMOUS:
             return
-        if needs_no_identity(message, self._doors, session.runtime_url):
+        if needs_no_identity(message, self._managers, session.runtime_url):
             return
         if session.speaker.peer and was_asked_of_peer(message):
             return
         if mode is Mode.STRICT:
             raise NotIdentified("Log in first: this node wants to know every session's subject.")
-        if self.guests.may_say(message, session):
+        if self._guests.may_say(message, session):
             return
         raise NotIdentified("Say who you are: log in, or send an identity in `body.identity`.")
 
@@ -253,7 +256,7 @@ class MessageAuthenticator:
                 raise
             except Unknown:
                 mode = self.mode_of(session)
-                is_guest = mode is Mode.IDENTIFIED and self.guests.may_say(message, session)
+                is_guest = mode is Mode.IDENTIFIED and self._guests.may_say(message, session)
                 if not is_guest and (mode or not self._passes_unknown):
                     raise
             except Unavailable:

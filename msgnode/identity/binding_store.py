@@ -34,6 +34,7 @@ class BindingStore:
         self._limit = limit
 
     def settle(self, wanted: Sequence[Binding]) -> Future[Found]:
+        """Bind what is not bound yet; for each, what is in force after the commit."""
         found: list[Binding | None] = []
 
         def settle() -> None:
@@ -42,6 +43,7 @@ class BindingStore:
         return self._writer.submit(Call(settle), result=found)
 
     def look(self, name: str) -> Future[Found]:
+        """What a name is bound to, by the database."""
         found: list[Binding | None] = []
 
         def look() -> None:

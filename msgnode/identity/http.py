@@ -68,6 +68,7 @@ class Fetcher:
             raise OutOfReach(f"{url}: {error!r}") from None
 
     async def close(self) -> None:
+        """Close the connections to issuers that are kept open."""
         if self._client is not None:
             await self._client.aclose()
 

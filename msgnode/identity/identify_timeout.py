@@ -5,8 +5,14 @@ The time is the same for all, so the first to enter is the first whose time is o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from time import monotonic
+
+from msgnode.bus.ports import Listener
+from msgnode.core.faults import FAULTS
+from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.rules import CloseCode
 
 
 class IdentifyDeadlines:
@@ -40,3 +46,34 @@ class IdentifyDeadlines:
 
     def __len__(self) -> int:
         return len(self._limits)
+
+
+class IdentifyTimeout:
+    """Ends the sessions of a worker that do not say who they are in time.
+
+    Args:
+        sessions: of the worker.
+        seconds: that each has; 0 for as long as it likes.
+    """
+
+    def __init__(self, sessions: SessionManager, seconds: float) -> None:
+        self.deadlines = IdentifyDeadlines(seconds)
+        self._sessions = sessions
+
+    def said_who(self, session: Listener) -> None:
+        """A session without a login may speak: by an identity in a message, or as a guest."""
+        live = self._sessions.sessions.get(session.id)
+        if live is not None:
+            self._sessions.said_who(live)
+            self.deadlines.leave(session.id)
+
+    async def watch(self, every: float = 1.0) -> None:
+        """Look for those whose time is over. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(every)
+            for id_ in self.deadlines.over():
+                session = self._sessions.sessions.get(id_)
+                if session is not None:
+                    text = "not identified in time"
+                    with FAULTS.kept_to("session"):
+                        self._sessions.end(session, CloseCode.NOT_IDENTIFIED, text, text)

@@ -42,6 +42,7 @@ class NoGuests:
     """A node that invites nobody. Implements Guests."""
 
     def may_say(self, message: Message, session: Listener) -> bool:
+        """Never: a message without an identity is refused as ever."""
         return False
 
 

@@ -23,7 +23,7 @@ from django.conf import settings
 from msgnode.bus.ports import Listener, Proof
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
-from msgnode.connectors.identity import IdentityConnector
+from msgnode.connectors.identity import FindElsewhere, IdentityConnector, Invitations
 from msgnode.core.addresses import home_domain
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import OWN_ISSUERS, Identity, Speaker
@@ -36,10 +36,17 @@ from msgnode.identity.binding_store import BindingStore
 from msgnode.identity.bindings import Bindings
 from msgnode.identity.credentials import Rejected
 from msgnode.identity.http import Fetcher
-from msgnode.identity.identify_timeout import IdentifyDeadlines
+from msgnode.identity.identify_timeout import IdentifyTimeout
 from msgnode.identity.issuers import Issuer, IssuerBook
 from msgnode.identity.jwks import JwksCache
-from msgnode.identity.ports import ISSUERS_CHANGED, REVOKED, AssertionRequest, Provider
+from msgnode.identity.ports import (
+    ISSUERS_CHANGED,
+    NO_GUESTS,
+    REVOKED,
+    AssertionRequest,
+    Guests,
+    Provider,
+)
 from msgnode.identity.presence import LoggedInIndex
 from msgnode.identity.revocation_list import Revocations
 from msgnode.identity.verifier import Verifier
@@ -55,7 +62,22 @@ OUT_OF_REACH = "issuer-out-of-reach"
 
 
 class IdentityService:
-    """One instance per worker."""
+    """One instance per worker.
+
+    Args:
+        domain: of the node.
+        table: who is where.
+        sessions: of this worker.
+        writer: of this worker.
+        connections: of this worker, with and without a session.
+        decide_again: has the policies decide over what a session listens to.
+        raise_alarm, clear_alarm: of the node.
+        timeout: for who has yet to say who he is.
+        provider: the domain's own, where there is one.
+        guests: who may speak without an identity.
+        invitations: answers what concerns them, where they are switched on.
+        find_elsewhere: who is logged in at other workers, where there are some.
+    """
 
     def __init__(
         self,
@@ -67,7 +89,11 @@ class IdentityService:
         decide_again: Callable[[Listener], None],
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
+        timeout: IdentifyTimeout,
         provider: Provider | None = None,
+        guests: Guests = NO_GUESTS,
+        invitations: Invitations | None = None,
+        find_elsewhere: FindElsewhere | None = None,
     ) -> None:
         options: dict[str, Any] = settings.IDENTITY
         self._domain = domain
@@ -82,7 +108,7 @@ class IdentityService:
         self._out_of_reach: set[str] = set()
         self.keys = JwksCache(self._load_keys, options["STALE_KEYS"], report=self._report)
         self.logged_in = LoggedInIndex()
-        self._deadlines = IdentifyDeadlines(options["IDENTIFY_TIMEOUT"])
+        self._deadlines = timeout.deadlines
         self.verifier = Verifier(
             self.keys,
             self._fetcher,
@@ -111,7 +137,8 @@ class IdentityService:
             binds=options["BINDS_TOKENS"],
             bindings=bindings,
             log_in=self._log_in,
-            identified=self.said_who,
+            identified=timeout.said_who,
+            guests=guests,
         )
         self.connector = IdentityConnector(
             domain,
@@ -120,6 +147,8 @@ class IdentityService:
             self._log_in,
             self.authenticator.spend,
             self.logged_in.find,
+            invitations,
+            find_elsewhere,
         )
 
     def load(self) -> None:
@@ -138,20 +167,11 @@ class IdentityService:
             self.logged_in.enter(session)
 
     async def stop(self) -> None:
+        """Close the connections to issuers."""
         await self._fetcher.close()
 
-    async def watch(self, every: float = 1.0) -> None:
-        """End the sessions that do not say who they are. Runs until cancelled."""
-        while True:
-            await asyncio.sleep(every)
-            for id_ in self._deadlines.over():
-                session = self._sessions.sessions.get(id_)
-                if session is not None:
-                    text = "not identified in time"
-                    with FAULTS.kept_to("session"):
-                        self._sessions.end(session, CloseCode.NOT_IDENTIFIED, text, text)
-
     def control_handlers(self) -> dict[str, Callable[[dict[str, Any]], None]]:
+        """What is done when issuers change, or an identity is revoked."""
         return {ISSUERS_CHANGED: self._issuers_changed, REVOKED: self._revoked}
 
     # --- what happens to sessions -----------------------------------------------------------------
@@ -201,13 +221,6 @@ class IdentityService:
         others = self._table.runtimes.get(holder, ()) if is_new else ()
         if holder and (holder != runtime_url or any(each.is_connected for each in others)):
             raise Rejected("The token is in use by another runtime, or by another of this one's.")
-
-    def said_who(self, session: Listener) -> None:
-        """A session without a login may speak: by an identity in a message, or as a guest."""
-        live = self._sessions.sessions.get(session.id)
-        if live is not None:
-            self._sessions.said_who(live)
-            self._deadlines.leave(session.id)
 
     def _log_in(self, session: Listener, proof: Proof | None) -> asyncio.Future[Any] | None:
         live = self._sessions.sessions.get(session.id)

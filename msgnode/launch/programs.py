@@ -107,8 +107,8 @@ class Programs:
         if os.fstat(self._errors).st_size > _ERRORS_KEPT:
             os.ftruncate(self._errors, 0)
         try:
-            with self._door() as door:
-                rows: Any = door.supervisor.getAllProcessInfo()
+            with self._supervisord() as supervisord:
+                rows: Any = supervisord.supervisor.getAllProcessInfo()
         except (OSError, http.client.HTTPException, xmlrpc.client.Error):
             return []
         return [Program(row["name"], row["statename"], row["pid"], row["spawnerr"]) for row in rows]
@@ -118,12 +118,12 @@ class Programs:
         waiting = [program.name for program in self.look() if program.state == "STOPPED"]
         with (
             contextlib.suppress(OSError, http.client.HTTPException, xmlrpc.client.Error),
-            self._door() as door,
+            self._supervisord() as supervisord,
         ):
             for name in waiting:
-                door.supervisor.startProcess(f"all:{name}", False)
+                supervisord.supervisor.startProcess(f"all:{name}", False)
 
-    def _door(self) -> xmlrpc.client.ServerProxy:
+    def _supervisord(self) -> xmlrpc.client.ServerProxy:
         transport: Any = SupervisorTransport(serverurl=f"unix://{self._socket}")
         return xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
 

@@ -31,15 +31,15 @@ def node_is_ready(host: str, port: int, name: str, workers: int = 1) -> bool:
 
     It is asked by a `name` that the node answers to.
     """
-    door = http.client.HTTPConnection(reachable(host), port, timeout=2)
+    connection = http.client.HTTPConnection(reachable(host), port, timeout=2)
     try:
-        door.request("GET", "/health/ready", headers={"Host": name})
-        answer = door.getresponse()
+        connection.request("GET", "/health/ready", headers={"Host": name})
+        answer = connection.getresponse()
         return answer.status == 200 and int(json.load(answer)["workers"]) >= workers
     except (OSError, ValueError, KeyError, http.client.HTTPException):
         return False
     finally:
-        door.close()
+        connection.close()
 
 
 def open_points(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -14,94 +14,12 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from msgnode.bus.recording import CountingRecorder
-from msgnode.bus.response_guard import ResponseGuard
-from msgnode.bus.table import RoutingTable
 from msgnode.core import addresses, redaction
 from msgnode.core.faults import FAULTS
-from msgnode.devices.mqtt.connector import MqttConnector
-from msgnode.devices.push import PushWakeups
-from msgnode.devices.webhook import Webhooks
-from msgnode.federation.service import Federation
-from msgnode.identity.service import IdentityService
-from msgnode.monitoring.domain_watch import DomainWatch
-from msgnode.monitoring.sampler import Sampler
-from msgnode.monitoring.session_watch import SessionWatch
-from msgnode.monitoring.tracer import Tracer
-from msgnode.qos.service import QosService
-from msgnode.sessions.budgets import AnswerBudget
-from msgnode.sessions.connection_limits import ConnectionLimits
-from msgnode.sessions.manager import SessionManager
-from msgnode.sessions.visitors import Visitors
-from msgnode.storage.writer import GroupWriter
-from msgnode.traffic.recorder import ParquetRecorder
-from msgnode.workers.cluster import Cluster
-from msgnode.workers.lease import Lease
 
 from . import connector_figures, peer_figures
+from .measured_node import MeasuredNode
 from .metric_families import counter, gauge, histogram
-
-
-class Evaluating(Protocol):
-    """Who decides on messages: how often it worked a decision out."""
-
-    @property
-    def evaluated(self) -> int: ...
-
-
-class MeasuredNode(Protocol):
-    """The parts of a worker that are measured; the node implements it."""
-
-    @property
-    def sessions(self) -> SessionManager: ...
-    @property
-    def sockets(self) -> ConnectionLimits: ...
-    @property
-    def answers(self) -> AnswerBudget: ...
-    @property
-    def table(self) -> RoutingTable: ...
-    @property
-    def writer(self) -> GroupWriter: ...
-    @property
-    def recorder(self) -> CountingRecorder: ...
-    @property
-    def record(self) -> ParquetRecorder | None: ...
-    @property
-    def identities(self) -> IdentityService: ...
-    @property
-    def enforcer(self) -> Evaluating: ...
-    @property
-    def guard(self) -> ResponseGuard: ...
-    @property
-    def visitors(self) -> Visitors: ...
-    @property
-    def domain_watch(self) -> DomainWatch: ...
-    @property
-    def cluster(self) -> Cluster | None: ...
-    @property
-    def webhooks(self) -> Webhooks | None: ...
-    @property
-    def wakeups(self) -> PushWakeups | None: ...
-    @property
-    def mqtt(self) -> MqttConnector | None: ...
-    @property
-    def invitations(self) -> connector_figures.Invitations | None: ...
-    @property
-    def federation(self) -> Federation | None: ...
-    @property
-    def qos(self) -> QosService: ...
-    @property
-    def lease(self) -> Lease: ...
-    @property
-    def times_fenced(self) -> int: ...
-    @property
-    def sampler(self) -> Sampler: ...
-    @property
-    def watch(self) -> SessionWatch: ...
-    @property
-    def worker(self) -> str: ...
-    @property
-    def tracer(self) -> Tracer: ...
 
 
 class Sample(msgspec.Struct, array_like=True):
@@ -145,6 +63,7 @@ class NodeCollector(Collector):
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
+        """Read all numbers, while the event loop goes on."""
         node = self._node
         sessions = list(node.sessions.sessions.values())
         states = Counter(str(session.state) for session in sessions)
@@ -235,13 +154,14 @@ class NodeCollector(Collector):
         yield from connector_figures.qos(node.qos)
         if node.cluster is not None:
             yield from _links(node.cluster.transport.figures())
-            homes = node.cluster.homes
+            network = node.cluster.network
+            homes = network.homes
             text = "Names, of addresses and above them, that the directory was asked for."
             yield counter("holders_asked", text, homes.asked)
             text = "Of these, those of which nothing could be found out."
             yield counter("holders_unknown", text, homes.not_known)
             text = "Names of which it is kept up here who is there on other workers."
-            yield gauge("watched_addresses", text, value=node.cluster.interest.number_watched)
+            yield gauge("watched_addresses", text, value=network.interest.number_watched)
 
 
 def _caches() -> Iterator[Metric]:

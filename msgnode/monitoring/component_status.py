@@ -45,6 +45,7 @@ class StatusReport:
             await asyncio.sleep(self._every)
 
     async def write(self) -> None:
+        """Write the row of each component, and delete those that nobody writes any more."""
         now = timezone.now()
         rows = [
             models.ComponentStatus(

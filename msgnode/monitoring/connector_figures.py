@@ -47,11 +47,19 @@ class Invitations(Protocol):
     """The parts that take and send invitations."""
 
     @property
-    def service(self) -> InvitationService: ...
+    def service(self) -> InvitationService:
+        """Counts what users have asked of it."""
+        ...
+
     @property
-    def delivery(self) -> InvitationDelivery: ...
+    def delivery(self) -> InvitationDelivery:
+        """Counts what was handed over."""
+        ...
+
     @property
-    def guests(self) -> Guests: ...
+    def guests(self) -> Guests:
+        """Counts who speaks by an invitation."""
+        ...
 
 
 def invitations(parts: Invitations) -> Iterator[Metric]:

@@ -26,6 +26,7 @@ class JsonFormatter(logging.Formatter):
     """time, level, logger, message, whatever came in `extra`, and the trace of an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """One line of JSON, without tokens."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,

@@ -25,7 +25,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
-from msgnode.sessions.probe import Misdirected, ProbeDoor
+from msgnode.sessions.probe import Misdirected, ProbeEndpoint
 from msgnode.workers.remote import RemoteSession
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class PathProbe:
 
     def __init__(
         self,
-        door: ProbeDoor,
+        endpoint: ProbeEndpoint,
         table: RoutingTable,
         writer: Writer,
         worker: str,
@@ -70,7 +70,7 @@ class PathProbe:
         shares_port: bool,
     ) -> None:
         self.problem = ""
-        self._door = door
+        self._endpoint = endpoint
         self._table = table
         self._writer = writer
         self._worker = worker
@@ -98,7 +98,7 @@ class PathProbe:
 
     async def stop(self) -> None:
         """End, before the worker closes its sockets."""
-        self._door.close()
+        self._endpoint.close()
         jobs = [*self._tasks, *([self._job] if self._job is not None else [])]
         self._job = None
         for job in jobs:
@@ -130,7 +130,7 @@ class PathProbe:
                 if before is not None:
                     self._begin(self._hang_up(before))
                 stage = "message to itself"
-                await self._ask(self._door.address)
+                await self._ask(self._endpoint.address)
                 stage = "commit"
                 await self._writer.submit(Call(lambda: None))
         except (TimeoutError, OSError, WebSocketException):
@@ -202,7 +202,7 @@ class PathProbe:
 
     async def _try(self) -> ClientConnection | None:
         """None if another worker took the connection, or nobody."""
-        made = self._door.new_pass()
+        made = self._endpoint.new_pass()
         try:
             return await connect(
                 f"{self._url}?probe={made}", compression=None, ping_interval=None, proxy=None,
@@ -214,7 +214,7 @@ class PathProbe:
         except OSError:
             await asyncio.sleep(_NEXT_TRY)
         finally:
-            self._door.withdraw(made)
+            self._endpoint.withdraw(made)
         return None
 
     async def _ask(self, to: str) -> None:
@@ -230,7 +230,7 @@ class PathProbe:
     async def _send(self, type_: str, to: str, number: int) -> None:
         if self._socket is not None:
             frame = {
-                "id": number, "type": type_, "from": self._door.address, "to": to,
+                "id": number, "type": type_, "from": self._endpoint.address, "to": to,
                 "body": {"code": 200} if type_ == "response" else {},
             }  # fmt: skip
             await self._socket.send(msgspec.json.encode(frame).decode())
@@ -239,7 +239,7 @@ class PathProbe:
         with contextlib.suppress(WebSocketException, OSError):
             async for text in socket:
                 frame = _frames.decode(text)
-                if frame.type == "response" or frame.sender == self._door.address:
+                if frame.type == "response" or frame.sender == self._endpoint.address:
                     self._came_back(frame)
                 else:
                     await self._send("response", frame.sender, frame.id)

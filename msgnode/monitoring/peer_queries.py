@@ -12,8 +12,9 @@ from typing import TypeVar
 import msgspec
 
 from msgnode.core.faults import FAULTS
-from msgnode.monitoring.collector import Family, MeasuredNode, families
+from msgnode.monitoring.collector import Family, families
 from msgnode.monitoring.domain_watch import DomainFigures
+from msgnode.monitoring.measured_node import MeasuredNode
 from msgnode.monitoring.sampler import WorkerFigures
 from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.session_watch import SessionFigures

@@ -42,11 +42,19 @@ class SampledNode(Protocol):
     """The parts of a worker that are sampled; the node implements it."""
 
     @property
-    def sessions(self) -> SessionManager: ...
+    def sessions(self) -> SessionManager:
+        """Whose queues and states are looked at."""
+        ...
+
     @property
-    def sockets(self) -> ConnectionLimits: ...
+    def sockets(self) -> ConnectionLimits:
+        """How many connections there are, with and without a session."""
+        ...
+
     @property
-    def recorder(self) -> CountingRecorder: ...
+    def recorder(self) -> CountingRecorder:
+        """Counts messages by outcome."""
+        ...
 
 
 class Reader(msgspec.Struct, array_like=True):

@@ -47,6 +47,7 @@ class Follow(msgspec.Struct):
     bodies: bool = False
 
     def wants(self, record: TrafficRecord) -> bool:
+        """Whether a message is one that the operator wants to see."""
         return (
             (not self.types or record.type in self.types)
             and (not self.outcomes or record.outcome in self.outcomes)
@@ -103,6 +104,7 @@ class Tail:
             log.warning("Messages cannot be followed: %s", fault)
 
     async def stop(self) -> None:
+        """Let go of who follows, and remove the socket's file."""
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)

@@ -145,7 +145,7 @@ def device_api(
         Outlets(max_bytes, store, webhooks, service_accounts.may_have_webhooks, wakeups),
     )
     if cluster is not None:
-        cluster.rpc.calls[forwarding.KIND] = api.answer
+        cluster.network.rpc.answer_calls(forwarding.KIND, api.answer)
     if webhooks is None and wakeups is None:
         return api, None
     recovery = OutletRecovery(

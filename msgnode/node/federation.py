@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.table import RoutingTable
 from msgnode.core.redaction import without_tokens
-from msgnode.devices.safe_http import SafeHttp
+from msgnode.devices.safe_http import Network, SafeHttp
+from msgnode.federation.known_peers import KnownPeers
 from msgnode.federation.observers import Observers
 from msgnode.federation.peer_session import PeerSessions
 from msgnode.federation.peer_stub import LinkLimits
@@ -33,7 +34,35 @@ _DESCRIPTOR_SECONDS = 10.0
 _DESCRIPTOR_BYTES = 3 * 1024 * 1024
 
 
+class Foreign(NamedTuple):
+    """What there is of other domains before a message can pass.
+
+    `peers` says which there are, `observers` is who listens to what is said there; `http` asks
+    their nodes.
+    """
+
+    peers: KnownPeers
+    observers: Observers
+    http: SafeHttp
+
+
+def foreign(
+    table: RoutingTable, sessions: SessionManager, writer: GroupWriter, alarms: Alarms
+) -> Foreign | None:
+    """What is known of peers, where the node may have some."""
+    if settings.FEDERATION == "off":
+        return None
+    http = SafeHttp(_networks(), _DESCRIPTOR_SECONDS, _DESCRIPTOR_BYTES)
+    linger = settings.PEERS["LINGER_SECONDS"]
+    return Foreign(
+        KnownPeers(settings.DOMAIN, settings.FEDERATION, http, writer, alarms.raise_alarm),
+        Observers(table, writer, sessions.missed, not settings.REDIS_URL, linger),
+        http,
+    )
+
+
 def federation(
+    foreign: Foreign | None,
     epoch: str,
     table: RoutingTable,
     pipeline: Pipeline,
@@ -44,12 +73,11 @@ def federation(
     lease: Lease,
     alarms: Alarms,
 ) -> Federation | None:
-    """What serves peers; the pipeline asks it about foreign domains from now on."""
-    if settings.FEDERATION == "off":
+    """What serves peers."""
+    if foreign is None:
         return None
     peers, sandbox = settings.PEERS, settings.SANDBOX
     limits: dict[str, Any] = settings.NODE
-    networks = [ipaddress.ip_network(each) for each in settings.FEDERATION_NETWORKS]
     max_frame = int(limits["MAX_FRAME_BYTES"])
     flow = replace(
         connections.flow,
@@ -60,10 +88,9 @@ def federation(
         peers["STORED_MESSAGES"], peers["STORED_BYTES"], peers["STORE_HOURS"] * 3600
     )
     stored = StoredMessages(store, table, writer, encrypt, decrypt, alarms.raise_alarm)
-    made = Federation(
-        FederationSettings(
-            settings.DOMAIN, settings.FEDERATION, peers["MAX_STUBS"], settings.SECRET_KEY
-        ),
+    return Federation(
+        FederationSettings(settings.DOMAIN, peers["MAX_STUBS"], settings.SECRET_KEY),
+        foreign.peers,
         LinkLimits(
             SandboxLimits(
                 sandbox["HEAP_MIB"],
@@ -75,7 +102,7 @@ def federation(
             ),
             SocketLimits(
                 frozenset(),
-                networks,
+                _networks(),
                 max_frame,
                 peers["MESSAGES_PER_SECOND"],
                 peers["BYTES_PER_SECOND"],
@@ -87,14 +114,17 @@ def federation(
         epoch,
         table,
         PeerSessions(pipeline, sessions, sockets, replace(connections, flow=flow)),
-        SafeHttp(networks, _DESCRIPTOR_SECONDS, _DESCRIPTOR_BYTES),
+        foreign.http,
         writer,
         lambda: lease.is_held,
         alarms.raise_alarm,
         alarms.clear_alarm,
-        Observers(table, writer, sessions.missed, not settings.REDIS_URL, peers["LINGER_SECONDS"]),
+        foreign.observers,
         stored,
         masked if settings.POLICY["LOG_MASKS_BODIES"] else without_tokens,
     )
-    pipeline.foreign = made
-    return made
+
+
+def _networks() -> list[Network]:
+    """Private networks in which peers may be."""
+    return [ipaddress.ip_network(each) for each in settings.FEDERATION_NETWORKS]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from django.conf import settings
 
 from msgnode.bus.notices import Notices
-from msgnode.bus.ports import Enforcer, Recorder
+from msgnode.bus.ports import Enforcer, Listener, Recorder
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Writer
-from msgnode.identity.service import IdentityService
+from msgnode.connectors.identity import IdentityConnector
 from msgnode.invitations import service
 from msgnode.invitations.delivery import InvitationDelivery
 from msgnode.invitations.guests import Guests
@@ -33,7 +34,7 @@ class Invitations(NamedTuple):
 
 
 def invitations(
-    identities: IdentityService,
+    accepted: Callable[[Listener], None],
     table: RoutingTable,
     sessions: SessionManager,
     subscriptions: SubscriptionComponent,
@@ -41,12 +42,12 @@ def invitations(
     enforcer: Enforcer,
     recorder: Recorder,
 ) -> Invitations | None:
-    """All three, joined to the identity manager and the sessions."""
+    """All three, joined to the sessions; `accepted` hears of one that is a guest from now on."""
     if not settings.INVITATIONS["ON"]:
         return None
     domain: str = settings.DOMAIN
     issuer: str = settings.PROVIDER["ISSUER"]
-    voice = Notices(f"domain://idm.{domain}", identities.connector.name, enforcer, recorder)
+    voice = Notices(f"domain://idm.{domain}", IdentityConnector.name, enforcer, recorder)
     threads = service.threads()
     made = Invitations(
         InvitationService(
@@ -60,13 +61,11 @@ def invitations(
             subscriptions.end,
             subscriptions.addresses[0],
             int(settings.NODE["MAX_SUBSCRIPTIONS_PER_SESSION"]),
-            identities.said_who,
+            accepted,
         ),
     )
-    identities.connector.invitations = made.service.answer
     sessions.steps.listeners.append(made.delivery.stepped)
     sessions.on_identified.append(made.delivery.identified)
     sessions.on_closed.append(made.guests.closed)
     sessions.on_handed_off.append(made.guests.forget)
-    identities.authenticator.guests = made.guests
     return made

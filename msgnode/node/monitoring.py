@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
@@ -21,7 +22,7 @@ from msgnode.monitoring.alarm_rules import AlarmRules
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.otlp import OtlpExport
-from msgnode.monitoring.sampler import SampledNode, Sampler
+from msgnode.monitoring.sampler import Sampler
 from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tail import Tail
@@ -29,6 +30,7 @@ from msgnode.monitoring.talkers import Talkers
 from msgnode.monitoring.taps import Taps
 from msgnode.monitoring.tracer import Tracer
 from msgnode.policy.service import PolicyService
+from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager
 from msgnode.storage.claims import WorkerClaim
@@ -39,11 +41,19 @@ from msgnode.workers.worker_process import WorkerId
 from .alarms import Alarms
 
 
+class Sampled(NamedTuple):
+    """Implements SampledNode."""
+
+    sessions: SessionManager
+    sockets: ConnectionLimits
+    recorder: CountingRecorder
+
+
 class Monitoring:
     """One instance per worker.
 
     Args:
-        node: what is sampled.
+        sampled: what the figures of now are taken from.
         me: this worker.
         pipeline: whose messages are tapped and traced.
         policy: says how it decides over them.
@@ -53,7 +63,7 @@ class Monitoring:
 
     def __init__(
         self,
-        node: SampledNode,
+        sampled: Sampled,
         me: WorkerId,
         pipeline: Pipeline,
         writer: GroupWriter,
@@ -77,12 +87,12 @@ class Monitoring:
             export.sent if export is not None else None,
         )
         if cluster is not None:
-            cluster.replicator.frames.traces = self.tracer
+            cluster.replicator.frames.watch(self.tracer)
         taps = Taps(pipeline.watch)
         talkers = Talkers(partial(taps.put, "talkers"))
-        sessions = node.sessions.sessions
+        sessions = sampled.sessions.sessions
         self.watch = SessionWatch(sessions, me.name, partial(taps.put, "sessions"))
-        self.sampler = Sampler(node, me.name, writer, talkers, self.watch)
+        self.sampler = Sampler(sampled, me.name, writer, talkers, self.watch)
         self.alarm_rules = AlarmRules(
             self._samples,
             WorkerClaim("alarm rules", me.epoch, writer),
@@ -91,7 +101,7 @@ class Monitoring:
             settings.DATA_DIR,
         )
         self.tail = Tail(settings.DATA_DIR, me.name, partial(taps.put, "tail"))
-        set_ups = SetUpsCard(node.recorder)
+        set_ups = SetUpsCard(sampled.recorder)
         self._status = StatusReport(writer, me.name, lambda: [*cards(), set_ups.update()])
         self._faults = FaultAlarms(FAULTS, me.name, alarms.raise_alarm, alarms.clear_alarm)
 
@@ -121,7 +131,7 @@ class Monitoring:
         told = list(self.sampler.rings.seconds)[-1:]
         if self._cluster is None:
             return told, True
-        others = await peer_queries.samples(self._cluster.rpc, seconds=1.0)
+        others = await peer_queries.samples(self._cluster.network.rpc, seconds=1.0)
         for samples in others.values():
             told += samples or ()
         return told, None not in others.values()
@@ -138,9 +148,9 @@ class SetUpsCard:
     def update(self) -> ComponentInfo:
         """Its line in the console, as it is now."""
         counts = self._recorder.invitations
-        self._card.answered = counts.get(Outcome.DELIVERED, 0)
-        self._card.failed = sum(counts.values()) - self._card.answered
-        return self._card
+        answered = counts.get(Outcome.DELIVERED, 0)
+        failed = sum(counts.values()) - answered
+        return replace(self._card, answered=answered, failed=failed)
 
 
 def cards(
@@ -151,17 +161,20 @@ def cards(
     mqtt: MqttConnector | None,
 ) -> list[ComponentInfo]:
     """Every component, connector and protostub the node knows, for the operator."""
-    stubs = [
-        ComponentInfo("protostub ws", "protostub", f"ws://{domain}/ws"),
-        ComponentInfo("protostub stub-connect", "protostub", f"ws://{domain}/stub/connect"),
-    ]
     connected = Counter({"ws": 0, "stub-connect": 0})
     for session in sessions.sessions.values():
         if session.is_connected:
             connected[session.handshake] += 1
-    for card, kind in zip(stubs, ("ws", "stub-connect"), strict=True):
-        card.since = handshake.card.since
-        card.answered = connected[kind]
-        card.state = f"{connected[kind]} connected"
+    stubs = [
+        ComponentInfo(
+            f"protostub {kind}",
+            "protostub",
+            f"ws://{domain}/{path}",
+            f"{connected[kind]} connected",
+            handshake.card.since,
+            connected[kind],
+        )
+        for kind, path in (("ws", "ws"), ("stub-connect", "stub/connect"))
+    ]
     connectors = [mqtt.update_card()] if mqtt is not None else []
     return [handshake.card, *(each.update_card() for each in components), *connectors, *stubs]

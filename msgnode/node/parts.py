@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,31 +17,30 @@ from django.conf import settings
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.address_budget import AddressBudget
+from msgnode.bus.bounces import Bounces
+from msgnode.bus.foreign import NO_FOREIGN_DOMAINS
+from msgnode.bus.holders import NO_OTHERS
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Component, Listener
+from msgnode.bus.ports import Component
 from msgnode.bus.recording import CountingRecorder
 from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import no_barrier
-from msgnode.connectors import registration_news
 from msgnode.connectors.embedded_registry import EmbeddedRegistry
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
-from msgnode.devices.mqtt.connector import TOPICS_CHANGED
-from msgnode.federation.store import CHANGED as PEERS_CHANGED
-from msgnode.federation.store import RESTART as PEERS_RESTART
+from msgnode.identity.identify_timeout import IdentifyTimeout
+from msgnode.identity.ports import NO_GUESTS
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.service import IdentityService
-from msgnode.invitations.endpoints import LEFT
-from msgnode.monitoring import alarm_rules, peer_queries
+from msgnode.monitoring import peer_queries
 from msgnode.monitoring.domain_watch import DomainWatch
 from msgnode.policy.service import PolicyService
 from msgnode.qos.service import QosService
-from msgnode.redis.directory import Directory
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
@@ -50,37 +48,33 @@ from msgnode.sessions.hang_ups import HangUps
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
-from msgnode.sessions.probe import ProbeDoor
 from msgnode.sessions.store import SessionStore
 from msgnode.storage import control
 from msgnode.storage.control import ControlReader
 from msgnode.storage.fence import Fence
 from msgnode.storage.writer import GroupWriter
+from msgnode.subscriptions.abroad import NOTHING_ABROAD
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers.cluster import Cluster
-from msgnode.workers.control_handlers import ControlHandlers
 from msgnode.workers.lease import Lease
-from msgnode.workers.transport import PeerTransport
+from msgnode.workers.remote import ask_worker
 from msgnode.workers.worker_process import WorkerId, this_host
 from policies.apps import PoliciesConfig
 
 from . import devices, federation, options, visitors
 from .alarms import Alarms
+from .control import control_handlers
 from .invitations import invitations
-from .monitoring import Monitoring, cards
-from .probe import path_probe, probe_pipeline
-from .transport import peer_transport
+from .monitoring import Monitoring, Sampled, cards
+from .network import peer_network
+from .probe import path_probe, probe_endpoint
 
 
 class Parts:
-    """Everything that one worker of the node is made of.
+    """Everything that one worker of the node is made of."""
 
-    Args:
-        describe: what is noted of the worker with each renewal of its lease.
-    """
-
-    def __init__(self, describe: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self) -> None:
         limits: dict[str, Any] = settings.NODE
         self.domain: str = settings.DOMAIN
         self.worker = f"{socket.gethostname()}:{os.getpid()}"[:64]
@@ -90,7 +84,7 @@ class Parts:
         self.table = RoutingTable()
         is_alone = not settings.REDIS_URL
         seconds = limits["WORKER_TIMEOUT"] * (2 if is_alone else 1)
-        self.lease = Lease(self.epoch, seconds, is_alone, describe)
+        self.lease = Lease(self.epoch, seconds, is_alone)
         self.fence_check = Fence(self.epoch, limits["WORKER_TIMEOUT"]).check
         self.writer = GroupWriter(self.fence_check, self.lease.refused)
         self.alarms = Alarms(self.writer)
@@ -98,8 +92,9 @@ class Parts:
         self.recorder = CountingRecorder(self.record)
         self.owners = LastOwnerCache()
         ownership = Ownership(self.table, self.owners, self.domain, settings.SHARE_RUNTIME_URL)
-        transport = peer_transport(self.me, self.alarms) if settings.REDIS_URL else None
-        barrier = no_barrier if transport is None else transport.barrier
+        network = peer_network(self.me, self.table, self.alarms, self.lease)
+        holders = NO_OTHERS if network is None else network.homes
+        barriers = (no_barrier, no_barrier) if network is None else network.names.barriers
         session_settings = options.session_settings()
         self.session_store = SessionStore(
             self.writer, self.worker, self.epoch, options.closed_sessions(), self.fence_check
@@ -124,8 +119,10 @@ class Parts:
             limits["MAX_ALLOCATIONS_PER_SESSION"],
             self.owners,
             addresses,
+            settings.VISITORS["ADDRESSES"],
+            self.alarms.watch_pool,
         )
-        self.allocation.watch_pool = self.alarms.watch_pool
+        foreign = federation.foreign(self.table, self.sessions, self.writer, self.alarms)
         self.subscriptions = SubscriptionComponent(
             self.table,
             SubscriptionStore(self.writer),
@@ -136,41 +133,41 @@ class Parts:
             ownership,
             limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
             addresses,
+            NOTHING_ABROAD if foreign is None else foreign.observers,
         )
         self.policy = PolicyService(
             self.table,
             self.writer,
             self.alarms.raise_alarm,
             partial(self.subscriptions.everything, self.sessions.sessions),
+            self.subscriptions.of,
             self.subscriptions.end,
         )
         self.enforcer = self.policy.enforcer
+        self.identify_timeout = IdentifyTimeout(
+            self.sessions, settings.IDENTITY["IDENTIFY_TIMEOUT"]
+        )
+        said_by = (self.writer, self.enforcer, self.recorder)
+        self.invitations = invitations(
+            self.identify_timeout.said_who, self.table, self.sessions, self.subscriptions, *said_by
+        )
         self.identities = IdentityService(
             self.domain,
             self.table,
             self.sessions,
             self.writer,
             self.sockets.connections,
-            self._decide_again,
+            self.policy.decide_again_for,
             self.alarms.raise_alarm,
             self.alarms.clear_alarm,
+            self.identify_timeout,
             EmbeddedProvider(),
+            NO_GUESTS if self.invitations is None else self.invitations.guests,
+            None if self.invitations is None else self.invitations.service.answer,
+            None if network is None else network.identities.find,
         )
         self.async_verifier = self.identities.async_verifier
-        self.locator = SessionLocator(self.sessions, self.table)
-        self.liveness = LivenessChecks(self.sessions, limits["LIVENESS_TIMEOUT"])
-        self.handshake = SessionHandshake(
-            session_settings,
-            self.sessions,
-            self.table,
-            self.session_store,
-            self.identities.authorize_runtime,
-            self.locator,
-            self.liveness,
-            self.owners,
-        )
-        told = (self.sessions, self.allocation, self.subscriptions, self.identities)
-        self.visitors = visitors.visitors(*told, self.handshake)
+        self.visitors = visitors.visitors(self.sessions, self.subscriptions, self.identities)
         self.registries = Registries(
             self.domain,
             settings.REGISTRY,
@@ -196,24 +193,22 @@ class Parts:
             self.alarms.raise_alarm,
             self.alarms.clear_alarm,
             None if self.record is None else self.record.note_session,
+            holders,
         )
-        self.sessions.on_closed += [
-            self.allocation.session_closed,
-            self.subscriptions.session_closed,
-            self.registries.domain.session_closed,
-            self.identities.session_closed,
-        ]
-        told_by = (self.writer, self.enforcer, self.recorder)
-        self.invitations = invitations(
-            self.identities, self.table, self.sessions, self.subscriptions, *told_by
-        )
+        self.sessions.on_closed.extend(
+            each.session_closed
+            for each in (
+                self.allocation, self.subscriptions, self.registries.domain, self.identities
+            )
+        )  # fmt: skip
         self.devices = devices.devices_without_sockets(self.sessions, self.sockets)
         self.sessions.on_identified.append(self.identities.session_identified)
-        self.sessions.on_handed_off += [
-            self.identities.session_handed_off,
-            self.registries.domain.session_handed_off,
-        ]
-        self.hangups = HangUps(self.domain, self.sessions, self.table, self.enforcer, self.recorder)
+        self.sessions.on_handed_off.extend(
+            each.session_handed_off for each in (self.identities, self.registries.domain)
+        )
+        self.hangups = HangUps(
+            self.domain, self.sessions, self.table, self.enforcer, self.recorder, holders
+        )
         # everything with an address on the bus, `mn:/session` apart
         self.components: list[Component] = [
             self.allocation,
@@ -223,29 +218,74 @@ class Parts:
             self.identities.connector,
             self.qos.connector,
         ]
+        book = ComponentBook(self.components, self.table, self.subscriptions)
         self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
+        self.liveness = LivenessChecks(
+            self.sessions, limits["LIVENESS_TIMEOUT"], None if network is None else ask_worker
+        )
+        bounces = Bounces(self.domain, self.table, book, holders)
+        self.cluster = (
+            None
+            if network is None
+            else Cluster(
+                network,
+                session_settings,
+                self.table,
+                self.sessions,
+                self.allocation,
+                self.subscriptions,
+                self.session_store,
+                self.alarms.raise_alarm,
+                bounces.bounce,
+                self.identities,
+                {"policies": self.enforcer.information.rates},
+                self.guard,
+                self.liveness,
+                self.lease,
+            )
+        )
+        self.locator = SessionLocator(
+            self.sessions,
+            self.table,
+            holders,
+            None if self.cluster is None else self.cluster.moves.fetch,
+        )
+        self.handshake = SessionHandshake(
+            session_settings,
+            self.sessions,
+            self.table,
+            self.session_store,
+            self.identities.authorize_runtime,
+            self.locator,
+            self.liveness,
+            self.owners,
+            self.visitors.check,
+            None if network is None else network.names.findable,
+        )
         self.authorizer = SessionAuthorizer(
             self.table,
             self.handshake,
             self.identities.authenticator,
             ownership,
             limits["MAX_LEARNED_PER_SESSION"],
+            holders,
         )
-        self.replies = Replies(self.enforcer, limits["ANSWER_TIMEOUT"], barrier)
         self.pipeline = Pipeline(
             domain=self.domain,
             table=self.table,
-            components=ComponentBook(self.components, self.table, self.subscriptions),
+            components=book,
             authorizer=self.authorizer,
-            session_door=self.handshake,
+            session_handler=self.handshake,
             enforcer=self.enforcer,
             recorder=self.recorder,
-            answers=self.replies,
+            answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], *barriers),
             guard=self.guard,
             lease=self.lease,
+            holders=holders,
+            foreign=NO_FOREIGN_DOMAINS if foreign is None else foreign.peers,
         )
-        self.probe = ProbeDoor(self.domain, settings.SECRET_KEY, self.table)
-        self.probe.pipeline = probe_pipeline(
+        barrier = no_barrier if network is None else network.transport.barrier
+        self.probe = probe_endpoint(
             self.domain, self.table, self.handshake, barrier, self.sessions.missed
         )
         self.path = path_probe(self.probe, self.table, self.worker, self.writer, self.alarms)
@@ -253,16 +293,15 @@ class Parts:
         self.connection_settings = options.connection_settings(
             self.answers, bool(self.identities.authenticator.modes.default)
         )
-        self.cluster = None if transport is None else self._cluster(transport)
         carried_by = (self.pipeline, self.sessions, self.sockets, self.connection_settings)
         kept_by = (self.writer, self.lease, self.alarms)
         self.mqtt = devices.mqtt_connector(self.epoch, *carried_by, *kept_by)
-        self.federation = federation.federation(self.epoch, self.table, *carried_by, *kept_by)
-        if self.federation is not None:
-            self.subscriptions.abroad = self.federation.observers
+        self.federation = federation.federation(
+            foreign, self.epoch, self.table, *carried_by, *kept_by
+        )
         self.domain_watch = DomainWatch(self.worker, self.visitors, self.federation)
         self.monitoring = Monitoring(
-            self,
+            Sampled(self.sessions, self.sockets, self.recorder),
             self.me,
             self.pipeline,
             self.writer,
@@ -286,62 +325,23 @@ class Parts:
             self.async_verifier.prove,
             self.cluster,
         )
-        self.control = ControlReader(self.writer, self._control_handlers())
-
-    def _cluster(self, transport: PeerTransport) -> Cluster:
-        """Join the rooms, which are complete, to the other workers."""
-        cluster = Cluster(
-            transport,
-            options.session_settings(),
-            self.table,
-            self.sessions,
-            self.allocation,
-            self.subscriptions,
-            self.session_store,
-            self.alarms.raise_alarm,
-            self.pipeline.bounce,
-            self.identities,
-            {"policies": self.enforcer.information.rates},
-            self.guard,
-            self.liveness,
-            self.lease,
-            Directory(settings.REDIS_URL, transport.node[:12]),
-        )
-        cluster.homes.serve(self.pipeline, self.authorizer, self.locator, self.qos.notifier)
-        cluster.homes.serve(self.hangups)
-        self.replies.barrier, self.replies.findable = cluster.names.barriers
-        self.handshake.findable = cluster.names.findable
-        self.locator.fetch = cluster.moves.fetch
-        self.liveness.ask_worker = cluster.ask_worker
-        cluster.rpc.answers = peer_queries.answers(self)
-        PoliciesConfig.installed().messages_of_others = partial(peer_queries.passing, cluster.rpc)
-        return cluster
-
-    def _control_handlers(self) -> dict[str, control.Handler]:
-        """What is done at the changes of processes that are no workers."""
-        handlers = ControlHandlers(
+        handlers = control_handlers(
             self.sessions,
             self.sockets,
             self.allocation,
             self.subscriptions,
             self.owners,
             self.writer,
+            self.policy,
+            self.monitoring.alarm_rules,
+            self.registration_news,
+            self.identities,
+            self.federation,
+            self.mqtt,
+            self.invitations,
         )
-        return {
-            **handlers.handlers(),
-            "policies.published": self.policy.published,
-            alarm_rules.CHANGED: self.monitoring.alarm_rules.changed,
-            registration_news.KIND: self.registration_news.tell,
-            **self.identities.control_handlers(),
-            **dict.fromkeys((PEERS_CHANGED, PEERS_RESTART), _passed_over),
-            **({} if self.federation is None else self.federation.handlers()),
-            TOPICS_CHANGED: _passed_over if self.mqtt is None else self.mqtt.topics_changed,
-            LEFT: _passed_over if self.invitations is None else self.invitations.delivery.left,
-        }
-
-    def _decide_again(self, session: Listener) -> None:
-        self.policy.decide_again_for(session, self.subscriptions.of(session))
-
-
-def _passed_over(payload: dict[str, Any]) -> None:
-    """A change of what this worker does not have."""
+        self.control = ControlReader(self.writer, handlers)
+        if network is not None:
+            network.rpc.answer_questions(peer_queries.answers(self))
+            passing = partial(peer_queries.passing, network.rpc)
+            PoliciesConfig.installed().show_messages_of_others(passing)

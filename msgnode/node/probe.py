@@ -1,4 +1,4 @@
-"""The way of a worker's message to itself: its pipeline, and what sends it."""
+"""The way of a worker's message to itself: its session and pipeline, and what sends it."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier
 from msgnode.monitoring.path_probe import PathProbe
 from msgnode.sessions.handshake import SessionHandshake
-from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeDoor
+from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeEndpoint
 from msgnode.storage.writer import GroupWriter
 
 from .alarms import Alarms
 
 
-def probe_pipeline(
+def probe_endpoint(
     domain: str,
     table: RoutingTable,
     handshake: SessionHandshake,
     barrier: Barrier,
     missed: Callable[[str], None],
-) -> Pipeline:
-    """It goes by the table alone, by no policy, and into no record."""
-    return Pipeline(
+) -> ProbeEndpoint:
+    """Its messages go by the table alone, by no policy, and into no record."""
+    pipeline = Pipeline(
         domain=domain,
         table=table,
         components=ComponentBook(()),
         authorizer=ProbeAuthorizer(),
-        session_door=handshake,
+        session_handler=handshake,
         enforcer=NoPolicies(),
         recorder=NoRecord(),
         answers=Replies(NoPolicies(), settings.NODE["ANSWER_TIMEOUT"], barrier),
         guard=ResponseGuard(table, is_strict=False, missed=missed),
     )
+    return ProbeEndpoint(domain, settings.SECRET_KEY, table, pipeline.carry)
 
 
 def path_probe(
-    probe: ProbeDoor, table: RoutingTable, worker: str, writer: GroupWriter, alarms: Alarms
+    probe: ProbeEndpoint, table: RoutingTable, worker: str, writer: GroupWriter, alarms: Alarms
 ) -> PathProbe:
     """What sends it now and then, and raises an alarm when it does not come back."""
     limits: dict[str, Any] = settings.NODE

@@ -6,10 +6,8 @@ from functools import partial
 
 from django.conf import settings
 
-from msgnode.allocation.component import AllocationComponent
 from msgnode.core.addresses import home_domain
 from msgnode.identity.service import IdentityService
-from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.visitors import VisitorLimits, Visitors
@@ -18,12 +16,10 @@ from msgnode.subscriptions.component import SubscriptionComponent
 
 def visitors(
     sessions: SessionManager,
-    allocation: AllocationComponent,
     subscriptions: SubscriptionComponent,
     identities: IdentityService,
-    handshake: SessionHandshake,
 ) -> Visitors:
-    """Who comes is asked of them from now on."""
+    """They hear of every session, and say who may come."""
     limits = settings.VISITORS
     made = Visitors(
         VisitorLimits(
@@ -41,8 +37,6 @@ def visitors(
     sessions.on_identified.append(made.entered)
     sessions.on_closed.append(made.closed)
     sessions.on_handed_off.append(made.left)
-    handshake.check_visitor = made.check
-    allocation.max_per_visitor = limits["ADDRESSES"]
     return made
 
 

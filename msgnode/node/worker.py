@@ -40,7 +40,7 @@ class Node:
     def __init__(self) -> None:
         self.is_ready = False
         self.on_drain: list[Callable[[], None]] = []
-        self.parts = Parts(self._figures)
+        self.parts = Parts()
         self._tasks: list[asyncio.Task[None]] = []
         self._renewing: asyncio.Task[None] | None = None
 
@@ -60,7 +60,7 @@ class Node:
         """
         parts = self.parts
         rows = await asyncio.to_thread(self._register)
-        self._renewing = asyncio.create_task(parts.lease.run())
+        self._renewing = asyncio.create_task(parts.lease.run(self._figures))
         with_gap, bans = await asyncio.to_thread(self._load, rows)
         parts.alarms.begin()
         if parts.record is not None:
@@ -75,7 +75,7 @@ class Node:
             *parts.monitoring.jobs(),
             parts.policy.watch(),
             parts.policy.write(),
-            parts.identities.watch(),
+            parts.identify_timeout.watch(),
             parts.hangups.watch(),
             parts.visitors.watch(),
             *parts.registries.jobs(),
@@ -124,7 +124,7 @@ class Node:
         with_gap = parts.sessions.restore(rows)
         parts.identities.restore()
         AllocationStore.load_owners(parts.owners)
-        parts.allocation.pool_schemes = AllocationStore.pool_schemes()
+        parts.allocation.use_pools(AllocationStore.pool_schemes())
         parts.allocation.restore(AllocationStore.load(), parts.sessions.sessions)
         parts.subscriptions.restore(SubscriptionStore.load(), parts.sessions.sessions)
         parts.policy.load()
@@ -137,7 +137,7 @@ class Node:
     async def drain(self) -> None:
         """Tell every session to come back, not all at once."""
         parts = self.parts
-        self._close_doors()
+        self._refuse_newcomers()
         await parts.path.stop()
         if parts.mqtt is not None:
             with FAULTS.kept_to("step of the stop"):
@@ -177,7 +177,7 @@ class Node:
         The rows are left to whoever has them now. Waits for the database as long as that takes.
         """
         parts = self.parts
-        self._close_doors()
+        self._refuse_newcomers()
         if parts.mqtt is not None:
             parts.mqtt.abort()
         if parts.federation is not None:
@@ -195,11 +195,11 @@ class Node:
         )
         await asyncio.to_thread(note_fencing, parts.me, why, missed)
 
-    def _close_doors(self) -> None:
+    def _refuse_newcomers(self) -> None:
         """Take no newcomers any more."""
         self.is_ready = False
         if self.parts.devices is not None:
-            self.parts.devices.is_closed = True
+            self.parts.devices.close()
 
     def _end_pages(self) -> None:
         """Who is served by this worker and is no session: `on_drain` lets them go."""

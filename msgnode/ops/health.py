@@ -34,7 +34,7 @@ def ready(request: HttpRequest) -> JsonResponse:
         "node": node.is_ready,
         "lease": parts.lease.is_held,
         "database": parts.lease.is_held and _database_answers(),
-        "workers": parts.cluster is None or parts.cluster.meets_others,
+        "workers": parts.cluster is None or parts.cluster.network.meets_others,
         "path": not parts.path.problem,
         "jobs": node.runs_all_jobs,
     }

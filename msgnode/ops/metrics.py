@@ -42,7 +42,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     else:
         told = {parts.worker: own}
         if not asked:
-            told |= peer_queries.metrics(parts.cluster.rpc, PATIENCE)
+            told |= peer_queries.metrics(parts.cluster.network.rpc, PATIENCE)
     registry = CollectorRegistry()
     registry.register(_All(told))
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

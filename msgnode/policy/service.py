@@ -49,7 +49,9 @@ _SHOWN = 100  # parts of one layer of a tree
 class PolicyService:
     """One instance per worker.
 
-    `subscribed` lists (session, address); `drop` ends a subscription."""
+    `subscribed` lists (session, address), `heard` what one session has subscribed; `drop` ends a
+    subscription.
+    """
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class PolicyService:
         writer: Writer,
         raise_alarm: Callable[[str, str, str], None],
         subscribed: Callable[[], list[tuple[Listener, str]]],
+        heard: Callable[[Listener], Iterable[str]],
         drop: Callable[[str, Listener], None],
     ) -> None:
         policy: dict[str, Any] = settings.POLICY
@@ -64,6 +67,7 @@ class PolicyService:
         self._writer = writer
         self._raise_alarm = raise_alarm
         self._subscribed = subscribed
+        self._heard = heard
         self._drop = drop
         self._manager = f"domain://msg-node.{settings.DOMAIN}/sm"
         self._wanted = asyncio.Event()
@@ -158,12 +162,12 @@ class PolicyService:
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    def decide_again_for(self, session: Listener, subscribed: Iterable[str]) -> None:
+    def decide_again_for(self, session: Listener) -> None:
         """The identity behind a session has changed: may it still listen to what it hears?"""
         if self.enforcer.is_idle:
             return
         allows = self.enforcer.still_allows
-        for address in tuple(subscribed):
+        for address in tuple(self._heard(session)):
             if not allows(session.runtime_url, self._manager, address, session.speaker):
                 log.info("A subscription ended by policy.", extra={"address": address})
                 self._drop(address, session)

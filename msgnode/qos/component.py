@@ -46,11 +46,13 @@ class QosConnector(Component):
         """How the broker is, and its last fault."""
 
     def update_card(self) -> ComponentInfo:
+        """With the state of the broker, and its last fault."""
         self.card.state, fault = self.describe()
         self.card.last_error = fault or self.card.last_error
         return self.card
 
     def answer(self, message: Message, caller: Listener) -> Awaitable[Body]:
+        """Carry a request out, and count it by its outcome."""
         asked = "unreadable"
         try:
             if self._broker is None:

@@ -29,21 +29,27 @@ class EmbeddedBroker:
         self._secret = ("", 0.0)
 
     async def inquire(self, criteria: Criteria) -> Value:
+        """What the TURN servers have, what of it is booked, and what is free."""
         return await self._store.in_thread(lambda: _resources(criteria))
 
     async def reserve(self, order: Order, owner: Owner) -> Value:
+        """Book it, and sign the credential for the TURN server that was chosen."""
         return await self._granted(await self._store.submit(Book(order, owner)))
 
     async def read(self, id_: str, owner: Owner) -> Value:
+        """One reservation of this owner; 404 for anybody else's."""
         return await self._store.in_thread(lambda: shown(bookings.find(id_, owner)))
 
     async def list(self, owner: Owner) -> list[Value]:
+        """The open reservations of this owner."""
         return await self._store.in_thread(lambda: [shown(row) for row in bookings.open_of(owner)])
 
     async def renew(self, id_: str, seconds: int, owner: Owner) -> Value:
+        """Book it for longer, and sign a new credential."""
         return await self._granted(await self._store.submit(Extend(id_, seconds, owner)))
 
     async def release(self, id_: str, owner: Owner) -> None:
+        """Free the bandwidth that was booked."""
         await self._store.submit(Free(id_, owner))
 
     async def _granted(self, row: Reservation) -> Value:

@@ -21,8 +21,8 @@ from .sweep import Ended
 class Notifier:
     """Finds the sessions of owners, at whichever worker, and hands them the status."""
 
-    def __init__(self, notices: Notices, table: RoutingTable) -> None:
-        self.holders: Holders = NO_OTHERS
+    def __init__(self, notices: Notices, table: RoutingTable, holders: Holders = NO_OTHERS) -> None:
+        self._holders = holders
         self._notices = notices
         self._table = table
 
@@ -43,12 +43,12 @@ class Notifier:
 
     def _knows(self, runtime_url: str) -> bool:
         """Whether all sessions of a runtime are known here; they are asked for if not."""
-        if not self.holders.hears(runtime_url):
+        if not self._holders.hears(runtime_url):
             try:
-                self.holders.find(("reservation", runtime_url), (runtime_url,))
+                self._holders.find(("reservation", runtime_url), (runtime_url,))
             except Pending as fact:
                 fact.when_known(_nothing)
-        return self.holders.hears(runtime_url)
+        return self._holders.hears(runtime_url)
 
 
 def _nothing() -> None:

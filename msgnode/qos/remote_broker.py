@@ -52,6 +52,7 @@ class RemoteBroker:
         """Why the last call came to nothing, "" if it was answered."""
 
     async def inquire(self, criteria: Criteria) -> Value:
+        """Ask the remote broker for quota and consumption of a customer."""
         value: Value = {"classes": await self._store.in_thread(lambda: _classes(criteria))}
         if criteria.customer:
             key = f"prov:{criteria.customer}"
@@ -68,6 +69,7 @@ class RemoteBroker:
         return value
 
     async def reserve(self, order: Order, owner: Owner) -> Value:
+        """Book it here, then there; what is refused there is given up here."""
         row: Reservation = await self._store.submit(Book(order, owner, elsewhere=True))
         try:
             place, client = _place(
@@ -86,17 +88,21 @@ class RemoteBroker:
         return _granted(row, place, client, credential)
 
     async def read(self, id_: str, owner: Owner) -> Value:
+        """One reservation of this owner, as it is noted here."""
         return await self._store.in_thread(lambda: shown(bookings.find(id_, owner)))
 
     async def list(self, owner: Owner) -> list[Value]:
+        """The open reservations of this owner, as they are noted here."""
         return await self._store.in_thread(lambda: [shown(row) for row in bookings.open_of(owner)])
 
     async def renew(self, id_: str, seconds: int, owner: Owner) -> Value:
+        """Extend it here, and fetch a new credential there."""
         row: Reservation = await self._store.submit(Extend(id_, seconds, owner))
         client, _, place = row.foreign_id.partition(" ")
         return _granted(row, place, client, await self._credential(client))
 
     async def release(self, id_: str, owner: Owner) -> None:
+        """End it here; the remote broker has no call for that."""
         await self._store.submit(Free(id_, owner))
 
     async def _credential(self, client: str) -> str:

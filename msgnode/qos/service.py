@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
 
+from msgnode.bus.holders import NO_OTHERS, Holders
 from msgnode.bus.notices import Notices
 from msgnode.bus.ports import Enforcer, Recorder
 from msgnode.bus.table import RoutingTable
@@ -39,6 +40,7 @@ class QosService:
         epoch: of the worker.
         grace: seconds that reservations outlive their sessions.
         note: takes rows for the traffic record, where there is one.
+        holders: are asked where the owners of reservations are.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class QosService:
         raise_alarm: Alarm,
         clear_alarm: Clear,
         note: Note | None = None,
+        holders: Holders = NO_OTHERS,
     ) -> None:
         limits = Limits(
             per_session=settings["MAX_PER_SESSION"],
@@ -70,7 +73,7 @@ class QosService:
         self.connector = QosConnector(domain, self._broker(settings["BROKER"]), refusal)
         self.connector.describe = lambda: (self.state, self._remote.fault if self._remote else "")
         notices = Notices(f"domain://qos.{domain}", "qos", enforcer, recorder)
-        self.notifier = Notifier(notices, table)
+        self.notifier = Notifier(notices, table, holders)
         self.supervisor: Supervisor | None = None
         if settings["BROKER"]:
             relays = None

@@ -60,6 +60,7 @@ class NodeProtocol(InternalProtocol):
             self.transport.abortConnection()
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:  # noqa: N802, N803
+        """Hand a frame to the connection, or keep it until there is one."""
         self.last_ping = time.time()
         if self.muted:
             return
@@ -69,6 +70,7 @@ class NodeProtocol(InternalProtocol):
             self.link.keep(payload)
 
     def onPong(self, payload: bytes) -> None:  # noqa: N802
+        """The client is alive, though it says nothing."""
         self.last_ping = time.time()
 
     def handle_reply(self, message: dict[str, Any]) -> None:
@@ -88,6 +90,7 @@ class NodeProtocol(InternalProtocol):
         reason: str,
         responseHeaders: Any = None,  # noqa: N803
     ) -> None:
+        """Answer an upgrade that the application refuses in the application's words."""
         if self._refusal is None:
             super().sendHttpErrorResponse(code, reason, responseHeaders)
             return
@@ -99,6 +102,7 @@ class NodeProtocol(InternalProtocol):
         self.sendData(b"\r\n".join([*lines, b"", body]))
 
     def sendCloseFrame(self, *args: Any, **options: Any) -> None:  # noqa: N802
+        """Close after what was held together to be written as one."""
         if self.link is not None:
             self.link.uncork()
         super().sendCloseFrame(*args, **options)
@@ -106,6 +110,7 @@ class NodeProtocol(InternalProtocol):
             self.link.closing()
 
     def onClose(self, wasClean: bool, code: int, reason: str) -> None:  # noqa: N802, N803
+        """Let go of the link: its connection is told, and no frame comes any more."""
         try:
             super().onClose(wasClean, code, reason)
         finally:
@@ -127,6 +132,7 @@ class NodeProtocol(InternalProtocol):
         reactor.callLater(FAILURE_PATIENCE, self.transport.abortConnection)
 
     def onCloseHandshakeTimeout(self) -> None:  # noqa: N802
+        """Hang up on who does not answer a close, unless what it has sent is still waited for."""
         if self._failed is not None and self._failed.is_waited_for():
             again = reactor.callLater(FAILURE_PATIENCE, self.onCloseHandshakeTimeout)
             self.closeHandshakeTimeoutCall = again
@@ -134,6 +140,7 @@ class NodeProtocol(InternalProtocol):
             super().onCloseHandshakeTimeout()
 
     def too_large(self, limit: int) -> None:
+        """End a connection whose frame is longer than the limit, in bytes."""
         self.fail(CloseCode.TOO_LARGE, f"a frame may have {limit} bytes")
 
     def fail(self, code: int, reason: str) -> None:
@@ -174,6 +181,7 @@ class NodeServer(Server):
         )
 
     def run(self) -> None:
+        """Serve on the socket that is open already, until the reactor is stopped."""
         family = self.listening.family
         number = self.listening.detach()  # Twisted duplicates and closes it
         internals.serve_with(
@@ -184,6 +192,7 @@ class NodeServer(Server):
         super().run()
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
+        """Offer the application the link, or of HTTP what an answer waits for, as an extension."""
         if isinstance(protocol, NodeProtocol):
             protocol.link = DaphneLink(protocol)
             extensions = scope.setdefault("extensions", {})
@@ -198,6 +207,7 @@ class NodeServer(Server):
         return queue
 
     def protocol_disconnected(self, protocol: Any) -> None:
+        """Remember the connection until its application has ended."""
         super().protocol_disconnected(protocol)
         self._ending[protocol] = None
 
@@ -256,6 +266,7 @@ class NodeServer(Server):
         return super().kill_all_applications()
 
     def listen_success(self, port: Any) -> None:
+        """Keep the port, which is closed first when the worker drains."""
         self._port = port
         internals.accept_a_few(port, _ACCEPTS)
         super().listen_success(port)

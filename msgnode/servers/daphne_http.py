@@ -77,17 +77,20 @@ class NodeRequest(WebRequest):
         return True
 
     def finish(self) -> None:
+        """End the answer; nobody waits for the client to read any more."""
         if self._gate is not None:
             self._gate = None
             self.unregisterProducer()
         super().finish()
 
     def gotLength(self, length: int | None) -> None:  # noqa: N802 (Twisted's name)
+        """Refuse a body by its announced length, before it is sent."""
         super().gotLength(length)
         if length is not None and length > self.server.max_request_bytes:
             self._too_large()
 
     def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 (Twisted's name)
+        """Take a part of the body, as long as all of it is within the limit."""
         self._received += len(data)
         if self._received <= self.server.max_request_bytes:
             super().handleContentChunk(data)
@@ -135,6 +138,7 @@ class NodeHttpFactory(HTTPFactory):
     """Makes the protocol of each HTTP connection."""
 
     def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 (Twisted's name)
+        """Make a connection that is dropped if it asks for nothing in time."""
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = NodeRequest
         reactor.callLater(self.server.request_patience, _drop_unasking, protocol)

@@ -45,12 +45,14 @@ class NodeReactor(AsyncioSelectorReactor):
         super().__init__(eventloop)
 
     def addReader(self, reader: Any) -> None:  # noqa: N802 (Twisted's name)
+        """Watch a descriptor; one that the loop refuses loses its connection, not the worker."""
         try:
             super().addReader(reader)
         except RuntimeError:
             self._lose(reader)
 
     def addWriter(self, writer: Any) -> None:  # noqa: N802 (Twisted's name)
+        """Watch a descriptor; one that the loop refuses loses its connection, not the worker."""
         try:
             super().addWriter(writer)
         except RuntimeError:
@@ -216,6 +218,7 @@ class InternalProtocol(WebSocketProtocol):
         self.transport.pauseProducing()
 
     def onOpen(self) -> None:  # noqa: N802
+        """Read on: what the client had to say too early was held until now."""
         super().onOpen()
         if self._has_waited:
             self.transport.resumeProducing()
@@ -226,10 +229,12 @@ class InternalProtocol(WebSocketProtocol):
 
     @property
     def may_write(self) -> bool:
+        """Whether the handshake is over and no close frame was sent or received."""
         return bool(self.state == self.STATE_OPEN)
 
     @property
     def has_closed(self) -> bool:
+        """Whether the WebSocket is at its end; the transport may still have to be dropped."""
         return bool(self.state == self.STATE_CLOSED)
 
     def fail(self, code: int, reason: str) -> None:

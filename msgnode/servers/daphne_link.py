@@ -35,6 +35,7 @@ class DaphneLink(SocketLink):
         self._early: list[bytes] = []
 
     async def run(self, receiver: Callable[[bytes], None]) -> None:
+        """Hand over what has come already, then each frame, until the socket is closed."""
         self._transport.unregisterProducer()  # the HTTP channel's, from before the upgrade
         self._transport.registerProducer(self, True)
         self._protocol.receiver = receiver
@@ -61,6 +62,7 @@ class DaphneLink(SocketLink):
 
     @property
     def unsent_bytes(self) -> int:
+        """What Twisted holds still, because the kernel does not take it."""
         return internals.unsent_bytes(self._transport)
 
     def _begin_close(self, code: int, reason: str) -> None:
@@ -75,9 +77,11 @@ class DaphneLink(SocketLink):
             reactor.callLater(CLOSE_PATIENCE, self._drop)
 
     def pause_reading(self) -> None:
+        """Take nothing more from the kernel: its window closes, and the client waits."""
         self._transport.pauseProducing()
 
     def resume_reading(self) -> None:
+        """Read again, unless the socket is gone."""
         if self._protocol.state in (self._protocol.STATE_OPEN, self._protocol.STATE_CLOSING):
             self._transport.resumeProducing()
 
@@ -86,14 +90,17 @@ class DaphneLink(SocketLink):
         self._early.append(frame)
 
     def pauseProducing(self) -> None:  # noqa: N802 (Twisted's name)
+        """The transport's buffer is over its mark: the client reads too slowly."""
         self.full()
 
     def resumeProducing(self) -> None:  # noqa: N802 (Twisted's name)
+        """The transport's buffer is empty again."""
         self.drained()
         if self._transport.disconnecting:
             self._transport.startWriting()  # Twisted forgets to hang up when it resumes a producer
 
     def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
+        """The transport is lost, and takes nothing more."""
         self.full()
 
     def _drop(self) -> None:

@@ -76,6 +76,7 @@ class Worker:
         self._address = settings.HOST, settings.PORT
 
     def run(self) -> int:
+        """Serve until a signal, or until the lease is lost; the exit code."""
         if self._shares_port and self._node.parts.cluster is None:
             log.critical("The node cannot start: several WORKERS need a REDIS_URL.")
             return 1

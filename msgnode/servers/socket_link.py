@@ -74,9 +74,15 @@ class SocketLink(ABC):
         """Give every frame to `receiver` until the socket is closed."""
 
     @abstractmethod
-    def pause_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        """Read nothing more from the socket for now."""
+        ...
+
     @abstractmethod
-    def resume_reading(self) -> None: ...
+    def resume_reading(self) -> None:
+        """Read from it again."""
+        ...
+
     @property
     @abstractmethod
     def unsent_bytes(self) -> int:

@@ -33,9 +33,11 @@ class AsgiLink:
 
     @property
     def unsent_bytes(self) -> int:
+        """What the server has not taken yet."""
         return self._bytes
 
     def write(self, frame: bytes) -> None:
+        """Queue a frame for the server; `on_pause` is called when too much waits."""
         if not self._is_open:
             return
         self._waiting.append(({"type": "websocket.send", "text": frame.decode()}, len(frame)))
@@ -46,6 +48,7 @@ class AsgiLink:
             self.on_pause()
 
     def close(self, code: int, reason: str) -> None:
+        """Close the socket after what is queued."""
         self._closing()
         self._waiting.append(({"type": "websocket.close", "code": code, "reason": reason}, 0))
         self._wake.set()

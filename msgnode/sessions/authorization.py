@@ -41,19 +41,21 @@ class SessionAuthorizer:
     def __init__(
         self,
         table: RoutingTable,
-        door: SessionHandshake,
+        handshake: SessionHandshake,
         authenticator: Authenticator,
         ownership: Ownership,
         max_learned: int,
+        holders: Holders = NO_OTHERS,
     ) -> None:
         self._table = table
-        self._door = door
+        self._handshake = handshake
         self._authenticator = authenticator
         self._ownership = ownership
         self._max_learned = max_learned
-        self.holders: Holders = NO_OTHERS
+        self._holders = holders
 
     def authenticate(self, message: Message, caller: Connection) -> None:
+        """Bind the identity in an `open` to the connection; a bad one counts against it."""
         _check_refusal(caller)
         try:
             proof = self._authenticator.authenticate(message, caller.speaker)
@@ -64,12 +66,13 @@ class SessionAuthorizer:
             caller.identify(proof.identity, proof.digest)
 
     def authorize(self, message: Message, caller: Connection) -> tuple[LiveSession, Speaker]:
+        """The session and the speaker of a message, whose `from` the session may use."""
         session = caller.session
         if session is None:
             _check_refusal(caller)
             raise NotIdentified("There is no session: send `open` to mn:/session first.")
         if not session.runtime_url:
-            self._door.bind(session, message, caller)
+            self._handshake.bind(session, message, caller)
         speaker = self._authenticator.speaker_of(message, session)
         sender = message.sender
         table = self._table
@@ -78,7 +81,7 @@ class SessionAuthorizer:
             and table.owners.get(sender) is not session
             and table.learned.get(sender) is not session
         ):
-            if self.holders is not NO_OTHERS:
+            if self._holders is not NO_OTHERS:
                 self._find_holder(sender, message, session)
             self._bind(sender, session, speaker)
         for to in message.recipients:
@@ -89,8 +92,8 @@ class SessionAuthorizer:
     def _find_holder(self, address: str, message: Message, session: LiveSession) -> None:
         """Find out whose an address is, where that is not known here."""
         is_own = addresses.is_under(address, session.runtime_url)
-        if not is_own and not self.holders.hears(address):
-            self.holders.require((session.id, message.id, address), (address,))
+        if not is_own and not self._holders.hears(address):
+            self._holders.require((session.id, message.id, address), (address,))
 
     def _bind(self, sender: str, session: LiveSession, speaker: Speaker) -> None:
         """Let the session speak as an address it has not used before, or refuse it."""
@@ -116,7 +119,7 @@ class SessionAuthorizer:
         resource, _, event = to.rpartition("/")
         if event != "changes" and addresses.parse(to).scheme in _ROUTED:
             return
-        if self.holders is not NO_OTHERS and self._table.owners.get(resource) is not session:
+        if self._holders is not NO_OTHERS and self._table.owners.get(resource) is not session:
             self._find_holder(resource, message, session)
         owner = self._table.owner_of(resource)
         if owner is None:

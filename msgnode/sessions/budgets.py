@@ -32,7 +32,9 @@ class Queue(Protocol):
     holders: tuple[str, ...]
 
     @property
-    def waiting_bytes(self) -> int: ...
+    def waiting_bytes(self) -> int:
+        """What waits in it, and counts against the budgets."""
+        ...
 
     def give_up(self) -> None:
         """Forget what waits; its reader is told of the gap."""

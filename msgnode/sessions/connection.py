@@ -53,7 +53,7 @@ class ConnectionSettings:
 
 
 class Connection:
-    """Implements the bus's Caller. `carry` is the pipeline's door."""
+    """Implements the bus's Caller. `carry` is the pipeline's."""
 
     handshake = "ws"
 
@@ -91,6 +91,7 @@ class Connection:
 
     @property
     def speaker(self) -> Speaker:
+        """That of its session, or a stranger with a network address."""
         return self.session.speaker if self.session is not None else self._stranger
 
     def speaker_in(self, session_id: str, runtime_url: str) -> Speaker:
@@ -159,18 +160,23 @@ class Connection:
             self.link.write(frame)
 
     def answer_pending(self, change: int) -> None:
+        """Count answers that are under way (+1) or given (-1); too many hold the sender back."""
         self.flow.answer_pending(change)
 
     def charge(self, messages: int, size: int) -> None:
+        """Count against the sender's rates what one frame costs beyond itself."""
         self.flow.charge(messages, size)
 
     def carry_on(self, rest: Iterator[None]) -> None:
+        """Do the rest of a message in turns, with the rest of other messages."""
         self._turns.add(rest)
 
     def wait_for(self, reader: Listener) -> None:
+        """Hold the sender back until a reader that is behind has caught up."""
         self.flow.wait_for_reader(reader)
 
     def hold(self, frame: bytes, fact: Pending) -> None:
+        """Put a frame back in front of those that wait, until the fact is known."""
         self._waiting.appendleft(frame)
         self.flow.wait_for_fact(fact)
 

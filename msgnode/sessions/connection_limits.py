@@ -41,10 +41,12 @@ class ConnectionLimits:
             raise TooMany("Your address has as many connections as it may have: close one first.")
 
     def add(self, connection: Connection, source: str) -> None:
+        """Count a connection; `check` was asked before it was accepted."""
         self.connections.add(connection)
         self._per_source[source] += 1
 
     def remove(self, connection: Connection, source: str) -> None:
+        """It has ended, and its source may open another."""
         self.connections.discard(connection)
         self._per_source[source] -= 1
         if self._per_source[source] <= 0:

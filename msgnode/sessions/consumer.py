@@ -25,7 +25,7 @@ from .connection_limits import ConnectionLimits
 from .handshake import SessionHandshake
 from .manager import SessionManager
 from .outbox import Link
-from .probe import ProbeDoor
+from .probe import ProbeEndpoint
 from .rules import CloseCode
 from .stub_connection import StubConnection
 
@@ -64,17 +64,17 @@ class SocketConsumer(AsyncConsumer):
         self,
         pipeline: Pipeline,
         sessions: SessionManager,
-        door: SessionHandshake,
+        handshake: SessionHandshake,
         sockets: ConnectionLimits,
         settings: ConnectionSettings,
         prove: Prove,
         origins: Collection[str],
-        probe: ProbeDoor,
+        probe: ProbeEndpoint,
         nodes: ForeignNodes | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._sessions = sessions
-        self._door = door
+        self._handshake = handshake
         self._sockets = sockets
         self._settings = settings
         self._prove = prove
@@ -83,6 +83,7 @@ class SocketConsumer(AsyncConsumer):
         self._nodes = nodes
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one socket from its upgrade to its end; a refusal before that is told over HTTP."""
         event = await receive()
         source = (scope.get("client") or [""])[0]
         if event["type"] != "websocket.connect":
@@ -194,16 +195,19 @@ class StubConnectConsumer(SocketConsumer):
     """`/stub/connect?runtimeURL=…`, or without the parameter and with a `cmd` frame first."""
 
     def check(self, scope: dict[str, Any], source: str) -> None:
+        """Refuse a `runtimeURL` that is there and empty, besides what is refused everywhere."""
         if _runtime_url(scope) == "":
             raise Forbidden("The parameter runtimeURL is empty.")
         super().check(scope, source)
 
     def connection(self, link: Link, source: str) -> StubConnection:
+        """A connection that speaks `cmd` frames."""
         return StubConnection(
-            self._door, link, source, self._sessions, self._pipeline.carry, self._settings
+            self._handshake, link, source, self._sessions, self._pipeline.carry, self._settings
         )
 
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
+        """Open the session at once if the URL names the runtime."""
         runtime_url = _runtime_url(scope)
         if runtime_url is not None and isinstance(connection, StubConnection):
             connection.begin(runtime_url)

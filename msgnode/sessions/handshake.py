@@ -48,11 +48,20 @@ Answer = Callable[[dict[str, Any]], None]
 """Gives the body of an answer to the caller, in the words of its handshake."""
 
 
+def _admit_visitor(runtime_url: str, speaker: Speaker, is_new: bool) -> None:
+    """Where visitors are not counted everybody may come."""
+
+
+def _is_findable(runtime_url: str) -> None:
+    """The one worker of a node finds its own sessions at once."""
+
+
 class SessionHandshake:
-    """Who gets a session, and which. Implements the bus's SessionDoor beside the SessionManager.
+    """Who gets a session, and which. Implements the bus's SessionHandler beside the SessionManager.
 
     `authorize_runtime(runtime URL, speaker, proof, is new)` raises if this proof opens no session
-    there; `findable(runtime URL)` waits until all workers can find its sessions.
+    there, `check_visitor(runtime URL, speaker, is new)` if a runtime of another domain may not
+    come; `findable(runtime URL)` waits until all workers can find its sessions.
     """
 
     name = "session"
@@ -67,6 +76,8 @@ class SessionHandshake:
         locator: SessionLocator,
         liveness: LivenessChecks,
         last_owners: LastOwnerCache,
+        check_visitor: Callable[[str, Speaker, bool], None] = _admit_visitor,
+        findable: Callable[[str], asyncio.Future[None] | None] | None = None,
     ) -> None:
         self.card = ComponentInfo(self.name, "component", ADDRESS)
         self._settings = settings
@@ -74,8 +85,8 @@ class SessionHandshake:
         self._table = table
         self._store = store
         self._authorize_runtime = authorize_runtime
-        self.findable: Callable[[str], asyncio.Future[None] | None] = lambda runtime_url: None
-        self.check_visitor: Callable[[str, Speaker, bool], None] = lambda url, who, is_new: None
+        self._check_visitor = check_visitor
+        self._findable = findable or _is_findable
         self.locator = locator
         self._urls = RuntimeUrls(
             settings, sessions, table, liveness, last_owners, self._end_for_room
@@ -201,7 +212,7 @@ class SessionHandshake:
         """
         self._urls.check_form(runtime_url)
         self._check_bans(runtime_url, caller)
-        self.check_visitor(runtime_url, caller.speaker, True)
+        self._check_visitor(runtime_url, caller.speaker, True)
         self._authorize_runtime(runtime_url, caller.speaker, caller.proof, True)
         self._urls.check(runtime_url, caller)
 
@@ -270,7 +281,7 @@ class SessionHandshake:
         if caller.session is not None and caller.session is not session:
             raise Conflict("This connection already has a session: close it first.")
         self._check_bans(session.runtime_url, caller)
-        self.check_visitor(session.runtime_url, caller.speaker, False)
+        self._check_visitor(session.runtime_url, caller.speaker, False)
         if session.speaker.identity is None:
             self._authorize_runtime(session.runtime_url, caller.speaker, caller.proof, False)
         speaker = caller.speaker_in(session.id, session.runtime_url)
@@ -332,7 +343,7 @@ class SessionHandshake:
             if done.cancelled() or done.exception() is not None:
                 finish(done)
             else:
-                findable = partial(self.findable, session.runtime_url)
+                findable = partial(self._findable, session.runtime_url)
                 after_barrier(findable, partial(finish, done))
 
         committed.add_done_callback(settle)

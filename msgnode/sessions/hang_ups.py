@@ -26,6 +26,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.pending import Pending
 
 from .manager import SessionManager
+from .rules import State
 from .session import LiveSession
 
 
@@ -39,9 +40,10 @@ class HangUps:
         table: RoutingTable,
         enforcer: Enforcer,
         recorder: Recorder,
+        holders: Holders = NO_OTHERS,
         now: Callable[[], float] = time,
     ) -> None:
-        self.holders: Holders = NO_OTHERS
+        self._holders = holders
         self._table = table
         sender = f"domain://msg-node.{domain}/p2p"
         self._notices = Notices(sender, "p2p", enforcer, recorder)
@@ -88,7 +90,7 @@ class HangUps:
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd."""
         self.session_handed_off(session.id)
-        if isinstance(session, LiveSession) and session.was_ended:
+        if isinstance(session, LiveSession) and session.state is State.TERMINATED:
             for stub in tuple(session.invited):
                 self._order(session, stub)
 
@@ -100,9 +102,9 @@ class HangUps:
     def _order(self, session: LiveSession, stub: str) -> None:
         del session.invited[stub]
         with FAULTS.kept_to("notification"):
-            if not self.holders.hears(stub):
+            if not self._holders.hears(stub):
                 try:
-                    self.holders.find(("hang up", stub), (stub,))
+                    self._holders.find(("hang up", stub), (stub,))
                 except Pending as fact:
                     fact.when_known(partial(self._tell, stub, session.runtime_url))
                     return

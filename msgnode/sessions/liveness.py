@@ -51,10 +51,15 @@ class _Check:
 
 
 class LivenessChecks:
-    """One instance per worker. `ask_worker` has the worker of a session ask its socket."""
+    """One instance per worker. `ask_worker` has the other worker of a session ask its socket."""
 
-    def __init__(self, sessions: SessionManager, seconds: float) -> None:
-        self.ask_worker: Callable[[Listener], None] | None = None
+    def __init__(
+        self,
+        sessions: SessionManager,
+        seconds: float,
+        ask_worker: Callable[[Listener], None] | None = None,
+    ) -> None:
+        self._ask_worker = ask_worker
         self._sessions = sessions
         self._seconds = seconds
         self._under_way: dict[str, _Check] = {}
@@ -83,9 +88,9 @@ class LivenessChecks:
                 and socket.link.ping(partial(self._settle, check, True))
             )
         else:
-            can_be_told = self.ask_worker is not None
-            if self.ask_worker is not None:
-                self.ask_worker(session)
+            can_be_told = self._ask_worker is not None
+            if self._ask_worker is not None:
+                self._ask_worker(session)
         if not can_be_told:
             loop.call_soon(self._settle, check, None)
 

@@ -25,9 +25,15 @@ class SessionLocator:
     settled, one way or the other, and `holders` find out who has which.
     """
 
-    def __init__(self, sessions: SessionManager, table: RoutingTable) -> None:
-        self.holders: Holders = NO_OTHERS
-        self.fetch: Callable[[str], Awaitable[None]] | None = None
+    def __init__(
+        self,
+        sessions: SessionManager,
+        table: RoutingTable,
+        holders: Holders = NO_OTHERS,
+        fetch: Callable[[str], Awaitable[None]] | None = None,
+    ) -> None:
+        self._holders = holders
+        self._fetch = fetch
         self._sessions = sessions
         self._table = table
         self._given_up: set[str] = set()
@@ -51,7 +57,7 @@ class SessionLocator:
             Pending: they are being asked for.
             Unavailable: one is with a worker that does not answer.
         """
-        self.holders.find_runtime((number, runtime_url), runtime_url)
+        self._holders.find_runtime((number, runtime_url), runtime_url)
 
     async def locate(self, runtime_url: str, token: str) -> Listener | None:
         """The session that a token opens, at whichever worker; None for none.
@@ -80,12 +86,12 @@ class SessionLocator:
         live = self._sessions.sessions.get(session.id)
         if live is not None and live.state is not State.LEAVING:
             return live
-        if self.fetch is None or session.id in self._given_up:
+        if self._fetch is None or session.id in self._given_up:
             self._given_up.discard(session.id)
             raise Unavailable("The session is with a part of the node that does not answer.")
-        raise Pending("The session", partial(self._fetch, self.fetch, session.id))
+        raise Pending("The session", partial(self._bring, self._fetch, session.id))
 
-    def _fetch(
+    def _bring(
         self, fetch: Callable[[str], Awaitable[None]], id_: str, known: Callable[[], None]
     ) -> None:
         def done(_: asyncio.Future[None]) -> None:

@@ -16,10 +16,10 @@ import hashlib
 import hmac
 import secrets
 import uuid
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 from urllib.parse import parse_qs
 
-from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Requester
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Forbidden, NodeError
@@ -44,15 +44,20 @@ class Misdirected(NodeError):
     title = "Misdirected request"
 
 
-class ProbeDoor:
+class ProbeEndpoint:
     """One instance per worker.
 
-    `secret` is common to the workers of a node; `pipeline` is set before the first connection.
+    `secret` is common to the workers of a node; `carry` takes the frames of its connection.
     """
 
-    pipeline: Pipeline
-
-    def __init__(self, domain: str, secret: str, table: RoutingTable) -> None:
+    def __init__(
+        self,
+        domain: str,
+        secret: str,
+        table: RoutingTable,
+        carry: Callable[[bytes, Connection], None],
+    ) -> None:
+        self._carry = carry
         id_ = uuid.uuid4().hex
         self.address = f"domain://msg-node.{domain}/health/{id_}"
         self.session = LiveSession(
@@ -79,6 +84,7 @@ class ProbeDoor:
         return made
 
     def withdraw(self, made: str) -> None:
+        """Take back a pass that was not used."""
         self._passes.discard(made)
 
     def admits(self, scope: dict[str, Any]) -> bool:
@@ -96,8 +102,7 @@ class ProbeDoor:
 
     def connect(self, link: Link) -> Connection:
         """The probe's connection from now on, instead of the one it had."""
-        door: Any = self
-        connection = Connection(link, "", door, self.pipeline.carry, self._settings)
+        connection = Connection(link, "", cast(Any, self), self._carry, self._settings)
         if self.session.socket is not None:
             self.session.socket.session = None
             self.session.detach()
@@ -124,9 +129,11 @@ class ProbeAuthorizer:
     """Implements the bus's Authorizer for the probe alone."""
 
     def authenticate(self, message: Message, caller: Connection) -> None:
+        """Refuses: the probe's session is there without one."""
         raise Forbidden("A probe opens no session.")
 
     def authorize(self, message: Message, caller: Connection) -> tuple[Requester, Speaker]:
+        """The probe, if the message says that it is from there."""
         session = caller.session
         if session is None or message.sender != session.runtime_url:
             raise Forbidden("A probe speaks as itself.")
@@ -137,4 +144,5 @@ class NoRecord:
     """Implements the bus's Recorder: what the probe says is nobody's traffic."""
 
     def note(self, record: TrafficRecord) -> None:
-        return None
+        """The probe's messages are in no record."""
+        return

@@ -9,7 +9,8 @@ detached     the socket is gone; what arrives is queued until it returns or its 
 arriving     it comes from another worker, or from the database, and is not answerable yet
 leaving      it has no socket and goes to another worker, with what is queued for it
 moved        the end in this worker: another one has it
-closed       the end: its addresses and subscriptions are free
+closed       the end, by its runtime or its absence: its addresses and subscriptions are free
+terminated   the end, by the node: as closed, and the peers that it has invited hang up
 
 Socket       what it means
 reading      frames are carried as they come
@@ -46,6 +47,7 @@ class State(StrEnum):
     LEAVING = "leaving"
     MOVED = "moved"
     CLOSED = "closed"
+    TERMINATED = "terminated"
 
 
 class Event(StrEnum):
@@ -75,14 +77,14 @@ SESSION: Mapping[tuple[State, Event], State] = {
     (State.OPENING, Event.RESUME_FAILED): State.DETACHED,
     (State.OPENING, Event.LOSE): State.DETACHED,
     (State.OPENING, Event.CLOSE): State.CLOSED,
-    (State.OPENING, Event.END): State.CLOSED,
+    (State.OPENING, Event.END): State.TERMINATED,
     (State.OPENING, Event.LEAVE): State.LEAVING,
     (State.OPEN, Event.STORED): State.OPEN,
     (State.OPEN, Event.RESUME): State.RESUMING,
     (State.OPEN, Event.RESUME_FAILED): State.DETACHED,
     (State.OPEN, Event.LOSE): State.DETACHED,
     (State.OPEN, Event.CLOSE): State.CLOSED,
-    (State.OPEN, Event.END): State.CLOSED,
+    (State.OPEN, Event.END): State.TERMINATED,
     (State.OPEN, Event.LEAVE): State.LEAVING,
     (State.RESUMING, Event.STORED): State.OPEN,
     (State.RESUMING, Event.OPEN_FAILED): State.CLOSED,
@@ -90,17 +92,17 @@ SESSION: Mapping[tuple[State, Event], State] = {
     (State.RESUMING, Event.RESUME_FAILED): State.DETACHED,
     (State.RESUMING, Event.LOSE): State.DETACHED,
     (State.RESUMING, Event.CLOSE): State.CLOSED,
-    (State.RESUMING, Event.END): State.CLOSED,
+    (State.RESUMING, Event.END): State.TERMINATED,
     (State.RESUMING, Event.LEAVE): State.LEAVING,
     (State.DETACHED, Event.OPEN_FAILED): State.CLOSED,
     (State.DETACHED, Event.RESUME): State.RESUMING,
     (State.DETACHED, Event.EXPIRE): State.CLOSED,
-    (State.DETACHED, Event.END): State.CLOSED,
+    (State.DETACHED, Event.END): State.TERMINATED,
     (State.DETACHED, Event.LEAVE): State.LEAVING,
     (State.ARRIVING, Event.ADOPT): State.DETACHED,
     (State.LEAVING, Event.ADOPT): State.DETACHED,
     (State.LEAVING, Event.OPEN_FAILED): State.CLOSED,
-    (State.LEAVING, Event.END): State.CLOSED,
+    (State.LEAVING, Event.END): State.TERMINATED,
     (State.LEAVING, Event.MOVE): State.MOVED,
 }
 

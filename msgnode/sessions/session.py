@@ -30,16 +30,24 @@ class Socket(Protocol):
     last_runtime_url: str
 
     @property
-    def handshake(self) -> str: ...
+    def handshake(self) -> str:
+        """What kind of socket it is: "ws", "stub-connect", "device", "mqtt" or "peer"."""
+        ...
 
     @property
-    def link(self) -> Link: ...
+    def link(self) -> Link:
+        """What writes to it and closes it."""
+        ...
 
     @property
-    def flow(self) -> FlowControl: ...
+    def flow(self) -> FlowControl:
+        """The limits its sender is held to."""
+        ...
 
     @property
-    def is_held_back(self) -> bool: ...
+    def is_held_back(self) -> bool:
+        """Whether the node reads nothing from it for the time being."""
+        ...
 
     @property
     def closed_with(self) -> int:
@@ -95,7 +103,6 @@ class LiveSession:
         "token",
         "_token_hash",
         "__weakref__",
-        "was_ended",
         "withdrawn",
     )
 
@@ -133,7 +140,6 @@ class LiveSession:
         self.learned: dict[str, None] = {}
         self.withdrawn: frozenset[str] = frozenset()
         self.invited: dict[str, bool] = {}  # stub of a peer -> whether that was with an identity
-        self.was_ended = False  # by the node, not by itself or by its absence
         self.requests: OpenRequests | None = None
         self.ask: Callable[[str, bytes, str, float], None] = self._ask_first
         self.ask_group: Callable[[str, bytes, frozenset[str], float], None] = self._ask_first_group
@@ -156,6 +162,7 @@ class LiveSession:
 
     @property
     def is_connected(self) -> bool:
+        """Whether it has a socket, its row stored or not."""
         state = self.state
         return state is State.OPEN or state is State.OPENING or state is State.RESUMING
 
@@ -169,7 +176,12 @@ class LiveSession:
     @property
     def has_ended(self) -> bool:
         """Whether this worker has it no longer."""
-        return self.state is State.CLOSED or self.state is State.MOVED
+        return self.state is State.MOVED or self.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended for all workers, by whomever."""
+        return self.state is State.CLOSED or self.state is State.TERMINATED
 
     def remember(self, requests: OpenRequests) -> None:
         """These are its requests that may still be answered."""
@@ -178,18 +190,22 @@ class LiveSession:
         self.has_asked = requests.was_asked
 
     def has_forgotten(self) -> bool:
+        """Whether it came from the database, without its requests; True only once."""
         was_restored, self._was_restored = self._was_restored, False
         return was_restored
 
     def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
+        """As any frame: the way back counts between workers alone."""
         return self.deliver(frame)
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
+        """As any frame: the bus has looked whether it was asked for."""
         return self.deliver(frame)
 
     def deliver_traced(
         self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
     ) -> DeliveryResult:
+        """As any frame: a trace of a session that is here needs nothing in the frame."""
         return self.deliver(frame)
 
     def when_writable(self, callback: Callable[[], None]) -> None:
@@ -212,9 +228,9 @@ class LiveSession:
             LocalProtocolError: the table has none; nothing has changed.
         """
         self.state = after(SESSION, self.state, event)
-        self.was_ended = event is Event.END
 
     def has_invited(self, stub: str) -> None:
+        """Remember a peer's stub, and whether it was invited by somebody with an identity."""
         self.invited.pop(stub, None)
         self.invited[stub] = self.speaker.identity is not None
         if len(self.invited) > MAX_INVITED:

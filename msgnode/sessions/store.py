@@ -51,6 +51,7 @@ class SessionStore:
         self._closed = closed
 
     def opened(self, session: LiveSession) -> Future[Any]:
+        """Insert the row of a new session; done with the commit."""
         row = models.Session(
             id=uuid.UUID(session.id),
             runtime_url=session.runtime_url,
@@ -66,6 +67,7 @@ class SessionStore:
         return self._writer.submit(Create([row]))
 
     def resumed(self, session: LiveSession) -> Future[Any]:
+        """Note the new token, and that the session is with this worker; done with the commit."""
         return self._update(
             session,
             token_hash=session.token_hash,
@@ -81,9 +83,11 @@ class SessionStore:
         )
 
     def identified(self, session: LiveSession) -> Future[Any]:
+        """Note whom the session is bound to, or that it is nobody; done with the commit."""
         return self._update(session, **_of_identity(session))
 
     def detached(self, session: LiveSession) -> None:
+        """Note since when it has no socket; nobody waits for that."""
         now = timezone.now()
         self._update(session, state=models.Session.State.DETACHED, detached_at=now)
 

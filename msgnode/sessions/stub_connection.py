@@ -45,9 +45,9 @@ class StubConnection(Connection):
     handshake = "stub-connect"
     _farewell: asyncio.TimerHandle | None = None
 
-    def __init__(self, door: SessionHandshake, *arguments: Any) -> None:
+    def __init__(self, session_handshake: SessionHandshake, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._door = door
+        self._session_handshake = session_handshake
 
     def _carry_one(self, frame: bytes) -> None:
         try:
@@ -70,7 +70,7 @@ class StubConnection(Connection):
     def begin(self, runtime_url: str) -> None:
         """Enter the session that the socket's URL names."""
         try:
-            self._door.enter(runtime_url, self)
+            self._session_handshake.enter(runtime_url, self)
         except Pending as fact:
             self.wait_until(fact, lambda: self.begin(runtime_url))
         except NodeError as error:
@@ -93,7 +93,7 @@ class StubConnection(Connection):
     def _connect(self, command: _Command) -> None:
         runtime_url = command.data.runtime_url or command.body.runtime_url
         try:
-            self._door.enter(runtime_url, self, self._accept)
+            self._session_handshake.enter(runtime_url, self, self._accept)
         except Pending as fact:
             self.wait_until(fact, lambda: self._connect(command))
         except NodeError as error:
@@ -102,7 +102,7 @@ class StubConnection(Connection):
     def _disconnect(self, command: _Command) -> None:
         named = (command.data.runtime_url, command.body.runtime_url)
         if self.session is not None and self.session.runtime_url in named:
-            self._door.leave(self)
+            self._session_handshake.leave(self)
 
     def _accept(self, body: dict[str, Any]) -> None:
         text = "Connection accepted!" if body["code"] == 200 else body["description"]

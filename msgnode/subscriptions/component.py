@@ -32,7 +32,7 @@ class SubscriptionComponent(Component):
     """How claims become allocations.
 
     `enter` and `drop` give addresses to a session and take them back (address allocation);
-    `check_room` raises TooMany where a session may not hold so many more.
+    `check_room` raises TooMany where it may not hold so many more. `abroad` asks other domains.
     """
 
     name = "sm"
@@ -49,9 +49,10 @@ class SubscriptionComponent(Component):
         ownership: Ownership,
         max_per_session: int,
         budget: AddressBudget,
+        abroad: Abroad = NOTHING_ABROAD,
     ) -> None:
         super().__init__((f"domain://msg-node.{domain}/sm",))
-        self.abroad: Abroad = NOTHING_ABROAD
+        self._abroad = abroad
         self._table = table
         self._store = store
         self._domain = domain
@@ -65,6 +66,7 @@ class SubscriptionComponent(Component):
         self._pending: dict[str, dict[str, Future[Body]]] = {}  # the same, not committed yet
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
+        """Subscribe or unsubscribe, here or at the node of another domain."""
         home = addresses.parse(message.recipients[0]).home
         if home != addresses.parse(self.addresses[0]).home:  # a peer's manager was asked
             rules.check_homes(rules.wanted(message.fields(), self._max_per_session), home)
@@ -76,6 +78,7 @@ class SubscriptionComponent(Component):
         raise BadMessage("The subscription manager takes subscribe and unsubscribe.")
 
     def addresses_of(self, message: Message) -> list[str]:
+        """The addresses that are to be subscribed, and who claims them."""
         with suppress(BadMessage):  # the answer says so
             body = message.fields()
             asked = rules.wanted(body, self._max_per_session)
@@ -177,11 +180,11 @@ class SubscriptionComponent(Component):
         body = {"code": 200}
         committed = self._store.subscribed(session, new, claimed, taken_over, body)
         settled = self._settle(committed, session, new, owned, taken_over, earlier)
-        far = self.abroad.abroad(new)
+        far = self._abroad.abroad(new)
         if not far:
             return settled
         take_back = partial(self._unsubscribe, {"resources": [*new, *owned]}, session)
-        return granted(settled, self.abroad, far, take_back)
+        return granted(settled, self._abroad, far, take_back)
 
     def _under_way(self, asked: Wanted, session: Listener) -> list[Future[Body]]:
         """Earlier requests of the session for some of these addresses that are not committed."""

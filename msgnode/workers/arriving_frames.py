@@ -27,11 +27,15 @@ class ArrivingFrames:
 
     def __init__(self, table: RoutingTable, transport: PeerTransport, local: LocalSessions) -> None:
         self.moves: SessionHandover
-        self.traces: ArrivalTracer | None = None
+        self._tracer: ArrivalTracer | None = None
         self._table = table
         self._transport = transport
         self._local = local
         self._behind: set[str] = set()
+
+    def watch(self, tracer: ArrivalTracer) -> None:
+        """Tell of those that another worker traces."""
+        self._tracer = tracer
 
     def take(self, peer: Peer, message: AnyFrame) -> None:
         """A frame has come for sessions of this worker."""
@@ -78,8 +82,8 @@ class ArrivingFrames:
             return
         else:
             taken = session.deliver(message.frame)
-        if message.trace and self.traces is not None:
-            self.traces.arrived(message.trace, message.frame, session, taken, peer.name)
+        if message.trace and self._tracer is not None:
+            self._tracer.arrived(message.trace, message.frame, session, taken, peer.name)
         if taken is DeliveryResult.BEHIND and id_ not in self._behind:
             self._behind.add(id_)
             self._transport.tell(Backpressure(id_, True))

@@ -18,7 +18,6 @@ from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.rates import Rates
 from msgnode.identity.service import IdentityService
-from msgnode.redis.directory import Directory
 from msgnode.redis.faults import Refused
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.manager import SessionManager
@@ -29,24 +28,15 @@ from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.workers import membership_store
 from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.directory_entries import DirectoryEntries
-from msgnode.workers.ended_workers import EndedWorkers
 from msgnode.workers.failover import Failover
 from msgnode.workers.handover import Handover
-from msgnode.workers.homes import Homes
-from msgnode.workers.identity_lookup import IdentityLookup
-from msgnode.workers.interest import Interest
+from msgnode.workers.identity_lookup import answer_lookups
 from msgnode.workers.lease import Lease
 from msgnode.workers.moving_sessions import MovingSessions
-from msgnode.workers.own_names import OwnNames
+from msgnode.workers.network import PeerNetwork
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import (
-    CheckSocket,
-    Goodbye,
-    SocketChecked,
-)
+from msgnode.workers.protocol import CheckSocket, Goodbye, SocketChecked
 from msgnode.workers.replication import TableReplicator
-from msgnode.workers.rpc import PeerRpc
-from msgnode.workers.transport import PeerTransport
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +48,7 @@ class Cluster:
 
     def __init__(
         self,
-        transport: PeerTransport,
+        network: PeerNetwork,
         settings: SessionSettings,
         table: RoutingTable,
         sessions: SessionManager,
@@ -72,14 +62,12 @@ class Cluster:
         guard: ResponseGuard,
         liveness: LivenessChecks,
         lease: Lease,
-        directory: Directory,
     ) -> None:
         self.state = membership_store.STARTING
-        self.transport = transport
-        ended = EndedWorkers(transport.me.epoch, transport.peers)
-        self.names = OwnNames(directory, table, transport, ended.is_retired, ended.is_dead)
-        self.interest = Interest(directory, table, transport, self.names)
-        self.replicator = TableReplicator(table, transport, self, self.names, self.interest)
+        self.network = network
+        self.transport = transport = network.transport
+        names, interest = network.names, network.interest
+        self.replicator = TableReplicator(table, transport, self, names, interest)
         moving = MovingSessions(
             settings,
             table,
@@ -89,15 +77,15 @@ class Cluster:
             store,
             identities,
             guard,
-            self.names,
-            self.interest,
+            names,
+            interest,
             self.replicator,
         )
         self.failover = Failover(
             transport,
             lease,
-            ended,
-            self.names,
+            network.others,
+            names,
             self.replicator,
             moving,
             sessions,
@@ -113,20 +101,16 @@ class Cluster:
             table.return_paths,
         )
         self.counts = CounterSync(transport, counters)
-        self.rpc = PeerRpc(transport)
-        lookup = IdentityLookup(transport, self.rpc, identities.logged_in.find)
-        identities.connector.find_elsewhere = lookup.find
-        self.entries = DirectoryEntries(directory, transport, self, self.names, self.interest)
-        self.homes = Homes(
-            directory,
+        self.entries = DirectoryEntries(
+            network.directory,
             transport,
-            self.names,
-            self.interest,
-            self.knows_all,
-            ended.is_retired,
+            self,
+            names,
+            interest,
+            network.presence,
+            network.homes.forget_unknown,
         )
-        self.entries.on_back = self.homes.forget_unknown
-        transport.may_serve = lambda: lease.is_held
+        answer_lookups(network.rpc, identities.logged_in.find)
         self._sessions = sessions
         self._allocation = allocation
         self._subscriptions = subscriptions
@@ -152,7 +136,7 @@ class Cluster:
         Raises:
             RedisFault: the layer stays out of reach, or will not do.
         """
-        self.rpc.loop = asyncio.get_running_loop()
+        self.network.rpc.begin()
         limit = monotonic() + min(self.transport.timeout, _LAYER_PATIENCE)
         while True:
             try:
@@ -191,7 +175,7 @@ class Cluster:
         self.counts.tell()
         self.transport.tell(Goodbye())
         await self.transport.stop()
-        await self.homes.stop()
+        await self.network.homes.stop()
         await self.entries.stop()
         await asyncio.to_thread(self.failover.deregister)
 
@@ -203,18 +187,9 @@ class Cluster:
         """
         for job in (*self._jobs, *self.failover.stop()):
             job.cancel()
-        await self.homes.stop()
+        await self.network.homes.stop()
         await self.entries.stop()
         return await self.transport.silence()
-
-    @property
-    def meets_others(self) -> bool:
-        """Whether the ways to the other workers are there: the layer and the directory."""
-        return self.transport.hears_itself and self.entries.is_filled
-
-    def knows_all(self) -> bool:
-        """Whether all that take sessions can be heard, so that who is not known is nobody."""
-        return self.meets_others and self.transport.knows(self.failover.ready)
 
     # --- what a request about a session of another worker is answered there -----------------------
 
@@ -228,7 +203,7 @@ class Cluster:
         remote = self.replicator.remotes.get(session_id)
         if remote is None:
             return None
-        return await self.rpc.call(remote.peer, kind, text, seconds)
+        return await self.network.rpc.call(remote.peer, kind, text, seconds)
 
     # --- LocalSessions: what replication asks of this worker's sessions ---------------------------
 
@@ -273,12 +248,6 @@ class Cluster:
             What became of it; None if the session has not asked for it.
         """
         return self._guard.respond(session, frame, response, perf_counter())
-
-    def ask_worker(self, session: Listener) -> None:
-        """Have the worker of a session ask the session's socket."""
-        remote = self.replicator.remotes.get(session.id)
-        if remote is not None and remote.peer.is_up:
-            remote.peer.out.put(CheckSocket(session.id))
 
     def check_socket(self, peer: Peer, asked: CheckSocket) -> None:
         """Another worker asks whether anybody is behind a session's socket."""

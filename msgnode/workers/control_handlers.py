@@ -97,7 +97,7 @@ class ControlHandlers:
             self._subscriptions.drop_subscription(payload["address"], session)
 
     def _pools_changed(self, payload: ControlPayload) -> None:
-        self._allocation.pool_schemes = frozenset(payload["schemes"])
+        self._allocation.use_pools(frozenset(payload["schemes"]))
 
     def _owner_left(self, payload: ControlPayload) -> None:
         self._owners.note(payload["addresses"], (payload["issuer"], payload["subject"]))

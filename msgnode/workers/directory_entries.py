@@ -20,11 +20,10 @@ from msgnode.core.faults import FAULTS
 from msgnode.redis.directory import Directory
 from msgnode.redis.faults import RedisFault
 
+from .directory_presence import LOOK_INTERVAL, DirectoryPresence
 from .interest import Interest
 from .own_names import HOLDS, LISTENS, SPEAKS, OwnNames
 from .transport import PeerTransport
-
-_RETRY = 1.0
 
 
 class Holdings(Protocol):
@@ -53,8 +52,11 @@ class DirectoryEntries:
         local: Holdings,
         names: OwnNames,
         interest: Interest,
+        presence: DirectoryPresence,
+        on_back: Callable[[], None],
     ) -> None:
-        self.on_back: Callable[[], None] = lambda: None
+        self._presence = presence
+        self._on_back = on_back
         self._directory = directory
         self._transport = transport
         self._local = local
@@ -62,7 +64,6 @@ class DirectoryEntries:
         self._interest = interest
         self._epoch = transport.me.epoch
         self._filling: asyncio.Task[None] | None = None
-        self._filled_at = monotonic()
         directory.on_connected = self._connected
 
     async def start(self) -> None:
@@ -75,7 +76,7 @@ class DirectoryEntries:
         """Keep the entries; until cancelled."""
         kept = monotonic()
         while True:
-            await asyncio.sleep(_RETRY)
+            await asyncio.sleep(LOOK_INTERVAL)
             with FAULTS.kept_to("directory"), suppress(RedisFault):
                 self._names.look_after()
                 self._interest.look_after()
@@ -84,13 +85,12 @@ class DirectoryEntries:
                 if self._names.tells_all and not self._is_filling:
                     await self._look_whether_whole()
                 if await self._directory.are_filled((self._epoch,)):
+                    if self._presence.note_filled():
+                        self._on_back()
                     now = monotonic()
-                    if now - self._filled_at > 2 * _RETRY:  # it was away
-                        self.on_back()
-                    self._filled_at = now
                     if now - kept > self._directory.expiry / 3:
                         kept = now
-                        self._fill_again(_RETRY / 20)
+                        self._fill_again(LOOK_INTERVAL / 20)
                 elif not self._is_filling:  # somebody removed it
                     self._fill_again()
 
@@ -100,11 +100,6 @@ class DirectoryEntries:
             self._filling.cancel()
         await self._names.stop()
         await self._directory.close()
-
-    @property
-    def is_filled(self) -> bool:
-        """Whether what this worker holds was in the directory, and that could be asked, lately."""
-        return monotonic() - self._filled_at < max(self._transport.timeout, 3 * _RETRY)
 
     @property
     def _is_filling(self) -> bool:
@@ -135,7 +130,7 @@ class DirectoryEntries:
             await self._interest.enter_again(pause)
             await self._directory.keep_filled(self._epoch)
             await self._look_whether_whole()
-            self.on_back()
+            self._on_back()
 
     async def _look_whether_whole(self) -> None:
         """Tell only who watches once all others have entered themselves. Raises RedisFault."""

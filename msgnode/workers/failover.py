@@ -25,9 +25,9 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
-from msgnode.workers.ended_workers import EndedWorkers
 from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.moving_sessions import MovingSessions
+from msgnode.workers.other_workers import OtherWorkers
 from msgnode.workers.own_names import OwnNames
 from msgnode.workers.peer import Peer
 from msgnode.workers.replication import TableReplicator
@@ -44,14 +44,13 @@ class Failover:
 
     Attributes:
         expected: the workers (epochs) that were registered at the start, and have not ended since.
-        ready: those that take sessions, by the database.
     """
 
     def __init__(
         self,
         transport: PeerTransport,
         lease: Lease,
-        ended: EndedWorkers,
+        others: OtherWorkers,
         names: OwnNames,
         replicator: TableReplicator,
         moving: MovingSessions,
@@ -60,11 +59,10 @@ class Failover:
         raise_alarm: Callable[[str, str, str], None],
     ) -> None:
         self.expected: set[str] = set()
-        self.ready: set[str] = set()
         self._me = transport.me
         self._transport = transport
         self._lease = lease
-        self._ended = ended
+        self._others = others
         self._timeout = transport.timeout
         self._names = names
         self._replicator = replicator
@@ -90,7 +88,7 @@ class Failover:
                 membership_store.retire(worker.epoch)
             elif not membership_store.retire_expired(worker.epoch, margin_of(self._lease.seconds)):
                 self.expected.add(worker.epoch)
-        self._ended.registered = set(self.expected)
+        self._others.registered = set(self.expected)
         taken = self._store.take_over(None)
         return [row for rows in taken for row in rows]
 
@@ -147,8 +145,8 @@ class Failover:
             self._failed = self._lease.failed
             self._unseen.clear()
         registered = {row.epoch: row for row in rows}
-        self._ended.registered = set(registered)
-        self.ready = {row.epoch for row in rows if row.state == membership_store.READY}
+        self._others.registered = set(registered)
+        self._others.ready = {row.epoch for row in rows if row.state == membership_store.READY}
         self.expected.intersection_update(registered)
         for epoch in heard_of - registered.keys():
             self._handle_dead(epoch)
@@ -171,9 +169,9 @@ class Failover:
 
     def _handle_dead(self, epoch: str) -> None:
         """A worker has ended: take what it had, then forget it."""
-        if epoch in self._ended.dead:
+        if epoch in self._others.dead:
             return
-        self._ended.dead.add(epoch)
+        self._others.dead.add(epoch)
         peer = self._transport.peers.get(epoch)
         if peer is not None:
             self._transport.forget(peer)
@@ -198,7 +196,7 @@ class Failover:
         await asyncio.sleep(self._timeout)  # the others say what they took meanwhile
         if peer is not None:
             self._replicator.copies.forget(peer)
-        self._ended.dead.discard(epoch)
+        self._others.dead.discard(epoch)
 
     async def take_over(self, epochs: list[str] | None, ids: list[str]) -> None:
         """Take sessions from the database, some at a time.

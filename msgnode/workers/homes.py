@@ -26,9 +26,7 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable,
 from functools import partial
 from itertools import chain
 from time import monotonic
-from typing import Protocol
 
-from msgnode.bus.holders import Holders
 from msgnode.core.addresses import names_of, runtime_twin
 from msgnode.core.errors import Unavailable
 from msgnode.core.faults import FAULTS
@@ -47,12 +45,6 @@ LIMIT = 2.0
 
 Asked = dict[str, "asyncio.Future[dict[str, list[str]]]"]
 """By epoch, what a worker answers: by name, to which workers sessions have gone from there."""
-
-
-class HoldersUser(Protocol):
-    """Somebody who needs to know what other workers hold."""
-
-    holders: Holders
 
 
 class Homes:
@@ -94,11 +86,6 @@ class Homes:
         """Ask nothing more."""
         for task in self._tasks:
             task.cancel()
-
-    def serve(self, *asking: HoldersUser) -> None:
-        """These find out by it who holds what."""
-        for each in asking:
-            each.holders = self
 
     # --- what is asked ----------------------------------------------------------------------------
 

@@ -21,15 +21,11 @@ _KIND = "identity"
 
 
 class IdentityLookup:
-    """One instance per worker; `here` finds who is logged in by what this worker knows."""
+    """Asks the others. One instance per worker."""
 
-    def __init__(
-        self, transport: PeerTransport, rpc: PeerRpc, here: Callable[[str], Identity | None]
-    ) -> None:
+    def __init__(self, transport: PeerTransport, rpc: PeerRpc) -> None:
         self._transport = transport
         self._rpc = rpc
-        self._here = here
-        rpc.calls[_KIND] = self._answer
 
     async def find(self, name: str) -> Identity | None:
         """The subject of this name, if one is logged in at another worker.
@@ -47,5 +43,11 @@ class IdentityLookup:
             raise Unavailable("Whether somebody is known by that name is not known just now.")
         return identity
 
-    async def _answer(self, text: bytes) -> bytes:
-        return msgspec.msgpack.encode(self._here(text.decode()))
+
+def answer_lookups(rpc: PeerRpc, here: Callable[[str], Identity | None]) -> None:
+    """Answer the others from now on; `here` finds who is logged in by what this worker knows."""
+
+    async def answer(name: bytes) -> bytes:
+        return msgspec.msgpack.encode(here(name.decode()))
+
+    rpc.answer_calls(_KIND, answer)

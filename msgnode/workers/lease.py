@@ -53,12 +53,9 @@ class Lease:
         epoch: of this worker.
         seconds: it runs without a renewal.
         is_alone: whether the node has no other workers.
-        describe: what is noted with each renewal: columns of the row.
     """
 
-    def __init__(
-        self, epoch: str, seconds: float, is_alone: bool, describe: Callable[[], dict[str, Any]]
-    ) -> None:
+    def __init__(self, epoch: str, seconds: float, is_alone: bool) -> None:
         self.seconds = seconds
         self.why_lost = ""
         self.renewed = 0
@@ -66,7 +63,7 @@ class Lease:
         self.on_lost: Callable[[str], None] = lambda why: None
         self._epoch = epoch
         self._is_alone = is_alone
-        self._describe = describe
+        self._describe: Callable[[], dict[str, Any]] = dict
         self.until = float("inf")  # nothing is served before `begin`
         self._began = 0.0
         self._renewal: asyncio.Future[None] | None = None
@@ -100,8 +97,13 @@ class Lease:
         if time.clock_gettime(LEASE_CLOCK) >= self.until:
             raise Pending("The worker's lease", self._when_held)
 
-    async def run(self) -> None:
-        """Renew until cancelled, or lost."""
+    async def run(self, describe: Callable[[], dict[str, Any]]) -> None:
+        """Renew until cancelled, or lost.
+
+        Args:
+            describe: what is noted with each renewal: columns of the row.
+        """
+        self._describe = describe
         self._loop = asyncio.get_running_loop()
         while not self.why_lost:
             left = self.until - now()

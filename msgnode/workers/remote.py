@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.ports import DeliveryResult, Listener, Response
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.core import redaction
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 
 from .peer import Peer
+from .protocol import CheckSocket
 
 
 class RemoteSession:
@@ -126,3 +127,9 @@ class RemoteSession:
         for callback in callbacks:
             with FAULTS.kept_to("sender"):
                 callback()
+
+
+def ask_worker(session: Listener) -> None:
+    """Have the worker of a session ask the session's socket; it says what it has found out."""
+    if isinstance(session, RemoteSession) and session.peer.is_up:
+        session.peer.out.put(CheckSocket(session.id))

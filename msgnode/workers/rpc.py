@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 
 from msgnode.core.faults import FAULTS
@@ -42,16 +42,12 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 class PeerRpc:
-    """One instance per worker.
-
-    `answers` by the kind of question, `calls` by the kind of call; both are given on the event
-    loop.
-    """
+    """One instance per worker. Questions and calls are answered on the event loop."""
 
     def __init__(self, transport: PeerTransport) -> None:
-        self.answers: dict[str, Answer] = {}
-        self.calls: dict[str, Answer] = {}
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self._questions: dict[str, Answer] = {}
+        self._calls: dict[str, Answer] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._transport = transport
         self._numbers = itertools.count(1)
         self._asked: dict[tuple[str, bytes], asyncio.Task[Answers]] = {}
@@ -59,6 +55,18 @@ class PeerRpc:
         self._called: set[asyncio.Task[None]] = set()
         transport.heard_by[RpcRequest] = self._asked_by
         transport.heard_by[RpcResponse] = self._answered_by
+
+    def begin(self) -> None:
+        """Take questions of other threads from now on. On the event loop."""
+        self._loop = asyncio.get_running_loop()
+
+    def answer_questions(self, answers: Mapping[str, Answer]) -> None:
+        """Answer these kinds of questions from now on."""
+        self._questions.update(answers)
+
+    def answer_calls(self, kind: str, answer: Answer) -> None:
+        """Answer calls of this kind from now on."""
+        self._calls[kind] = answer
 
     async def ask(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
         """What the other workers answer within so many seconds."""
@@ -90,9 +98,9 @@ class PeerRpc:
 
     def ask_from_thread(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
         """The same, for a thread: blocks."""
-        if self.loop is None or self.loop.is_closed():
+        if self._loop is None or self._loop.is_closed():
             return {}
-        rpc = asyncio.run_coroutine_threadsafe(self.ask(kind, text, seconds), self.loop)
+        rpc = asyncio.run_coroutine_threadsafe(self.ask(kind, text, seconds), self._loop)
         try:
             return rpc.result(seconds + _TURN)
         except FutureTimeout:
@@ -105,8 +113,8 @@ class PeerRpc:
             waiting.set_result(message.text)
 
     def _asked_by(self, peer: Peer, message: RpcRequest) -> None:
-        is_call = message.kind in self.calls
-        answer = (self.calls if is_call else self.answers).get(message.kind)
+        is_call = message.kind in self._calls
+        answer = (self._calls if is_call else self._questions).get(message.kind)
         under_way, most = (self._called, MOST_CALLS) if is_call else (self._answering, MOST)
         if answer is None or len(under_way) >= most:
             peer.out.put(RpcResponse(message.number, b""))

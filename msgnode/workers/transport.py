@@ -34,16 +34,20 @@ log = logging.getLogger(__name__)
 _EPOCHS_KEPT = 10_000
 
 
+def _always() -> bool:
+    return True
+
+
 class PeerTransport:
     """One instance per worker.
 
-    `layer` is a channel layer, `secret` what only workers of this node know.
+    `layer` is a channel layer, `secret` what only workers of this node know; `may_serve` says
+    whether what comes may be taken.
 
     Attributes:
         peers: the other workers that are heard of, by epoch.
         refused: epochs that speak another protocol.
         takes: whether other workers may give their sessions to this one.
-        may_serve: whether what comes may be taken.
         heard_by: by the kind of a message, who does what another worker says by it.
     """
 
@@ -56,6 +60,7 @@ class PeerTransport:
         link_bytes: int,
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
+        may_serve: Callable[[], bool] = _always,
     ) -> None:
         self.me = me
         self.timeout = timeout
@@ -63,11 +68,11 @@ class PeerTransport:
         self.takes = True
         self.protocol = PROTOCOL
         self.refused: dict[str, None] = {}
-        self.may_serve: Callable[[], bool] = lambda: True
         self.inbox = Inbox(layer, me.name, secret, raise_alarm, clear_alarm)
         self.links = Links(self.inbox, me.epoch, timeout, link_bytes, raise_alarm)
         self.heard_by = self.links.heard
         self.node = self.inbox.node
+        self._may_serve = may_serve
         self._raise_alarm = raise_alarm
         self._asked_all: tuple[int, asyncio.Future[None] | None] = (-1, None)
         self._tasks: list[asyncio.Task[None]] = []
@@ -291,7 +296,7 @@ class PeerTransport:
     async def _receive(self) -> None:
         while True:
             message = await self.inbox.receive()
-            if not self.may_serve():
+            if not self._may_serve():
                 continue  # it is asked for again, or was given up long ago
             try:
                 self._take(message)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from msgnode.bus.bounces import Bounces
+from msgnode.bus.holders import NO_OTHERS
+from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
-from tests.fakes import FakeCaller, FakeComponent, FakeRecorder, FakeSession, pipeline
+from tests.fakes import DOMAIN, FakeCaller, FakeComponent, FakeRecorder, FakeSession, pipeline
 
 ONE, TWO = "runtime://localhost/1", "runtime://localhost/2"
 TOKEN = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -24,6 +27,9 @@ class Scene:
         self.recorder = FakeRecorder()
         self.tapped: list[tuple[Any, bytes]] = []
         self.pipeline = pipeline(self.table, *components, recorder=self.recorder, **parts)
+        self.bounces = Bounces(
+            DOMAIN, self.table, ComponentBook(components), parts.get("holders", NO_OTHERS)
+        )
         self.pipeline.watch(lambda record, body: self.tapped.append((record, body)))
 
     def say(self, type_: str = "create", to: Any = TWO, **fields: Any) -> int:

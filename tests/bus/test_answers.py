@@ -33,10 +33,12 @@ def request(type_: str = "create") -> messages.Message:
 class Scene:
     """A component, who asks it, and what passes the policies on the way out."""
 
-    def __init__(self, answer: Any, policies: Any = None, timeout: float = 5.0) -> None:
+    def __init__(
+        self, answer: Any, policies: Any = None, timeout: float = 5.0, **barriers: Any
+    ) -> None:
         self.component = Component(answer)
         self.caller, self.session = FakeCaller(), FakeSession("runtime://localhost/1")
-        self.replies = Replies(policies or NoPolicies(), timeout)
+        self.replies = Replies(policies or NoPolicies(), timeout, **barriers)
 
     def ask(self, message: messages.Message | None = None) -> int:
         return self.replies.ask(self.component, message or request(), self.session, self.caller)
@@ -100,9 +102,7 @@ async def test_an_answer_that_comes_later_has_no_code_yet(
 
 async def test_an_answer_that_other_workers_must_know_first_has_no_code_yet() -> None:
     waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    scene = Scene(OK)
-    scene.replies.barrier = lambda: waiting
-    scene.replies.findable = lambda: None
+    scene = Scene(OK, barrier=lambda: waiting, findable=lambda: None)
     assert (scene.ask(), scene.caller.pending) == (0, 1)
     scene.component._answer = Findable(OK)
     assert (scene.ask(), scene.caller.pending) == (200, 1)

@@ -23,9 +23,9 @@ from tests.fakes import (
     DOMAIN,
     FakeCaller,
     FakeComponent,
-    FakeDoor,
     FakeEnforcer,
     FakeSession,
+    FakeSessionHandler,
 )
 
 PERMIT = Decision(Effect.PERMIT, passes=True, auth=True, deciding=("set", "policy", "rule"))
@@ -81,8 +81,8 @@ NOBODY = "hyperty://localhost/nobody"
 def test_w4_what_nobody_here_knows_is_404_only_once_the_others_were_asked(
     is_known: bool, code: int
 ) -> None:
-    scene = Scene(enforcer=(policies := FakeEnforcer()))
-    scene.pipeline.holders = holders = FakeHolders(NOBODY, is_known=is_known)
+    holders = FakeHolders(NOBODY, is_known=is_known)
+    scene = Scene(enforcer=(policies := FakeEnforcer()), holders=holders)
     scene.say(to=NOBODY)
     assert (scene.codes, len(scene.caller.held), policies.asked) == ([], 1, [])
     holders.has_answered = True
@@ -91,9 +91,9 @@ def test_w4_what_nobody_here_knows_is_404_only_once_the_others_were_asked(
 
 
 def test_the_others_are_asked_once_for_all_recipients_and_never_for_what_is_known() -> None:
-    scene = Scene()
     other = "hyperty://localhost/2"
-    scene.pipeline.holders = holders = FakeHolders(NOBODY, other)
+    holders = FakeHolders(NOBODY, other)
+    scene = Scene(holders=holders)
     scene.say()
     assert holders.asked == []
     assert len(scene.target.frames) == 1
@@ -113,9 +113,9 @@ def test_the_others_are_asked_once_for_all_recipients_and_never_for_what_is_know
 def test_w5_whatever_goes_to_an_address_waits_until_all_that_are_there_are_known(
     type_: str, to: str
 ) -> None:
-    scene = Scene()
+    holders = FakeHolders(to)
+    scene = Scene(holders=holders)
     scene.table.subscribe(to, scene.target)
-    scene.pipeline.holders = holders = FakeHolders(to)
     scene.say(type_=type_, to=to)
     assert len(scene.caller.held) == 1
     assert holders.asked == [(to,)]
@@ -123,9 +123,9 @@ def test_w5_whatever_goes_to_an_address_waits_until_all_that_are_there_are_known
 
 
 def test_what_an_owner_or_a_component_hears_is_heard_by_nobody_else_and_never_asked_for() -> None:
-    scene = Scene(FakeComponent(lambda: {"code": 200}))
     held = "hyperty://localhost/held"
-    scene.pipeline.holders = holders = FakeHolders(held, FAKE)
+    holders = FakeHolders(held, FAKE)
+    scene = Scene(FakeComponent(lambda: {"code": 200}), holders=holders)
     scene.table.allocate(held, scene.target)
     scene.say(to=held)
     scene.say(to=FAKE)
@@ -142,8 +142,8 @@ def test_what_a_component_needs_to_know_of_an_address_is_found_out_before_it_is_
 
     component = FakeComponent(answer)
     component.addresses_of = lambda message: [NOBODY, f"{TWO}/x"]  # type: ignore[method-assign]
-    scene = Scene(component)
-    scene.pipeline.holders = holders = FakeHolders(FAKE, NOBODY, is_known=False)
+    holders = FakeHolders(FAKE, NOBODY, is_known=False)
+    scene = Scene(component, holders=holders)
     scene.say(to=FAKE)
     assert (holders.asked, answered) == ([(NOBODY,)], [])
     holders.has_answered = True
@@ -189,10 +189,10 @@ def test_a_blocked_response_is_dropped_without_an_answer() -> None:
 
 
 def test_a_session_frame_passes_the_policies_too() -> None:
-    door = FakeDoor()
-    scene = Scene(enforcer=FakeEnforcer(**{"in": DENY}), door=door)
+    handler = FakeSessionHandler()
+    scene = Scene(enforcer=FakeEnforcer(**{"in": DENY}), session_handler=handler)
     scene.say("open", to="mn:/session")
-    assert (scene.codes, door.handled) == ([403], [])
+    assert (scene.codes, handler.handled) == ([403], [])
 
 
 def test_policies_are_asked_once_in_and_once_out_for_each_recipient() -> None:

@@ -17,9 +17,9 @@ from msgnode.core.record import Outcome
 from tests.bus.scene import ONE, TWO, Scene
 from tests.fakes import (
     FakeComponent,
-    FakeDoor,
     FakeEnforcer,
     FakeSession,
+    FakeSessionHandler,
 )
 
 GROUP = "comm://localhost/1"
@@ -65,10 +65,10 @@ def test_what_a_component_answers_is_noted_under_its_name() -> None:
 
 
 def test_what_the_session_component_is_told_is_noted_as_its_business() -> None:
-    door = FakeDoor()
-    scene = Scene(door=door, enforcer=FakeEnforcer(**{"in": PERMIT}))
+    handler = FakeSessionHandler()
+    scene = Scene(session_handler=handler, enforcer=FakeEnforcer(**{"in": PERMIT}))
     scene.say("open", "mn:/session")
-    assert door.handled == ["open"]
+    assert handler.handled == ["open"]
     row = scene.row()
     assert (row.outcome, row.component, row.to) == (Outcome.ANSWERED, "session", "mn:/session")
     assert (row.session, row.rule) == (scene.sender.id, "rule")
@@ -196,7 +196,7 @@ def test_the_answer_to_one_of_several_tabs_finds_the_one_that_asked() -> None:
 
 def bounced(scene: Scene, type_: str = "create", to: str = GROUP, sender: str = TWO) -> Any:
     frame = {"id": "x", "type": type_, "from": sender, "to": to, "body": {}}
-    scene.pipeline.bounce(json.dumps(frame).encode())
+    scene.bounces.bounce(json.dumps(frame).encode())
     return [(each["to"], each["from"], each["body"]["code"]) for each in scene.target.messages]
 
 
@@ -224,5 +224,5 @@ def test_nobody_is_told_of_what_expects_no_answer_or_came_from_nobody(
 
 def test_a_frame_of_another_worker_that_is_no_message_is_passed_over() -> None:
     scene = Scene()
-    scene.pipeline.bounce(b"{")
+    scene.bounces.bounce(b"{")
     assert scene.target.frames == scene.caller.frames == []

@@ -61,8 +61,7 @@ async def test_an_answer_that_names_what_all_can_find_waits_for_that_alone() -> 
     caller, session = FakeCaller(), FakeSession("one")
     answer: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
     answer.set_result(Findable(OK))
-    replies = Replies(NoPolicies(), 5, workers.barrier)
-    replies.findable = directory.barrier
+    replies = Replies(NoPolicies(), 5, workers.barrier, directory.barrier)
     replies.ask(FakeComponent(answer), request(), session, caller)
     await turns()
     assert (caller.answers, len(directory.barriers), workers.barriers) == ([], 1, [])

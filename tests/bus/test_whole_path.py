@@ -47,13 +47,13 @@ class Door:
         self.asked.append((message.type, caller))
 
 
-def test_the_door_is_told_what_came_from_which_connection() -> None:
-    admission, policies, door = Admission(), Policies(), Door()
-    scene = Scene(authorizer=admission, enforcer=policies, door=door)
+def test_a_session_frame_comes_with_its_connection() -> None:
+    admission, policies, handler = Admission(), Policies(), Door()
+    scene = Scene(authorizer=admission, enforcer=policies, session_handler=handler)
     scene.say("open", "mn:/session")
     assert admission.asked == [("authenticate", "open", ONE)]
     assert policies.asked == [("open", ONE, Direction.IN)]
-    assert door.asked == [("open", scene.caller)]
+    assert handler.asked == [("open", scene.caller)]
 
 
 @pytest.mark.parametrize("to", [TWO, [TWO, NOBODY], "mn:/session"])
@@ -150,8 +150,7 @@ class Others:
 
 
 def test_what_other_workers_cannot_tell_is_503_and_what_they_can_404() -> None:
-    scene = Scene()
-    scene.pipeline.holders = Others(NOBODY)  # type: ignore[assignment]
+    scene = Scene(holders=Others(NOBODY))
     scene.say(to=[NOBODY, f"{NOBODY}/2"])
     assert [(each["from"], each["body"]["code"]) for each in scene.caller.answers] == [
         (NOBODY, 404), (f"{NOBODY}/2", 503)
@@ -165,8 +164,7 @@ def test_what_is_known_of_a_foreign_domain_is_told() -> None:
         def refusal(self, to: str) -> NodeError | None:
             return Unavailable(f"{to} is of a peer that is away.")
 
-    scene = Scene()
-    scene.pipeline.foreign = Foreign()
+    scene = Scene(foreign=Foreign())
     scene.say(to="hyperty://b.example/1")
     assert scene.answer() == (503, "hyperty://b.example/1")
     said = scene.caller.answers[0]["body"]["description"]
@@ -364,12 +362,13 @@ class Late:
 
 def bounce(scene: Scene, sender: str = TWO) -> None:
     frame = {"id": "x", "type": "create", "from": sender, "to": GROUP, "body": {}}
-    scene.pipeline.bounce(json.dumps(frame).encode())
+    scene.bounces.bounce(json.dumps(frame).encode())
 
 
 def test_the_sender_of_a_bounced_frame_is_looked_for_and_told_once_found() -> None:
-    scene, late = Scene(), Late()
-    scene.pipeline.holders = others = Others(fact=late.fact)  # type: ignore[assignment]
+    late = Late()
+    others = Others(fact=late.fact)
+    scene = Scene(holders=others)
     bounce(scene)
     bounce(scene)
     assert scene.target.frames == []

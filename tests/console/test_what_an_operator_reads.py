@@ -127,7 +127,7 @@ def test_one_light_is_on_in_the_side_bar(operator: Client, path: str, title: str
 
 def test_a_node_of_one_worker_shows_it(operator: Client) -> None:
     me = WorkerId("host:1", "epoch-1", "host", 1)
-    register_alone(me, Lease("epoch-1", 5.0, True, dict))
+    register_alone(me, Lease("epoch-1", 5.0, True))
     assert Worker.objects.count() == 1
     assert "host:1" in text_of(operator, "/admin/msgnode/worker/")
 

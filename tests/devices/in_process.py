@@ -152,7 +152,7 @@ class Worker:
             table=self.table,
             components=ComponentBook(()),
             authorizer=Authorizer(),  # type: ignore[arg-type]
-            session_door=self.door,
+            session_handler=self.door,
             enforcer=policies,
             recorder=FakeRecorder(),
             answers=Replies(policies, 5.0),
@@ -177,6 +177,11 @@ class Worker:
         )
         self.webhooks.on_lost.append(self.recovery.arrived)
         self.api = DeviceApi(sessions, DeviceSettings((), 50_000, 60), self.others, outlets)
+
+    async def stop(self) -> None:
+        """End what it posts, and the connections for it."""
+        await self.webhooks.stop()
+        await self.wakeups.close()
 
     def beside(self, other: Worker) -> None:
         """Find what is not here at the other worker."""

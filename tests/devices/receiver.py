@@ -34,6 +34,7 @@ class Receiver:
     def __init__(self) -> None:
         self.port = 0
         self.secret = ""
+        self.connections = 0  # that are open
         self.posted: asyncio.Queue[Posted] = asyncio.Queue()
         self.raw: list[tuple[dict[str, str], bytes]] = []
         self.is_polite = True
@@ -52,12 +53,14 @@ class Receiver:
         return found
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             while await self._one(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
+            self.connections -= 1
             writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

@@ -179,3 +179,4 @@ async def test_a_session_that_comes_back_has_its_webhook_and_push_again() -> Non
             while worker.outlets.kept:
                 worker.wakeups.look(0.0)
                 await eventually()
+        await worker.stop()

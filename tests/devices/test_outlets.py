@@ -31,6 +31,13 @@ async def server() -> AsyncIterator[Receiver]:
 
 
 @pytest.fixture
+async def worker() -> AsyncIterator[Worker]:
+    worker = Worker()
+    yield worker
+    await worker.stop()
+
+
+@pytest.fixture
 async def pushes() -> AsyncIterator[Service]:
     async with service() as found:
         yield found
@@ -52,8 +59,9 @@ async def until_hooks(worker: Worker, number: int) -> None:
             await eventually()
 
 
-async def test_what_comes_is_posted_in_order_and_confirmed(server: Receiver) -> None:
-    worker = Worker()
+async def test_what_comes_is_posted_in_order_and_confirmed(
+    server: Receiver, worker: Worker
+) -> None:
     token = await worker.open()
     worker.deliver(0, 1)
     await hook(worker, token, server)
@@ -69,9 +77,8 @@ async def test_what_comes_is_posted_in_order_and_confirmed(server: Receiver) -> 
 
 @pytest.mark.usefixtures("quick")
 async def test_case_22_failures_are_repeated_under_one_id_and_410_is_the_end(
-    server: Receiver,
+    server: Receiver, worker: Worker
 ) -> None:
-    worker = Worker()
     token = await worker.open()
     answers = iter((500, 302, 429, 204))
     server.answer = lambda _: (next(answers), b"")
@@ -91,9 +98,8 @@ async def test_case_22_failures_are_repeated_under_one_id_and_410_is_the_end(
 
 @pytest.mark.usefixtures("quick")
 async def test_a_server_that_takes_nothing_costs_no_more_than_its_session_may_have(
-    server: Receiver,
+    server: Receiver, worker: Worker
 ) -> None:
-    worker = Worker()
     token = await worker.open()
     is_back = False
     server.answer = lambda _: (204 if is_back else 500, b"")
@@ -115,9 +121,8 @@ async def test_a_server_that_takes_nothing_costs_no_more_than_its_session_may_ha
 
 
 async def test_a_stream_ends_the_webhook_and_the_end_of_the_session_is_posted(
-    server: Receiver,
+    server: Receiver, worker: Worker
 ) -> None:
-    worker = Worker()
     token = await worker.open()
     await hook(worker, token, server)
     stream = worker.request("GET", "/events", token=token)
@@ -131,8 +136,10 @@ async def test_a_stream_ends_the_webhook_and_the_end_of_the_session_is_posted(
     await until_hooks(worker, 0)
 
 
-async def test_a_webhook_is_set_at_the_worker_that_has_the_session(server: Receiver) -> None:
-    mine, other = Worker(), Worker()
+async def test_a_webhook_is_set_at_the_worker_that_has_the_session(
+    server: Receiver, worker: Worker
+) -> None:
+    mine, other = worker, Worker()
     other.beside(mine)
     mine.beside(other)
     token = await mine.open()
@@ -143,8 +150,23 @@ async def test_a_webhook_is_set_at_the_worker_that_has_the_session(server: Recei
     assert (await other.ask("DELETE", "/webhook", token=token)).status == 204
 
 
-async def test_case_24_a_challenge_that_is_not_given_back_sets_nothing(server: Receiver) -> None:
-    worker = Worker()
+async def test_a_worker_that_stops_leaves_no_connection_open(
+    server: Receiver, worker: Worker
+) -> None:
+    token = await worker.open()
+    await hook(worker, token, server)
+    worker.deliver(1)
+    assert await values(server, 1) == [1]
+    assert server.connections == 1  # kept for what comes next
+    await worker.stop()
+    async with asyncio.timeout(LIMIT):
+        while server.connections:
+            await eventually()
+
+
+async def test_case_24_a_challenge_that_is_not_given_back_sets_nothing(
+    server: Receiver, worker: Worker
+) -> None:
     token = await worker.open()
     server.is_polite = False
     assert (await worker.ask("PUT", "/webhook", {"url": server.url}, token)).status == 400
@@ -155,8 +177,7 @@ async def test_case_24_a_challenge_that_is_not_given_back_sets_nothing(server: R
     assert not len(worker.webhooks)
 
 
-async def test_case_31_one_wake_up_for_what_begins_to_wait(pushes: Service) -> None:
-    worker = Worker()
+async def test_case_31_one_wake_up_for_what_begins_to_wait(pushes: Service, worker: Worker) -> None:
     token = await worker.open()
     body = {"endpoint": pushes.endpoint}
     assert (await worker.ask("PUT", "/push", body, token)).status == 201
@@ -179,8 +200,9 @@ async def test_case_31_one_wake_up_for_what_begins_to_wait(pushes: Service) -> N
 
 
 @pytest.mark.parametrize(("status", "left"), [(410, 0), (404, 0), (403, 1), (503, 1)])
-async def test_case_31_what_a_push_service_answers(pushes: Service, status: int, left: int) -> None:
-    worker = Worker()
+async def test_case_31_what_a_push_service_answers(
+    pushes: Service, status: int, left: int, worker: Worker
+) -> None:
     token = await worker.open()
     await worker.ask("PUT", "/push", {"endpoint": pushes.endpoint}, token)
     pushes.status = status

@@ -93,7 +93,7 @@ class TwoNodes:
         return [
             each
             for each in psutil.Process(self.a.pid).children(recursive=True)
-            if "guest.js" in " ".join(each.cmdline())
+            if "stub_host.js" in " ".join(each.cmdline())
         ]
 
     def signal_sandboxes(self, by: int) -> None:

@@ -15,6 +15,7 @@ from msgnode.checks import check_node
 from msgnode.core.errors import NodeError
 from msgnode.federation import deno, store
 from msgnode.federation.descriptor import FoundStub
+from msgnode.federation.known_peers import KnownPeers
 from msgnode.federation.observers import Observers
 from msgnode.federation.service import Federation, FederationSettings
 from msgnode.models import Peer
@@ -86,10 +87,11 @@ def test_case_61_a_peer_is_served_by_one_worker_and_by_another_when_that_is_gone
 
 
 def federation(mode: str = "listed") -> Federation:
-    settings = FederationSettings("a.example", mode, 32)
+    settings = FederationSettings("a.example", 32)
     nothing: Any = None
+    peers = KnownPeers("a.example", mode, nothing, nothing, nothing)
     one = Federation(
-        settings, nothing, "epoch", RoutingTable(), nothing, nothing, nothing,
+        settings, peers, nothing, "epoch", RoutingTable(), nothing, nothing, nothing,
         lambda: True, nothing, nothing, Observers(RoutingTable(), nothing, nothing, True, 30.0),
         nothing, nothing,
     )  # fmt: skip
@@ -98,7 +100,7 @@ def federation(mode: str = "listed") -> Federation:
 
 
 def told(one: Federation, to: str = f"hyperty://{B}/1") -> tuple[int, str]:
-    error = one.refusal(to)
+    error = one._peers.refusal(to)
     assert isinstance(error, NodeError)
     return error.code, error.description
 
@@ -110,7 +112,7 @@ def test_case_12_a_domain_that_is_not_listed_is_refused_by_name() -> None:
 def test_nothing_is_said_of_this_domain_and_of_what_is_of_none() -> None:
     one = federation()
     for to in ("hyperty://a.example/1", "mn:/x", "runtime:/alice", "global://x/1"):
-        assert one.refusal(to) is None
+        assert one._peers.refusal(to) is None
 
 
 @pytest.mark.parametrize(

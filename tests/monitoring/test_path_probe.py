@@ -12,7 +12,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from msgnode.bus.table import RoutingTable
-from msgnode.sessions.probe import Misdirected, ProbeDoor
+from msgnode.sessions.probe import Misdirected, ProbeEndpoint
 from tests.client import SESSION, Client, runtime
 from tests.node import Node, eventually
 from tests.waiting import until
@@ -30,27 +30,31 @@ def rows(node: Node, query: str) -> list[Any]:
         return database.execute(query).fetchall()
 
 
+def no_message(frame: bytes, caller: Any) -> None:
+    """No connection carries anything."""
+
+
 def scope(made: str) -> dict[str, Any]:
     return {"query_string": f"probe={made}".encode()}
 
 
 def test_a_pass_is_good_once_and_at_the_worker_that_made_it() -> None:
-    door = ProbeDoor("localhost", "secret", RoutingTable())
-    fellow = ProbeDoor("localhost", "secret", RoutingTable())
-    stranger = ProbeDoor("localhost", "another secret", RoutingTable())
-    made = door.new_pass()
+    endpoint = ProbeEndpoint("localhost", "secret", RoutingTable(), no_message)
+    fellow = ProbeEndpoint("localhost", "secret", RoutingTable(), no_message)
+    stranger = ProbeEndpoint("localhost", "another secret", RoutingTable(), no_message)
+    made = endpoint.new_pass()
     with pytest.raises(Misdirected):
         fellow.admits(scope(made))
     assert not stranger.admits(scope(made))
-    assert door.admits(scope(made))
+    assert endpoint.admits(scope(made))
     with pytest.raises(Misdirected):
-        door.admits(scope(made))
+        endpoint.admits(scope(made))
 
 
 @pytest.mark.parametrize("shown", ["", "x", "é" * 64, "0" * 64, "0" * 10_000])
 def test_a_made_up_pass_is_an_ordinary_connection(shown: str) -> None:
-    door = ProbeDoor("localhost", "secret", RoutingTable())
-    assert not door.admits({"query_string": f"probe={shown}".encode()})
+    endpoint = ProbeEndpoint("localhost", "secret", RoutingTable(), no_message)
+    assert not endpoint.admits({"query_string": f"probe={shown}".encode()})
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from msgnode.core.errors import Conflict, Forbidden
 from msgnode.monitoring import tracer as tracing
 from tests.bus.parts import COMPONENT, Admission, Caller, Component, Ear, Policies, Waits
 from tests.bus.scene import ONE, TWO, Scene
-from tests.fakes import FakeCaller, FakeComponent, FakeDoor, FakeSession
+from tests.fakes import FakeCaller, FakeComponent, FakeSession, FakeSessionHandler
 
 from .test_tracer import ALL, DENY, facts, names, parts, tracer_of
 
@@ -113,7 +113,7 @@ def _answering(answer: Any = None) -> list[Component]:
         ),
         (
             lambda scene: scene.say("open", "mn:/session"),
-            {"enforcer": lambda: Policies({"in": DENY}), "door": FakeDoor},
+            {"enforcer": lambda: Policies({"in": DENY}), "session_handler": FakeSessionHandler},
         ),
         (behind, {}),
         (unknown, {}),

@@ -57,7 +57,8 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(node, "invitations", invitations)
     monkeypatch.setattr(node, "federation", SimpleNamespace(links={}))
     interest = SimpleNamespace(number_watched=0)
-    cluster = SimpleNamespace(transport=transport, homes=homes, interest=interest)
+    network = SimpleNamespace(homes=homes, interest=interest)
+    cluster = SimpleNamespace(transport=transport, network=network)
     monkeypatch.setattr(node, "cluster", cluster)
     found: dict[str, tuple[str, ...]] = {}
     for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:

@@ -68,6 +68,7 @@ def policy(ended, alarms):
         Writer(),
         lambda *alarm: alarms.append(alarm),
         lambda: [(BOB, FEED), (BOB, OTHER)],
+        lambda session: [FEED, OTHER],
         lambda address, session: ended.append((address, session)),
     )
 

@@ -10,7 +10,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Forbidden, TooMany
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.consumer import SocketConsumer
-from msgnode.sessions.probe import ProbeDoor
+from msgnode.sessions.probe import ProbeEndpoint
 
 
 async def answered(extensions: dict[str, Any], sockets: ConnectionLimits) -> list[dict[str, Any]]:
@@ -23,7 +23,7 @@ async def answered(extensions: dict[str, Any], sockets: ConnectionLimits) -> lis
     async def send(event: dict[str, Any]) -> None:
         sent.append(event)
 
-    probe = ProbeDoor("localhost", "secret", RoutingTable())
+    probe = ProbeEndpoint("localhost", "secret", RoutingTable(), nothing)
     consumer = SocketConsumer(nothing, nothing, nothing, sockets, nothing, nothing, ["*"], probe)
     scope = {"client": ["192.0.2.1", 1], "extensions": extensions}
     await consumer(scope, receive, send)

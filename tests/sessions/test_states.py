@@ -50,6 +50,7 @@ STEPS = [
     *((SESSION, *step) for step in itertools.product(State, Event)),
     *((SOCKET, *step) for step in itertools.product(SocketState, SocketEvent)),
 ]
+ENDS = {State.CLOSED, State.TERMINATED, State.MOVED}
 
 
 @pytest.mark.parametrize(("table", "state", "event"), STEPS)
@@ -66,7 +67,7 @@ def test_a_step_is_in_the_table_or_a_local_protocol_error(
 @pytest.mark.parametrize(
     ("table", "states", "begins", "ends"),
     [
-        (SESSION, State, {State.PROVISIONAL, State.ARRIVING}, {State.CLOSED, State.MOVED}),
+        (SESSION, State, {State.PROVISIONAL, State.ARRIVING}, ENDS),
         (SOCKET, SocketState, {SocketState.READING}, {SocketState.CLOSED}),
     ],
 )
@@ -87,6 +88,21 @@ def test_a_step_that_is_not_in_the_table_changes_nothing() -> None:
     with pytest.raises(LocalProtocolError):
         session.step(Event.EXPIRE)
     assert session.state is State.ARRIVING
+
+
+def test_a_session_is_terminated_by_the_node_and_by_nothing_else() -> None:
+    ended = {state for (state, event) in SESSION if event is Event.END}
+    assert ended == {State.OPENING, *WITH_SOCKET, State.DETACHED, State.LEAVING}
+    for (_, event), following in SESSION.items():
+        assert (following is State.TERMINATED) is (event is Event.END)
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_session_has_ended_here_in_every_state_that_nothing_leads_out_of(state: State) -> None:
+    session = arriving("runtime://d/1")
+    session.state = state
+    assert session.has_ended is (state in ENDS)
+    assert session.is_closed is (state in ENDS - {State.MOVED})
 
 
 def test_the_diagrams_of_the_docs_are_drawn_from_the_tables() -> None:
@@ -334,7 +350,7 @@ class Sessions(RuleBasedStateMachine):
 
     @invariant()
     def what_a_session_holds_is_freed_once_at_its_end(self) -> None:
-        closed = {each.id for each in self.seen.values() if each.state is State.CLOSED}
+        closed = {each.id for each in self.seen.values() if each.is_closed}
         assert sorted(self.freed) == sorted(self.store.freed) == sorted(closed)
 
     @invariant()

@@ -120,7 +120,7 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     live, frozen = await start(), await start()
     assert live.parts.cluster is not None
     assert frozen.parts.cluster is not None
-    await until(live.parts.cluster.knows_all)
+    await until(live.parts.cluster.network.knows_all)
     caught, stays = await Runtime(frozen).open(), await Runtime(live).open()
     held = await caught.allocate()
     nobody = address()

@@ -19,6 +19,7 @@ from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import Unreachable
 from msgnode.workers import homes, own_names
 from msgnode.workers.directory_entries import DirectoryEntries
+from msgnode.workers.directory_presence import DirectoryPresence
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer
 
@@ -32,10 +33,11 @@ class Housed(Fellow):
     def __init__(self, layer: Any, name: str, secret: str, redis_url: str) -> None:
         self._url = redis_url
         super().__init__(layer, name, secret)
+        self.presence = DirectoryPresence(self.transport.timeout)
         self.entries = DirectoryEntries(
-            self.in_redis, self.transport, self, self.names, self.interest
-        )
-        self.entries.on_back = self.homes.forget_unknown
+            self.in_redis, self.transport, self, self.names, self.interest, self.presence,
+            self.homes.forget_unknown,
+        )  # fmt: skip
 
     def directory(self, secret: str) -> Any:
         self.in_redis = Directory(self._url, self.transport.node)

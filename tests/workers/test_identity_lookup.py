@@ -11,7 +11,7 @@ from channels.layers import InMemoryChannelLayer
 
 from msgnode.core.errors import Unavailable
 from msgnode.core.identity import Identity
-from msgnode.workers.identity_lookup import IdentityLookup
+from msgnode.workers.identity_lookup import IdentityLookup, answer_lookups
 from tests.workers.cluster import Fellow, LossyLayer
 
 ALICE = Identity("https://issuer", "alice", username="alice@localhost", groups=("friends",))
@@ -29,7 +29,9 @@ async def three() -> AsyncIterator[Three]:
     known: dict[str, Identity] = {}
     finders = [lambda name: None, lambda name: None, known.get]
     pairs = zip(there, finders, strict=True)
-    yield [IdentityLookup(each.transport, each.rpc, find) for each, find in pairs], known, layer
+    for each, find in pairs:
+        answer_lookups(each.rpc, find)
+    yield [IdentityLookup(each.transport, each.rpc) for each in there], known, layer
     await asyncio.gather(*(each.transport.stop() for each in there))
 
 

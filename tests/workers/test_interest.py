@@ -298,7 +298,7 @@ async def test_w11_after_an_engine_came_back_empty_subscriptions_are_heard_of_ag
     server.start()
     operator = RedisClient(server.url)
     await operator.start()
-    await _until(lambda: one.entries.is_filled and other.entries.is_filled)
+    await _until(lambda: one.presence.is_filled and other.presence.is_filled)
     await _until(lambda: not one.names._owed and one.transport.hears_itself)
     directory = Directory(server.url, one.transport.node)
     await directory.start()

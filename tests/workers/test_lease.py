@@ -43,7 +43,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 async def lease(clock: Clock) -> AsyncIterator[Lease]:
     me = WorkerId("one", str(uuid.uuid4()), "host", 1)
-    lease = Lease(me.epoch, SECONDS, is_alone=False, describe=dict)
+    lease = Lease(me.epoch, SECONDS, is_alone=False)
     lease.begin(leases.now())
     await sync_to_async(membership_store.register)(me, SECONDS)
     yield lease

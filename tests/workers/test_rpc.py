@@ -60,8 +60,8 @@ def says(text: bytes) -> Callable[[bytes], Awaitable[bytes]]:
 
 async def test_every_other_worker_answers(three: list[Fellow]) -> None:
     one, other, third = three
-    other.rpc.answers = {"name": says(b" other")}
-    third.rpc.answers = {"name": says(b" third")}
+    other.rpc.answer_questions({"name": says(b" other")})
+    third.rpc.answer_questions({"name": says(b" third")})
     told = {"worker-1": b"I am other", "worker-2": b"I am third"}
     assert await one.rpc.ask("name", b"I am", 10) == told
     assert await asyncio.to_thread(one.rpc.ask_from_thread, "name", b"I am", 10) == told
@@ -78,8 +78,10 @@ async def test_who_does_not_answer_is_left_out_in_time(
     async def fails(_: bytes) -> bytes:
         raise ValueError("a fault")
 
-    other.rpc.answers = {"a": says(b"here"), "b": fails, "c": says(b"x" * rpc.MAX_BYTES * 2)}
-    third.rpc.answers = {"a": never}
+    other.rpc.answer_questions(
+        {"a": says(b"here"), "b": fails, "c": says(b"x" * rpc.MAX_BYTES * 2)}
+    )
+    third.rpc.answer_questions({"a": never})
     (peer,) = [each for each in one.transport.peers.values() if each.name == "worker-2"]
     not_heard_of_again(layer, peer)  # once it is cut off below
     assert await one.rpc.ask("a", b"", 1.0) == {"worker-1": b"here", "worker-2": None}
@@ -97,7 +99,8 @@ async def test_a_question_is_asked_once_at_a_time(three: list[Fellow]) -> None:
         asked.append(text)
         return b"x"
 
-    other.rpc.answers = third.rpc.answers = {"a": answer}
+    for each in (other, third):
+        each.rpc.answer_questions({"a": answer})
     answers = await asyncio.gather(*(one.rpc.ask("a", b"", 10) for _ in range(20)))
     assert answers == [{"worker-1": b"x", "worker-2": b"x"}] * 20
     assert len(asked) == 2
@@ -112,7 +115,7 @@ async def test_of_many_questions_only_so_many_are_worked_on(three: list[Fellow])
         await enough.wait()
         return text
 
-    other.rpc.answers = {"a": slow}
+    other.rpc.answer_questions({"a": slow})
     texts = [b"%d" % number for number in range(rpc.MOST + 5)]
     under_way = [asyncio.create_task(one.rpc.ask("a", text, 1.0)) for text in texts]
     while len(begun) < rpc.MOST:
@@ -126,12 +129,12 @@ async def test_messages_that_pass_another_worker_are_seen(
     three: list[Fellow], settings: Any
 ) -> None:
     one, other, third = three
-    other.rpc.answers = peer_queries.answers(node=None)  # type: ignore[arg-type]
+    other.rpc.answer_questions(peer_queries.answers(node=None))  # type: ignore[arg-type]
 
     async def nothing(_: bytes) -> bytes:
         return msgspec.msgpack.encode([])
 
-    third.rpc.answers = {"passing": nothing}
+    third.rpc.answer_questions({"passing": nothing})
     with tempfile.TemporaryDirectory() as folder:
         settings.DATA_DIR = Path(folder)
         attached = asyncio.Event()
@@ -168,8 +171,8 @@ def other_of(one: Fellow, name: str) -> Any:
 
 async def test_a_call_reaches_one_worker_and_is_answered(three: list[Fellow]) -> None:
     one, other, third = three
-    other.rpc.calls = {"device": says(b" other")}
-    third.rpc.calls = {"device": says(b" third")}
+    other.rpc.answer_calls("device", says(b" other"))
+    third.rpc.answer_calls("device", says(b" third"))
     large = b"x" * rpc.MAX_BYTES * 2
     told = await one.rpc.call(other_of(one, "worker-1"), "device", large, 10)
     assert told == large + b" other"
@@ -188,7 +191,8 @@ async def test_a_call_ends_with_its_worker_or_its_time(
     async def fails(_: bytes) -> bytes:
         raise ValueError("a fault")
 
-    other.rpc.calls = {"device": never, "fault": fails}
+    other.rpc.answer_calls("device", never)
+    other.rpc.answer_calls("fault", fails)
     peer = other_of(one, "worker-1")
     not_heard_of_again(layer, peer)  # once it is cut off below
     assert await one.rpc.call(peer, "device", b"", 0.2) is None
@@ -213,7 +217,7 @@ async def test_of_too_many_calls_the_rest_is_told_so(
         await enough.wait()
         return text
 
-    other.rpc.calls = {"device": slow}
+    other.rpc.answer_calls("device", slow)
     peer = other_of(one, "worker-1")
     calls = [asyncio.create_task(one.rpc.call(peer, "device", b"x", 10)) for _ in range(3)]
     done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)

@@ -34,17 +34,34 @@ class ShownNode(Protocol):
     """The parts of a worker that tell figures; the node implements it."""
 
     @property
-    def sampler(self) -> Sampler: ...
+    def sampler(self) -> Sampler:
+        """What the worker did in the last seconds."""
+        ...
+
     @property
-    def watch(self) -> SessionWatch: ...
+    def watch(self) -> SessionWatch:
+        """What single sessions do."""
+        ...
+
     @property
-    def tracer(self) -> Tracer: ...
+    def tracer(self) -> Tracer:
+        """Messages that were traced."""
+        ...
+
     @property
-    def domain_watch(self) -> DomainWatch: ...
+    def domain_watch(self) -> DomainWatch:
+        """What passes to and from other domains."""
+        ...
+
     @property
-    def worker(self) -> str: ...
+    def worker(self) -> str:
+        """The name of this worker."""
+        ...
+
     @property
-    def cluster(self) -> Cluster | None: ...
+    def cluster(self) -> Cluster | None:
+        """By which the others are asked; None where there are none."""
+        ...
 
 
 class Source:
@@ -127,7 +144,7 @@ class Source:
         """What passes to and from other domains; their rows are read every two seconds."""
         told: dict[str, DomainFigures | None] = {self._node.worker: self._node.domain_watch.ask()}
         if self._node.cluster is not None:
-            told |= await peer_queries.domains(self._node.cluster.rpc, PATIENCE)
+            told |= await peer_queries.domains(self._node.cluster.network.rpc, PATIENCE)
         if monotonic() - self._rows_at >= LOOK_EVERY:
             self._rows_at = monotonic()
             with suppress(DatabaseError):  # the feed says that it is away; what was read stays
@@ -146,7 +163,9 @@ class Source:
         own = self._node.tracer.ask(wanted, after.get(self._node.worker, -1))
         told: dict[str, TracesTold | None] = {self._node.worker: own}
         if self._node.cluster is not None:
-            told |= await peer_queries.traces(self._node.cluster.rpc, wanted, after, PATIENCE)
+            told |= await peer_queries.traces(
+                self._node.cluster.network.rpc, wanted, after, PATIENCE
+            )
         return told
 
     async def _told(self, step: int) -> tuple[list[WorkerFigures], list[str]]:
@@ -154,7 +173,7 @@ class Source:
         own = self._node.sampler.figures(step)
         if self._node.cluster is None:
             return [own], []
-        others = await peer_queries.figures(self._node.cluster.rpc, step, PATIENCE)
+        others = await peer_queries.figures(self._node.cluster.network.rpc, step, PATIENCE)
         missing = [name for name, told in others.items() if told is None]
         return [own, *(told for told in others.values() if told is not None)], missing
 
@@ -166,7 +185,9 @@ class Source:
         if self._node.cluster is None or len(told) == len(ids):
             return told, []
         rest = [id_ for id_ in ids if id_ not in told]
-        others = await peer_queries.sessions(self._node.cluster.rpc, rest, is_whole, PATIENCE)
+        others = await peer_queries.sessions(
+            self._node.cluster.network.rpc, rest, is_whole, PATIENCE
+        )
         for sessions in others.values():
             told.update((each.session, each) for each in sessions or ())
         return told, [name for name, sessions in others.items() if sessions is None]

@@ -24,30 +24,39 @@ class EmbeddedProvider:
 
     @property
     def issuer(self) -> str:
+        """The URL that its tokens name as `iss`."""
         return str(settings.PROVIDER["ISSUER"])
 
     async def keys(self) -> dict[str, Any]:
+        """Its public keys, the one that signs and those that did lately, as a JWK set."""
         return await _in_thread(keys.jwk_set)
 
     async def client_ids(self) -> frozenset[str]:
+        """The clients that its tokens may be for (`aud`)."""
         return frozenset(await _in_thread(clients.audiences))
 
     async def introspect(self, token: str) -> Claims | None:
+        """The claims of an access token; None if it is none of ours, or not good any more."""
         return await _in_thread(lambda: grants.claims_of_token(token))
 
     async def login_url(self, request: AssertionRequest) -> str:
+        """Where a person logs in for what is asked."""
         return grants.login_url(request)
 
     async def assertion(self, request: AssertionRequest) -> dict[str, Any] | None:
+        """An identity token for who is logged in; None if a login is needed first."""
         return await _in_thread(lambda: grants.assertion(request))
 
     async def access_token(self, request: AssertionRequest) -> dict[str, Any] | None:
+        """An access token for who is logged in; None if a login is needed first."""
         return await _in_thread(lambda: grants.access_token(request))
 
     async def card(self, name: str) -> dict[str, Any] | None:
+        """How a user can be reached; None if nobody has this name, or wants to be found."""
         return await _in_thread(lambda: cards.card_of(name))
 
     async def revoke(self, token: str) -> bool:
+        """End a token; whether it was one of ours."""
         return await _in_thread(lambda: revocation.revoke_token(token))
 
 

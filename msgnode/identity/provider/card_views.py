@@ -32,6 +32,7 @@ class CardView(View):
     http_method_names = ["get", "head", "options"]  # noqa: RUF012
 
     def get(self, request: HttpRequest) -> HttpResponse:
+        """The card of `resource`: 429 for who asks too often, 404 if there is none."""
         wait = HTTP_LIMITS.take("cards", address_of(request), settings.CONTACT_CARDS["PER_MINUTE"])
         if wait:
             answer: HttpResponse = _error(HTTPStatus.TOO_MANY_REQUESTS, "Too many questions.")

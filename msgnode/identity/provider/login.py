@@ -29,9 +29,11 @@ class Login(LoginView):
     template_name = "access/login.html"
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Log in, unless too many tries have failed."""
         return too_many_tries(request) or super().post(request, *args, **kwargs)
 
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> Any:
+        """The form, whose answer may lead on to the client that has asked for the log-in."""
         response = super().render_to_response(context, **kwargs)
         return leads_on(response, origin_asked_for(self.get_redirect_url()))
 

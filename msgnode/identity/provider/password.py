@@ -31,6 +31,7 @@ class OwnPasswordForm(PasswordChangeForm):
         self._request = request
 
     def clean_old_password(self) -> str:
+        """Refuse a wrong password, counted as a log-in that failed."""
         given: str = self.cleaned_data["old_password"]
         name = self.user.get_username()
         if authenticate(self._request, username=name, password=given) is None:
@@ -48,13 +49,16 @@ class PasswordChange(PasswordChangeView):
     success_url = reverse_lazy("password-changed")
 
     def get_form_kwargs(self) -> dict[str, Any]:
+        """The form needs the request, because tries are counted by address."""
         return {**super().get_form_kwargs(), "request": self.request}
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Change it, unless too many tries have failed."""
         return too_many_tries(request) or super().post(request, *args, **kwargs)
 
     @transaction.atomic
     def form_valid(self, form: Any) -> HttpResponse:
+        """Change it, and end the tokens and the sessions that began with the old one."""
         response = super().form_valid(form)
         end_logins(form.user, close=True)
         return response

@@ -67,9 +67,11 @@ class Validator(OAuth2Validator):
     }
 
     def get_additional_claims(self, request: Any) -> dict[str, Any]:
+        """What identity tokens say of the user."""
         return claims_of(request.user)
 
     def get_discovery_claims(self, request: Any) -> list[str]:
+        """The claims that the discovery document promises."""
         return ["sub", "email", "email_verified", "preferred_username", "name"]
 
     def validate_client_id(self, client_id: str, request: Any, *args: Any, **kwargs: Any) -> bool:
@@ -81,6 +83,7 @@ class Validator(OAuth2Validator):
     def validate_redirect_uri(
         self, client_id: str, redirect_uri: str, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
+        """Whether the client has registered this very URI; no pattern counts."""
         registered = request.client.redirect_uris.split()
         return redirects.is_registered(redirect_uri, registered) and super().validate_redirect_uri(
             client_id, redirect_uri, request, *args, **kwargs
@@ -115,6 +118,7 @@ class Validator(OAuth2Validator):
     def finalize_id_token(
         self, id_token: dict[str, Any], token: Any, token_handler: Any, request: Any
     ) -> str:
+        """Sign an identity token with the provider's current key, and store that it was given."""
         claims, expires = self.get_id_token_dictionary(token, token_handler, request)
         id_token.update(claims, jti=codes.new_id(request))
         if "nonce" not in id_token and request.nonce:

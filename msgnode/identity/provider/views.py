@@ -43,6 +43,7 @@ class Authorization(toolkit.AuthorizationView):
     """Asks the user for consent, where nothing forbids to ask."""
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Ask for consent or lead back with a code; refuse what is not supported at the client."""
         error = _not_supported(request) or self._other_user()
         if not error:
             return super().get(request, *args, **kwargs)
@@ -72,6 +73,7 @@ class Authorization(toolkit.AuthorizationView):
         return "login_required"
 
     def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> Any:
+        """The consent page, or `consent_required` to a client that wants no page."""
         back = context.get("redirect_uri")
         if back and "none" in self.request.GET.get("prompt", "").split() and not kwargs:
             application = context["application"]
@@ -99,6 +101,7 @@ class Discovery(toolkit.ConnectDiscoveryInfoView):
     """What there is, and nothing that is not: RS256, S256, the code flow."""
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The toolkit's document, with what this provider does and does not support."""
         response = super().get(request, *args, **kwargs)
         said = json.loads(response.content)
         base = settings.PUBLIC_URL  # as of the toolkit's own endpoints
@@ -122,6 +125,7 @@ class Token(toolkit.TokenView):
     """The grants that discovery names and no other; the toolkit has one for devices, too."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Refuse kinds of grant that are not switched on; give tokens for the others."""
         grant = request.POST.get("grant_type")
         if grant and grant not in settings.OAUTH2_PROVIDER["OAUTH2_GRANT_TYPES_SUPPORTED"]:
             return JsonResponse({"error": "unsupported_grant_type"}, status=400)
@@ -132,6 +136,7 @@ class Revoke(toolkit.RevokeTokenView):
     """RFC 7009; sessions that were bound by the token are told."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Revoke a token, and tell the workers in the same transaction."""
         with transaction.atomic():
             said = told_of(request.POST.get("token", ""))
             response = super().post(request, *args, **kwargs)
@@ -144,6 +149,7 @@ class UserInfo(toolkit.UserInfoView):
     """Takes tokens in the header only: a URL ends up in logs and histories."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Refuse a token in the URL, where logs and histories would keep it."""
         if "access_token" in request.GET:
             text = "Send the token in the header Authorization."
             error = {"error": "invalid_request", "error_description": text}
@@ -155,12 +161,14 @@ class Logout(toolkit.RPInitiatedLogoutView):
     """RP-initiated log-out: the browser's log-in, the user's tokens and what they had bound."""
 
     def validate_post_logout_redirect_uri(self, application: Any, uri: str | None) -> Any:
+        """Refuse a URI that the client has not registered as it stands."""
         super().validate_post_logout_redirect_uri(application, uri)
         registered = application.post_logout_redirect_uris.split() if uri else ()
         if uri and not redirects.is_registered(uri, registered):
             raise InvalidOIDCRedirectURIError("This client has not registered this redirect URI.")
 
     def get_request_application(self, id_token: Any, client_id: str | None) -> Any:
+        """Refuse a client that does not exist, before its name is used."""
         if client_id and not get_application_model().objects.filter(client_id=client_id).exists():
             raise InvalidOIDCClientError
         return super().get_request_application(id_token, client_id)
@@ -172,6 +180,7 @@ class Logout(toolkit.RPInitiatedLogoutView):
         state: str | None = None,
         token_user: Any = None,
     ) -> Any:
+        """Log out of the browser and end the user's tokens; their sessions go on as anonymous."""
         user = token_user or self.request.user
         if user.is_authenticated:
             end_logins(user, close=False)
@@ -189,6 +198,7 @@ class Keys(View):
     http_method_names = ["get", "head", "options"]  # noqa: RUF012
 
     def get(self, request: HttpRequest) -> HttpResponse:
+        """The public keys, for pages of any origin, with how long they may be cached."""
         response = JsonResponse(keys.jwk_set())
         age = settings.OAUTH2_PROVIDER["OIDC_JWKS_MAX_AGE_SECONDS"]
         response["Cache-Control"] = f"public, max-age={age}"
@@ -205,9 +215,11 @@ class TokenInfo(View):
     http_method_names = ["get", "post", "options"]  # noqa: RUF012
 
     def get(self, request: HttpRequest) -> HttpResponse:
+        """What a token says, given in the query."""
         return self._told(request.GET.get("id_token", ""))
 
     def post(self, request: HttpRequest) -> HttpResponse:
+        """What a token says, given in a form, which no log keeps."""
         return self._told(request.POST.get("id_token", ""))
 
     def _told(self, token: str) -> HttpResponse:

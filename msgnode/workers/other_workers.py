@@ -1,20 +1,22 @@
-"""Which other workers have ended, as far as this one knows."""
+"""The other workers by the database: which there are, and which have ended."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 
-class EndedWorkers:
+class OtherWorkers:
     """One instance per worker, by epochs; who looks for them keeps it up to date.
 
     Attributes:
         registered: those of others, by the database.
+        ready: those of them that take sessions.
         dead: those that have ended and what they had is being taken.
     """
 
     def __init__(self, own_epoch: str, peers: Collection[str]) -> None:
         self.registered: set[str] = set()
+        self.ready: set[str] = set()
         self.dead: set[str] = set()
         self._own_epoch = own_epoch
         self._peers = peers  # known at the moment

@@ -1,4 +1,4 @@
-"""What is wrong with the settings of federation, or missing on the machine."""
+"""Checks of what is set for federation, and of what it needs on the machine (E022, W002)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 
 from msgnode.core.networks import not_networks
-
-from . import deno
+from msgnode.federation import deno
 
 MODES = ("off", "listed", "approve", "open")
 
 
 def faults() -> Iterator[CheckMessage]:
-    """What is set in a way that cannot work (E022 of msgnode/checks.py)."""
+    """Its words and numbers, and whether the sandbox of its stubs can be made."""
     if settings.FEDERATION not in MODES:
         yield Error(
             f"FEDERATION is {settings.FEDERATION!r}.",

@@ -66,15 +66,20 @@ class Door:
         store: Any = self.store
         self.table = RoutingTable()
         self.sessions = SessionManager(settings, self.table, store, lambda *_: None)
-        self.locator = SessionLocator(self.sessions, self.table)
-        self.others = self.locator.holders = Others()
+        self.others = Others()
+        self.fetched: list[str] = []
+        self.findable: dict[str, asyncio.Future[None]] = {}  # by runtime URL
+        self.locator = SessionLocator(self.sessions, self.table, self.others, self._fetch)
         self.door = SessionHandshake(
             settings, self.sessions, self.table, store, lambda *_: None, self.locator,
-            LivenessChecks(self.sessions, 60), LastOwnerCache(),
+            LivenessChecks(self.sessions, 60), LastOwnerCache(), findable=self.findable.get,
         )  # fmt: skip
         self.link: Any = FakeLink()
         limits = ConnectionSettings(FlowLimits(1e6, 1e9, max_pending=2), handshake_timeout=60)
         self.connection = Connection(self.link, "192.0.2.1", self.sessions, self._carry, limits)
+
+    async def _fetch(self, session_id: str) -> None:
+        self.fetched.append(session_id)
 
     def _carry(self, frame: bytes, caller: Connection) -> None:
         message = messages.parse(frame)
@@ -113,7 +118,7 @@ async def test_a_new_session_comes_after_the_others_were_asked_and_all_can_find_
     door: Door,
 ) -> None:
     found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    door.door.findable = lambda runtime_url: found if runtime_url == URL else None
+    door.findable[URL] = found
     door.say("open")
     await turns()
     assert (door.others.asked, door.table.runtimes) == ([URL], {})
@@ -144,15 +149,9 @@ async def test_a_token_opens_none_only_after_the_others_were_asked(door: Door) -
     remote.is_here = False
     remote.token_hash = digest("a-token")
     door.table.add_runtime(remote)  # as its worker says before it answers
-    fetched: list[str] = []
-
-    async def fetch(session_id: str) -> None:
-        fetched.append(session_id)
-
-    door.locator.fetch = fetch
     door.others.answer()
     await turns()
-    assert fetched == [remote.id]
+    assert door.fetched == [remote.id]
     assert door.others.asked == [URL]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from msgnode.workers.ended_workers import EndedWorkers
+from msgnode.workers.other_workers import OtherWorkers
 
 
 def test_only_who_is_heard_of_nowhere_has_ended() -> None:
     peers: dict[str, object] = {}
-    ended = EndedWorkers("me", peers)
+    ended = OtherWorkers("me", peers)
     assert ended.is_retired("other")
     assert not ended.is_retired("me")
     peers["other"] = object()  # it comes: known as a peer before the database is read again

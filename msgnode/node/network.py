@@ -6,17 +6,25 @@ from typing import Any
 
 from django.conf import settings
 
+from msgnode.bus.table import RoutingTable
+from msgnode.redis.directory import Directory
 from msgnode.workers.inbox import channel_layer
+from msgnode.workers.lease import Lease
+from msgnode.workers.network import PeerNetwork
 from msgnode.workers.transport import PeerTransport
 from msgnode.workers.worker_process import WorkerId
 
 from .alarms import Alarms
 
 
-def peer_transport(me: WorkerId, alarms: Alarms) -> PeerTransport:
-    """The links to the other workers, not open yet."""
+def peer_network(
+    me: WorkerId, table: RoutingTable, alarms: Alarms, lease: Lease
+) -> PeerNetwork | None:
+    """The ways to the other workers, not open yet; None where there are no others."""
+    if not settings.REDIS_URL:
+        return None
     limits: dict[str, Any] = settings.NODE
-    return PeerTransport(
+    transport = PeerTransport(
         channel_layer(),
         me,
         f"{settings.DOMAIN} {settings.SECRET_KEY}",
@@ -24,4 +32,6 @@ def peer_transport(me: WorkerId, alarms: Alarms) -> PeerTransport:
         limits["LINK_BYTES"],
         alarms.raise_alarm,
         alarms.clear_alarm,
+        lambda: lease.is_held,
     )
+    return PeerNetwork(transport, Directory(settings.REDIS_URL, transport.node[:12]), table)

@@ -1,0 +1,36 @@
+"""System checks of the node: what is set in a way that cannot work is said before anything starts.
+
+All of them stand here, by topic as the settings do, so that an identifier is given once.
+
+E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of its words
+E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes
+E007 PORT is a port             E008 ASGI_SERVER is one of the node's servers
+E009 WORKERS is a number of workers
+E010 REGISTRY_ACCESS is one of its words       E011 REGISTRY_UNAVAILABLE_CODE is 408 or 500
+E012 numbers of the registry are positive      E013 POLICY_TIME_ZONE is a time zone
+E014 numbers of the policies are not negative  E015 registries elsewhere have a URL of HTTP
+E016 DEVICE_MQTT has what it needs             E017 numbers of MQTT are positive
+E018 DEVICE_WEBHOOKS has what it needs         E019 DEVICE_PUSH has what it needs
+E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
+E021 traces have a ratio that is one, and what their endpoint needs
+E022 FEDERATION is one of its words, and has what it needs
+E023 SPARK_NICENESS is a niceness              E024 Celery can keep its tasks in its broker
+W001 PING_TIMEOUT is longer than a reader may be behind
+W002 bubblewrap works where it is wanted
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.checks import CheckMessage, register
+
+from . import devices, federation, node, policies, registry, tracing
+
+_TOPICS = (node, registry, policies, devices, tracing, federation)
+
+
+@register()
+def check_node(**_: Any) -> list[CheckMessage]:
+    """All of the node's own checks."""
+    return [fault for topic in _TOPICS for fault in topic.faults()]

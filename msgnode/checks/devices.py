@@ -1,0 +1,99 @@
+"""Checks of what is set for devices: their broker, webhooks and push (E016 to E019)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+
+from msgnode.core.networks import not_networks
+
+
+def faults() -> Iterator[CheckMessage]:
+    """What each way of reaching devices needs, where it is switched on."""
+    yield from _mqtt()
+    yield from _webhooks()
+    yield from _push()
+
+
+def _mqtt() -> Iterator[CheckMessage]:
+    if not settings.DEVICE_MQTT:
+        return
+    mqtt = settings.MQTT
+    try:
+        url = urlsplit(mqtt["URL"])
+        is_good = url.scheme in ("mqtt", "mqtts") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is none
+        is_good = False
+    if not is_good:
+        said = "is missing" if not mqtt["URL"] else "is no URL of a broker"
+        yield Error(
+            f"DEVICE_MQTT is on, and MQTT_URL {said}.",
+            hint="Where the broker is: mqtt://name:password@broker.example.org:1883, or mqtts://.",
+            id="msgnode.E016",
+        )
+    for name in ("CA_FILE", "CERT_FILE", "KEY_FILE"):
+        if mqtt[name] and not os.access(mqtt[name], os.R_OK):
+            yield Error(
+                f"MQTT_{name} {mqtt[name]} cannot be read.",
+                hint="Name a PEM file that the user who runs the node can read.",
+                id="msgnode.E016",
+            )
+    if bool(mqtt["CERT_FILE"]) != bool(mqtt["KEY_FILE"]):
+        yield Error(
+            "MQTT_CERT_FILE and MQTT_KEY_FILE belong together, and one is missing.",
+            hint="Give both, or none.",
+            id="msgnode.E016",
+        )
+    if not mqtt["PREFIX"] or any(mark in mqtt["PREFIX"] for mark in "+#$"):
+        yield Error(
+            f"MQTT_PREFIX is {mqtt['PREFIX']!r}.",
+            hint="What the topics of devices begin with: levels without wildcards.",
+            id="msgnode.E016",
+        )
+    if not 0 < mqtt["WINDOW"] <= 65_535:
+        yield Error(
+            f"MQTT_WINDOW is {mqtt['WINDOW']}.", hint="It is 1 to 65535.", id="msgnode.E017"
+        )
+    if not mqtt["MESSAGES_PER_SECOND"] > 0:
+        yield Error(
+            f"MQTT_MESSAGES_PER_SECOND is {mqtt['MESSAGES_PER_SECOND']}.",
+            hint="It is more than zero.",
+            id="msgnode.E017",
+        )
+
+
+def _webhooks() -> Iterator[CheckMessage]:
+    if settings.DEVICE_WEBHOOKS and not settings.DEVICE_HTTP:
+        yield Error(
+            "DEVICE_WEBHOOKS is on, and DEVICE_HTTP is not.",
+            hint="A webhook belongs to a session over HTTP: set DEVICE_HTTP=true too.",
+            id="msgnode.E018",
+        )
+    for each in not_networks(settings.WEBHOOK_NETWORKS):
+        yield Error(
+            f"WEBHOOK_NETWORKS names {each!r}.",
+            hint="Networks, such as 10.1.0.0/16, separated by commas.",
+            id="msgnode.E018",
+        )
+
+
+def _push() -> Iterator[CheckMessage]:
+    if not settings.DEVICE_PUSH:
+        return
+    if not settings.DEVICE_HTTP:
+        yield Error(
+            "DEVICE_PUSH is on, and DEVICE_HTTP is not.",
+            hint="A push subscription belongs to a session over HTTP: set DEVICE_HTTP=true too.",
+            id="msgnode.E019",
+        )
+    if not settings.PUSH_CONTACT.startswith(("mailto:", "https://")):
+        said = "is missing" if not settings.PUSH_CONTACT else "is no address"
+        yield Error(
+            f"DEVICE_PUSH is on, and PUSH_CONTACT {said}.",
+            hint="Whom push services may write to: mailto:operator@example.org, or https://…",
+            id="msgnode.E019",
+        )

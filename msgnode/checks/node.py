@@ -1,0 +1,138 @@
+"""Checks of what is set for the node itself (E001 to E009, E020, E023, E024, W001)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning
+
+from msgnode.sessions.session import READER_PATIENCE
+
+RESUME_WORDS = ("always", "when-idle", "with-proof")
+MODES = ("anonymous", "identified", "strict")
+MODES_OF_DOMAINS = (*MODES, "refused")
+SERVERS = ("daphne", "uvicorn")
+MAY_BE_ZERO = frozenset(
+    {
+        *("GRACE_PERIOD", "DRAIN_SECONDS", "DRAIN_STAGGER", "CLOSED_SESSION_DAYS"),
+        "IDENTITY_LEEWAY",
+    }
+)
+
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+
+# A pair means: the first must be less than the second, or one frame evicts its receiver.
+_ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"), ("MAX_FRAME_BYTES", "LINK_BYTES"))
+
+
+def faults() -> Iterator[CheckMessage]:
+    """Where it keeps its data, what is a word of a few, and its limits."""
+    yield from _data_dir()
+    yield from _words()
+    yield from _limits()
+
+
+def _nearest_existing(path: Path) -> Path:
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _data_dir() -> Iterator[CheckMessage]:
+    place = _nearest_existing(settings.DATA_DIR)
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        yield Error(
+            f"DATA_DIR {settings.DATA_DIR} cannot be written.",
+            hint="Name a directory that belongs to the user who runs the node.",
+            id="msgnode.E001",
+        )
+
+
+def _words() -> Iterator[CheckMessage]:
+    if not _DOMAIN.fullmatch(settings.DOMAIN):
+        yield Error(
+            f"DOMAIN {settings.DOMAIN!r} is not a domain name.",
+            hint="A host name without scheme, port or path, such as example.org.",
+            id="msgnode.E002",
+        )
+    if settings.RESUME not in RESUME_WORDS:
+        yield Error(
+            f"RESUME is {settings.RESUME!r}.",
+            hint=f"It is one of {', '.join(RESUME_WORDS)}.",
+            id="msgnode.E003",
+        )
+    for named, words in (
+        *((each, MODES_OF_DOMAINS) for each in settings.ADMISSION_DOMAINS.values()),
+        (settings.ADMISSION, MODES),
+    ):
+        if named not in words:
+            yield Error(
+                f"ADMISSION or ADMISSION_DOMAINS says {named!r}.",
+                hint=f"It is one of {', '.join(words)}.",
+                id="msgnode.E020",
+            )
+    if settings.ADMISSION_DOMAINS.get(settings.DOMAIN) == MODES_OF_DOMAINS[-1]:
+        yield Error(
+            "ADMISSION_DOMAINS refuses the node's own domain.",
+            hint="It is about visitors: name their domains, or * for all others.",
+            id="msgnode.E020",
+        )
+    if wrong := [name for name in settings.ALLOCATION_SCHEMES if not _SCHEME.fullmatch(name)]:
+        yield Error(
+            f"ALLOCATION_SCHEMES names {', '.join(map(repr, wrong))}.",
+            hint="Names of URL schemes in lower case, separated by commas: hyperty,comm.",
+            id="msgnode.E006",
+        )
+    if not 0 < settings.PORT < 65536:
+        yield Error(f"PORT is {settings.PORT}.", hint="It is 1 to 65535.", id="msgnode.E007")
+    if settings.ASGI_SERVER not in SERVERS:
+        yield Error(
+            f"ASGI_SERVER is {settings.ASGI_SERVER!r}.",
+            hint=f"One of {', '.join(SERVERS)}.",
+            id="msgnode.E008",
+        )
+    if not 0 < settings.WORKERS <= 256:
+        yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E009")
+    niceness = settings.REPORTS["NICENESS"]
+    if not 0 <= niceness <= 19:
+        yield Error(f"SPARK_NICENESS is {niceness}.", hint="It is 0 to 19.", id="msgnode.E023")
+    if "+cluster://" in settings.CELERY_BROKER_URL:
+        yield Error(
+            "Celery cannot keep its tasks in the Redis Cluster of REDIS_URL.",
+            hint="Name a Redis that is one server, or has Sentinels, with CELERY_BROKER_URL.",
+            id="msgnode.E024",
+        )
+
+
+def _limits() -> Iterator[CheckMessage]:
+    limits = settings.NODE
+    identity = settings.IDENTITY
+    numbers = {name: n for name, n in identity.items() if type(n) in (int, float)}
+    for name, value in {**limits, **{f"IDENTITY_{n}": v for n, v in numbers.items()}}.items():
+        least = "zero or more" if name in MAY_BE_ZERO else "more than zero"
+        if value < 0 or (value == 0 and name not in MAY_BE_ZERO) or value != value:
+            yield Error(f"{name} is {value}.", hint=f"It is {least}.", id="msgnode.E004")
+    for name, value in settings.VISITORS.items():
+        if not value >= 0:
+            text = f"A limit of visitors, {name}, is {value}."
+            yield Error(text, hint="It is zero or more.", id="msgnode.E004")
+    for low, high in _ORDER:
+        if limits[low] >= limits[high]:
+            yield Error(
+                f"{low} ({limits[low]}) is not less than {high} ({limits[high]}).",
+                hint="One legal frame must not be more than a session may have waiting.",
+                id="msgnode.E005",
+            )
+    if limits["PING_TIMEOUT"] <= READER_PATIENCE:
+        yield Warning(
+            f"PING_TIMEOUT ({limits['PING_TIMEOUT']}) is not more than the {READER_PATIENCE} "
+            "seconds in which a slow reader may catch up.",
+            hint="A reader that is behind answers no ping, and would be dropped before that.",
+            id="msgnode.W001",
+        )

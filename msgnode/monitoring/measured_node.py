@@ -1,0 +1,167 @@
+"""What is measured of a worker: its parts, as the collector of its numbers sees them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msgnode.bus.recording import CountingRecorder
+from msgnode.bus.response_guard import ResponseGuard
+from msgnode.bus.table import RoutingTable
+from msgnode.devices.mqtt.connector import MqttConnector
+from msgnode.devices.push import PushWakeups
+from msgnode.devices.webhook import Webhooks
+from msgnode.federation.service import Federation
+from msgnode.identity.service import IdentityService
+from msgnode.monitoring.domain_watch import DomainWatch
+from msgnode.monitoring.sampler import Sampler
+from msgnode.monitoring.session_watch import SessionWatch
+from msgnode.monitoring.tracer import Tracer
+from msgnode.qos.service import QosService
+from msgnode.sessions.budgets import AnswerBudget
+from msgnode.sessions.connection_limits import ConnectionLimits
+from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.visitors import Visitors
+from msgnode.storage.writer import GroupWriter
+from msgnode.traffic.recorder import ParquetRecorder
+from msgnode.workers.cluster import Cluster
+from msgnode.workers.lease import Lease
+
+from . import connector_figures
+
+
+class Evaluating(Protocol):
+    """Who decides on messages: how often it worked a decision out."""
+
+    @property
+    def evaluated(self) -> int:
+        """Decisions that were not answered from a cache."""
+        ...
+
+
+class MeasuredNode(Protocol):
+    """The parts of a worker that are measured; the node implements it."""
+
+    @property
+    def sessions(self) -> SessionManager:
+        """Their states, queues and steps."""
+        ...
+
+    @property
+    def sockets(self) -> ConnectionLimits:
+        """Connections, with and without a session."""
+        ...
+
+    @property
+    def answers(self) -> AnswerBudget:
+        """Answers that are under way, and those refused for want of room."""
+        ...
+
+    @property
+    def table(self) -> RoutingTable:
+        """How large its parts are."""
+        ...
+
+    @property
+    def writer(self) -> GroupWriter:
+        """Commits, how long they took, and what waits for them."""
+        ...
+
+    @property
+    def recorder(self) -> CountingRecorder:
+        """Messages by type and outcome, and how long they took."""
+        ...
+
+    @property
+    def record(self) -> ParquetRecorder | None:
+        """Rows of the traffic record; None where none is kept."""
+        ...
+
+    @property
+    def identities(self) -> IdentityService:
+        """Who is logged in, and what verifications cost."""
+        ...
+
+    @property
+    def enforcer(self) -> Evaluating:
+        """Decisions of the policies."""
+        ...
+
+    @property
+    def guard(self) -> ResponseGuard:
+        """Responses that nobody had asked for."""
+        ...
+
+    @property
+    def visitors(self) -> Visitors:
+        """Runtimes of other domains that are here."""
+        ...
+
+    @property
+    def domain_watch(self) -> DomainWatch:
+        """What passes to and from other domains."""
+        ...
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """Links to the other workers; None where there are none."""
+        ...
+
+    @property
+    def webhooks(self) -> Webhooks | None:
+        """What is posted to network servers; None where that is off."""
+        ...
+
+    @property
+    def wakeups(self) -> PushWakeups | None:
+        """Devices that are woken; None where that is off."""
+        ...
+
+    @property
+    def mqtt(self) -> MqttConnector | None:
+        """The connection to the MQTT broker; None where there is none."""
+        ...
+
+    @property
+    def invitations(self) -> connector_figures.Invitations | None:
+        """Invitations and guests; None where they are off."""
+        ...
+
+    @property
+    def federation(self) -> Federation | None:
+        """Peers that this worker serves; None where there can be none."""
+        ...
+
+    @property
+    def qos(self) -> QosService:
+        """Reservations, and the TURN servers behind them."""
+        ...
+
+    @property
+    def lease(self) -> Lease:
+        """How old it is, and how often it could not be renewed."""
+        ...
+
+    @property
+    def times_fenced(self) -> int:
+        """How often this process has lost a lease and begun again."""
+        ...
+
+    @property
+    def sampler(self) -> Sampler:
+        """What the last seconds were like."""
+        ...
+
+    @property
+    def watch(self) -> SessionWatch:
+        """What single sessions do."""
+        ...
+
+    @property
+    def worker(self) -> str:
+        """The name of this worker."""
+        ...
+
+    @property
+    def tracer(self) -> Tracer:
+        """Messages that were traced, and those that were too many."""
+        ...

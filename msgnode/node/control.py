@@ -1,0 +1,61 @@
+"""What a worker does at the changes of processes that are no workers: each is a control message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgnode.allocation.component import AllocationComponent
+from msgnode.bus.last_owners import LastOwnerCache
+from msgnode.connectors import registration_news
+from msgnode.connectors.registration_news import RegistrationNews
+from msgnode.devices.mqtt.connector import TOPICS_CHANGED, MqttConnector
+from msgnode.federation.service import Federation
+from msgnode.federation.store import CHANGED as PEERS_CHANGED
+from msgnode.federation.store import RESTART as PEERS_RESTART
+from msgnode.identity.service import IdentityService
+from msgnode.invitations.endpoints import LEFT
+from msgnode.monitoring import alarm_rules
+from msgnode.monitoring.alarm_rules import AlarmRules
+from msgnode.policy.service import PolicyService
+from msgnode.sessions.connection_limits import ConnectionLimits
+from msgnode.sessions.manager import SessionManager
+from msgnode.storage.control import Handler
+from msgnode.storage.writer import GroupWriter
+from msgnode.subscriptions.component import SubscriptionComponent
+from msgnode.workers.control_handlers import ControlHandlers
+
+from .invitations import Invitations
+
+
+def control_handlers(
+    sessions: SessionManager,
+    sockets: ConnectionLimits,
+    allocation: AllocationComponent,
+    subscriptions: SubscriptionComponent,
+    owners: LastOwnerCache,
+    writer: GroupWriter,
+    policy: PolicyService,
+    rules: AlarmRules,
+    news: RegistrationNews,
+    identities: IdentityService,
+    federation: Federation | None,
+    mqtt: MqttConnector | None,
+    invitations: Invitations | None,
+) -> dict[str, Handler]:
+    """By the kind of the change, who acts on it."""
+    ordered = ControlHandlers(sessions, sockets, allocation, subscriptions, owners, writer)
+    return {
+        **ordered.handlers(),
+        "policies.published": policy.published,
+        alarm_rules.CHANGED: rules.changed,
+        registration_news.KIND: news.tell,
+        **identities.control_handlers(),
+        **dict.fromkeys((PEERS_CHANGED, PEERS_RESTART), _passed_over),
+        **({} if federation is None else federation.handlers()),
+        TOPICS_CHANGED: _passed_over if mqtt is None else mqtt.topics_changed,
+        LEFT: _passed_over if invitations is None else invitations.delivery.left,
+    }
+
+
+def _passed_over(payload: dict[str, Any]) -> None:
+    """A change of what this worker does not have."""
