@@ -245,6 +245,18 @@ def test_what_comes_from_a_peer_does_not_go_back_to_it(place: Place) -> None:
     assert isinstance(place.route("hyperty://third.example/1", node), Nowhere)
 
 
+def test_what_comes_from_one_peer_may_go_to_another(place: Place) -> None:
+    other = "runtime://fourth.example/messaging-node-1"
+    place.table.peers = {"third.example": PEER, "fourth.example": other}
+    for url in (PEER, other):
+        place.enter(url)
+    node = place.enter("runtime://third.example/mn-1")
+    node.speaker = replace(node.speaker, peer="third.example")
+    assert [each.runtime_url for each in place.hearers("hyperty://fourth.example/1", node)] == [
+        other
+    ]
+
+
 def test_who_listens_here_comes_before_the_peer(place: Place) -> None:
     place.table.peers = {"third.example": PEER}
     place.enter(PEER)

@@ -12,15 +12,17 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from msgnode.redis.client import RedisClient
-from tests.client import Client, Frame, address, code
+from tests.client import ALLOCATION, Client, Frame, address, code
 from tests.e2e.pair import OwnRedis
 from tests.node import Node, eventually
 from tests.slow_link import SlowLink, slow_link
@@ -114,6 +116,32 @@ async def test_w5_after_a_200_a_worker_that_hears_late_routes_it_as_well(workers
     assert (await here.expect(type="update"))["to"] == heard
 
 
+async def test_w5_an_allocation_is_not_answered_before_the_directory_has_it(
+    workers: Workers,
+) -> None:
+    here, there = await workers.come(workers.one), await workers.come(workers.other)
+    key = uuid.uuid4().hex
+    with frozen(workers.redis):
+        body = {"scheme": "hyperty", "value": {"number": 1, "allocationKey": key}}
+        asked = await here.send("create", ALLOCATION, body)
+        async with asyncio.timeout(10):
+            while not is_committed(workers.one, key):
+                await eventually()
+        assert await here.settled() == []
+    (held,) = (await here.answer(asked))["body"]["value"]["allocated"]
+    await there.send("create", held, {"value": 1})
+    assert (await here.expect(type="create"))["to"] == held
+
+
+def is_committed(worker: Node, key: str) -> bool:
+    """Whether an allocation with this key is in the database."""
+    with closing(sqlite3.connect(worker.data_dir / "node.sqlite3")) as database:
+        found = database.execute(
+            "SELECT 1 FROM msgnode_allocation WHERE allocation_key = ?", (key,)
+        )
+        return found.fetchone() is not None
+
+
 async def test_w4_what_was_given_up_at_one_worker_is_404_at_the_other(workers: Workers) -> None:
     here, there = await workers.come(workers.one), await workers.come(workers.other)
     (held,) = await here.allocate()
@@ -121,8 +149,7 @@ async def test_w4_what_was_given_up_at_one_worker_is_404_at_the_other(workers: W
     await there.send("create", held, {"value": 1})
     await here.expect(type="create")
     workers.link.delay = DELAY
-    allocation = "domain://msg-node.localhost/address-allocation"
-    assert code(await here.ask("delete", allocation, {"resource": held})) == 200
+    assert code(await here.ask("delete", ALLOCATION, {"resource": held})) == 200
     assert code(await there.ask("create", held)) == 404
 
 

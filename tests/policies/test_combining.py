@@ -30,6 +30,16 @@ def test_a_decision_names_set_policy_and_rule():
     assert compile_sets(read_document(document)).decide(facts_of({})).deciding == ("S", "P", "R")
 
 
+def test_a_snapshot_says_what_it_may_ask_for_and_how_many_rules_it_has():
+    compare = {"sumOf bytes hops": {"moreThan": "<msgId>"}}
+    rules = [rule("deny", compare), rule("permit", {"not": {"srcUsername": {"exists": True}}})]
+    policies = [{"target": {"msgTo": {"like": "a*"}}, "rules": rules}]
+    sets = [{"target": {"anyOf": [{"time": {"moreThan": "06:00"}}]}, "policies": policies}]
+    snapshot = compile_sets(read_document(sets))
+    assert snapshot.attributes == {"bytes", "hops", "msgId", "srcUsername", "msgTo", "time"}
+    assert (snapshot.rules, snapshot.version) == (2, 0)
+
+
 def test_an_error_names_the_rule_and_the_reason():
     (error,) = outcome(rules=[rule("deny", BROKEN, id="R")]).errors
     assert error.startswith("set-1/set-1/1/R: ")
@@ -72,6 +82,22 @@ def test_what_a_closed_world_decides_by_itself_overrides_its_siblings(outer, clo
     assert found.effect != other
 
 
+@pytest.mark.parametrize(
+    ("outer", "closed", "other", "own"),
+    [
+        ("allowOverrides", "denyUnlessPermit", "deny", "permit"),
+        ("blockOverrides", "permitUnlessDeny", "permit", "deny"),
+    ],
+)
+def test_what_a_rule_in_a_closed_world_decides_overrides_its_siblings(outer, closed, other, own):
+    policies = [
+        {"rules": [rule(other)]},
+        {"ruleCombiningAlgorithm": closed, "rules": [rule(own)]},
+    ]
+    found = outcome(sets=[{"policyCombiningAlgorithm": outer, "policies": policies}])
+    assert found.effect == own
+
+
 def test_a_set_that_does_not_apply_lets_the_next_be_asked():
     sets = [
         {"priority": 0, "policies": [{"rules": [rule("deny", {"msgId": {"equals": 9}})]}]},
@@ -83,6 +109,32 @@ def test_a_set_that_does_not_apply_lets_the_next_be_asked():
 def test_duties_of_all_equal_decisions_are_due():
     rules = [rule("deny", obligations={"log": "a"}), rule("deny", obligations={"log": "b"})]
     assert [obligation.value for obligation in outcome(rules=rules).obligations] == ["a", "b"]
+
+
+@pytest.mark.parametrize("what", ["obligations", "advice"])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_duties_of_all_equal_policies_and_sets_are_due(what, depth):
+    policies = [{"rules": [rule("deny")], what: {"deny": {"log": text}}} for text in "ab"]
+    for _ in range(depth):
+        policies = [{"policies": [policy]} for policy in policies]
+    found = outcome(sets=[{"policies": policies}])
+    assert [each.value for each in getattr(found, what)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("count", [3, 40, 300])
+def test_duties_of_equal_rules_that_no_index_covers_are_due_once_each(count):
+    rules = [rule("deny", obligations={"log": str(number)}) for number in range(count)]
+    found = outcome(rules=rules)
+    assert [each.value for each in found.obligations] == [str(number) for number in range(count)]
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_the_first_of_many_policies_that_no_index_covers_decides(count):
+    policies = [{"target": {"msgId": {"moreThan": 1000}}, "rules": [rule("permit")]}] * count
+    policies = [{**policy, "id": str(number)} for number, policy in enumerate(policies)]
+    policies += [{"id": "here", "rules": [rule("deny")]}, {"id": "later", "rules": [rule("deny")]}]
+    sets = [{"policyCombiningAlgorithm": "firstApplicable", "policies": policies}]
+    assert outcome(sets=sets).deciding[1] == "here"
 
 
 def test_duties_may_be_lists_and_by_decision():
