@@ -387,9 +387,10 @@ class Protostub:
         body = message.get("body") or {}
         if message["to"] == f"{self._stub_url}/status" or body.get("via") == self._stub_url:
             return
-        waiting = _Waiting(message, json.dumps({**message, "body": {**body, "via": self._mark}}))
+        frame, size = _frame_of({**message, "body": {**body, "via": self._mark}})
+        waiting = _Waiting(message, frame)
         limit = self.settings.max_frame
-        if len(waiting.frame) > limit:
+        if size > limit:
             self._refuse(message, 413, f"The message is larger than {limit} bytes.")
         elif self.state == "failed":
             self._refuse(message, 503, "The stub has failed: see its status.")
@@ -449,6 +450,18 @@ class Protostub:
         self._bus.post_message(
             {"type": "update", "from": self._stub_url, "to": status, "body": body}
         )
+
+
+def _frame_of(message: Message) -> tuple[str, int]:
+    """A message as JSON text, and how many bytes it has."""
+    text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
+    if text.isascii():
+        return text, len(text)
+    try:
+        return text, len(text.encode())
+    except UnicodeEncodeError:  # half of a surrogate pair: only an escape can say that
+        text = json.dumps(message, separators=(",", ":"))
+        return text, len(text)
 
 
 def _decoded(frame: str | bytes) -> Message:
