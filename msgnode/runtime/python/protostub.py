@@ -387,9 +387,18 @@ class Protostub:
         body = message.get("body") or {}
         if message["to"] == f"{self._stub_url}/status" or body.get("via") == self._stub_url:
             return
-        frame, size = _frame_of({**message, "body": {**body, "via": self._mark}})
-        waiting = _Waiting(message, frame)
+        frame = json.dumps(
+            {**message, "body": {**body, "via": self._mark}},
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
         limit = self.settings.max_frame
+        try:
+            size = len(frame) if frame.isascii() else len(frame.encode())
+        except UnicodeEncodeError:
+            self._refuse(message, 400, "The message has half of a surrogate pair.")
+            return
+        waiting = _Waiting(message, frame)
         if size > limit:
             self._refuse(message, 413, f"The message is larger than {limit} bytes.")
         elif self.state == "failed":
@@ -450,18 +459,6 @@ class Protostub:
         self._bus.post_message(
             {"type": "update", "from": self._stub_url, "to": status, "body": body}
         )
-
-
-def _frame_of(message: Message) -> tuple[str, int]:
-    """A message as JSON text, and how many bytes it has."""
-    text = json.dumps(message, separators=(",", ":"), ensure_ascii=False)
-    if text.isascii():
-        return text, len(text)
-    try:
-        return text, len(text.encode())
-    except UnicodeEncodeError:  # half of a surrogate pair: only an escape can say that
-        text = json.dumps(message, separators=(",", ":"))
-        return text, len(text)
 
 
 def _decoded(frame: str | bytes) -> Message:

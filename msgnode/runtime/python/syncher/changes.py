@@ -38,8 +38,10 @@ def plain(value: Any, is_ours: bool = True, depth: int = 0) -> Any:
     Raises:
         TypeError: naming what cannot be in a data object.
     """
-    if value is None or isinstance(value, (str, bool)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return checked_text(value)
     if isinstance(value, int):
         if is_ours and abs(value) > MOST_NUMBER:
             raise TypeError(f"A data object holds integers up to {MOST_NUMBER}; use a text.")
@@ -53,10 +55,20 @@ def plain(value: Any, is_ours: bool = True, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         for name in value:
             check_name(name, is_ours)
+            checked_text(name)
         return {name: plain(item, is_ours, depth + 1) for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
         return [plain(item, is_ours, depth + 1) for item in value]
     raise TypeError(f"A data object cannot hold a {type(value).__name__}.")
+
+
+def checked_text(text: str) -> str:
+    """The text. Raises TypeError for half of a surrogate pair, which no message can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise TypeError("A data object cannot hold half of a surrogate pair.") from None
+    return text
 
 
 def check_name(name: Any, is_ours: bool = True) -> None:

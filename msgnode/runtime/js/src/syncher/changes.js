@@ -14,6 +14,7 @@ import { bytesOf } from "../messages.js";
 
 export const MAX_OBJECT = 600_000; // bytes of an object's data as JSON: it must fit into one message
 const MAX_DEPTH = 100;
+const HALF = /\p{Surrogate}/u; // of a pair: no message can carry it
 const INDEX = /^(?:0|[1-9]\d{0,9})$/;
 
 /** A change that does not fit the data it is for. */
@@ -27,7 +28,8 @@ export class BadChange extends Error {}
  * @throws TypeError naming what cannot be in a data object
  */
 export function plain(value, isOurs = true, depth = 0) {
-  if (value === null || typeof value === "string" || typeof value === "boolean") return value;
+  if (value === null || typeof value === "boolean") return value;
+  if (typeof value === "string") return checkedText(value);
   if (typeof value === "number") {
     if (Number.isFinite(value)) return value;
     throw new TypeError(`A data object cannot hold ${value}.`);
@@ -44,14 +46,19 @@ export function plain(value, isOurs = true, depth = 0) {
     if (value[name] === undefined) continue;
     if (isOurs) checkName(name);
     else if (name === "__proto__") throw new TypeError("A data object has no attribute __proto__.");
-    copy[name] = plain(value[name], isOurs, depth + 1);
+    copy[checkedText(name)] = plain(value[name], isOurs, depth + 1);
   }
   return copy;
 }
 
+function checkedText(text) {
+  if (HALF.test(text)) throw new TypeError("A data object cannot hold half of a surrogate pair.");
+  return text;
+}
+
 /** @throws TypeError if an attribute cannot be called so */
 export function checkName(name) {
-  if (typeof name !== "string" || !name || name.includes(".") || name === "__proto__") {
+  if (typeof name !== "string" || !name || name.includes(".") || name === "__proto__" || HALF.test(name)) {
     throw new TypeError(`An attribute cannot be called ${JSON.stringify(String(name))}: no dot, not empty, not __proto__.`);
   }
 }
