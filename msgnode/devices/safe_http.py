@@ -3,6 +3,9 @@
 The host is resolved here, every address that it has is looked at, and the connection goes to one of
 these and to no other, whatever the name says a moment later. No redirect is followed and no proxy
 used. One limit of time holds for the whole exchange, however slowly an answer drips.
+
+A name whose servers do not answer holds a thread for longer than that. These threads are a pool of
+their own, so that nothing else of the worker waits for them.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -22,6 +27,8 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 MAX_URL = 2_000
+LOOKUPS_AT_ONCE = 64
+_LOOKUPS = ThreadPoolExecutor(LOOKUPS_AT_ONCE, "lookup")  # of all instances
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
@@ -215,6 +222,6 @@ class SafeHttp:
 
 async def _resolved(host: str, port: int) -> list[str]:
     """The addresses of a host. Raises OSError and UnicodeError."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    look = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOKUPS, look)
     return list(dict.fromkeys(str(each[4][0]) for each in found))

@@ -65,6 +65,12 @@ def note_location(name: str, location: str) -> None:
     it.update(location_digest=digest(location))
 
 
+def drop(name: str) -> bool:
+    """Forget one of which the endpoint did not say that it came; False if it was accepted."""
+    it = SentInvitation.objects.filter(digest=digest(name))
+    return bool(it.filter(runtime_url="").delete()[0]) or not it.exists()
+
+
 def withdraw(name: str, subject: str, location: str) -> None:
     """An invitation of a user is good for nothing any more; one that has ended stays so.
 

@@ -36,6 +36,7 @@ from msgnode.core.errors import (
     Forbidden,
     GatewayTimeout,
     Gone,
+    NodeError,
     NotIdentified,
     TooMany,
     Unavailable,
@@ -51,7 +52,9 @@ from . import endpoints, sent, wire
 SECONDS = 10.0
 """That somebody's push endpoint has to answer."""
 AT_ONCE = 64
-"""Invitations that are being posted; more are answered 503."""
+"""Invitations that are being posted or withdrawn at endpoints; more are answered 503."""
+AT_ONCE_PER_USER = 16
+"""Of these of one user, whose endpoints may all be slow; more are answered 429."""
 MAX_ANSWER = 4_096
 DEFAULT_SECONDS = 60
 MAX_STAY = 86_400
@@ -85,7 +88,7 @@ class InvitationService:
         self._http = http
         self._threads = threads
         self._clock = clock
-        self._posting = 0
+        self._posting: Counter[str] = Counter()  # by subject
         self.steps: Counter[str] = Counter()
 
     def answer(self, request: Execute, sender: str, caller: Listener) -> Awaitable[Body]:
@@ -141,12 +144,17 @@ class InvitationService:
             said["resource"] = resource
         expires = wire.expiry(self._clock(), seconds)
         name = said["invitation"]
-        with self._one_of_many():
+        with self._one_of_many(who.subject):
             body = await self._signed(who.subject, said, expires)
             await self._threads.run(
                 lambda: sent.keep(name, who.subject, hyperty, resource, expires, int(stay))
             )
-            location = await self._post(endpoint, body, int(seconds))
+            try:
+                location = await self._post(endpoint, body, int(seconds))
+            except NodeError:
+                if await self._threads.run(lambda: sent.drop(name)):
+                    raise
+                location = ""  # it came all the same: somebody has accepted it
             if location:
                 await self._threads.run(lambda: sent.note_location(name, location))
         self.steps["sent"] += 1
@@ -163,30 +171,35 @@ class InvitationService:
             _take("push-withdrawn", who.subject, most)
             sent.withdraw(name, who.subject, location)
 
-        with self._one_of_many():
-            await self._threads.run(withdraw)
-            self.steps["withdrawn"] += 1
-            is_told = bool(location) and await self._is_deleted(location)
+        await self._threads.run(withdraw)
+        self.steps["withdrawn"] += 1
+        is_told = bool(location) and await self._is_deleted(who.subject, location)
+        self.steps["withdrawal_untold"] += not is_told
         return {"code": 200, "value": {"told": is_told}}
 
-    async def _is_deleted(self, location: str) -> bool:
+    async def _is_deleted(self, subject: str, location: str) -> bool:
         """Whether the receiver's node knows; if not, who accepts is refused here all the same."""
         try:
-            status = (await self._http.delete(location)).status
-        except (NotAllowed, NoAnswer):
+            with self._one_of_many(subject):
+                status = (await self._http.delete(location)).status
+        except (NotAllowed, NoAnswer, TooMany, Unavailable):
             return False
         return 200 <= status < 300
 
     @contextmanager
-    def _one_of_many(self) -> Iterator[None]:
-        """While something is posted. Raises Unavailable."""
-        if self._posting >= AT_ONCE:
+    def _one_of_many(self, subject: str) -> Iterator[None]:
+        """While something is posted for a user. Raises Unavailable and TooMany."""
+        if self._posting.total() >= AT_ONCE:
             raise Unavailable("Too many invitations are being sent at the moment.")
-        self._posting += 1
+        if self._posting[subject] >= AT_ONCE_PER_USER:
+            raise TooMany(f"{AT_ONCE_PER_USER} invitations of this user are being sent already.")
+        self._posting[subject] += 1
         try:
             yield
         finally:
-            self._posting -= 1
+            self._posting[subject] -= 1
+            if not self._posting[subject]:
+                del self._posting[subject]
 
     async def _signed(self, subject: str, said: Mapping[str, str], expires: int) -> bytes:
         """The message, in the form that receivers take. Raises NodeError."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -196,6 +199,31 @@ async def test_a_server_that_drips_or_floods_or_says_nothing_is_left_in_time() -
             with pytest.raises(NoAnswer):
                 await http.post(f"http://127.0.0.1:{port}/", b"{}", {})
     await http.close()
+
+
+async def test_names_whose_servers_do_not_answer_hold_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answered, asked = threading.Event(), socket.getaddrinfo
+
+    def slow(host: Any, *args: Any, **options: Any) -> Any:
+        if host == "slow.example":
+            answered.wait(20)
+        return asked("127.0.0.1", *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    http = SafeHttp(LOOPBACK, 0.5, 1024)
+    try:
+        posts = [http.post("http://slow.example/", b"", {}) for _ in range(40)]
+        posting = asyncio.gather(*posts, return_exceptions=True)
+        async with answering(b"HTTP/1.1 200 X\r\nContent-Length: 0\r\n\r\n") as port:
+            async with asyncio.timeout(5):
+                assert await asyncio.to_thread(int, "1") == 1
+                assert (await http.post(f"http://good.example:{port}/", b"", {})).status == 200
+        assert {type(each) for each in await posting} == {NoAnswer}
+    finally:
+        answered.set()
+        await http.close()
 
 
 DISGUISED = (

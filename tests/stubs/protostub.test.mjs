@@ -393,6 +393,17 @@ test("a message that the node would not take is answered 413", () => {
   assert.equal(messages().length, 0);
 });
 
+test("half of a surrogate pair is refused, because no node reads it; what looks like one passes", () => {
+  load();
+  goLive();
+  for (const text of ["😀".slice(0, 1), "x\udfff", "\\\ud83d"]) {
+    bus.send(request(1, { body: { text } }));
+    assert.equal(bus.got.at(-1).body.code, 400);
+  }
+  bus.send(request(2, { body: { text: "😀 \\ud83d \\\\ud83d" } }));
+  assert.deepEqual(messages().map((each) => each.id), [2]);
+});
+
 test("a socket that is full is given no more until it drains", () => {
   goLive();
   socket().bufferedAmount = DEFAULTS.maxBuffer;

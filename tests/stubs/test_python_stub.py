@@ -402,6 +402,28 @@ async def test_a_message_that_the_node_would_not_take_is_answered_413(load: Load
     _, bus = load(max_frame=300)
     bus.send(request(1, text="x" * 300))
     assert bus.got[-1]["body"]["code"] == 413
+    bus.send(request(2, text="語" * 100))
+    assert (bus.got[-1]["id"], bus.got[-1]["body"]["code"]) == (2, 413)
+
+
+async def test_a_frame_has_no_more_bytes_than_its_text_needs(
+    scripted: ScriptedNode, load: Load
+) -> None:
+    _, bus = load(max_frame=500)
+    bus.send(request(1, text="語" * 100))
+    socket = await live(scripted, bus)
+    assert (await scripted.asked(socket))["body"]["text"] == "語" * 100
+
+
+async def test_half_of_a_surrogate_pair_is_refused_because_no_node_reads_it(
+    scripted: ScriptedNode, load: Load
+) -> None:
+    _, bus = load()
+    bus.send(request(1, text="half a pair: \ud83d"))
+    assert (bus.got[-1]["id"], bus.got[-1]["body"]["code"]) == (1, 400)
+    bus.send(request(2, text="a whole one: \U0001f600 and \\ud83d"))
+    socket = await live(scripted, bus)
+    assert (await scripted.asked(socket))["id"] == 2
 
 
 async def test_the_nodes_gap_signal_reaches_the_bus_and_the_stubs_status(

@@ -185,7 +185,7 @@ class Bus:
         # The estimate is at least half of what JSON makes of usual text.
         if self.max_size and size > self.max_size // 2 and size_of(taken) > self.max_size:
             taken["to"] = to[0]
-            text = f"The message is larger than {self.max_size} characters."
+            text = f"The message is larger than {self.max_size} bytes."
             self.undeliverable(taken, 413, text)
             return taken["id"]
         if len(self._queue) + len(to) > MAX_QUEUED:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import time
 from collections.abc import Mapping
@@ -137,8 +138,11 @@ class Cards:
 
     def _own(self, url: Any, domain: str, what: str) -> str:
         """The URL, if it is the domain's own. Raises CardError."""
-        parts = urlsplit(url if isinstance(url, str) else "")
         base = urlsplit(self._settings.catalogue_of(domain))
+        try:
+            parts = urlsplit(url if isinstance(url, str) else "")
+        except ValueError:
+            raise CardError(502, f"The {what} {str(url)[:200]} is no URL.") from None
         is_plain = parts.scheme == "http" and is_loopback(parts.hostname or "")
         if parts.scheme != "https" and not is_plain:
             raise CardError(502, f"The {what} {str(url)[:200]} is not https.")
@@ -227,6 +231,7 @@ def _decoded(text: Any) -> bytes:
 
 def _number(claims: Mapping[str, Any], name: str) -> float:
     value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise CardError(502, f"The card's `{name}` is no number.")
-    return float(value)
+    with contextlib.suppress(OverflowError):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    raise CardError(502, f"The card's `{name}` is no number.")

@@ -200,8 +200,8 @@ def _source(raw: dict[str, Any], package: dict[str, Any], base: str) -> tuple[st
     url = raw.get("sourcePackageURL")
     if not isinstance(url, str) or not url or url == INLINE:
         raise DescriptorError("sourcePackageURL", "there is neither a source nor a URL of one.")
-    url = urljoin(base, url)
     try:
+        url = urljoin(base, url)
         there, here = urlsplit(url), urlsplit(base)
         same = (there.scheme, there.hostname, there.port) == (here.scheme, here.hostname, here.port)
     except ValueError:
@@ -257,7 +257,7 @@ def _digest(integrity: str) -> tuple[str, bytes] | None:
         return None
     try:
         value = base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:
         return None
     return (name, value) if len(value) == hashlib.new(name).digest_size else None
 

@@ -268,7 +268,7 @@ class Invitations:
     async def _take(self, message: Message) -> None:
         try:
             invitation = await self._checked(body_of(message))
-        except CardError as error:
+        except Exception as error:  # whatever it is that strangers have written
             self._bus.report("invitations.refused", str(error), message, error)
             return
         if invitation is None or self._invited is None:

@@ -140,6 +140,8 @@ class Loader:
             raise LoadError(404, str(error)) from None
         except (DescriptorError, FetchError) as error:
             raise LoadError(error.code, str(error)) from None
+        except ValueError as error:  # whatever it is that a stranger has written
+            raise LoadError(502, f"The catalogue's entry cannot be read: {error}") from None
         return descriptor, source
 
     async def start(

@@ -128,11 +128,11 @@ class MessageBus(Bus):
         """Whether an address belongs to this runtime alone.
 
         It is below its URL, or listened to here and not published, itself or the object it is a
-        part of.
+        part of. What is published others answer, too: that nobody listens, for example.
         """
         if any(addresses.is_under(address, own) for own in self._own):
             return True
-        return any(
+        return address not in self._published and any(
             each in self._listeners and each not in self._published
             for each in (address, addresses.resource_of(address))
         )

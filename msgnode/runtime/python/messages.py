@@ -41,7 +41,7 @@ def copy_of(message: Message) -> tuple[Message, int]:
 
 
 def size_of(message: Message) -> int:
-    """Characters of the message as JSON text, and bytes of what that has no words for."""
+    """Bytes of the message as JSON text in UTF-8, and of what that has no words for."""
     sizes: list[int] = []
     text = json.dumps(
         message,
@@ -49,7 +49,7 @@ def size_of(message: Message) -> int:
         ensure_ascii=False,
         default=lambda each: sizes.append(len(each)),
     )
-    return len(text) + sum(sizes)
+    return len(text.encode(errors="surrogatepass")) + sum(sizes)
 
 
 def recipients(message: Message) -> list[str]:

@@ -387,9 +387,19 @@ class Protostub:
         body = message.get("body") or {}
         if message["to"] == f"{self._stub_url}/status" or body.get("via") == self._stub_url:
             return
-        waiting = _Waiting(message, json.dumps({**message, "body": {**body, "via": self._mark}}))
+        frame = json.dumps(
+            {**message, "body": {**body, "via": self._mark}},
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
         limit = self.settings.max_frame
-        if len(waiting.frame) > limit:
+        try:
+            size = len(frame) if frame.isascii() else len(frame.encode())
+        except UnicodeEncodeError:
+            self._refuse(message, 400, "The message has half of a surrogate pair.")
+            return
+        waiting = _Waiting(message, frame)
+        if size > limit:
             self._refuse(message, 413, f"The message is larger than {limit} bytes.")
         elif self.state == "failed":
             self._refuse(message, 503, "The stub has failed: see its status.")

@@ -28,7 +28,7 @@ import websockets
 
 from .dials import Dial, Dials
 from .messages import Message, body_of, code_of
-from .sandbox_child import INTERNAL
+from .sandbox_child import INTERNAL, line_of
 from .settings import Limits
 
 BEAT = 1.0  # seconds between two pings
@@ -191,7 +191,7 @@ class Sandbox:
     def _write(self, line: dict[str, Any]) -> bool:
         if self.is_ended or self._writer is None:
             return False
-        data = json.dumps(line).encode() + b"\n"
+        data = line_of(line)
         transport = self._writer.transport
         if transport.get_write_buffer_size() + len(data) > self.limits.port_queue:
             self.end("It does not read what it is sent.")

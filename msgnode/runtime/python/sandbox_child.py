@@ -39,7 +39,14 @@ INTERNAL = "hyperty-runtime://sandbox/internal"
 DISCONNECT_SECONDS = 3.0
 OUT_OF_MEMORY = 71  # exit status
 LINE_LIMIT = 8 * 1024 * 1024
+"""Bytes of a line on the port: JSON may be written longer than it came, as `1e9` is."""
 MAX_ERROR = 300
+
+
+def line_of(said: dict[str, Any]) -> bytes:
+    """A line for the port, about as long as the message was when it came."""
+    text = json.dumps(said, separators=(",", ":"), ensure_ascii=False)
+    return text.encode(errors="surrogatepass") + b"\n"
 
 
 class SandboxLoop(asyncio.SelectorEventLoop):
@@ -109,7 +116,7 @@ class Inside:
 
     def _send(self, line: dict[str, Any]) -> None:
         if self._writer is not None:
-            self._writer.write(json.dumps(line).encode() + b"\n")
+            self._writer.write(line_of(line))
 
     def _take(self, line: dict[str, Any]) -> None:
         if "ping" in line:

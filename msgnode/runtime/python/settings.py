@@ -27,7 +27,7 @@ class Limits:
     rate: int = 1_000  # messages a second that are read from a sandbox
     rate_bytes: int = 4 * 1024 * 1024  # and bytes
     busy: float = 30.0  # of using more than 80 % of a processor
-    line: int = 1024 * 1024 + 64 * 1024  # of one message on the port
+    line: int = 8 * 1024 * 1024  # of one message on the port, which may be written longer there
     sandboxes: int = 16
 
 

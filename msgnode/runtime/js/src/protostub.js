@@ -42,6 +42,7 @@ export const DEFAULTS = Object.freeze({
 
 const SESSION = "mn:/session";
 const OVERHEAD = 64; // characters a waiting message counts besides its text
+const HALF = /(?:^|[^\\])(?:\\\\)*\\ud[89a-f]/; // of a surrogate pair, escaped: no node reads it
 const DRAIN_EVERY = 20; // ms
 const NODE_SM = /^domain:\/\/msg-node\.[^/]+\/sm$/; // the node's subscription manager
 const MAX_CLAIMS = 1_000; // subscriptions whose answer is awaited
@@ -362,6 +363,8 @@ export default class MessagingNodeProtoStub {
     const { maxFrame, maxQueue } = this.#config;
     if (frame.length * 3 > maxFrame && new TextEncoder().encode(frame).length > maxFrame) {
       this.#refuse(message, 413, `The message is larger than ${maxFrame} bytes.`);
+    } else if (frame.includes("\\ud") && HALF.test(frame)) {
+      this.#refuse(message, 400, "The message has half of a surrogate pair.");
     } else if (this.#state === "failed") {
       this.#refuse(message, 503, "The stub has failed: see its status.");
     } else if (this.#queued + frame.length + OVERHEAD > maxQueue) {

@@ -394,7 +394,7 @@ test("what is no data is refused and changes nothing", async () => {
   const { data } = object;
   const loop = {};
   loop.loop = loop;
-  for (const value of [() => {}, Symbol("s"), NaN, new Date(), new Map(), loop, { "a.b": 1 }, { "": 1 }, 1n]) {
+  for (const value of [() => {}, Symbol("s"), NaN, new Date(), new Map(), loop, { "a.b": 1 }, { "": 1 }, 1n, "😀".slice(0, 1), { "\ude00": 1 }]) {
     assert.throws(() => (data.title = value), TypeError);
     await assert.rejects(alice.syncher.create({ value }), TypeError);
   }

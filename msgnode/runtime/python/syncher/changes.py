@@ -22,6 +22,8 @@ from .errors import BadChange
 
 MAX_OBJECT = 600_000  # bytes of an object's data as JSON: it must fit into one message
 MAX_DEPTH = 100
+MOST_NUMBER = 2**53 - 1
+"""What JavaScript can count to; an observer there would have another number of more."""
 _INDEX = re.compile(r"(?:0|[1-9][0-9]{0,9})", re.ASCII)
 
 
@@ -36,7 +38,13 @@ def plain(value: Any, is_ours: bool = True, depth: int = 0) -> Any:
     Raises:
         TypeError: naming what cannot be in a data object.
     """
-    if value is None or isinstance(value, (str, bool, int)):
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return checked_text(value)
+    if isinstance(value, int):
+        if is_ours and abs(value) > MOST_NUMBER:
+            raise TypeError(f"A data object holds integers up to {MOST_NUMBER}; use a text.")
         return value
     if isinstance(value, float):
         if math.isfinite(value):
@@ -47,10 +55,20 @@ def plain(value: Any, is_ours: bool = True, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         for name in value:
             check_name(name, is_ours)
+            checked_text(name)
         return {name: plain(item, is_ours, depth + 1) for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
         return [plain(item, is_ours, depth + 1) for item in value]
     raise TypeError(f"A data object cannot hold a {type(value).__name__}.")
+
+
+def checked_text(text: str) -> str:
+    """The text. Raises TypeError for half of a surrogate pair, which no message can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise TypeError("A data object cannot hold half of a surrogate pair.") from None
+    return text
 
 
 def check_name(name: Any, is_ours: bool = True) -> None:
@@ -82,14 +100,14 @@ def apply_change(data: dict[str, Any], change: Mapping[str, Any]) -> None:
     operation = change.get("operation")
     value = change.get("value")
     if change.get("attributeType") == "array" and operation in ("add", "remove"):
-        _apply_to_list(holder, name, str(operation), value, attribute)
+        _apply_to_list(holder, name, str(operation), value, attribute, len(path))
     elif isinstance(holder, list):
         index = _index_of(name)
         if "value" not in change or index < 0 or index > len(holder):
             raise BadChange(f"{attribute} is not there.")
-        holder[index : index + 1] = [_copied(value)]
+        holder[index : index + 1] = _copied([value], len(path))
     elif "value" in change:
-        copy = _copied({name: value})
+        copy = _copied({name: value}, len(path))
         holder.update(copy)
     elif name in holder:
         del holder[name]
@@ -113,7 +131,9 @@ def _index_of(name: str) -> int:
     return int(name) if _INDEX.fullmatch(name) else -1
 
 
-def _apply_to_list(holder: Any, name: str, operation: str, value: Any, attribute: str) -> None:
+def _apply_to_list(
+    holder: Any, name: str, operation: str, value: Any, attribute: str, depth: int
+) -> None:
     index = _index_of(name)
     if not isinstance(holder, list) or index < 0 or index > len(holder):
         raise BadChange(f"{attribute} is no place in a list.")
@@ -125,11 +145,11 @@ def _apply_to_list(holder: Any, name: str, operation: str, value: Any, attribute
     elif not isinstance(value, list):
         raise BadChange("What is added to a list is a list.")
     else:
-        holder[index:index] = _copied(value)
+        holder[index:index] = _copied(value, depth)
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: Any, depth: int) -> Any:
     try:
-        return plain(value, is_ours=False)
+        return plain(value, is_ours=False, depth=depth)
     except (TypeError, RecursionError) as error:
         raise BadChange(str(error)) from None

@@ -39,6 +39,8 @@ class Children:
     def __init__(self) -> None:
         self._all: dict[str, Child] = {}
         self._sizes: dict[str, int] = {}
+        self._orders: dict[str, int] = {}
+        self._last = 0
         self._size = 0
 
     def get(self, id_: str) -> Child | None:
@@ -67,6 +69,9 @@ class Children:
                 f"A data object has at most {MAX_CHILDREN} children of {MAX_SIZE} bytes together."
             )
             raise OverflowError(text)
+        if id_ not in self._all:
+            self._last += 1
+            self._orders[id_] = self._last
         self._all[id_] = child
         self._sizes[id_] = size
         self._size = others + size
@@ -75,6 +80,7 @@ class Children:
     def delete(self, id_: str) -> Child | None:
         """Take a child out; it, if there was one."""
         self._size -= self._sizes.pop(id_, 0)
+        self._orders.pop(id_, None)
         return self._all.pop(id_, None)
 
     def parts(self) -> list[dict[str, Any]]:
@@ -86,17 +92,23 @@ class Children:
             if size > _PART:
                 parts.append({})
                 size = self._sizes[id_]
-            parts[-1][id_] = {"resource": id_, "source": child.source, "value": child.value}
+            told = {"resource": id_, "source": child.source, "value": child.value}
+            parts[-1][id_] = {**told, "order": self._orders[id_]}
         return parts
 
     def replace(self, objects: Mapping[str, Any]) -> list[ChildEvent]:
-        """Take over what the reporter says there is; what has changed by that."""
+        """Take over what the reporter says there is; what has changed by that.
+
+        Args:
+            objects: id -> `source`, `value`, and `order`: where it comes among the others. Without
+                one as they are listed, which objects in JavaScript do with numbers first.
+        """
         events = []
         for child in self.all():
             if child.id not in objects:
                 self.delete(child.id)
                 events.append(ChildEvent("delete", child.id, child.source, child.value))
-        for id_, told in objects.items():
+        for id_, told in sorted(objects.items(), key=_order):
             known = self._all.get(id_)
             value = told.get("value")
             if known is None or known.value != value:
@@ -104,3 +116,8 @@ class Children:
                 kind = "create" if known is None else "update"
                 events.append(ChildEvent(kind, id_, child.source, child.value))
         return events
+
+
+def _order(listed: tuple[str, Any]) -> int:
+    order = listed[1].get("order")
+    return order if isinstance(order, int) else 0

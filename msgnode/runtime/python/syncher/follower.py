@@ -8,6 +8,10 @@
 | more than n + 1     | held; after 2 s, or with 100 held, the object is read            |
 | none                | applied as it comes                                              |
 
+A change that names another incarnation of the object than its value did is dropped, and the object
+is read: who created it anew under the same address counts from the start, and his clock may be
+behind.
+
 What comes before the first value, or while the object is being read, is held, too. A read that
 fails is tried again after 1 s, doubling to 60 s; successful ones are a second apart at least,
 whatever is sent.
@@ -18,12 +22,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+from .changes import MOST_NUMBER
+
 GAP_SECONDS = 2.0
 READ_EVERY = 1.0  # seconds
 LEAST_RETRY = 1.0
 MOST_RETRY = 60.0
 MAX_HELD = 100
-_MOST_VERSION = 2**53 - 1  # what JavaScript can count to
 
 _NONE = object()  # a change without a number
 
@@ -65,6 +70,7 @@ class Follower:
         self._read_at = float("-inf")
         self._failures = 0
         self._last_modified = ""
+        self._incarnation: Any = None  # of the value
         self._task: asyncio.Task[None] | None = None
 
     def start(self, value: dict[str, Any]) -> None:
@@ -82,6 +88,8 @@ class Follower:
             self._copy.count("data.malformed")
         elif self._is_reading:
             self._hold(number, change)
+        elif self._is_anothers(change):
+            self.check()
         elif self.version is None or number == self.version + 1:
             self.version = number
             self._apply(change)
@@ -145,6 +153,8 @@ class Follower:
         version, last_modified = value.get("version"), value.get("lastModified")
         self.version = version if is_version(version) else None
         self._last_modified = last_modified if isinstance(last_modified, str) else ""
+        incarnation = value.get("incarnation")
+        self._incarnation = incarnation if isinstance(incarnation, str) else None
         self._copy.adopt(value)
         is_read_again, self._is_read_again = self._is_read_again, False
         self._drain()
@@ -160,6 +170,13 @@ class Follower:
             self._copy.count("data.misfit")
             self.check()
 
+    def _is_anothers(self, change: Change) -> bool:
+        known = self._incarnation
+        is_it = known is not None and change.get("incarnation", known) != known
+        if is_it:
+            self._copy.count("data.anew")
+        return is_it
+
     def _hold(self, number: int, change: Change) -> None:
         if len(self._held) < MAX_HELD:
             self._held.setdefault(number, change)
@@ -171,8 +188,12 @@ class Follower:
         if self._held:
             if self.version is None:
                 self.version = min(self._held) - 1
-            for number in [each for each in self._held if each <= self.version]:
-                del self._held[number]
+            for number, change in list(self._held.items()):
+                is_anothers = self._is_anothers(change)
+                if is_anothers or number <= self.version:
+                    self._held.pop(number, None)
+                if is_anothers:
+                    self.check()
             while not self._is_reading and self.version + 1 in self._held:
                 self.version += 1
                 self._apply(self._held.pop(self.version))
@@ -204,4 +225,4 @@ class Follower:
 def is_version(number: Any) -> bool:
     """Whether this numbers a change."""
     is_number = isinstance(number, int) and not isinstance(number, bool)
-    return is_number and 0 <= number <= _MOST_VERSION
+    return is_number and 0 <= number <= MOST_NUMBER

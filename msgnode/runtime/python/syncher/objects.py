@@ -31,6 +31,11 @@ def scheme_for(scheme: Any, schema: Any) -> str:
     return scheme
 
 
+def reported_parts_of(url: str) -> list[str]:
+    """What a reporter holds."""
+    return [url, f"{url}/subscription", f"{url}/children/"]
+
+
 def parts_of(url: str) -> list[str]:
     """What an observer subscribes."""
     return [f"{url}/changes", f"{url}/children/"]

@@ -18,7 +18,9 @@ from .changes import check_name, plain
 
 
 class Sink(Protocol):
-    """Who is told of changes."""
+    """Who is told of changes; once it `is_ended` nothing is changed any more."""
+
+    is_ended: bool
 
     def admit(self, part: Any) -> None:
         """Raise if the part cannot be taken in."""
@@ -66,6 +68,8 @@ class _Part:
         """The names that lead here, to a part which is then one that can be changed."""
         if self._sink is None:
             raise TypeError("Only its reporter changes this object.")
+        if self._sink.is_ended:
+            raise TypeError("The object has ended.")
         path: list[str] = []
         part: _Part = self
         while part._parent is not None:
@@ -105,7 +109,7 @@ class ObservedDict(_Part, MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         path = self._path()
         check_name(name)
-        copy = plain(value)
+        copy = plain(value, depth=len(path) + 1)
         if name in self._raw and type(self._raw[name]) is type(copy) and self._raw[name] == copy:
             return
         self._admit(copy)
@@ -135,7 +139,7 @@ class ObservedList(_Part, MutableSequence[Any]):
             return
         path = self._path()
         at = range(len(self._raw))[index]
-        copy = plain(value)
+        copy = plain(value, depth=len(path) + 1)
         self._admit(copy)
         self._raw[at] = copy
         self._tell([*path, str(at)], value=copy)
@@ -178,7 +182,7 @@ class ObservedList(_Part, MutableSequence[Any]):
 
     def _add(self, at: int, values: list[Any]) -> None:
         path = self._path()
-        copies = plain(values)
+        copies = plain(values, depth=len(path))
         if not copies:
             return
         self._admit(copies)
@@ -191,7 +195,7 @@ class ObservedList(_Part, MutableSequence[Any]):
         path = self._path()
         whole = list(self._raw)
         rewrite(whole)
-        whole = plain(whole)
+        whole = plain(whole, depth=len(path))
         self._admit(whole)
         self._raw[:] = whole
         self._tell(path, value=whole)

@@ -46,6 +46,7 @@ class DataObjectReporter:
     Attributes:
         data: the object. Change it as any dict.
         version: of the last change.
+        is_ended: whether it was deleted.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class DataObjectReporter:
         self._last: Body | None = None
         self._judge: Judge | None = None
         self._read_judge: Judge | None = None
-        self._is_ended = False
+        self.is_ended = False
 
     @property
     def observers(self) -> list[str]:
@@ -148,7 +149,7 @@ class DataObjectReporter:
 
     async def delete(self) -> None:
         """End the object: its observers are told, its address is free."""
-        self._is_ended = True
+        self.is_ended = True
         await self._end()
 
     # --- for the syncher --------------------------------------------------------------------------
@@ -187,7 +188,7 @@ class DataObjectReporter:
         def admit(admitted: bool | None) -> Body:
             if admitted is False:
                 raise SyncError(403, "The reporter does not admit this observer.")
-            if self._is_ended:
+            if self.is_ended:
                 raise SyncError(404, "The object has ended.")
             self._observers[who] = asked.get("source") or who
             head, parts = self._value()
@@ -213,7 +214,7 @@ class DataObjectReporter:
 
     def repeat(self) -> None:
         """A connection came back, or something was lost on it."""
-        if self._last is not None and not self._is_ended:
+        if self._last is not None and not self.is_ended:
             self._post(self._last)
 
     def close(self) -> None:
@@ -224,8 +225,6 @@ class DataObjectReporter:
 
     def admit(self, part: Any) -> None:
         """Raise if the part cannot be taken in."""
-        if self._is_ended:
-            raise TypeError("The object has ended.")
         size = size_of(part) + 100
         if self._size + size > MAX_OBJECT:
             self._size = size_of(self._raw)
@@ -241,6 +240,9 @@ class DataObjectReporter:
         self.version += 1
         self._last_modified = _now()
         self._last = {"source": self._me, "lastModified": self._last_modified, **change}
+        if incarnation := self._head.get("incarnation"):
+            # None of objects stored before there was one.
+            self._last["incarnation"] = incarnation
         self._post(self._last)
 
     def _post(self, body: Body) -> None:
@@ -248,7 +250,7 @@ class DataObjectReporter:
         self._bus.post_message({**head, "body": body})
 
     def _take_child(self, kind: str, told: Body, sender: str) -> None:
-        if self._is_ended:
+        if self.is_ended:
             raise SyncError(404, "The object has ended.")
         id_ = told.get("resource")
         known = self._children.get(id_) if isinstance(id_, str) else None

@@ -98,8 +98,9 @@ class StoredObjects:
             apply_change(value["data"], change)
         elif "value" in change:
             id_ = change["resource"]
+            order = value["childrenObjects"].get(id_, {}).get("order", number)
             child = {"resource": id_, "source": change["childSource"], "value": change["value"]}
-            value["childrenObjects"][id_] = child
+            value["childrenObjects"][id_] = {**child, "order": order}
         else:
             value["childrenObjects"].pop(change["resource"], None)
         self._touch(url)

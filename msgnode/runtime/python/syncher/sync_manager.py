@@ -30,13 +30,12 @@ from msgnode.runtime.python.messages import Message, body_of
 
 from .errors import SyncError
 from .node_subscriptions import NodeSubscriptions
-from .objects import is_meant, parts_of, scheme_for
+from .objects import is_meant, parts_of, reported_parts_of, scheme_for
 from .registrations import Registrations
 from .stored_objects import Storage, StoredObjects
 from .talk import Body, InTime, ask, respond
 
 MAX_OBJECTS = 10_000
-_REPORTED = ("", "/subscription", "/children/")
 
 
 @dataclass(slots=True)
@@ -236,8 +235,11 @@ class SyncManager:
         reported = self._drop(url)
         self._registrations.remove(url)
         if reported.is_routed:
-            resources = [f"{url}{part}" for part in _REPORTED]
-            await self._node.ask("unsubscribe", url, resources, hyperty)
+            still = self._bus.add_publish(f"{url}/changes")  # that it ends is on its way
+            try:
+                await self._node.ask("unsubscribe", url, reported_parts_of(url), hyperty)
+            finally:
+                still.remove()
 
     def _tell_end(self, url: str, hyperty: str) -> None:
         head = {"type": "delete", "from": f"{url}/subscription", "to": f"{url}/changes"}
@@ -341,9 +343,7 @@ class SyncManager:
             self._node.announce_hyperties()
             for url, reported in self._reported.items():
                 if reported.is_routed:
-                    self._node.announce(
-                        url, [f"{url}{part}" for part in _REPORTED], reported.hyperty
-                    )
+                    self._node.announce(url, reported_parts_of(url), reported.hyperty)
         for url, observed in self._observed.items():
             if observed.is_at_node and addresses.parse(url).home == domain:
                 self._node.announce(url, parts_of(url), next(iter(observed.hyperties)))

@@ -32,6 +32,7 @@ from .reporter import DataObjectReporter, Judge
 from .talk import Body, Decision, InTime, ask, respond
 
 _SUBSCRIPTION = "/subscription"
+_INCARNATION = 12  # characters
 
 
 class HypertyRuntime(Protocol):
@@ -54,7 +55,7 @@ class Syncher:
         self._reporters: dict[str, DataObjectReporter] = {}
         self._observers: dict[str, DataObjectObserver] = {}
         self._subscribing: dict[str, asyncio.Task[DataObjectObserver]] = {}
-        self._listenings: dict[str, list[Listening]] = {}
+        self._listenings: dict[DataObjectReporter | DataObjectObserver, list[Listening]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._invited: Judge | None = None
         self._away: set[str] = set()  # domains whose stub has no connection
@@ -96,7 +97,8 @@ class Syncher:
         if size_of(copy) > MAX_OBJECT:
             raise OverflowError(f"A data object has at most {MAX_OBJECT} bytes.")
         value = {"resources": [], **more, "name": name, "schema": schema, "reporter": self.hyperty}
-        value |= {"data": copy, **({"resource": url} if url else {})}
+        value |= {"data": copy, "incarnation": uuid.uuid4().hex[:_INCARNATION]}
+        value |= {"resource": url} if url else {}
         body = {"resume": False, "schema": schema, "store": store, "value": value}
         if scheme:
             body["scheme"] = scheme
@@ -181,7 +183,7 @@ class Syncher:
         leaving = [observer.unsubscribe() for observer in self._observers.values()]
         await asyncio.gather(*leaving, return_exceptions=True)
         for url in list(self._reporters):
-            self._forget(url)
+            self._stop_reporting(url)
         self.stop()
 
     def stop(self) -> None:
@@ -203,11 +205,11 @@ class Syncher:
 
         async def end() -> None:
             await self._ask("delete", {"resource": url})
-            self._forget(url)
+            self._stop_reporting(url)
 
         reporter = DataObjectReporter(self.hyperty, self._bus, self._sm, end, stored)
         self._reporters[url] = reporter
-        self._listenings[url] = [
+        self._listenings[reporter] = [
             self._bus.add_listener(url, reporter.received),
             self._bus.add_listener(f"{url}/children/", reporter.received_child),
         ]
@@ -248,7 +250,7 @@ class Syncher:
                 await self._ask("unsubscribe", {"resource": url})
             raise
         self._observers[url] = observer
-        self._listenings[url] = listenings
+        self._listenings[observer] = listenings
         return observer
 
     def _ended(self, message: Message, observer: DataObjectObserver) -> None:
@@ -260,17 +262,21 @@ class Syncher:
         task.add_done_callback(self._tasks.discard)
 
     async def _end_observing(self, url: str) -> None:
-        self._forget(url)
+        self._remove_listeners(self._observers.pop(url, None))
         with contextlib.suppress(SyncError):
             await self._ask("unsubscribe", {"resource": url})
 
-    def _forget(self, url: str) -> None:
-        for listening in self._listenings.pop(url, ()):
-            listening.remove()
-        self._observers.pop(url, None)
+    def _stop_reporting(self, url: str) -> None:
         reporter = self._reporters.pop(url, None)
+        self._remove_listeners(reporter)
         if reporter is not None:
             reporter.close()
+
+    def _remove_listeners(self, side: DataObjectReporter | DataObjectObserver | None) -> None:
+        """Of one side of an object; a hyperty may have both."""
+        if side is not None:
+            for listening in self._listenings.pop(side, ()):
+                listening.remove()
 
     # --- what comes -------------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ BAD: list[tuple[str, Any, int]] = [
     ("sourcePackage.encoding", {"sourcePackage": package(encoding="rot13")}, 502),
     ("sourcePackage.integrity", {"sourcePackage": package(integrity="md5-AAAA")}, 502),
     ("sourcePackage.integrity", {"sourcePackage": package(integrity="sha256-AAAA")}, 502),
+    ("sourcePackage.integrity", {"sourcePackage": package(integrity="sha256-é")}, 502),
     ("signature", {"sourcePackage": package(signature=7)}, 502),
     ("sourcePackageURL", {"sourcePackage": None}, 502),
     (
@@ -81,6 +82,7 @@ BAD: list[tuple[str, Any, int]] = [
         502,
     ),
     ("sourcePackageURL", {"sourcePackage": None, "sourcePackageURL": "http://f.example/x.py"}, 502),
+    ("sourcePackageURL", {"sourcePackage": None, "sourcePackageURL": "https://["}, 502),
     ("configuration", {"configuration": "{"}, 502),
     ("configuration", {"configuration": [1]}, 502),
     ("configuration.url", {"configuration": {"url": 1}}, 502),

@@ -176,6 +176,16 @@ async def test_what_a_stub_brings_from_outside_is_delivered_with_its_via(
         assert entry is not None and got[0]["body"]["via"] == entry.url
 
 
+async def test_a_large_text_from_elsewhere_does_not_end_the_sandbox_that_brings_it(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor())
+    async with World(catalogue) as world:
+        text = "漢" * 300_000 + "half a pair: \ud83d"  # less than a MiB, were it not escaped
+        assert (await world.ask(value=text))["value"] == text
+        assert "disconnected" not in world.words()
+
+
 @pytest.mark.parametrize(("word", "code"), [("required", 501), ("best-effort", 200)])
 async def test_r48_without_landlock_a_foreign_stub_runs_only_if_allowed(
     catalogue: FakeCatalogue,

@@ -113,6 +113,8 @@ async def test_what_the_callers_domain_has_not_signed_is_refused(home: Home) -> 
         {"claims": {"resource": "comm://f/2"}},
         {"claims": {"exp": now + 3000}},
         {"claims": {"aud": "idm"}},
+        {"claims": {"iss": "https://["}},
+        {"claims": {"exp": 10**400}},
         {"claims": {"user_url": "user://g/bob"}},
         {"claims": {"user_url": "hyperty://f/bob"}},
         {"protostub": "https://g/x"},

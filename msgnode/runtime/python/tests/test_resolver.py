@@ -99,6 +99,15 @@ async def test_r26_nowhere_is_404_and_asked_again_only_after_a_while(
         assert (await world.ask())["code"] == 200
 
 
+async def test_an_entry_that_nothing_can_read_is_answered_502(catalogue: FakeCatalogue) -> None:
+    package = {**descriptor()["sourcePackage"], "sourceCode": "\ud800", "integrity": ""}
+    catalogue.serve(descriptor(sourcePackage=package))
+    async with World(catalogue) as world:
+        answer = await world.ask()
+        assert answer["code"] == 502
+        assert "f" in answer["desc"]
+
+
 async def test_r27_a_catalogue_that_hangs_is_504_and_leaves_nothing_behind(
     catalogue: FakeCatalogue,
 ) -> None:

@@ -3,7 +3,8 @@
  *
  * Hosted by the callee: the caller has his address, comes to his domain and sends the offer there; the callee's 200 has
  * the answer. Hosted by the caller, where both are logged in: the caller invites him by his name; the callee comes to
- * the caller's domain, accepts with the offer, and the caller's 200 has the answer.
+ * the caller's domain, accepts with the offer, and the caller's 200 has the answer. Until then the caller may
+ * withdraw the invitation, and does so by leaving the page; who accepts it all the same is told so.
  *
  * Nothing runs until the visitor wants to be called, or to call.
  */
@@ -19,11 +20,14 @@ const PREFIX = "#call=";
 const RINGS = 10_000; // ms between signs of life while a person is asked
 const RINGS_MOST = 5;
 const INVITED = 60; // s for which somebody is invited
+const BUSY = { code: 486, description: "Busy." };
+const OVER = { code: 410, description: "The invitation is over: it was withdrawn or has expired." };
 
 let opening = null; // of the runtime
 let me; // {runtime, url, person}
 let current = null; // {media, peer}
-let invited = null; // who was, and has not come yet: what invitations.send() gave
+let invited = null; // {user, sent, timer}: who was, and has not come yet; sent: what invitations.send() gave
+let asked = null; // {invitation, end(why)}: what the person is asked about
 
 if (location.hash.startsWith(PREFIX)) $("#whom").value = decodeURIComponent(location.hash.slice(PREFIX.length));
 $("#reachable").addEventListener("click", () => attempt(beCalled));
@@ -32,15 +36,14 @@ $("#dial").addEventListener("submit", (event) => {
   const whom = $("#whom").value.trim();
   attempt(() => (isPerson(whom) ? invite(whom) : call(whom)));
 });
+$("#withdraw").addEventListener("click", () => withdraw());
 $("#hang-up").addEventListener("click", () => hangUp());
 for (const each of document.querySelectorAll("#call [disabled]")) each.disabled = false;
 
 async function attempt(action) {
-  const before = current;
   try {
     await action();
   } catch (error) {
-    if (current !== before) current?.media.close();
     say(`That did not work: ${error.message}`);
   }
 }
@@ -86,7 +89,10 @@ async function beCalled() {
 
 /** From now on callers may also invite the person by name. */
 async function beInvited(runtime) {
-  const { userURL } = await runtime.invitations.receive((invitation) => attempt(() => consider(invitation)));
+  const withdrawn = ({ user, invitation }) => {
+    if (asked?.invitation === invitation) asked.end(`${user} has withdrawn the invitation.`);
+  };
+  const { userURL } = await runtime.invitations.receive((invitation) => attempt(() => consider(invitation)), { withdrawn });
   $("#my-name").textContent = userURL.split("/").slice(3).join("/");
   $("#named").hidden = false;
 }
@@ -97,21 +103,28 @@ async function beInvited(runtime) {
 async function call(to, invitation) {
   const { runtime, url } = await open();
   const media = begin(to);
-  say("Asking for your microphone …");
-  const connectionDescription = await media.offer();
-  say(`Calling ${to} …`);
-  const body = { value: { ...(invitation ? { invitation } : {}), connectionDescription } };
-  const answer = await runtime.bus.request({ type: "create", from: url, to, body });
-  await media.take(answer.value?.connectionDescription);
+  try {
+    say("Asking for your microphone …");
+    const connectionDescription = await media.offer();
+    say(`Calling ${to} …`);
+    const body = { value: { ...(invitation ? { invitation } : {}), connectionDescription } };
+    const answer = await runtime.bus.request({ type: "create", from: url, to, body });
+    await media.take(answer.value?.connectionDescription);
+  } catch (error) {
+    media.close();
+    throw error;
+  }
 }
 
 function hear(message) {
   const { type, from, body } = message;
   if (type === "delete") {
     if (current?.peer === from) current.media.close();
-  } else if (invited?.isAcceptedBy(message)) {
-    invited = null;
+  } else if (invited?.sent?.isAcceptedBy(message)) {
+    forget(invited);
     attempt(() => take(message));
+  } else if (type === "create" && body?.value?.invitation !== undefined) {
+    answer(message, OVER);
   } else if (type === "create" && body?.value?.connectionDescription) {
     attempt(() => ring(message));
   }
@@ -125,37 +138,72 @@ function isPerson(whom) {
 
 /** Have somebody of another domain come here and call. */
 async function invite(user) {
-  const { runtime, url } = await open();
   if (current) throw new Error("There is a call already.");
-  say(`Inviting ${user} …`);
-  const sent = await runtime.invitations.send(user, { hyperty: url, seconds: INVITED });
-  invited = sent;
+  if (invited) throw new Error(`${invited.user} is invited already.`);
+  const one = { user, sent: null, timer: 0 };
+  invited = one;
+  try {
+    const { runtime, url } = await open();
+    say(`Inviting ${user} …`);
+    one.sent = await runtime.invitations.send(user, { hyperty: url, seconds: INVITED });
+  } catch (error) {
+    forget(one);
+    throw error;
+  }
+  $("#withdraw").hidden = false;
   say(`${user} is invited, for ${INVITED} seconds.`);
-  setTimeout(() => {
-    if (invited !== sent) return;
-    invited = null;
+  one.timer = setTimeout(() => {
+    forget(one);
     say(`${user} has not come.`);
   }, INVITED * 1_000);
+}
+
+/** Not any more; who has accepted before stays accepted. */
+async function withdraw() {
+  const one = invited;
+  $("#withdraw").disabled = true;
+  say("Withdrawing the invitation …");
+  try {
+    const isTold = await one.sent.withdraw();
+    if (invited !== one) return;
+    forget(one);
+    say(`The invitation is withdrawn.${isTold ? "" : ` The node of ${one.user} did not answer: the question may still stand there, but nobody can accept it.`}`);
+  } catch (error) {
+    if (invited === one) say(error.code === 409 ? `${one.user} has accepted already.` : `It could not be withdrawn: ${error.message}`);
+  } finally {
+    $("#withdraw").disabled = false;
+  }
+}
+
+/** Somebody is not invited any more. */
+function forget(one) {
+  clearTimeout(one.timer);
+  if (invited !== one) return;
+  invited = null;
+  $("#withdraw").hidden = true;
 }
 
 /** Somebody invites: the person is asked; the one who invites hears nothing of a refusal. */
 async function consider({ user, hyperty, invitation, expires }) {
   if (isBusy()) return;
-  let close;
-  const isTaken = await new Promise((resolve) => {
-    close = setTimeout(() => resolve(false), expires * 1_000 - Date.now());
-    ask(`${user} invites you to a call.`, resolve);
+  let timer;
+  const why = await new Promise((end) => {
+    timer = setTimeout(end, expires * 1_000 - Date.now(), `The invitation of ${user} has expired.`);
+    asked = { invitation, end };
+    ask(`${user} invites you to a call.`, (isTaken) => end(isTaken ? "" : "The invitation was declined."));
   });
-  clearTimeout(close);
+  clearTimeout(timer);
+  asked = null;
   ask("");
-  if (isTaken) await call(hyperty, invitation);
+  if (why) say(why);
+  else await call(hyperty, invitation);
 }
 
 // --- who is called ----------------------------------------------------------------------------------
 
 /** Somebody calls: the person is asked, and the caller is told meanwhile that it rings. */
 async function ring(message) {
-  if (isBusy()) return answer(message, { code: 486, description: "Busy." });
+  if (isBusy()) return answer(message, BUSY);
   let rings = 0;
   const tell = () => answer(message, { code: 100 });
   tell();
@@ -172,12 +220,14 @@ async function ring(message) {
 }
 
 async function take(message) {
+  if (current) return answer(message, BUSY);
   const media = begin(message.from);
   try {
     const connectionDescription = await media.answer(message.body.value.connectionDescription);
     answer(message, { code: 200, value: { connectionDescription } });
   } catch (error) {
     answer(message, { code: 500, description: error.message });
+    media.close();
     throw error;
   }
 }
@@ -231,6 +281,7 @@ function say(text) {
 }
 
 addEventListener("pagehide", () => {
+  invited?.sent?.withdraw().catch(() => {}); // there is nobody to tell
   hangUp();
   me?.runtime.close();
 });

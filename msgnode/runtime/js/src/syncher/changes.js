@@ -14,6 +14,7 @@ import { bytesOf } from "../messages.js";
 
 export const MAX_OBJECT = 600_000; // bytes of an object's data as JSON: it must fit into one message
 const MAX_DEPTH = 100;
+const HALF = /\p{Surrogate}/u; // of a pair: no message can carry it
 const INDEX = /^(?:0|[1-9]\d{0,9})$/;
 
 /** A change that does not fit the data it is for. */
@@ -23,10 +24,12 @@ export class BadChange extends Error {}
  * A copy of a value that JSON can say.
  *
  * @param isOurs also look at names: one with a dot in it could not be told from a path
+ * @param depth how deep the value lies in its object
  * @throws TypeError naming what cannot be in a data object
  */
 export function plain(value, isOurs = true, depth = 0) {
-  if (value === null || typeof value === "string" || typeof value === "boolean") return value;
+  if (value === null || typeof value === "boolean") return value;
+  if (typeof value === "string") return checkedText(value);
   if (typeof value === "number") {
     if (Number.isFinite(value)) return value;
     throw new TypeError(`A data object cannot hold ${value}.`);
@@ -43,14 +46,19 @@ export function plain(value, isOurs = true, depth = 0) {
     if (value[name] === undefined) continue;
     if (isOurs) checkName(name);
     else if (name === "__proto__") throw new TypeError("A data object has no attribute __proto__.");
-    copy[name] = plain(value[name], isOurs, depth + 1);
+    copy[checkedText(name)] = plain(value[name], isOurs, depth + 1);
   }
   return copy;
 }
 
+function checkedText(text) {
+  if (HALF.test(text)) throw new TypeError("A data object cannot hold half of a surrogate pair.");
+  return text;
+}
+
 /** @throws TypeError if an attribute cannot be called so */
 export function checkName(name) {
-  if (typeof name !== "string" || !name || name.includes(".") || name === "__proto__") {
+  if (typeof name !== "string" || !name || name.includes(".") || name === "__proto__" || HALF.test(name)) {
     throw new TypeError(`An attribute cannot be called ${JSON.stringify(String(name))}: no dot, not empty, not __proto__.`);
   }
 }
@@ -71,13 +79,13 @@ export function applyChange(data, { attribute, value, attributeType, operation }
   const name = path.pop();
   const holder = path.reduce(stepInto, data);
   if (attributeType === "array" && (operation === "add" || operation === "remove")) {
-    applyToArray(holder, name, operation, value, attribute);
+    applyToArray(holder, name, operation, value, attribute, path.length);
   } else if (Array.isArray(holder)) {
     if (value === undefined || !INDEX.test(name) || Number(name) > holder.length) throw new BadChange(`${attribute} is not there.`);
-    holder[Number(name)] = copied(value);
+    holder[Number(name)] = copied(value, path.length + 1);
   } else if (value !== undefined) {
     if (name === "__proto__") throw new BadChange("There is no attribute __proto__.");
-    holder[name] = copied(value);
+    holder[name] = copied(value, path.length + 1);
   } else {
     if (!Object.hasOwn(holder, name)) throw new BadChange(`${attribute} is not there.`);
     delete holder[name];
@@ -90,7 +98,7 @@ function stepInto(holder, name) {
   return next;
 }
 
-function applyToArray(list, name, operation, value, attribute) {
+function applyToArray(list, name, operation, value, attribute, depth) {
   const index = INDEX.test(name) ? Number(name) : -1;
   if (!Array.isArray(list) || index < 0 || index > list.length) throw new BadChange(`${attribute} is no place in a list.`);
   if (operation === "remove") {
@@ -99,15 +107,15 @@ function applyToArray(list, name, operation, value, attribute) {
     return;
   }
   if (!Array.isArray(value)) throw new BadChange("What is added to a list is a list.");
-  const items = copied(value);
+  const items = copied(value, depth);
   const tail = list.splice(index);
   for (const item of items) list.push(item);
   for (const item of tail) list.push(item);
 }
 
-function copied(value) {
+function copied(value, depth) {
   try {
-    return plain(value, false);
+    return plain(value, false, depth);
   } catch (error) {
     throw new BadChange(error.message);
   }

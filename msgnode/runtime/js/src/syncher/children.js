@@ -10,6 +10,8 @@ const PART = 50_000; // bytes of children that go with one answer
 export class Children {
   #all = new Map(); // id -> {id, source, value}
   #sizes = new Map();
+  #orders = new Map(); // id -> a number that grows
+  #last = 0;
   #size = 0;
 
   get(id) {
@@ -36,6 +38,7 @@ export class Children {
     if (others + size > MAX_SIZE || (!this.#all.has(id) && this.#all.size >= MAX_CHILDREN)) {
       throw new RangeError(`A data object has at most ${MAX_CHILDREN} children of ${MAX_SIZE} bytes together.`);
     }
+    if (!this.#all.has(id)) this.#orders.set(id, (this.#last += 1));
     this.#all.set(id, child);
     this.#sizes.set(id, size);
     this.#size = others + size;
@@ -45,6 +48,7 @@ export class Children {
   delete(id) {
     this.#size -= this.#sizes.get(id) ?? 0;
     this.#sizes.delete(id);
+    this.#orders.delete(id);
     return this.#all.delete(id);
   }
 
@@ -58,7 +62,7 @@ export class Children {
         parts.push({});
         size = this.#sizes.get(id);
       }
-      parts.at(-1)[id] = { resource: id, source, value };
+      parts.at(-1)[id] = { resource: id, source, value, order: this.#orders.get(id) };
     }
     return parts;
   }
@@ -66,7 +70,8 @@ export class Children {
   /**
    * Take over what the reporter says there is.
    *
-   * @param objects id -> {source, value}
+   * @param objects id -> {source, value, order: where it comes among the others; without one as they are listed,
+   *   which objects in JavaScript do with numbers first}
    * @returns what has changed: [{type, id, source, value}]
    */
   replace(objects) {
@@ -76,7 +81,9 @@ export class Children {
       this.delete(id);
       changes.push({ type: "delete", id, source, value });
     }
-    for (const [id, { source, value }] of Object.entries(objects)) {
+    const order = ([, { order }]) => (Number.isSafeInteger(order) ? order : 0);
+    const told = Object.entries(objects).sort((one, other) => order(one) - order(other));
+    for (const [id, { source, value }] of told) {
       const known = this.#all.get(id);
       if (known && JSON.stringify(known.value) === JSON.stringify(value)) continue;
       const child = this.put(id, source, value ?? null);

@@ -8,6 +8,9 @@
  * | more than n + 1 | held; after 2 s, or with 100 held, the object is read |
  * | none           | applied as it comes |
  *
+ * A change that names another incarnation of the object than its value did is dropped, and the object is read: who
+ * created it anew under the same address counts from the start, and his clock may be behind.
+ *
  * What comes before the first value, or while the object is being read, is held, too. A read that fails is
  * tried again after 1 s, doubling to 60 s; successful ones are a second apart at least, whatever is sent.
  */
@@ -33,6 +36,7 @@ export class Follower {
   #readAt = -Infinity;
   #failures = 0;
   #lastModified = "";
+  #incarnation = null; // of the value
 
   /**
    * @param parts {apply(change): throws if it does not fit, read(): promise of the object's value,
@@ -54,6 +58,7 @@ export class Follower {
     if (number === undefined) this.#apply(change);
     else if (!Number.isSafeInteger(number) || number < 0) this.#parts.count("data.malformed");
     else if (this.#isReading) this.#hold(number, change);
+    else if (this.#isAnothers(change)) this.check();
     else if (this.version === null || number === this.version + 1) {
       this.version = number;
       this.#apply(change);
@@ -105,9 +110,10 @@ export class Follower {
 
   #adopt(value) {
     this.#isReading = false;
-    const { version, lastModified } = value;
+    const { version, lastModified, incarnation } = value;
     this.version = Number.isSafeInteger(version) && version >= 0 ? version : null;
     this.#lastModified = typeof lastModified === "string" ? lastModified : "";
+    this.#incarnation = typeof incarnation === "string" ? incarnation : null;
     this.#parts.adopt(value);
     const isReadAgain = this.#isReadAgain;
     this.#isReadAgain = false;
@@ -125,6 +131,12 @@ export class Follower {
     }
   }
 
+  #isAnothers({ incarnation }) {
+    const isIt = incarnation !== undefined && this.#incarnation !== null && incarnation !== this.#incarnation;
+    if (isIt) this.#parts.count("data.anew");
+    return isIt;
+  }
+
   #hold(number, change) {
     if (this.#held.size < MAX_HELD) {
       if (!this.#held.has(number)) this.#held.set(number, change);
@@ -135,7 +147,11 @@ export class Follower {
   #drain() {
     if (this.#held.size) {
       if (this.version === null) this.version = Math.min(...this.#held.keys()) - 1;
-      for (const number of [...this.#held.keys()]) if (number <= this.version) this.#held.delete(number);
+      for (const [number, change] of this.#held) {
+        const isAnothers = this.#isAnothers(change);
+        if (isAnothers || number <= this.version) this.#held.delete(number);
+        if (isAnothers) this.check();
+      }
       for (let next = this.version + 1; this.#held.has(next) && !this.#isReading; next += 1) {
         const change = this.#held.get(next);
         this.#held.delete(next);

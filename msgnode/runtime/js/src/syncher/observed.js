@@ -17,7 +17,8 @@ const AS_A_WHOLE = ["sort", "reverse", "fill", "copyWithin"];
 
 /**
  * @param data a plain object that nobody else holds
- * @param sink {admit(value): throws if it cannot be taken, changed(change)}; null: only for reading
+ * @param sink {admit(value): throws if it cannot be taken, changed(change), isEnded: nothing is changed any more};
+ *   null: only for reading
  * @returns its proxy
  */
 export function observe(data, sink) {
@@ -73,7 +74,7 @@ class Observed {
     if (Array.isArray(target)) return this.#setItem(target, name, value);
     checkName(name);
     if (value === target[name] && typeof value !== "object") return true;
-    const copy = plain(value);
+    const copy = plain(value, true, path.length + 1);
     this.#sink.admit(copy);
     target[name] = copy;
     this.#sink.changed({ attribute: [...path, name].join("."), value: copy });
@@ -89,10 +90,11 @@ class Observed {
     if (typeof name !== "string" || !INDEX.test(name) || Number(name) > target.length) refuse("A list in a data object has no holes, and nothing but items.");
     if (Number(name) === target.length) this.#splice(target, target.length, 0, value);
     else if (value !== target[name] || typeof value === "object") {
-      const copy = plain(value);
+      const path = this.#pathOf(target);
+      const copy = plain(value, true, path.length + 1);
       this.#sink.admit(copy);
       target[name] = copy;
-      this.#sink.changed({ attribute: [...this.#pathOf(target), name].join("."), value: copy });
+      this.#sink.changed({ attribute: [...path, name].join("."), value: copy });
     }
     return true;
   }
@@ -110,7 +112,7 @@ class Observed {
     const path = this.#pathOf(target);
     const [start = 0, count = args.length ? Infinity : 0, ...items] = args;
     const index = start < 0 ? Math.max(0, target.length + start) : Math.min(start, target.length);
-    const added = plain(items);
+    const added = plain(items, true, path.length);
     if (added.length) this.#sink.admit(added);
     const removed = target.splice(index, Math.max(0, Math.min(count, target.length - index)), ...added);
     const change = { attribute: [...path, index].join("."), attributeType: "array" };
@@ -122,7 +124,7 @@ class Observed {
   /** What moves items about is told as a new list. */
   #rewrite(target, method, args) {
     const path = this.#pathOf(target);
-    const whole = plain(Array.prototype[method].apply([...target], args));
+    const whole = plain(Array.prototype[method].apply([...target], args), true, path.length);
     this.#sink.admit(whole);
     target.splice(0, target.length, ...whole);
     this.#sink.changed({ attribute: path.join("."), value: whole });
@@ -132,6 +134,7 @@ class Observed {
   /** The names that lead to a part, which is then one that can be changed. */
   #pathOf(target) {
     if (!this.#sink) refuse("Only its reporter changes this object.");
+    if (this.#sink.isEnded) refuse("The object has ended.");
     const path = [];
     for (let part = target; part !== this.#root; ) {
       const { parent, name } = this.#nodes.get(part);

@@ -43,7 +43,11 @@ export class DataObjectReporter {
   #judge = null;
   #readJudge = null;
   #end;
-  #isEnded = false;
+  #sink = {
+    isEnded: false,
+    admit: (part) => this.#admit(part),
+    changed: (change) => this.#publish({ version: this.version + 1, ...change }),
+  };
 
   /**
    * @param syncher {url, bus, post(body, authorise), end(reporter)}
@@ -66,7 +70,7 @@ export class DataObjectReporter {
     this.#children.replace(childrenObjects);
     this.#childListeners = new Listeners(bus);
     for (const [hyperty, by] of observers) this.#observers.set(hyperty, by);
-    this.data = observe(data, { admit: (part) => this.#admit(part), changed: (change) => this.#publish({ version: this.version + 1, ...change }) });
+    this.data = observe(data, this.#sink);
   }
 
   /** The hyperties that observe it. */
@@ -133,7 +137,7 @@ export class DataObjectReporter {
 
   /** End the object: its observers are told, its address is free. */
   async delete() {
-    this.#isEnded = true;
+    this.#sink.isEnded = true;
     await this.#end.object(this);
   }
 
@@ -170,7 +174,7 @@ export class DataObjectReporter {
       const admitted = !isKnown && this.#judge ? this.#judge({ hyperty: from, identity, isAsserted }) : true;
       const admit = (isAdmitted) => {
         if (isAdmitted === false) throw new Refusal(403, "The reporter does not admit this observer.");
-        if (this.#isEnded) throw new Refusal(404, "The object has ended.");
+        if (this.#sink.isEnded) throw new Refusal(404, "The object has ended.");
         this.#observers.set(from, source ?? from);
         const { head, parts } = this.#value();
         if (parts.length) head.responses = parts.length + 1; // the observer reads them
@@ -182,13 +186,12 @@ export class DataObjectReporter {
 
   /** A connection came back, or something was lost on it. */
   repeat() {
-    if (this.#last && !this.#isEnded) this.#post(this.#last);
+    if (this.#last && !this.#sink.isEnded) this.#post(this.#last);
   }
 
   // --- changes --------------------------------------------------------------------------------------
 
   #admit(part) {
-    if (this.#isEnded) throw new TypeError("The object has ended.");
     const size = sizeOf(part) + 100;
     if (this.#size + size > MAX_OBJECT) this.#size = sizeOf(this.#raw);
     if (this.#size + size > MAX_OBJECT) throw new RangeError(`A data object has at most ${MAX_OBJECT} bytes.`);
@@ -198,7 +201,8 @@ export class DataObjectReporter {
   #publish(change) {
     this.version += 1;
     this.#lastModified = new Date().toISOString();
-    this.#last = { source: this.#me, lastModified: this.#lastModified, ...change };
+    const { incarnation } = this.#head; // none of objects stored before there was one
+    this.#last = { source: this.#me, lastModified: this.#lastModified, ...(incarnation ? { incarnation } : {}), ...change };
     this.#post(this.#last);
   }
 
@@ -207,7 +211,7 @@ export class DataObjectReporter {
   }
 
   #takeChild(type, { resource: id, value }, from) {
-    if (this.#isEnded) throw new Refusal(404, "The object has ended.");
+    if (this.#sink.isEnded) throw new Refusal(404, "The object has ended.");
     const known = this.#children.get(id);
     if (known && known.source !== from && from !== this.#me) throw new Refusal(403, "A child is its maker's, or its reporter's.");
     if (!known && type === "update") throw new Refusal(404, "There is no such child.");

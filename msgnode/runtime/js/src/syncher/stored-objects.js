@@ -82,7 +82,11 @@ export class StoredObjects {
     value.lastModified = change.lastModified;
     if (change.childVersion === undefined) applyChange(value.data, change);
     else if (change.value === undefined) delete value.childrenObjects[change.resource];
-    else value.childrenObjects[change.resource] = { resource: change.resource, source: change.childSource, value: change.value };
+    else {
+      const { resource, childSource: source } = change;
+      const { order = number } = value.childrenObjects[resource] ?? {};
+      value.childrenObjects[resource] = { resource, source, value: change.value, order };
+    }
     this.#touch(object);
   }
 

@@ -252,7 +252,9 @@ export class SyncManager {
     const { hyperty, isRouted } = this.#reported.get(object);
     this.#dropReported(object);
     this.#registrations.remove(object);
-    if (isRouted) await this.#node.ask("unsubscribe", object, [object, `${object}/subscription`, `${object}/children/`], hyperty);
+    if (!isRouted) return;
+    const still = this.#bus.addPublish(`${object}/changes`); // that it ends is on its way
+    await this.#node.ask("unsubscribe", object, [object, `${object}/subscription`, `${object}/children/`], hyperty).finally(() => still.remove());
   }
 
   #dropReported(object) {

@@ -13,11 +13,14 @@
  */
 
 import { domainOf } from "../addresses.js";
+import { newId } from "../ids.js";
 import { errorBody } from "../messages.js";
 import { MAX_OBJECT, plain, sizeOf } from "./changes.js";
 import { DataObjectObserver } from "./observer.js";
 import { DataObjectReporter } from "./reporter.js";
 import { Refusal, answer, answerInTime } from "./talk.js";
+
+const INCARNATION = 12; // characters
 
 export class Syncher {
   #me;
@@ -28,7 +31,7 @@ export class Syncher {
   #reporters = new Map(); // object -> DataObjectReporter
   #observers = new Map(); // object -> DataObjectObserver
   #subscribing = new Map(); // object -> promise of its observer
-  #items = new Map(); // object -> listeners
+  #items = new Map(); // reporter or observer -> its listeners
   #invited = null;
   #away = new Set(); // domains whose stub has no connection
   #own;
@@ -66,7 +69,8 @@ export class Syncher {
     if (data === null || typeof data !== "object" || Array.isArray(data)) throw new TypeError("A data object is an object.");
     const copy = plain(data);
     if (sizeOf(copy) > MAX_OBJECT) throw new RangeError(`A data object has at most ${MAX_OBJECT} bytes.`);
-    const value = { ...more, name, schema, resources, reporter: this.#me, data: copy };
+    const incarnation = newId().slice(0, INCARNATION);
+    const value = { ...more, name, schema, resources, reporter: this.#me, incarnation, data: copy };
     if (url) value.resource = url;
     const body = { resume: false, schema, scheme, store, value };
     return this.#ask("create", body, (told) => this.#reporter({ resource: told.resource, schema, value }));
@@ -128,7 +132,7 @@ export class Syncher {
   async close() {
     for (const item of this.#own) item.remove();
     await Promise.allSettled([...this.#observers.values()].map((observer) => observer.unsubscribe()));
-    for (const url of [...this.#reporters.keys()]) this.#forget(url);
+    for (const url of [...this.#reporters.keys()]) this.#forget(this.#reporters, url);
   }
 
   // --- objects ------------------------------------------------------------------------------------
@@ -156,7 +160,7 @@ export class Syncher {
     const end = { manager: this.#sm, object: () => this.#endReporting(url) };
     const reporter = new DataObjectReporter({ url: this.#me, bus: this.#bus, end }, stored);
     this.#reporters.set(url, reporter);
-    this.#items.set(url, [
+    this.#items.set(reporter, [
       this.#bus.addListener(url, (message) => reporter.received(message)),
       this.#bus.addListener(`${url}/children/`, (message) => reporter.receivedChild(message)),
     ]);
@@ -187,7 +191,7 @@ export class Syncher {
       throw error;
     }
     this.#observers.set(url, observer);
-    this.#items.set(url, items);
+    this.#items.set(observer, items);
     return observer;
   }
 
@@ -198,20 +202,21 @@ export class Syncher {
   }
 
   async #endObserving(url) {
-    this.#forget(url);
+    this.#forget(this.#observers, url);
     await this.#ask("unsubscribe", { resource: url });
   }
 
   async #endReporting(url) {
     await this.#ask("delete", { resource: url });
-    this.#forget(url);
+    this.#forget(this.#reporters, url);
   }
 
-  #forget(url) {
-    for (const item of this.#items.get(url) ?? []) item.remove();
-    this.#items.delete(url);
-    this.#observers.delete(url);
-    this.#reporters.delete(url);
+  /** One side of an object; a hyperty may have both. */
+  #forget(known, url) {
+    const it = known.get(url);
+    for (const item of this.#items.get(it) ?? []) item.remove();
+    this.#items.delete(it);
+    known.delete(url);
   }
 
   // --- what comes ---------------------------------------------------------------------------------

@@ -97,7 +97,8 @@ async def test_what_is_no_data_is_refused_and_changes_nothing(alice: Peer, bob: 
     data = made.data
     loop: dict[str, Any] = {}
     loop["loop"] = loop
-    wrong = (object(), float("nan"), b"x", {1}, datetime.date.today(), loop, {"a.b": 1}, {1: 2})  # noqa: DTZ011
+    wrong = [object(), float("nan"), b"x", {1}, datetime.date.today(), loop, {"a.b": 1}, {1: 2}]  # noqa: DTZ011
+    wrong += ["half a pair: \ud83d", {"\ude00": 1}]
     for value in wrong:
         with pytest.raises(TypeError):
             data["title"] = value

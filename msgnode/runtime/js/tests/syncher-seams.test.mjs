@@ -1,0 +1,140 @@
+/** Data objects where their two sides meet: one hyperty on both, an address used again, depth, order, the end. */
+
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { BadChange, applyChange } from "../src/syncher/changes.js";
+import { settled } from "./fake-clock.mjs";
+import { FakeNode, newStorage } from "./peers.mjs";
+
+let node, alice, bob;
+
+beforeEach(() => {
+  node = new FakeNode();
+  [alice, bob] = [node.peer(), node.peer()];
+});
+afterEach(() => {
+  for (const peer of node.peers) peer.close();
+  assert.equal(node.clock.timers, 0, "closed runtimes leave no timer");
+});
+
+const same = (copy, object) => assert.deepEqual(JSON.parse(JSON.stringify(copy.data)), JSON.parse(JSON.stringify(object.data)));
+
+test("a hyperty that observes its own object goes on reporting it when it observes no longer", async () => {
+  const object = await alice.syncher.create({ n: 0 });
+  const own = await alice.syncher.subscribe(object.url);
+  object.data.n = 1;
+  await object.addChild("mine");
+  await settled();
+  assert.deepEqual([own.data.n, own.children.length, own.version], [1, 1, 2]);
+  await own.unsubscribe();
+  const copy = await bob.syncher.subscribe(object.url);
+  await copy.addChild("Bob's");
+  object.data.n = 2;
+  await settled();
+  same(copy, object);
+  assert.deepEqual(copy.children.map(({ value }) => value), ["mine", "Bob's"]);
+  assert.equal(own.data.n, 1);
+  const again = await alice.syncher.subscribe(object.url);
+  await object.delete();
+  await settled();
+  assert.deepEqual([again.status, copy.status], ["ended", "ended"]);
+});
+
+test("no data is deeper than others can read, however it became so", async () => {
+  const object = await alice.syncher.create({ list: [] });
+  let part = object.data;
+  const deeper = () => ((part.a = {}), (part = part.a));
+  assert.throws(() => Array.from({ length: 200 }, deeper), /100 layers/);
+  part = object.data.list;
+  const longer = () => (part.push([]), (part = part[0]));
+  assert.throws(() => Array.from({ length: 200 }, longer), /100 layers/);
+  const copy = await bob.syncher.subscribe(object.url);
+  same(copy, object);
+  const data = { a: {} };
+  const nested = (layers) => JSON.parse("[".repeat(layers) + "]".repeat(layers));
+  applyChange(data, { attribute: "a.b", value: nested(98) });
+  for (const change of [{ attribute: "a.b", value: nested(99) }, { attribute: "a.b.0", attributeType: "array", operation: "add", value: nested(99) }, { attribute: "b", value: nested(5_000) }]) {
+    assert.throws(() => applyChange(data, change), BadChange);
+  }
+  assert.deepEqual(data, { a: { b: nested(98) } });
+});
+
+test("names that mean something in JavaScript are names, or refused, and change nothing else", async () => {
+  const object = await alice.syncher.create({ constructor: { prototype: 1 }, toString: "x", hasOwnProperty: 2 });
+  const copy = await bob.syncher.subscribe(object.url);
+  object.data.constructor.prototype = 2;
+  object.data.valueOf = [1];
+  object.data.valueOf.push(2);
+  await object.addChild("c", "constructor");
+  assert.throws(() => (object.data["__proto__"] = { bad: 1 }), TypeError);
+  await settled();
+  same(copy, object);
+  assert.equal(copy.children[0].id, "constructor");
+  const before = JSON.stringify(copy.data);
+  for (const attribute of ["__proto__", "__proto__.bad", "constructor.__proto__.bad", "list.constructor.bad"]) {
+    assert.throws(() => applyChange(JSON.parse(before), { attribute, value: 1 }), BadChange);
+  }
+  assert.throws(() => applyChange({}, { attribute: "a", value: JSON.parse('{"__proto__": {"bad": 1}}') }), BadChange);
+  assert.equal({}.bad, undefined);
+});
+
+test("who creates an object anew under its address is noticed, whatever his clock says", async () => {
+  const object = await alice.syncher.create({ n: 0 });
+  const copy = await bob.syncher.subscribe(object.url);
+  for (let n = 1; n <= 30; n += 1) object.data.n = n;
+  await settled();
+  node.copies = () => 0; // she is killed
+  alice.close();
+  await settled();
+  for (const all of node.subscribers.values()) all.delete(alice);
+  const carol = node.peer();
+  node.copies = () => 1;
+  const anew = await carol.syncher.create({ n: "new" }, { url: object.url });
+  node.copies = ({ body }) => {
+    if (body?.lastModified) body.lastModified = "2001-01-01T00:00:00.000Z";
+    return 1;
+  };
+  await node.turn(1_000);
+  anew.data.more = 1;
+  for (let n = 0; n < 4; n += 1) await node.turn(1_000);
+  same(copy, anew);
+  assert.equal(bob.bus.counters["data.anew"], 1);
+
+  // Her changes that are late are not his, though their numbers would follow.
+  bob.bus.postFrom(bob.stub, { type: "update", from: object.url, to: `${object.url}/changes`, id: 9, body: { version: 2, attribute: "n", value: "old", incarnation: "hers" } });
+  anew.data.n = "newer";
+  await node.turn(2_000);
+  same(copy, anew);
+});
+
+test("children keep their order over reads and restarts, though their ids are numbers", async () => {
+  const storage = newStorage();
+  const carol = node.peer({ storage });
+  const object = await carol.syncher.create({}, { store: true });
+  for (const id of ["b", "10", "9", "a", "1"]) await object.addChild("x".repeat(20_000), id); // in several parts
+  await object.updateChild("10", "changed");
+  await object.removeChild("9");
+  await object.addChild("again", "9");
+  const ids = ["b", "10", "a", "1", "9"];
+  const copy = await bob.syncher.subscribe(object.url);
+  assert.deepEqual(copy.children.map(({ id }) => id), ids);
+  await settled();
+  await node.turn(300);
+  carol.close();
+  const back = node.peer({ storage });
+  const [resumed] = await back.newSyncher(carol.hyperty).resume();
+  assert.deepEqual(resumed.children.map(({ id }) => id), ids);
+});
+
+test("an object that has ended can be changed no more, and says nothing", async () => {
+  const object = await alice.syncher.create({ n: 0, list: [1, 2], part: { a: 1 } });
+  await bob.syncher.subscribe(object.url);
+  const { list, part } = object.data;
+  await object.delete();
+  node.seen.length = 0;
+  for (const change of [() => (object.data.n = 1), () => delete object.data.n, () => list.pop(), () => list.reverse(), () => delete part.a]) {
+    assert.throws(change, /has ended/);
+  }
+  await settled();
+  assert.deepEqual([node.seen, JSON.stringify(object.data)], [[], '{"n":0,"list":[1,2],"part":{"a":1}}']);
+});

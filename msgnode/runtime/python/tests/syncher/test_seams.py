@@ -1,0 +1,161 @@
+"""Data objects where two sides meet: one hyperty on both, an address used again, order, end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from peers import FakeNode, Peer, settled, soon
+
+from msgnode.runtime.python.syncher.changes import MOST_NUMBER, apply_change
+from msgnode.runtime.python.syncher.errors import BadChange
+from msgnode.runtime.python.syncher.syncher import Syncher
+
+
+async def test_who_observes_his_own_object_goes_on_reporting_when_he_observes_no_longer(
+    alice: Peer, bob: Peer
+) -> None:
+    made = await alice.syncher.create({"n": 0})
+    own = await alice.syncher.subscribe(made.url)
+    made.data["n"] = 1
+    await made.add_child("mine")
+    await settled()
+    assert (own.data, len(own.children), own.version) == ({"n": 1}, 1, 2)
+    await own.unsubscribe()
+    copy = await bob.syncher.subscribe(made.url)
+    await copy.add_child("Bob's")
+    made.data["n"] = 2
+    await soon(lambda: copy.data == {"n": 2})
+    assert [each.value for each in copy.children] == ["mine", "Bob's"]
+    assert own.data == {"n": 1}
+    again = await alice.syncher.subscribe(made.url)
+    await made.delete()
+    await soon(lambda: (again.status, copy.status) == ("ended", "ended"))
+
+
+async def test_no_data_is_deeper_than_others_can_read_however_it_became_so(
+    alice: Peer, bob: Peer
+) -> None:
+    made = await alice.syncher.create({"list": []})
+    part: Any = made.data
+
+    def deeper() -> None:
+        nonlocal part
+        part["a"] = {}
+        part = part["a"]
+
+    def longer() -> None:
+        nonlocal part
+        part.append([])
+        part = part[0]
+
+    for step, start in ((deeper, made.data), (longer, made.data["list"])):
+        part = start
+        with pytest.raises(TypeError, match="100 layers"):
+            for _ in range(200):
+                step()
+    copy = await bob.syncher.subscribe(made.url)
+    assert copy.data == made.data
+
+
+@pytest.mark.parametrize(
+    ("attribute", "more", "layers"),
+    [
+        ("a.b", {}, 99),
+        ("a.b.0", {"attributeType": "array", "operation": "add"}, 99),
+        ("b", {}, 5_000),
+        ("__proto__", {}, 1),
+        ("a.__class__.x", {}, 1),
+    ],
+)
+def test_a_change_that_makes_data_too_deep_or_has_a_bad_name_is_none(
+    attribute: str, more: dict[str, Any], layers: int
+) -> None:
+    data: dict[str, Any] = {"a": {}}
+    apply_change(data, {"attribute": "a.b", "value": nested(98)})
+    with pytest.raises(BadChange):
+        apply_change(data, {"attribute": attribute, "value": nested(layers), **more})
+    assert data == {"a": {"b": nested(98)}}
+
+
+def nested(layers: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(layers - 1):
+        value = [value]
+    return value
+
+
+async def test_an_integer_that_javascript_would_change_is_refused(alice: Peer) -> None:
+    made = await alice.syncher.create({"n": MOST_NUMBER, "least": -MOST_NUMBER})
+    for value in (MOST_NUMBER + 1, -MOST_NUMBER - 1, [10**400]):
+        with pytest.raises(TypeError, match="text"):
+            made.data["n"] = value
+    assert made.data["n"] == MOST_NUMBER
+
+
+async def test_who_creates_an_object_anew_is_noticed_whatever_his_clock_says(
+    node: FakeNode, alice: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await alice.syncher.create({"n": 0})
+    copy = await bob.syncher.subscribe(made.url)
+    for n in range(30):
+        made.data["n"] = n + 1
+    await settled()
+    node.copies = lambda _: 0  # she is killed
+    alice.close()
+    await settled()
+    node.copies = lambda _: 1
+    for known in node.subscribers.values():
+        if alice in known:
+            known.remove(alice)
+    behind = "msgnode.runtime.python.syncher.reporter._now"
+    monkeypatch.setattr(behind, lambda: "2001-01-01T00:00:00.000Z")
+    anew = await node.peer().syncher.create({"n": "new"}, url=made.url)
+    anew.data["more"] = 1
+    await soon(lambda: copy.data == {"n": "new", "more": 1})
+    assert bob.bus.counters["data.anew"] == 1
+
+    # Her changes that are late are not his, though their numbers would follow.
+    body = {"version": 2, "attribute": "n", "value": "old", "incarnation": "hers"}
+    head = {"type": "update", "from": made.url, "to": f"{made.url}/changes", "id": 9}
+    bob.bus.receive({**head, "body": body}, bob.stub)
+    anew.data["n"] = "newer"
+    await soon(lambda: copy.data == {"n": "newer", "more": 1})
+
+
+async def test_children_keep_their_order_over_reads_and_restarts(node: FakeNode, bob: Peer) -> None:
+    storage: dict[str, str] = {}
+    carol = node.peer(storage)
+    made = await carol.syncher.create({}, store=True)
+    for id_ in ("b", "10", "9", "a", "1"):
+        await made.add_child("x" * 20_000, id_)  # in several parts
+    await made.update_child("10", "changed")
+    await made.remove_child("9")
+    await made.add_child("again", "9")
+    ids = ["b", "10", "a", "1", "9"]
+    copy = await bob.syncher.subscribe(made.url)
+    assert [each.id for each in copy.children] == ids
+    carol.close()
+    node.peers.remove(carol)
+    (resumed,) = await Syncher(node.peer(storage), carol.hyperty).resume()
+    assert [each.id for each in resumed.children] == ids
+
+
+async def test_an_object_that_has_ended_can_be_changed_no_more_and_says_nothing(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made = await alice.syncher.create({"n": 0, "list": [1, 2]})
+    await bob.syncher.subscribe(made.url)
+    items = made.data["list"]
+    await made.delete()
+    await settled()
+    node.seen.clear()
+    with pytest.raises(TypeError, match="has ended"):
+        made.data["n"] = 1
+    with pytest.raises(TypeError, match="has ended"):
+        del made.data["n"]
+    for change in (items.pop, items.reverse, items.clear):
+        with pytest.raises(TypeError, match="has ended"):
+            change()
+    await settled()
+    assert (node.seen, made.data) == ([], {"n": 0, "list": [1, 2]})
