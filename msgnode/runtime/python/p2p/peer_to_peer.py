@@ -33,7 +33,7 @@ from .known_peers import KnownPeers, StubTaken, plain
 from .peer import Connection, Peer
 from .senders import Whereabouts, is_for_node, without_peer
 from .set_up import SetUps
-from .settings import P2PSettings
+from .settings import P2PSettings, requester_stub_of
 from .signalling import Invited, SetUpError, Talk, count
 from .states import NO_RETURN, Event, runtime_of_handler
 from .stub_requests import StubRequests
@@ -77,7 +77,8 @@ class PeerToPeer:
     @property
     def registration(self) -> dict[str, str]:
         """What the registrations of this runtime's hyperties and data objects say besides."""
-        return {"p2pHandler": self.handler}
+        domain = self._resolver.settings.domain
+        return {"p2pHandler": self.handler, "p2pRequester": requester_stub_of(domain)}
 
     async def start(self) -> None:
         """Have invitations delivered here; called once the home stub is live."""

@@ -69,3 +69,8 @@ class P2PSettings:
     field_peers: bool = True
     reserve: bool = False
     timers: P2PTimers = field(default_factory=P2PTimers)
+
+
+def requester_stub_of(domain: str) -> str:
+    """Where the catalogue of a domain has the stub that dials its runtimes."""
+    return f"hyperty-catalogue://catalogue.{domain}/.well-known/protocolstub/p2p-requester"

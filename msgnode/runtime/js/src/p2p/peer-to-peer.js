@@ -21,7 +21,7 @@ import { KnownPeers } from "./known-peers.js";
 import { Peer } from "./peer.js";
 import { Whereabouts, isForNode, withoutPeer } from "./senders.js";
 import { SetUps } from "./set-up.js";
-import { settingsOf } from "./settings.js";
+import { requesterStubOf, settingsOf } from "./settings.js";
 import { SetUpError, Talk, countOf, invitedBy } from "./signalling.js";
 import { NO_RETURN, plain, runtimeOfHandler } from "./states.js";
 import { StubRequests } from "./stub-requests.js";
@@ -40,7 +40,7 @@ export class PeerToPeer {
   #whereabouts;
   #arrivals;
   #requests;
-  #setUps;
+  setUps;
   #listening;
   #sweep = null;
   #redials = new Set();
@@ -60,8 +60,8 @@ export class PeerToPeer {
     this.#talk = new Talk(this.#bus, this.handler, timers.answer);
     this.#whereabouts = new Whereabouts(this.#bus);
     this.#arrivals = new Arrivals(this.#bus, this.#whereabouts);
-    this.#setUps = new SetUps(this, this.#settings, this.#bus, this.#talk, platform);
-    this.#requests = new StubRequests(this.#bus, { talk: this.#talk, known: this.known, setUps: this.#setUps, arrivals: this.#arrivals });
+    this.setUps = new SetUps(this, this.#settings, this.#bus, this.#talk, platform);
+    this.#requests = new StubRequests(this.#bus, { talk: this.#talk, known: this.known, setUps: this.setUps, arrivals: this.#arrivals });
     this.#listening = this.#bus.addListener(this.handler, (message) => this.#signalled(message));
     resolver.peers = this;
   }
@@ -73,7 +73,7 @@ export class PeerToPeer {
 
   /** What the registrations of this runtime's hyperties and data objects say besides. */
   get registration() {
-    return { p2pHandler: this.handler };
+    return { p2pHandler: this.handler, p2pRequester: requesterStubOf(this.#resolver.homeDomain) };
   }
 
   /** Have invitations delivered here; called once the home stub is live. */
@@ -109,7 +109,7 @@ export class PeerToPeer {
   }
 
   /** Send what the bus has handed to a peer's stub. */
-  #send(peer, message) {
+  send(peer, message) {
     if (message.type === "response") peer.wrap(keyOf(message));
     peer.send(message.type === "response" ? message : withoutPeer(message), sizeOf(message));
   }
@@ -152,7 +152,7 @@ export class PeerToPeer {
     const peer = this.peer(runtime, p2pHandler);
     if (!peer) return;
     peer.handler = p2pHandler;
-    this.#setUps.dial(peer);
+    this.setUps.dial(peer);
   }
 
   // --- signalling ---------------------------------------------------------------------------------
@@ -162,10 +162,10 @@ export class PeerToPeer {
     const via = message.body?.via;
     if (message.type === "response" || via === undefined || this.known.ofVia(via)) return;
     try {
-      if (message.type === "create" && message.to === this.handler) this.#setUps.invited(message, invitedBy(message));
+      if (message.type === "create" && message.to === this.handler) this.setUps.invited(message, invitedBy(message));
       else if (message.type === "create") {
         const invited = invitedBy(message);
-        this.#setUps.announced(this.known.ofStub(invited.stub), message, invited);
+        this.setUps.announced(this.known.ofStub(invited.stub), message, invited);
       } else if (message.type === "execute") this.#requests.take(message);
       else throw new SetUpError(405, "A P2P stub takes create and execute.");
     } catch (error) {
@@ -197,8 +197,8 @@ export class PeerToPeer {
   }
 
   /** Whether somebody here waits for the answer to a message. */
-  isAwaited({ type, from, id }) {
-    return type !== "response" && this.#bus.answers.isAwaited(from, id);
+  isAwaited(message) {
+    return message.type !== "response" && this.#bus.isAwaited(message);
   }
 
   /** Ask the other side's stub through the node. */
@@ -234,7 +234,7 @@ export class PeerToPeer {
 
   #tell(from, body) {
     const to = `${from}/status`;
-    if (this.#bus.listenersOf(to).length) this.#bus.postMessage({ type: "update", from, to, body });
+    if (this.#bus.isHeard(to)) this.#bus.postMessage({ type: "update", from, to, body });
   }
 
   /** Dial a lost connection again, unless that is of no use. */
@@ -258,7 +258,7 @@ export class PeerToPeer {
         return;
       }
       peer.hasRedial = false;
-      this.#setUps.dial(peer);
+      this.setUps.dial(peer);
     }, delay);
     this.#redials.add(timer);
   }
@@ -270,14 +270,14 @@ export class PeerToPeer {
     const found = this.known.instance(runtime, instance);
     if (found) return found;
     const { clock } = this.#bus;
-    const peer = new Peer(this, runtime, handler, { timers: this.#settings.timers, clock });
+    const peer = new Peer(this, runtime, handler, { timers: this.#settings.timers, clock, via: this.#settings.requesterURL });
     if (!this.known.add(peer, clock.now())) {
       this.#bus.report("p2p.too-many-peers", { isQuiet: true });
       return null;
     }
     peer.listening = this.#bus.addListener(peer.via, (message) => {
       if (message.to === peer.via) this.#signalled(message);
-      else this.#send(peer, message);
+      else this.send(peer, message);
     });
     this.#awaitSweep();
     return peer;
@@ -329,7 +329,7 @@ export class PeerToPeer {
       await new Promise((resolve) => clock.setTimeout(resolve, 20));
     }
     for (const peer of this.known) peer.bye("closing");
-    this.#setUps.close();
+    this.setUps.close();
     this.#whereabouts.close();
     const closing = Promise.all([...this.known].map((peer) => peer.stop()));
     await limited(closing, 2 * CLOSE_TIME, () => new Error("late"), clock).catch(() => {});

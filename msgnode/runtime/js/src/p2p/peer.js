@@ -41,10 +41,10 @@ export class Peer {
    * @param owner {throughNode(peer, message), ask(peer, method, params), take(peer, message), refuse(message, code,
    *   text), isAwaited(message), tellStatus(peer, desc), lost(peer, event)}
    */
-  constructor(owner, runtime, handler, { timers, clock }) {
+  constructor(owner, runtime, handler, { timers, clock, via = "" }) {
     this.runtime = runtime;
     this.handler = handler;
-    this.via = `runtime://${parse(runtime).domain}/p2prequester/${newId()}`;
+    this.via = via || `runtime://${parse(runtime).domain}/p2prequester/${newId()}`;
     this.#owner = owner;
     this.#clock = clock;
     this.#timers = timers;

@@ -42,6 +42,11 @@ export const TIMERS = Object.freeze({
 });
 
 /** What an application has set, and the rest. */
-export function settingsOf({ iceServers = [], relayOnly = false, handlerId = "", fieldPeers = true, reserve = false, timers = {} } = {}) {
-  return { iceServers, relayOnly, handlerId, fieldPeers, reserve, timers: { ...TIMERS, ...timers } };
+export function settingsOf({ iceServers = [], relayOnly = false, handlerId = "", requesterURL = "", fieldPeers = true, reserve = false, timers = {} } = {}) {
+  return { iceServers, relayOnly, handlerId, requesterURL, fieldPeers, reserve, timers: { ...TIMERS, ...timers } };
+}
+
+/** Where the catalogue of a domain has the stub that dials its runtimes. */
+export function requesterStubOf(domain) {
+  return `hyperty-catalogue://catalogue.${domain}/.well-known/protocolstub/p2p-requester`;
 }
