@@ -200,7 +200,7 @@ export interface P2POptions {
   /** Kept in `storage` if it is left out. */
   handlerId?: string;
   timers?: {
-    answer?: number; gather?: number; setUp?: number; fence?: number; refence?: number; resume?: number; ack?: number;
+    answer?: number; gather?: number; setUp?: number; quarantine?: number; fence?: number; refence?: number; resume?: number; ack?: number;
     ping?: number; dead?: number; idle?: number; forget?: number; linger?: number;
     /** Counts, and characters. */
     keepEpochs?: number; window?: number; windowSize?: number; heldSize?: number; inbox?: number; peers?: number;

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import uuid
 from collections.abc import Coroutine, Mapping
 from typing import Any
@@ -31,11 +30,12 @@ from .arrivals import Arrivals
 from .frames import content_of
 from .known_peers import KnownPeers, StubTaken, plain
 from .peer import Connection, Peer
+from .redialling import Redialling
 from .senders import Whereabouts, is_for_node, without_peer
 from .set_up import SetUps
 from .settings import P2PSettings, requester_stub_of
 from .signalling import Invited, SetUpError, Talk, count
-from .states import NO_RETURN, Event, runtime_of_handler
+from .states import Event, runtime_of_handler
 from .stub_requests import StubRequests
 
 
@@ -52,6 +52,7 @@ class PeerToPeer:
         self._talk = Talk(self._bus, self.handler, settings.timers.answer)
         self._whereabouts = Whereabouts(self._bus)
         self._set_ups = SetUps(self, settings, self._bus, self._talk, qos)
+        self._redialling = Redialling(self._set_ups.dial)
         self._arrivals = Arrivals(bus, self._whereabouts)
         self._requests = StubRequests(bus, self._talk, self._known, self._set_ups, self._arrivals)
         self._working: set[asyncio.Task[None]] = set()
@@ -238,24 +239,12 @@ class PeerToPeer:
         return peer.via if peer.is_requester else self.handler
 
     def lost(self, peer: Peer, event: Event) -> None:
-        """Dial a lost connection again, unless that is of no use."""
-        if peer.is_requester and event not in NO_RETURN and not self._is_closed:
-            peer.has_redial = True
-            self.spawn(self._redial(peer))
+        """A live connection has ended."""
+        self._redialling.lost(peer, event)
 
-    async def _redial(self, peer: Peer) -> None:
-        delay = peer.redials.next(asyncio.get_running_loop().time(), random.random())  # noqa: S311
-        try:
-            if delay is None:
-                peer.enter(Event.EXHAUSTED)
-                return
-            await asyncio.sleep(delay)
-            async with asyncio.timeout(self.settings.timers.resume + 1.0):
-                while peer.is_on_channel and not peer.link.is_open:  # noqa: ASYNC110 (a resume's time)
-                    await asyncio.sleep(0.1)
-            self._set_ups.dial(peer)
-        finally:
-            peer.has_redial = False
+    def failed(self, peer: Peer, until: float, code: int) -> None:
+        """A set-up that we began has failed."""
+        self._redialling.failed(peer, until, code)
 
     # --- what set-ups need of us ------------------------------------------------------------------
 
@@ -310,6 +299,7 @@ class PeerToPeer:
     async def close(self) -> None:
         """Leave every channel in good order."""
         self._is_closed = True
+        self._redialling.close()
         if self._sweep is not None:
             self._sweep.cancel()
         await self._quiet()

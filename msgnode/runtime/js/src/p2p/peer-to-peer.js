@@ -19,11 +19,12 @@ import { Arrivals } from "./arrivals.js";
 import { contentOf } from "./frames.js";
 import { KnownPeers } from "./known-peers.js";
 import { Peer } from "./peer.js";
+import { Redialling } from "./redialling.js";
 import { Whereabouts, isForNode, withoutPeer } from "./senders.js";
 import { SetUps } from "./set-up.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
 import { SetUpError, Talk, countOf, invitedBy } from "./signalling.js";
-import { NO_RETURN, plain, runtimeOfHandler } from "./states.js";
+import { plain, runtimeOfHandler } from "./states.js";
 import { StubRequests } from "./stub-requests.js";
 
 const CLOSE_TIME = 1_000; // ms in which what was sent may arrive before the channels are closed
@@ -43,7 +44,7 @@ export class PeerToPeer {
   setUps;
   #listening;
   #sweep = null;
-  #redials = new Set();
+  #redialling;
 
   /**
    * @param resolver the way through the node
@@ -61,6 +62,7 @@ export class PeerToPeer {
     this.#whereabouts = new Whereabouts(this.#bus);
     this.#arrivals = new Arrivals(this.#bus, this.#whereabouts);
     this.setUps = new SetUps(this, this.#settings, this.#bus, this.#talk, platform);
+    this.#redialling = new Redialling(this.#bus.clock, (peer) => this.setUps.dial(peer));
     this.#requests = new StubRequests(this.#bus, { talk: this.#talk, known: this.known, setUps: this.setUps, arrivals: this.#arrivals });
     this.#listening = this.#bus.addListener(this.handler, (message) => this.#signalled(message));
     resolver.peers = this;
@@ -237,30 +239,14 @@ export class PeerToPeer {
     if (this.#bus.isHeard(to)) this.#bus.postMessage({ type: "update", from, to, body });
   }
 
-  /** Dial a lost connection again, unless that is of no use. */
+  /** A live connection has ended. */
   lost(peer, event) {
-    if (!peer.isRequester || NO_RETURN.has(event) || this.isClosed) return;
-    const { clock } = this.#bus;
-    const delay = peer.redials.next(clock.now(), Math.random());
-    if (delay === null) {
-      peer.enter("exhausted");
-      return;
-    }
-    peer.hasRedial = true;
-    this.#redialIn(delay, peer);
+    this.#redialling.lost(peer, event);
   }
 
-  #redialIn(delay, peer) {
-    const timer = this.#bus.clock.setTimeout(() => {
-      this.#redials.delete(timer);
-      if (peer.isOnChannel && !peer.link.isOpen) {
-        this.#redialIn(100, peer); // what the last channel left is settled within the time of a resume
-        return;
-      }
-      peer.hasRedial = false;
-      this.setUps.dial(peer);
-    }, delay);
-    this.#redials.add(timer);
+  /** A set-up that we began has failed. */
+  failed(peer, until, code) {
+    this.#redialling.failed(peer, until, code);
   }
 
   // --- what set-ups need of us --------------------------------------------------------------------
@@ -323,7 +309,7 @@ export class PeerToPeer {
     this.isClosed = true;
     const { clock } = this.#bus;
     if (this.#sweep !== null) clock.clearTimeout(this.#sweep);
-    for (const timer of this.#redials) clock.clearTimeout(timer);
+    this.#redialling.close();
     const end = clock.now() + CLOSE_TIME;
     while (![...this.known].every(({ link }) => link.isQuiet()) && clock.now() < end) {
       await new Promise((resolve) => clock.setTimeout(resolve, 20));
