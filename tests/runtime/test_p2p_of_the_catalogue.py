@@ -28,6 +28,12 @@ def is_direct(one: Talker, other: Talker, value: int) -> bool:
     return any(each in answer["cameBy"] for each in DIRECT)
 
 
+def counted(node: Node, metric: str, label: str = "") -> float:
+    """The sum of a metric of the node's, over what has this label."""
+    lines = [each for each in node.text("/metrics").splitlines() if each.startswith(metric)]
+    return sum(float(each.split()[-1]) for each in lines if label in each)
+
+
 def states(one: Talker, other: Talker) -> list[str]:
     told = one.do("states")
     return [word for runtime, word, _ in told if runtime == other.named["runtimeURL"]]
@@ -45,7 +51,7 @@ def test_case_p62_two_load_handler_and_requester_from_the_catalogue_and_go_live(
     sandbox: str, browser: Any, start_node: Callable[..., Node]
 ) -> None:
     node = start_node()
-    chosen: dict[str, Any] = {"stubs": "catalogue", "sandbox": sandbox}
+    chosen = {"stubs": "catalogue", "sandbox": sandbox}
     with (
         talker("chromium", browser, node, **chosen) as one,
         talker("chromium", browser, node, **chosen) as other,
@@ -77,3 +83,27 @@ def test_case_p60_stubs_of_the_catalogue_talk_with_the_runtimes_own(
         until(lambda: other.do("heard")["count"] >= said, one)
         heard = other.do("heard")
         assert heard["count"] == said and heard["isInOrder"]
+
+
+@pytest.mark.parametrize("stubs", ["built-in", "catalogue"])
+def test_case_p36_an_answer_whose_channel_has_closed_travels_from_stub_to_stub(
+    stubs: str, browser: Any, start_node: Callable[..., Node]
+) -> None:
+    node = start_node(STRICT_RESPONSES="true")
+    with (
+        talker("chromium", browser, node, stubs=stubs) as one,
+        talker("chromium", browser, node, stubs=stubs) as other,
+    ):
+        come_together(one, other)
+        one.do("askSlowly", other.named["runtimeURL"])
+        until(lambda: other.do("slow")["cameBy"], one, other)
+        assert any(each in other.do("slow")["cameBy"][0] for each in DIRECT)
+        before = counted(node, "msgnode_messages_total", 'type="execute"')
+        assert other.do("closeAndAnswer") == "disconnected"
+        until(lambda: one.do("slow")["answers"], one, other)
+        assert one.do("slow")["answers"] == [{"code": 200, "value": "late"}]
+        assert len(other.do("slow")["cameBy"]) == 1
+        # `resume` of both, and `deliver`: a bare answer the node would have refused.
+        assert counted(node, "msgnode_messages_total", 'type="execute"') >= before + 2
+        assert counted(node, "msgnode_responses_unasked_total") == 0
+        assert one.do("faults") == other.do("faults") == []

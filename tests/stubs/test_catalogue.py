@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import re
+from pathlib import Path
 import tarfile
 from typing import Any
 

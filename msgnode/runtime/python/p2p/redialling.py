@@ -3,9 +3,9 @@
 Rules
 - Who had set a connection up dials again when it is lost; not when it ended because nobody used it,
   or nobody may.
-- A try that fails is followed by the next when the other side need not be left alone any more, until
-  there is a channel again, for ten minutes, and at most six times in these. After a refusal (403,
-  501) there is no other.
+- A try that fails is followed by the next when the other side need not be left alone any more,
+  until there is a channel again, for ten minutes, and at most six times in these. After a refusal
+  (403, 501) there is no other.
 - A set-up that a message asked for, and that failed, is a later message's to ask for again.
 """
 
@@ -44,6 +44,7 @@ class Redialling:
         """A set-up has failed.
 
         Args:
+            peer: whose.
             until: when its runtime need not be left alone any more.
             code: of the refusal; 0 if it was none.
         """
