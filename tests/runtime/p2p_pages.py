@@ -49,6 +49,7 @@ class InProcess:
     def __init__(self, process: Process) -> None:
         self._process = process
         self.named = process.first
+        self.pid = process.pid
 
     def do(self, name: str, *words: Any) -> Any:
         return self._process.order(**{"do": name, "with": words})["result"]

@@ -7,8 +7,8 @@ import hashlib
 import io
 import json
 import re
-from pathlib import Path
 import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
