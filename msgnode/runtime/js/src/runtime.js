@@ -308,7 +308,7 @@ export class Runtime {
     const { resolver, catalogue } = this;
     const { name: platform, capabilities } = this.#platform;
     const parts = { resolver, catalogue, sandboxes: this.#sandboxes };
-    return new CataloguePeers(parts, chosen, { platform, capabilities: this.#options.capabilities ?? capabilities });
+    return new CataloguePeers(parts, chosen, { platform, capabilities: this.#options.capabilities ?? capabilities, signers: this.#options.signers });
   }
 
   /** What was kept by the last start, or something fresh. */

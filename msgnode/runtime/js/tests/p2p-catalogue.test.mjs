@@ -163,6 +163,18 @@ test("P20 a catalogue without the stubs leaves everything with the node, and is 
   assert.match(alice.reasons[0], /nothing at/);
 });
 
+test("P1 a handler that could not be loaded is looked for again", async () => {
+  isEmpty = true;
+  const [alice] = await two({});
+  assert.deepEqual(alice.errors.splice(0).map(({ reason }) => reason), ["p2p.not-announced"]);
+  await net.turn(3_000);
+  assert.equal(asked.length, 3);
+  isEmpty = false;
+  await net.turn(10_000);
+  assert.equal(asked.length, 4);
+  assert.ok(net.claimed.has(alice.p2p.handler));
+});
+
 test("a handler whose sandbox dies is started again, and who waited for an answer is told", async () => {
   const [alice, bob] = await two();
   const carol = net.talker();

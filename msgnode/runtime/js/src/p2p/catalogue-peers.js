@@ -9,14 +9,14 @@
  * - Whatever catalogue a registration names, the code is the home domain's: it says who speaks on a channel.
  * - A stub may say what is its own, of its connection objects, or from outside, and hand back what it was handed; the
  *   rest is refused as of any stub.
- * - A requester that was not used for a while is unloaded. A load that failed is tried again after a while, and a
- *   handler whose sandbox died is started again.
+ * - A requester that was not used for a while is unloaded. A load that failed is tried again, ever later, and so is a
+ *   handler whose sandbox died.
  */
 
 import { parse, stubFor } from "../addresses.js";
 import { backOff } from "../clock.js";
 import { MAX_SOURCE, checkDescriptor } from "../descriptor.js";
-import { checkIntegrity } from "../digest.js";
+import { checkIntegrity, checkSignature } from "../digest.js";
 import { LoadError } from "../errors.js";
 import { newId } from "../ids.js";
 import { taken } from "../messages.js";
@@ -30,7 +30,7 @@ const FOLDER = ".well-known/protocolstub";
 const MAX_DESCRIPTOR = 2 * MAX_SOURCE; // bytes: the source is in it
 const LEAST_RETRY = 30_000; // ms after a load that failed, doubling
 const MOST_RETRY = 1_800_000;
-const LEAST_RESTART = 1_000; // ms after the handler's sandbox has died, doubling
+const LEAST_RESTART = 1_000; // ms after the handler could not be loaded, or has died; doubling
 const MOST_RESTART = 60_000;
 const BUSY = new Set(["created", "in-progress", "live"]);
 
@@ -47,13 +47,14 @@ export class CataloguePeers {
   #whereabouts;
   #stubs = new Map(); // url -> HandedStub
   #peers = new Map(); // runtime -> {runtime, stub, state, usedAt, lostAt, failures, retryAt}
-  #deaths = 0; // of the handler's sandbox
+  #restarts = 0; // of the handler
+  #isSwept = false;
   #timers = new Set();
 
   /**
    * @param parts {resolver, catalogue, sandboxes}
    * @param options as for PeerToPeer
-   * @param platform {platform, capabilities}: for what a descriptor asks for
+   * @param platform {platform, capabilities}: for what a descriptor asks for; {signers: domain to public keys}
    */
   constructor({ resolver, catalogue, sandboxes }, options, platform) {
     this.#resolver = resolver;
@@ -79,13 +80,20 @@ export class CataloguePeers {
   /** Load the handler; called once the home stub is live. */
   async start() {
     if (this.#stubs.has(this.handler) || this.isClosed) return;
+    if (!this.#isSwept) this.#sweep();
     try {
       await this.#load("p2p-handler", this.handler, this.handler, { isHandlerStub: true });
     } catch (error) {
+      if (this.isClosed) return;
       this.#bus.report("p2p.not-announced", { error: new Error(`Nobody can invite this runtime: ${error.message}`) });
-      return;
+      this.#restart();
     }
-    if (!this.#timers.size) this.#later(this.#settings.timers.forget / 4, () => this.#sweep());
+  }
+
+  /** Load the handler again, ever later. */
+  #restart() {
+    this.#restarts += 1;
+    this.#later(backOff(this.#restarts, LEAST_RESTART, MOST_RESTART), () => this.start());
   }
 
   // --- which way ----------------------------------------------------------------------------------
@@ -184,6 +192,8 @@ export class CataloguePeers {
     const descriptor = checkDescriptor(await this.#descriptor(descriptorURL), { ...this.#platform, domain, url: descriptorURL });
     const sourceCode = descriptor.source ?? (await this.#catalogue.source(descriptor.sourceURL));
     if (descriptor.integrity) await checkIntegrity(sourceCode, descriptor.integrity);
+    const signers = this.#platform.signers?.[domain];
+    if (signers) await checkSignature(sourceCode, descriptor.signature, signers);
     const sandbox = await this.#sandboxes.openForPeers(domain);
     if (this.isClosed) {
       this.#sandboxes.release(sandbox);
@@ -262,6 +272,7 @@ export class CataloguePeers {
   }
 
   #sweep() {
+    this.#isSwept = true;
     const before = this.#bus.clock.now() - this.#settings.timers.forget;
     for (const [key, { stub, state, usedAt, isLoading, retryAt }] of this.#peers) {
       if (isLoading || (stub && BUSY.has(state)) || Math.max(usedAt, retryAt) > before) continue;
@@ -290,9 +301,7 @@ export class CataloguePeers {
       this.#peers.delete(key);
       if (peer.state !== "failed") this.#tell({ value: "disconnected", desc: reason, resource: stub.url, peer: peer.runtime });
     }
-    if (stub.url !== this.handler || this.isClosed) return;
-    this.#deaths += 1;
-    this.#later(backOff(this.#deaths, LEAST_RESTART, MOST_RESTART), () => this.start());
+    if (stub.url === this.handler && !this.isClosed) this.#restart();
   }
 
   /** Leave every channel in good order, and end the stubs. */
