@@ -49,10 +49,10 @@ async def test_case_p44_messages_of_any_length_arrive_whole_and_the_next_behind_
     async with talkers(node, P2P, P2P) as (alice, bob):
         await connect(alice, bob)
         for size in (100, 16_384, 16_385, 262_145, 1_040_000):
-            answer = await alice.ask(bob, "x" * size)  # type: ignore[arg-type]
+            answer = await alice.ask(bob, "x" * size)
             assert answer["value"] == "x" * size and "/p2prequester/" in answer["cameBy"]
             bob.numbers.clear()
-            alice.say(bob, "x" * size)  # type: ignore[arg-type]
+            alice.say(bob, "x" * size)
             alice.say(bob, 1)
             await bob.until(lambda: len(bob.numbers) == 2)
             assert bob.numbers == ["x" * size, 1]
