@@ -59,7 +59,6 @@ class PeerToPeer:
         self._listening: Listening = self._bus.add_listener(self.handler, self._signalled)
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._claimer = f"{bus.runtime_url}/registry/"
         self._bus.outside = self
 
     @property
@@ -85,7 +84,7 @@ class PeerToPeer:
         """Have invitations delivered here; called once the home stub is live."""
         sm = f"domain://msg-node.{self._resolver.settings.domain}/sm"
         runtime = self._bus.runtime_url
-        body = {"subscribe": [self.handler], "source": runtime}
+        body = {"resources": [self.handler]}
         try:
             await self._talk.ask("subscribe", f"{runtime}/ua", sm, body)
         except SetUpError as error:
@@ -269,7 +268,7 @@ class PeerToPeer:
     async def claim(self, peer: Peer) -> None:
         """Have what is sent to a requester of ours delivered here. Raises SetUpError."""
         if peer.listening is None:
-            await self._talk.claim(peer.via, [peer.via], self._claimer)
+            await self._talk.claim(peer.via)
             peer.listening = self._bus.add_listener(peer.via, self._signalled)
 
     def is_over(self) -> bool:
@@ -294,7 +293,7 @@ class PeerToPeer:
         peer.stop()
         if peer.listening is not None:
             peer.listening.remove()
-            self._talk.unclaim(peer.via, [peer.via], self._claimer)
+            self._talk.unclaim(peer.via)
 
     async def close(self) -> None:
         """Leave every channel in good order."""

@@ -83,7 +83,7 @@ export class PeerToPeer {
     const runtime = this.#bus.runtimeURL;
     const sm = `domain://msg-node.${this.#resolver.homeDomain}/sm`;
     try {
-      await this.#talk.ask("subscribe", `${runtime}/ua`, sm, { subscribe: [this.handler], source: runtime });
+      await this.#talk.ask("subscribe", `${runtime}/ua`, sm, { resources: [this.handler] });
     } catch (error) {
       this.#bus.report("p2p.not-announced", { error: new Error(`Nobody can invite this runtime: ${error.message}`) });
     }
@@ -277,15 +277,11 @@ export class PeerToPeer {
   /** Have what is sent to a requester of ours delivered here. Rejects with a SetUpError. */
   async claim(peer) {
     if (peer.isClaimed) return;
-    await this.#talk.claim(peer.via, [peer.via], this.#claimer);
+    await this.#talk.claim([peer.via]);
     peer.isClaimed = true;
   }
 
   // --- life ---------------------------------------------------------------------------------------
-
-  get #claimer() {
-    return `${this.#bus.runtimeURL}/registry/`;
-  }
 
   #awaitSweep() {
     if (this.#sweep !== null || !this.known.size || this.isClosed) return;
@@ -300,7 +296,7 @@ export class PeerToPeer {
     peer.enter("forgotten");
     peer.stop();
     peer.listening.remove();
-    if (peer.isClaimed) this.#talk.unclaim(peer.via, [peer.via], this.#claimer);
+    if (peer.isClaimed) this.#talk.unclaim([peer.via]);
   }
 
   /** Leave every channel in good order. */
