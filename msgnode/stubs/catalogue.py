@@ -21,6 +21,8 @@ from typing import Any
 
 from django.conf import settings
 
+from .bundle import bundled
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 RELEASE = "1.0.0"
@@ -45,6 +47,7 @@ class ServedStub:
     language   in the catalogue's enumeration     media_type of its script
     max_frame  the name of the setting that holds the node's largest frame
     kind       PROTOSTUB, or IDP_PROXY for the proxy of the node's identity provider
+    role       what a P2P stub does; such a one connects to no node, and is one module of many files
     base       the file that its one import names, which is served in the place of that line
     endpoint   where it connects to, below the node's address
     """
@@ -60,6 +63,7 @@ class ServedStub:
     kind: str = "PROTOSTUB"
     base: Path | None = None
     endpoint: str = "ws"
+    role: str = ""
 
     @property
     def is_idp_proxy(self) -> bool:
@@ -69,6 +73,8 @@ class ServedStub:
     @cached_property
     def source(self) -> str:
         """Its script, with its base in the place of the import."""
+        if self.role:
+            return bundled(self.path)
         text = self.path.read_text(encoding="utf-8")
         if self.base is None:
             return text
@@ -96,6 +102,8 @@ class ServedStub:
 
     @property
     def _transport(self) -> dict[str, bool]:
+        if self.role:
+            return {"webrtc": True}
         has_sockets = self.needs_websocket
         known = {"ws": has_sockets, "wss": has_sockets}
         return known if has_sockets else {"http": True, "https": True, **known}
@@ -103,6 +111,12 @@ class ServedStub:
     def suits(self, asked: frozenset[str]) -> bool:
         """Whether a runtime that is one of `asked` can run it; one that says nothing takes it."""
         return not asked or not asked.isdisjoint(self.platforms)
+
+    def _description(self, domain: str) -> str:
+        if self.role:
+            return self.role
+        does = "Logs in at" if self.is_idp_proxy else "Links a runtime with"
+        return f"{does} the Messaging Node of {domain}."
 
     def descriptor(self, domain: str, configuration: dict[str, Any]) -> dict[str, Any]:
         """The catalogue object, with what the stub is to be configured with."""
@@ -113,8 +127,7 @@ class ServedStub:
             "type": self.kind,
             "version": self.version,
             "objectName": self.class_name,
-            "description": f"{'Logs in at' if self.is_idp_proxy else 'Links a runtime with'} "
-            f"the Messaging Node of {domain}.",
+            "description": self._description(domain),
             "language": self.language,
             "sourcePackageURL": "/sourcePackage",
             "sourcePackage": {
@@ -176,6 +189,26 @@ HTTP_STUB = ServedStub(
 """Served where devices over HTTP are switched on."""
 
 
+def _p2p_stub(name: str, role: str) -> ServedStub:
+    return ServedStub(
+        name=name,
+        path=_PACKAGE / "runtime" / "js" / "src" / "p2p" / "stub.js",
+        language="JAVASCRIPT_ECMA6",
+        class_name="P2PStub",
+        platforms=("windowSandbox",),
+        suffix="ps.js",
+        media_type="text/javascript; charset=utf-8",
+        role=role,
+    )
+
+
+P2P_STUBS = (
+    _p2p_stub("p2p-handler", "Takes the connections that other runtimes set up with a runtime."),
+    _p2p_stub("p2p-requester", "Sets up a connection with another runtime."),
+)
+"""One script, which its configuration makes the one or the other."""
+
+
 IDP_PROXY = ServedStub(
     name=DEFAULT,
     path=_PACKAGE / "static" / "msgnode" / "idp-proxy.js",
@@ -189,7 +222,7 @@ IDP_PROXY = ServedStub(
 
 
 def served(kind: str) -> tuple[ServedStub, ...]:
-    """The entries of a type of the catalogue."""
+    """The stubs that link a runtime with the node, or the proxy of its identity provider."""
     if kind == "idp-proxy":
         return (IDP_PROXY,)
     if kind not in ("protocolstub", "protostub"):
@@ -197,16 +230,22 @@ def served(kind: str) -> tuple[ServedStub, ...]:
     return (*SERVED, HTTP_STUB) if settings.DEVICE_HTTP else SERVED
 
 
+def entries(kind: str) -> tuple[ServedStub, ...]:
+    """The entries of a type of the catalogue, with those that link no runtime with the node."""
+    found = served(kind)
+    return found if kind == "idp-proxy" or not found else (*found, *P2P_STUBS)
+
+
 def names(kind: str = "protocolstub") -> list[str]:
     """What a listing of the stubs shows."""
-    return [stub.name for stub in served(kind)]
+    return [stub.name for stub in entries(kind)]
 
 
 def find(name: str, domain: str, kind: str = "protocolstub") -> ServedStub | None:
     """The stub of this name; the node's own domain is a name of the default."""
     if name.lower() == domain:
         name = DEFAULT
-    return next((stub for stub in served(kind) if stub.name == name), None)
+    return next((stub for stub in entries(kind) if stub.name == name), None)
 
 
 def select(constraints: Mapping[str, Any]) -> ServedStub | None:

@@ -111,7 +111,7 @@ def _runtime(rest: str) -> HttpResponse:
 
 def _by_file_name(name: str, kind: str) -> tuple[ServedStub | None, str]:
     """The stub of `<name>` or `<name>.ps.<suffix>` (of an identity proxy `.idp.`), and suffix."""
-    for stub in catalogue.served(kind):
+    for stub in catalogue.entries(kind):
         for suffix in (stub.suffix, f"{stub.suffix.split('.')[0]}.json"):
             base = name.removesuffix(f".{suffix}")
             if base != name and catalogue.find(base, settings.DOMAIN, kind) is stub:
@@ -122,6 +122,8 @@ def _by_file_name(name: str, kind: str) -> tuple[ServedStub | None, str]:
 def _descriptor(request: HttpRequest, stub: ServedStub) -> dict[str, Any]:
     if stub.is_idp_proxy:
         return stub.descriptor(settings.DOMAIN, _provider())
+    if stub.role:
+        return stub.descriptor(settings.DOMAIN, {})
     scheme = ("ws" if stub.needs_websocket else "http") + ("s" if request.is_secure() else "")
     url = f"{scheme}://{request.get_host()}/{stub.endpoint}"
     limit = int(settings.NODE["MAX_FRAME_BYTES"])

@@ -22,6 +22,7 @@ export async function talker({ webrtc = true, identity, ...options }, { Runtime 
       return channel;
     }
   }
+  if (options.p2p?.stubs === "catalogue" && InPage) globalThis.RTCPeerConnection = Watched; // stubs take the page's
   const runtime = new Runtime({ ...options, RTCPeerConnection: webrtc && RTCPeerConnection ? Watched : null });
   const { bus } = runtime;
   const url = `${runtime.url}/app`;
@@ -35,6 +36,8 @@ export async function talker({ webrtc = true, identity, ...options }, { Runtime 
     if (type === "update") numbers.push(body.value);
     else bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: body.value, cameBy: body.via } });
   });
+  const slow = { asked: [], answers: [] };
+  bus.addListener(`${runtime.url}/slow`, (message) => slow.asked.push(message));
   await runtime.logIn(identity);
 
   const peerOf = (other) => runtime.p2p?.known.of(other);
@@ -47,6 +50,19 @@ export async function talker({ webrtc = true, identity, ...options }, { Runtime 
       const began = performance.now();
       const answer = await bus.request({ type: "create", from: url, to, body: { value, ...named } });
       return { value: answer.value, cameBy: answer.cameBy, took: performance.now() - began };
+    },
+    /** Ask an address of the other's that answers later. */
+    askSlowly: (other) => {
+      bus.postMessage({ type: "create", from: url, to: `${other}/slow`, body: {} }, ({ body }) => slow.answers.push(body));
+    },
+    slow: () => ({ cameBy: slow.asked.map(({ body }) => body.via), answers: slow.answers }),
+    /** Close the channels, and answer what was asked slowly once that is told. */
+    closeAndAnswer: async () => {
+      const count = states.length;
+      for (const channel of channels) channel.close();
+      while (states.length === count) await new Promise((resolve) => setTimeout(resolve, 1));
+      for (const { id, from, to } of slow.asked) bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: "late" } });
+      return states.at(-1)[1];
     },
     /** Say so many numbers at once. */
     tell: (to, count) => {

@@ -49,6 +49,7 @@ class InProcess:
     def __init__(self, process: Process) -> None:
         self._process = process
         self.named = process.first
+        self.pid = process.pid
 
     def do(self, name: str, *words: Any) -> Any:
         return self._process.order(**{"do": name, "with": words})["result"]
@@ -69,6 +70,7 @@ def talker(
     timers: dict[str, float] | None = None,
     relay: dict[str, str] | None = None,
     identity: dict[str, Any] | None = None,
+    stubs: str = "built-in",
     **options: Any,
 ) -> Iterator[Talker]:
     """A runtime of a kind: "chromium", "nodejs" or "python".
@@ -77,11 +79,13 @@ def talker(
         timers: in seconds.
         relay: the ICE server that is its only way.
         identity: what it logs in with.
+        stubs: "catalogue" for P2P stubs of the node's catalogue; not in Python.
     """
     chosen = {**PATIENT, **(timers or {})}
     home = {"domain": "localhost", "catalogues": {"localhost": f"http://127.0.0.1:{node.port}"}}
     if kind != "python":
         p2p: dict[str, Any] = {"timers": {name: 1000 * each for name, each in chosen.items()}}
+        p2p["stubs"] = stubs
         if relay:
             p2p |= {"iceServers": [relay], "relayOnly": True}
         options = {**home, "p2p": p2p, **({"identity": identity} if identity else {}), **options}

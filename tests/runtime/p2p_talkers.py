@@ -26,7 +26,7 @@ class Talker:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.url = f"{runtime.url}/app"
-        self.numbers: list[int] = []
+        self.numbers: list[Any] = []
         self.by_channel = 0
         self.states: list[tuple[str, str]] = []
         self._changed = asyncio.Event()
@@ -42,11 +42,11 @@ class Talker:
         peer = self.p2p.peers.get(other.runtime.url)
         return peer.link.way if peer else Way.NODE
 
-    def say(self, other: Talker, number: int, **body: Any) -> None:
+    def say(self, other: Talker, number: Any, **body: Any) -> None:
         message = {"type": "update", "from": self.url, "to": other.url}
         self.runtime.bus.post_message({**message, "body": {"value": number, **body}})
 
-    async def ask(self, other: Talker, number: int, **body: Any) -> Any:
+    async def ask(self, other: Talker, number: Any, **body: Any) -> Any:
         message = {"type": "create", "from": self.url, "to": other.url}
         body = {"value": number, "p2pHandler": other.p2p.handler, **body}
         answer = await self.runtime.bus.request({**message, "body": body}, SECONDS)

@@ -28,6 +28,7 @@ class Process:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self.pid = process.pid
         self.first = self._read()
 
     def order(self, **order: Any) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def test_case_p60_two_come_together_and_the_node_hears_no_more_of_them(
     [(PAIRS[0], 10_000), (PAIRS[1], 1_000), (("python", "python"), 10_000)],
     ids=str,
 )
-def test_cases_p31_to_p33_each_number_arrives_once_and_in_order_though_five_channels_end(
+def test_cases_p31_p32_and_p33_each_number_arrives_once_and_in_order_though_five_channels_end(
     kinds: tuple[str, str], least: int, browser: Any, node: Node
 ) -> None:
     with (
@@ -177,6 +177,24 @@ def test_case_p26_both_invite_at_once_100_times_and_one_connection_comes_about(
             for pair in found:
                 assert pair["isOpen"] and pair["heard"] and pair["faults"] == [], pair
                 assert "failed" not in pair["words"] and pair["words"].count("live") == 2
+
+
+@pytest.mark.long
+def test_case_p29_two_tabs_have_a_channel_each_and_answers_return_to_who_asked(
+    browser: Any, node: Node
+) -> None:
+    with (
+        talker("chromium", browser, node) as tab,
+        talker("chromium", browser, node, runtimeURL=tab.named["runtimeURL"]) as second,
+        talker("chromium", browser, node) as bob,
+    ):
+        assert tab.named["url"] == second.named["url"]
+        for each in (tab, second):
+            connect(each, bob)
+        for number in range(10):
+            for each, value in ((tab, number), (second, 100 + number)):
+                answer = ask(each, bob, value)
+                assert answer["value"] == value and "/p2prequester/" in answer["cameBy"]
 
 
 @pytest.mark.long

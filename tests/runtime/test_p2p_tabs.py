@@ -43,6 +43,22 @@ async def test_case_p29_two_tabs_have_a_channel_each_and_answers_return_to_who_a
         assert (await tab.ask(bob, 8))["value"] == 8 and tab.way_to(bob) is Way.CHANNEL
 
 
+async def test_case_p29_a_tab_sets_up_connections_though_another_came_after_it(
+    node: Node,
+) -> None:
+    async with talkers(node, P2P, P2P, P2P) as (tab, bob, carol):
+        catalogues = {"localhost": f"http://127.0.0.1:{node.port}"}
+        chosen = Settings("localhost", catalogues=catalogues, p2p=P2P)
+        async with Runtime(chosen, url=tab.runtime.url) as runtime:
+            assert await runtime.log_in() == "live"
+            await connect(tab, bob)  # as requester
+            invited = {"p2p": True, "p2pHandler": tab.p2p.handler}
+            message = {"type": "update", "from": carol.url, "to": tab.url, "body": invited}
+            carol.runtime.bus.post_message(message)  # and as handler, whom carol has named
+            await tab.until(lambda: tab.way_to(carol) is Way.CHANNEL)
+            assert runtime.p2p is not None and not runtime.p2p.peers
+
+
 async def test_case_p14_where_the_registry_tells_no_handler_nobody_is_dialled(node: Node) -> None:
     async with talkers(node, P2P, P2P) as (alice, bob):
         url = await hyperty(bob, is_told=False)

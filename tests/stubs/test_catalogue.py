@@ -8,6 +8,7 @@ import io
 import json
 import re
 import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from django.contrib.staticfiles import finders
 from django.test import Client
 
 from msgnode.stubs import catalogue, packages
+from msgnode.stubs.bundle import BundleError, bundled
 
 DEFAULT = "/.well-known/protocolstub/default"
+P2P = ["p2p-handler", "p2p-requester"]
 FIELDS = {
     *("cguid", "type", "version", "objectName", "description", "language", "sourcePackageURL"),
     *("sourcePackage", "signature", "messageSchema", "messageSchemas", "configuration"),
@@ -109,11 +112,50 @@ def test_who_has_no_websocket_is_given_the_stub_over_http(
     assert descriptor["configuration"]["url"] == "http://testserver/device/v1"
     assert descriptor["constraints"]["ws"] is False
     assert http.get("/.well-known/protocolstub/http").json() == descriptor
-    assert http.get("/.well-known/protocolstub/").json() == ["default", "python", "http"]
+    assert http.get("/.well-known/protocolstub/").json() == ["default", "python", "http", *P2P]
     source = text(http, "/.well-known/protocolstub/http.ps.js")
     assert not re.search("^import ", source, re.MULTILINE)
     assert len(re.findall("^export default ", source, re.MULTILINE)) == 1
     assert chosen_by(http, {"python": True, "ws": False, "wss": False}).status_code == 404
+
+
+@pytest.mark.parametrize("name", P2P)
+def test_p2p_stubs_are_one_module_each_and_chosen_by_name_alone(http: Client, name: str) -> None:
+    entry = f"/.well-known/protocolstub/{name}"
+    descriptor = http.get(entry).json()
+    assert descriptor.keys() >= FIELDS
+    assert descriptor["constraints"] == {"windowSandbox": True, "webrtc": True}
+    assert descriptor["configuration"] == {}  # no ICE server is built in
+    source = text(http, f"{entry}.ps.js")
+    assert source == descriptor["sourcePackage"]["sourceCode"]
+    digest = base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()
+    assert descriptor["sourcePackage"]["integrity"] == f"sha256-{digest}"
+    assert not re.search(r"^\s*import\b", source, re.MULTILINE) and "import(" not in source
+    assert re.findall("^export .*$", source, re.MULTILINE) == [
+        "export { P2PStub as default, activate };"
+    ]
+    window = {"windowSandbox": True, "browser": True}
+    assert chosen_by(http, window).json()["objectName"] == "MessagingNodeProtoStub"
+    assert not {each.name for each in catalogue.served("protocolstub")} & set(P2P)
+
+
+def test_modules_that_are_not_plain_are_not_joined(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.js", tmp_path / "other.js"
+    other.write_text("export const a = 1;\nexport function b() {}\n")
+    one.write_text('import { a as first, b } from "./other.js";\nexport class C {}\n')
+    joined = bundled(one)
+    assert "const { a: first, b } = $module0;" in joined and joined.endswith("export { C };\n")
+    assert bundled(one) == joined
+    for odd in (
+        'import * as all from "./other.js";',
+        'import other from "./other.js";',
+        'export { a } from "./other.js";',
+        'import "./other.js";',
+        'import { c } from "./one.js";',
+    ):
+        one.write_text(f"{odd}\nexport class C {{}}\n")
+        with pytest.raises(BundleError):
+            bundled(one)
 
 
 def test_case_52_what_a_post_selects_can_be_fetched_by_its_name(http: Client) -> None:
@@ -154,9 +196,9 @@ def test_case_52_unknown_is_404_with_problem_details(http: Client, path: str) ->
 
 def test_the_listing_of_a_type(http: Client) -> None:
     for path in ("/.well-known/protocolstub", "/.well-known/protocolstub/"):
-        assert http.get(path).json() == ["default", "python"]
+        assert http.get(path).json() == ["default", "python", *P2P]
     assert http.get("/.well-known/protocolstub/all.json").json() == {
-        "protocolstubs": ["default", "python"]
+        "protocolstubs": ["default", "python", *P2P]
     }
     assert http.get("/.well-known/hyperty/").json() == []
 

@@ -195,10 +195,12 @@ export interface P2POptions {
   reserve?: boolean;
   /** Whether channels to runtimes with the field's P2P stubs are set up, too; true. */
   fieldPeers?: boolean;
+  /** By which code: this package's, or the stubs in the home domain's catalogue; "built-in". */
+  stubs?: "built-in" | "catalogue";
   /** Kept in `storage` if it is left out. */
   handlerId?: string;
   timers?: {
-    answer?: number; gather?: number; setUp?: number; fence?: number; refence?: number; resume?: number; ack?: number;
+    answer?: number; gather?: number; setUp?: number; quarantine?: number; fence?: number; refence?: number; resume?: number; ack?: number;
     ping?: number; dead?: number; idle?: number; forget?: number; linger?: number;
     /** Counts, and characters. */
     keepEpochs?: number; window?: number; windowSize?: number; heldSize?: number; inbox?: number; peers?: number;
@@ -220,7 +222,7 @@ export interface P2PConnection {
 export interface PeerToPeer {
   readonly handler: string;
   /** What registrations of this runtime's hyperties say besides. */
-  readonly registration: { p2pHandler: string };
+  readonly registration: { p2pHandler: string; p2pRequester: string };
   /** An entry for each other runtime that there is, or was lately, a connection with. */
   readonly connections: readonly P2PConnection[];
 }

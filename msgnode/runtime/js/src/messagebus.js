@@ -74,6 +74,16 @@ export class MessageBus extends Bus {
     return isBelow(address, this.runtimeURL) || (this.listenersOf(address).length > 0 && !this.#published.has(address));
   }
 
+  /** Whether anybody here listens to an address. */
+  isHeard(address) {
+    return this.listenersOf(address).length > 0;
+  }
+
+  /** Whether anybody here waits for the answer to a request. */
+  isAwaited({ from, id }) {
+    return this.answers.isAwaited(from, id);
+  }
+
   /** A message that the stub `via` brought in. The core alone says who brought it. */
   postFrom(via, message) {
     const copy = taken(message, this.newId(), this.maxMessage);

@@ -27,6 +27,7 @@ import { MessageBus } from "./messagebus.js";
 import { AnswerError } from "./bus.js";
 import { errorBody } from "./messages.js";
 import { MiniBus } from "./minibus.js";
+import { CataloguePeers } from "./p2p/catalogue-peers.js";
 import { PeerToPeer } from "./p2p/peer-to-peer.js";
 import { Qos } from "./qos.js";
 import { Resolver } from "./resolver.js";
@@ -76,7 +77,7 @@ export class Runtime {
       isOwn: (domain) => sandbox === "own" && domain === this.domain,
       prepare: () => platform.prepare?.(),
       openChannel: (request) => platform.openChannel(request),
-      loadOwn: (source) => platform.loadOwn(source, this.#ownScript()),
+      loadOwn: (source, { script = this.#ownScript() } = {}) => platform.loadOwn(source, script),
       limits,
       clock,
     });
@@ -297,9 +298,17 @@ export class Runtime {
     const { p2p, RTCPeerConnection = globalThis.RTCPeerConnection } = this.#options;
     if (!p2p || typeof RTCPeerConnection !== "function") return null;
     const handlerId = p2p.handlerId ?? this.#kept(HANDLER_KEY, newId(), (kept) => /^[\w-]{1,64}$/.test(kept));
-    const made = new PeerToPeer(this.resolver, { ...p2p, handlerId }, { RTCPeerConnection, qos: this.qos });
+    const chosen = { ...p2p, handlerId };
+    const made = p2p.stubs === "catalogue" ? this.#newCataloguePeers(chosen) : new PeerToPeer(this.resolver, chosen, { RTCPeerConnection, qos: this.qos });
     this.bus.registeredWith = made.registration;
     return made;
+  }
+
+  #newCataloguePeers(chosen) {
+    const { resolver, catalogue } = this;
+    const { name: platform, capabilities } = this.#platform;
+    const parts = { resolver, catalogue, sandboxes: this.#sandboxes };
+    return new CataloguePeers(parts, chosen, { platform, capabilities: this.#options.capabilities ?? capabilities, signers: this.#options.signers });
   }
 
   /** What was kept by the last start, or something fresh. */

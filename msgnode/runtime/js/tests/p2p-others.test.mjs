@@ -19,7 +19,7 @@ test("P1 a runtime announces its handler when its session is live, and keeps it 
   assert.deepEqual(net.seen, []);
   for (const { p2p } of [first, other]) p2p.start();
   await net.turn();
-  assert.deepEqual(net.seen.map(({ body }) => body.subscribe), [[`${first.url}/p2phandler/kept`], [other.p2p.handler]]);
+  assert.deepEqual(net.seen.map(({ body }) => body.resources), [[`${first.url}/p2phandler/kept`], [other.p2p.handler]]);
   assert.equal(net.claimed.get(first.p2p.handler), first);
   first.isGone = true;
   const again = net.talker({ handlerId: "kept", url: first.url });

@@ -97,6 +97,8 @@ export class Net {
   }
 }
 
+const builtIn = (...given) => new PeerToPeer(...given);
+
 /** A runtime with a hyperty that answers, and keeps what it is told. */
 class Talker {
   errors = [];
@@ -107,7 +109,7 @@ class Talker {
   p2p = null;
   isGone = false; // without a word to anybody
 
-  constructor(net, number, { hasP2P = true, timers, handlerId, fieldPeers, url = `runtime://d/${number}` }) {
+  constructor(net, number, { hasP2P = true, timers, handlerId, fieldPeers, newP2P = builtIn, url = `runtime://d/${number}` }) {
     this.net = net;
     this.url = url;
     this.app = `${this.url}/app`;
@@ -130,7 +132,7 @@ class Talker {
         super(net, configuration);
       }
     };
-    if (hasP2P) this.p2p = new PeerToPeer(this.resolver, { timers, handlerId, fieldPeers }, { RTCPeerConnection });
+    if (hasP2P) this.p2p = newP2P(this.resolver, { timers, handlerId, fieldPeers }, { RTCPeerConnection });
   }
 
   bring(message) {
@@ -139,7 +141,7 @@ class Talker {
 
   heard({ id, type, from, to, body }) {
     if (type === "response") return;
-    if (body.via.includes("/p2prequester/")) this.byChannel += 1;
+    if (/\/p2p(requester|handler)\//.test(body.via)) this.byChannel += 1;
     this.got.push(body.value.n);
     if (type !== "update") this.bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: { n: body.value.n }, cameBy: body.via } });
   }

@@ -76,6 +76,8 @@ class Peer:
         via: the URL of our requester stub, which marks what came on the channel.
         own, theirs: the stubs' URLs that the current connection is signalled between.
         instance: which of the runtimes of this URL it is, "" if it has not said so.
+        is_lost, lost_at: its connection was, then, and is wanted again.
+        has_redial: which is planned.
     """
 
     def __init__(self, owner: Owner, runtime: str, handler: str, timers: P2PTimers) -> None:
@@ -94,6 +96,8 @@ class Peer:
         self.stubs: OrderedDict[str, None] = OrderedDict()  # of theirs, newest last
         self.used_at = 0.0
         self.attempt = 0  # which set-up
+        self.is_lost = False
+        self.lost_at = 0.0
         self.has_redial = False
         self._owner = owner
         self._timers = timers
@@ -150,7 +154,7 @@ class Peer:
             self.link.abandon()
             self.link = (FieldLink if is_field else Link)(self, self._timers)
         self._do(self.link.opened, epoch)
-        self._is_replacing = False
+        self._is_replacing = self.is_lost = False
         self.enter(Event.OPENED)
 
     def send(self, message: Message, size: int, is_for_node: bool = False) -> None:
@@ -177,6 +181,7 @@ class Peer:
         """There must be no connection: end the set-up that runs, or the channel."""
         if self.dialling is not None:
             self.dialling.cancel()
+        self.is_lost = False
         if self.state is not State.LIVE:  # else the end of the channel says so
             self.enter(Event.FORBIDDEN, "forbidden")
         self.bye("forbidden")

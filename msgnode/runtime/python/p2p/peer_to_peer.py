@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import uuid
 from collections.abc import Coroutine, Mapping
 from typing import Any
@@ -31,11 +30,12 @@ from .arrivals import Arrivals
 from .frames import content_of
 from .known_peers import KnownPeers, StubTaken, plain
 from .peer import Connection, Peer
+from .redialling import Redialling
 from .senders import Whereabouts, is_for_node, without_peer
 from .set_up import SetUps
-from .settings import P2PSettings
+from .settings import P2PSettings, requester_stub_of
 from .signalling import Invited, SetUpError, Talk, count
-from .states import NO_RETURN, Event, runtime_of_handler
+from .states import Event, runtime_of_handler
 from .stub_requests import StubRequests
 
 
@@ -52,13 +52,13 @@ class PeerToPeer:
         self._talk = Talk(self._bus, self.handler, settings.timers.answer)
         self._whereabouts = Whereabouts(self._bus)
         self._set_ups = SetUps(self, settings, self._bus, self._talk, qos)
+        self._redialling = Redialling(self._set_ups.dial)
         self._arrivals = Arrivals(bus, self._whereabouts)
         self._requests = StubRequests(bus, self._talk, self._known, self._set_ups, self._arrivals)
         self._working: set[asyncio.Task[None]] = set()
         self._listening: Listening = self._bus.add_listener(self.handler, self._signalled)
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._claimer = f"{bus.runtime_url}/registry/"
         self._bus.outside = self
 
     @property
@@ -77,13 +77,14 @@ class PeerToPeer:
     @property
     def registration(self) -> dict[str, str]:
         """What the registrations of this runtime's hyperties and data objects say besides."""
-        return {"p2pHandler": self.handler}
+        domain = self._resolver.settings.domain
+        return {"p2pHandler": self.handler, "p2pRequester": requester_stub_of(domain)}
 
     async def start(self) -> None:
         """Have invitations delivered here; called once the home stub is live."""
         sm = f"domain://msg-node.{self._resolver.settings.domain}/sm"
         runtime = self._bus.runtime_url
-        body = {"subscribe": [self.handler], "source": runtime}
+        body = {"resources": [self.handler]}
         try:
             await self._talk.ask("subscribe", f"{runtime}/ua", sm, body)
         except SetUpError as error:
@@ -237,24 +238,12 @@ class PeerToPeer:
         return peer.via if peer.is_requester else self.handler
 
     def lost(self, peer: Peer, event: Event) -> None:
-        """Dial a lost connection again, unless that is of no use."""
-        if peer.is_requester and event not in NO_RETURN and not self._is_closed:
-            peer.has_redial = True
-            self.spawn(self._redial(peer))
+        """A live connection has ended."""
+        self._redialling.lost(peer, event)
 
-    async def _redial(self, peer: Peer) -> None:
-        delay = peer.redials.next(asyncio.get_running_loop().time(), random.random())  # noqa: S311
-        try:
-            if delay is None:
-                peer.enter(Event.EXHAUSTED)
-                return
-            await asyncio.sleep(delay)
-            async with asyncio.timeout(self.settings.timers.resume + 1.0):
-                while peer.is_on_channel and not peer.link.is_open:  # noqa: ASYNC110 (a resume's time)
-                    await asyncio.sleep(0.1)
-            self._set_ups.dial(peer)
-        finally:
-            peer.has_redial = False
+    def failed(self, peer: Peer, until: float, code: int) -> None:
+        """A set-up that we began has failed."""
+        self._redialling.failed(peer, until, code)
 
     # --- what set-ups need of us ------------------------------------------------------------------
 
@@ -279,7 +268,7 @@ class PeerToPeer:
     async def claim(self, peer: Peer) -> None:
         """Have what is sent to a requester of ours delivered here. Raises SetUpError."""
         if peer.listening is None:
-            await self._talk.claim(peer.via, [peer.via], self._claimer)
+            await self._talk.claim(peer.via)
             peer.listening = self._bus.add_listener(peer.via, self._signalled)
 
     def is_over(self) -> bool:
@@ -304,11 +293,12 @@ class PeerToPeer:
         peer.stop()
         if peer.listening is not None:
             peer.listening.remove()
-            self._talk.unclaim(peer.via, [peer.via], self._claimer)
+            self._talk.unclaim(peer.via)
 
     async def close(self) -> None:
         """Leave every channel in good order."""
         self._is_closed = True
+        self._redialling.close()
         if self._sweep is not None:
             self._sweep.cancel()
         await self._quiet()

@@ -102,7 +102,7 @@ class RemoteObject:
         """Observe the object until the description is whole. Raises SetUpError."""
         changes = f"{self._url}/changes"
         self._listening = self._talk.bus.add_listener(changes, self._changed)
-        await self._talk.claim(self._url, [changes], self._own)
+        await self._talk.claim(changes)
         self._described.read(await self._talk.data_of(self._url, self._own))
         while self._described.description is None:
             self._is_whole.clear()
@@ -119,7 +119,7 @@ class RemoteObject:
         """Observe it no longer."""
         if self._listening is not None:
             self._listening.remove()
-            self._talk.unclaim(self._url, [f"{self._url}/changes"], self._own)
+            self._talk.unclaim(f"{self._url}/changes")
             self._listening = None
 
     def _changed(self, message: Message) -> None:

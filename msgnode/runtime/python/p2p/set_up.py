@@ -53,6 +53,10 @@ class Peers(Protocol):
         """Have what is sent to a requester of ours delivered here. Raises SetUpError."""
         ...
 
+    def failed(self, peer: Peer, until: float, code: int) -> None:
+        """A set-up that we began has failed; its runtime is left alone until then."""
+        ...
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that ends with the runtime."""
         ...
@@ -98,7 +102,7 @@ class SetUps:
         self._talk = talk
         self._qos = qos
         self._invitations = Invitations()
-        self._quarantine = Quarantine()
+        self._quarantine = Quarantine(settings.timers.quarantine)
         self._objects: dict[str, ConnectionObject] = {}
         self._awaiting: dict[str, SetUp] = {}  # by our requester's URL: who waits for D
 
@@ -142,7 +146,8 @@ class SetUps:
             if isinstance(error, SetUpError) and error.code == 409:  # it invites us, too
                 self._await_invitation(peer)
             else:
-                self._failed(peer, str(error) or "The channel did not open in time.")
+                code = error.code if isinstance(error, SetUpError) else 0
+                self._failed(peer, str(error) or "The channel did not open in time.", code)
         finally:
             peer.dialling = None
             if self._awaiting.get(peer.via) is making:
@@ -181,10 +186,11 @@ class SetUps:
 
         self._peers.spawn(wait())
 
-    def _failed(self, peer: Peer, text: str) -> None:
+    def _failed(self, peer: Peer, text: str, code: int = 0) -> None:
         if peer.state in (State.CREATED, State.IN_PROGRESS):
-            self._quarantine.failed(peer.runtime, asyncio.get_running_loop().time())
+            until = self._quarantine.failed(peer.runtime, asyncio.get_running_loop().time())
             peer.enter(Event.BROKEN, text)
+            self._peers.failed(peer, until, code)
 
     def _end(self, making: SetUp) -> None:
         if making.remote is not None:

@@ -14,6 +14,7 @@ class P2PTimers:
     Attributes:
         answer: for the answer to an invitation.
         set_up: from the deployment of a stub to its open channel.
+        quarantine: after a set-up that failed, doubling, before the next one.
         fence: for the answer to a fence, which comes on the channel.
         refence: before a fence that was not answered is sent once more.
         resume: for the answer to a resume.
@@ -33,6 +34,7 @@ class P2PTimers:
 
     answer: float = 5.0
     set_up: float = 15.0
+    quarantine: float = 30.0
     fence: float = 3.0
     refence: float = 10.0
     resume: float = 5.0
@@ -69,3 +71,8 @@ class P2PSettings:
     field_peers: bool = True
     reserve: bool = False
     timers: P2PTimers = field(default_factory=P2PTimers)
+
+
+def requester_stub_of(domain: str) -> str:
+    """Where the catalogue of a domain has the stub that dials its runtimes."""
+    return f"hyperty-catalogue://catalogue.{domain}/.well-known/protocolstub/p2p-requester"

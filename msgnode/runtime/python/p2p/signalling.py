@@ -90,7 +90,7 @@ class ConnectionObject:
         """Claim the address, and tell the other side. Raises SetUpError."""
         talk = self._talk
         self._is_claimed = True
-        await talk.claim(self.url, [self.url, f"{self.url}/subscription"], self._stub)
+        await talk.claim(self.url, f"{self.url}/subscription")
         self._listening = talk.bus.add_listener(f"{self.url}/subscription", self._asked)
         value = {
             "name": "P2PConnection",
@@ -112,7 +112,7 @@ class ConnectionObject:
         if self._listening is not None:
             self._listening.remove()
         if self._is_claimed:
-            self._talk.unclaim(self.url, [self.url, f"{self.url}/subscription"], self._stub)
+            self._talk.unclaim(self.url, f"{self.url}/subscription")
         self._listening, self._is_claimed = None, False
 
     def _asked(self, message: Message) -> None:
@@ -169,16 +169,26 @@ class Talk:
             raise SetUpError(code, str(said.get("desc") or f"{to} answered {code}."))
         return said
 
-    async def claim(self, of: str, named: list[str], source: str) -> None:
-        """Have addresses delivered here, by the node of an address's domain. Raises SetUpError."""
-        sm = f"domain://msg-node.{addresses.parse(of).home}/sm"
-        body = {"resources": named, "source": source}
+    async def claim(self, *named: str) -> None:
+        """Have addresses delivered here, by the node of the first one's domain.
+
+        No `source` says for whom: one below the runtime's URL would mean the newest session of that
+        URL, which may be another process's.
+
+        Args:
+            named: the addresses.
+
+        Raises:
+            SetUpError: they are refused.
+        """
+        sm = f"domain://msg-node.{addresses.parse(named[0]).home}/sm"
+        body = {"resources": list(named)}
         await self.ask("subscribe", f"{self.bus.runtime_url}/sm", sm, body)
 
-    def unclaim(self, of: str, named: list[str], source: str) -> None:
+    def unclaim(self, *named: str) -> None:
         """Have them delivered here no longer."""
-        sm = f"domain://msg-node.{addresses.parse(of).home}/sm"
-        body = {"resources": named, "source": source}
+        sm = f"domain://msg-node.{addresses.parse(named[0]).home}/sm"
+        body = {"resources": list(named)}
         self.bus.post_message(
             {"type": "unsubscribe", "from": f"{self.bus.runtime_url}/sm", "to": sm, "body": body}
         )

@@ -73,7 +73,7 @@ class FakeConnection:
 class Side:
     """A runtime, and the node as it sees it: what comes to it may be held for a while."""
 
-    def __init__(self, sides: list[Side]) -> None:
+    def __init__(self, sides: list[Side], timers: P2PTimers) -> None:
         sides.append(self)
         self._sides = sides
         self.url = f"runtime://d/{len(sides)}"
@@ -85,10 +85,12 @@ class Side:
         self._claimed: set[str] = set()
         self._held: list[Message] = []
         self._holds: Callable[[Message], bool] = lambda message: False
+        self.refusal = 0  # code that invitations are answered with instead of being delivered
+        self.invitations = 0  # that came
         self.bus.on_error(self.faults.append)
         self.bus.add_listener(f"{self.url}/status", self._told)
         self.bus.add_listener(f"{self.url}/app", lambda message: None)
-        self.p2p = PeerToPeer(P2PSettings(timers=P2PTimers()), self)  # type: ignore[arg-type]
+        self.p2p = PeerToPeer(P2PSettings(timers=timers), self)  # type: ignore[arg-type]
 
     def _told(self, message: Message) -> None:
         self.states.append(message["body"]["value"])
@@ -103,7 +105,12 @@ class Side:
             return self._stub
         for side in self._sides:
             if to in side._claimed or to.startswith(f"{side.url}/"):
-                side._bring(copy_of(message)[0])
+                is_invitation = message["type"] == "create" and "/p2phandler/" in to
+                side.invitations += is_invitation
+                if is_invitation and side.refusal:
+                    self._bring(answer_to(message, side.refusal, "refused"))
+                else:
+                    side._bring(copy_of(message)[0])
                 break
         return self._stub
 
@@ -138,11 +145,13 @@ class Side:
 
 
 @asynccontextmanager
-async def two(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Side, Side]]:
+async def two(
+    monkeypatch: pytest.MonkeyPatch, timers: P2PTimers | None = None
+) -> AsyncIterator[tuple[Side, Side]]:
     monkeypatch.setattr(set_up, "RtcConnection", FakeConnection)
     monkeypatch.setattr(FakeConnection, "made", [])
     sides: list[Side] = []
-    alice, bob = Side(sides), Side(sides)
+    alice, bob = (Side(sides, timers or P2PTimers()) for _ in range(2))
     yield alice, bob
     for side in sides:
         await side.p2p.close()
@@ -187,3 +196,54 @@ async def test_case_p33_who_was_dialled_before_it_dialled_again_itself_has_nothi
         await turn()
         assert alice.peer(bob).link.epoch == epoch and not alice.peer(bob).is_requester
         assert alice.faults == bob.faults == []
+
+
+@asynccontextmanager
+async def lost(
+    monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> AsyncIterator[tuple[Side, Side, Peer]]:
+    """Two whose channel has ended, and of whom the second refuses to be invited."""
+    monkeypatch.setattr(Redials, "next", lambda redials, now, jitter: 0.01)
+    monkeypatch.setattr("random.random", lambda: 0.01)
+    async with two(monkeypatch, P2PTimers(quarantine=0.01)) as (alice, bob):
+        alice.want(bob)
+        await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
+        bob.refusal, bob.invitations = refusal, 0
+        rtc: Any = alice.peer(bob)._rtc
+        rtc.on_close()
+        await until(lambda: "failed" in alice.states)
+        yield alice, bob, alice.peer(bob)
+
+
+async def test_case_p55_who_is_away_is_dialled_until_he_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with lost(monkeypatch, 503) as (alice, bob, peer):
+        await until(lambda: bob.invitations >= 3)
+        assert peer.is_lost and peer.is_needed()
+        bob.refusal = 0
+        await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
+        assert not peer.is_lost and alice.states.count("live") == 2
+
+
+async def test_case_p20_who_refuses_is_dialled_no_more_and_nobody_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with lost(monkeypatch, 403) as (_, bob, peer):
+        assert bob.invitations == 1 and not peer.is_lost and not peer.is_needed()
+    async with lost(monkeypatch, 503) as (alice, bob, peer):
+        peer.redials.span = 0.0  # the time in which it is tried is over
+        await until(lambda: not peer.is_needed())
+        assert alice.states[-1] == "failed" and not peer.is_lost
+
+
+async def test_case_p50_who_is_ordered_to_hang_up_dials_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with lost(monkeypatch, 503) as (_, bob, peer):
+        await until(lambda: peer.has_redial)
+        peer.forbid()
+        before = bob.invitations
+        await until(lambda: not peer.has_redial)
+        await turn()
+        assert bob.invitations == before

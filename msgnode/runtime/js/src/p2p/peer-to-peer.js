@@ -19,11 +19,12 @@ import { Arrivals } from "./arrivals.js";
 import { contentOf } from "./frames.js";
 import { KnownPeers } from "./known-peers.js";
 import { Peer } from "./peer.js";
+import { Redialling } from "./redialling.js";
 import { Whereabouts, isForNode, withoutPeer } from "./senders.js";
 import { SetUps } from "./set-up.js";
-import { settingsOf } from "./settings.js";
+import { requesterStubOf, settingsOf } from "./settings.js";
 import { SetUpError, Talk, countOf, invitedBy } from "./signalling.js";
-import { NO_RETURN, plain, runtimeOfHandler } from "./states.js";
+import { plain, runtimeOfHandler } from "./states.js";
 import { StubRequests } from "./stub-requests.js";
 
 const CLOSE_TIME = 1_000; // ms in which what was sent may arrive before the channels are closed
@@ -40,10 +41,10 @@ export class PeerToPeer {
   #whereabouts;
   #arrivals;
   #requests;
-  #setUps;
+  setUps;
   #listening;
   #sweep = null;
-  #redials = new Set();
+  #redialling;
 
   /**
    * @param resolver the way through the node
@@ -60,8 +61,9 @@ export class PeerToPeer {
     this.#talk = new Talk(this.#bus, this.handler, timers.answer);
     this.#whereabouts = new Whereabouts(this.#bus);
     this.#arrivals = new Arrivals(this.#bus, this.#whereabouts);
-    this.#setUps = new SetUps(this, this.#settings, this.#bus, this.#talk, platform);
-    this.#requests = new StubRequests(this.#bus, { talk: this.#talk, known: this.known, setUps: this.#setUps, arrivals: this.#arrivals });
+    this.setUps = new SetUps(this, this.#settings, this.#bus, this.#talk, platform);
+    this.#redialling = new Redialling(this.#bus.clock, (peer) => this.setUps.dial(peer));
+    this.#requests = new StubRequests(this.#bus, { talk: this.#talk, known: this.known, setUps: this.setUps, arrivals: this.#arrivals });
     this.#listening = this.#bus.addListener(this.handler, (message) => this.#signalled(message));
     resolver.peers = this;
   }
@@ -73,7 +75,7 @@ export class PeerToPeer {
 
   /** What the registrations of this runtime's hyperties and data objects say besides. */
   get registration() {
-    return { p2pHandler: this.handler };
+    return { p2pHandler: this.handler, p2pRequester: requesterStubOf(this.#resolver.homeDomain) };
   }
 
   /** Have invitations delivered here; called once the home stub is live. */
@@ -81,7 +83,7 @@ export class PeerToPeer {
     const runtime = this.#bus.runtimeURL;
     const sm = `domain://msg-node.${this.#resolver.homeDomain}/sm`;
     try {
-      await this.#talk.ask("subscribe", `${runtime}/ua`, sm, { subscribe: [this.handler], source: runtime });
+      await this.#talk.ask("subscribe", `${runtime}/ua`, sm, { resources: [this.handler] });
     } catch (error) {
       this.#bus.report("p2p.not-announced", { error: new Error(`Nobody can invite this runtime: ${error.message}`) });
     }
@@ -109,7 +111,7 @@ export class PeerToPeer {
   }
 
   /** Send what the bus has handed to a peer's stub. */
-  #send(peer, message) {
+  send(peer, message) {
     if (message.type === "response") peer.wrap(keyOf(message));
     peer.send(message.type === "response" ? message : withoutPeer(message), sizeOf(message));
   }
@@ -152,7 +154,7 @@ export class PeerToPeer {
     const peer = this.peer(runtime, p2pHandler);
     if (!peer) return;
     peer.handler = p2pHandler;
-    this.#setUps.dial(peer);
+    this.setUps.dial(peer);
   }
 
   // --- signalling ---------------------------------------------------------------------------------
@@ -162,10 +164,10 @@ export class PeerToPeer {
     const via = message.body?.via;
     if (message.type === "response" || via === undefined || this.known.ofVia(via)) return;
     try {
-      if (message.type === "create" && message.to === this.handler) this.#setUps.invited(message, invitedBy(message));
+      if (message.type === "create" && message.to === this.handler) this.setUps.invited(message, invitedBy(message));
       else if (message.type === "create") {
         const invited = invitedBy(message);
-        this.#setUps.announced(this.known.ofStub(invited.stub), message, invited);
+        this.setUps.announced(this.known.ofStub(invited.stub), message, invited);
       } else if (message.type === "execute") this.#requests.take(message);
       else throw new SetUpError(405, "A P2P stub takes create and execute.");
     } catch (error) {
@@ -197,8 +199,8 @@ export class PeerToPeer {
   }
 
   /** Whether somebody here waits for the answer to a message. */
-  isAwaited({ type, from, id }) {
-    return type !== "response" && this.#bus.answers.isAwaited(from, id);
+  isAwaited(message) {
+    return message.type !== "response" && this.#bus.isAwaited(message);
   }
 
   /** Ask the other side's stub through the node. */
@@ -234,33 +236,17 @@ export class PeerToPeer {
 
   #tell(from, body) {
     const to = `${from}/status`;
-    if (this.#bus.listenersOf(to).length) this.#bus.postMessage({ type: "update", from, to, body });
+    if (this.#bus.isHeard(to)) this.#bus.postMessage({ type: "update", from, to, body });
   }
 
-  /** Dial a lost connection again, unless that is of no use. */
+  /** A live connection has ended. */
   lost(peer, event) {
-    if (!peer.isRequester || NO_RETURN.has(event) || this.isClosed) return;
-    const { clock } = this.#bus;
-    const delay = peer.redials.next(clock.now(), Math.random());
-    if (delay === null) {
-      peer.enter("exhausted");
-      return;
-    }
-    peer.hasRedial = true;
-    this.#redialIn(delay, peer);
+    this.#redialling.lost(peer, event);
   }
 
-  #redialIn(delay, peer) {
-    const timer = this.#bus.clock.setTimeout(() => {
-      this.#redials.delete(timer);
-      if (peer.isOnChannel && !peer.link.isOpen) {
-        this.#redialIn(100, peer); // what the last channel left is settled within the time of a resume
-        return;
-      }
-      peer.hasRedial = false;
-      this.#setUps.dial(peer);
-    }, delay);
-    this.#redials.add(timer);
+  /** A set-up that we began has failed. */
+  failed(peer, until, code) {
+    this.#redialling.failed(peer, until, code);
   }
 
   // --- what set-ups need of us --------------------------------------------------------------------
@@ -270,14 +256,14 @@ export class PeerToPeer {
     const found = this.known.instance(runtime, instance);
     if (found) return found;
     const { clock } = this.#bus;
-    const peer = new Peer(this, runtime, handler, { timers: this.#settings.timers, clock });
+    const peer = new Peer(this, runtime, handler, { timers: this.#settings.timers, clock, via: this.#settings.requesterURL });
     if (!this.known.add(peer, clock.now())) {
       this.#bus.report("p2p.too-many-peers", { isQuiet: true });
       return null;
     }
     peer.listening = this.#bus.addListener(peer.via, (message) => {
       if (message.to === peer.via) this.#signalled(message);
-      else this.#send(peer, message);
+      else this.send(peer, message);
     });
     this.#awaitSweep();
     return peer;
@@ -291,15 +277,11 @@ export class PeerToPeer {
   /** Have what is sent to a requester of ours delivered here. Rejects with a SetUpError. */
   async claim(peer) {
     if (peer.isClaimed) return;
-    await this.#talk.claim(peer.via, [peer.via], this.#claimer);
+    await this.#talk.claim([peer.via]);
     peer.isClaimed = true;
   }
 
   // --- life ---------------------------------------------------------------------------------------
-
-  get #claimer() {
-    return `${this.#bus.runtimeURL}/registry/`;
-  }
 
   #awaitSweep() {
     if (this.#sweep !== null || !this.known.size || this.isClosed) return;
@@ -314,7 +296,7 @@ export class PeerToPeer {
     peer.enter("forgotten");
     peer.stop();
     peer.listening.remove();
-    if (peer.isClaimed) this.#talk.unclaim(peer.via, [peer.via], this.#claimer);
+    if (peer.isClaimed) this.#talk.unclaim([peer.via]);
   }
 
   /** Leave every channel in good order. */
@@ -323,13 +305,13 @@ export class PeerToPeer {
     this.isClosed = true;
     const { clock } = this.#bus;
     if (this.#sweep !== null) clock.clearTimeout(this.#sweep);
-    for (const timer of this.#redials) clock.clearTimeout(timer);
+    this.#redialling.close();
     const end = clock.now() + CLOSE_TIME;
     while (![...this.known].every(({ link }) => link.isQuiet()) && clock.now() < end) {
       await new Promise((resolve) => clock.setTimeout(resolve, 20));
     }
     for (const peer of this.known) peer.bye("closing");
-    this.#setUps.close();
+    this.setUps.close();
     this.#whereabouts.close();
     const closing = Promise.all([...this.known].map((peer) => peer.stop()));
     await limited(closing, 2 * CLOSE_TIME, () => new Error("late"), clock).catch(() => {});

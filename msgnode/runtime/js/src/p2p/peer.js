@@ -21,7 +21,9 @@ export class Peer {
   isRequester = true;
   attempt = 0; // which set-up
   dialling = null; // the set-up that runs
-  hasRedial = false;
+  isLost = false; // its connection was, and is wanted again
+  lostAt = 0;
+  hasRedial = false; // which is planned
   isClaimed = false;
   listening = null; // for what comes to, or is sent through, `via`
   stubs = new Set(); // of theirs, newest last
@@ -41,10 +43,10 @@ export class Peer {
    * @param owner {throughNode(peer, message), ask(peer, method, params), take(peer, message), refuse(message, code,
    *   text), isAwaited(message), tellStatus(peer, desc), lost(peer, event)}
    */
-  constructor(owner, runtime, handler, { timers, clock }) {
+  constructor(owner, runtime, handler, { timers, clock, via = "" }) {
     this.runtime = runtime;
     this.handler = handler;
-    this.via = `runtime://${parse(runtime).domain}/p2prequester/${newId()}`;
+    this.via = via || `runtime://${parse(runtime).domain}/p2prequester/${newId()}`;
     this.#owner = owner;
     this.#clock = clock;
     this.#timers = timers;
@@ -100,6 +102,7 @@ export class Peer {
     }
     this.#do((now) => this.link.opened(epoch, now));
     this.#isReplacing = false;
+    this.isLost = false;
     this.enter("opened");
   }
 
@@ -138,6 +141,7 @@ export class Peer {
   forbid() {
     this.dialling?.cancel();
     this.dialling = null;
+    this.isLost = false;
     if (this.state !== "live") this.enter("forbidden", "forbidden"); // else the end of the channel says so
     this.bye("forbidden");
   }

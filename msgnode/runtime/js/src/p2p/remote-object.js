@@ -89,7 +89,7 @@ export class RemoteObject {
       this.#isWhole = resolve;
     });
     this.#listening = this.#talk.bus.addListener(this.#changes, (message) => this.#changed(message));
-    await this.#talk.claim(this.#url, [this.#changes], this.#own);
+    await this.#talk.claim([this.#changes]);
     this.#described.read(await this.#talk.dataOf(this.#url, this.#own));
     if (!this.#described.description) await whole;
     return this.#described.description;
@@ -106,7 +106,7 @@ export class RemoteObject {
     if (!this.#listening) return;
     this.#listening.remove();
     this.#listening = null;
-    this.#talk.unclaim(this.#url, [this.#changes], this.#own);
+    this.#talk.unclaim([this.#changes]);
   }
 
   #changed({ type, from, body }) {

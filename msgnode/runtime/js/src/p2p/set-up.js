@@ -56,18 +56,19 @@ export class SetUps {
   #talk;
   #platform;
   #invitations = new Invitations();
-  #quarantine = new Quarantine();
+  #quarantine;
   #objects = new Map(); // url -> ConnectionObject
   #awaiting = new Map(); // our requester's URL -> made: who waits for D
   #attempts = new Set();
   #timers = new Set();
 
   /**
-   * @param peers {known, peer(runtime, handler), signals(peer, stub), claim(peer), isClosed}
+   * @param peers {known, peer(runtime, handler), signals(peer, stub), claim(peer), failed(peer, until, code), isClosed}
    * @param platform {RTCPeerConnection, qos: gives TURN servers, where the settings ask for some}
    */
   constructor(peers, settings, bus, talk, platform) {
     [this.#peers, this.#settings, this.#bus, this.#talk, this.#platform] = [peers, settings, bus, talk, platform];
+    this.#quarantine = new Quarantine(settings.timers.quarantine);
   }
 
   // --- dialling -----------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ export class SetUps {
     } catch (error) {
       if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
       if (error.code === 409) this.#awaitInvitation(peer); // it invites us, too
-      else if (!attempt.isCancelled) this.#failed(peer, error.message);
+      else if (!attempt.isCancelled) this.#failed(peer, error.message, error.code);
     } finally {
       if (peer.dialling === attempt) peer.dialling = null;
       if (this.#awaiting.get(peer.via) === made) this.#awaiting.delete(peer.via);
@@ -133,10 +134,11 @@ export class SetUps {
     this.#timers.add(timer);
   }
 
-  #failed(peer, text) {
+  #failed(peer, text, code = 0) {
     if (!peer.isSettingUp) return;
-    this.#quarantine.failed(peer.runtime, this.#bus.clock.now());
+    const until = this.#quarantine.failed(peer.runtime, this.#bus.clock.now());
     peer.enter("broken", text);
+    this.#peers.failed(peer, until, code);
   }
 
   #begin() {

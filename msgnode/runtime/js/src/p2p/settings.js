@@ -4,6 +4,7 @@
  *   answer       for the answer to an invitation
  *   gather       for the candidates of one side
  *   setUp        from the deployment of a stub to its open channel
+ *   quarantine   after a set-up that failed, doubling, before the next one
  *   fence        for the answer to a fence, which comes on the channel
  *   refence      before a fence that was not answered is sent once more
  *   resume       for the answer to a resume
@@ -24,6 +25,7 @@ export const TIMERS = Object.freeze({
   answer: 5_000,
   gather: 1_000,
   setUp: 15_000,
+  quarantine: 30_000,
   fence: 3_000,
   refence: 10_000,
   resume: 5_000,
@@ -42,6 +44,11 @@ export const TIMERS = Object.freeze({
 });
 
 /** What an application has set, and the rest. */
-export function settingsOf({ iceServers = [], relayOnly = false, handlerId = "", fieldPeers = true, reserve = false, timers = {} } = {}) {
-  return { iceServers, relayOnly, handlerId, fieldPeers, reserve, timers: { ...TIMERS, ...timers } };
+export function settingsOf({ iceServers = [], relayOnly = false, handlerId = "", requesterURL = "", fieldPeers = true, reserve = false, timers = {} } = {}) {
+  return { iceServers, relayOnly, handlerId, requesterURL, fieldPeers, reserve, timers: { ...TIMERS, ...timers } };
+}
+
+/** Where the catalogue of a domain has the stub that dials its runtimes. */
+export function requesterStubOf(domain) {
+  return `hyperty-catalogue://catalogue.${domain}/.well-known/protocolstub/p2p-requester`;
 }

@@ -71,7 +71,7 @@ export class ConnectionObject {
   async offer(expires) {
     const talk = this.#talk;
     this.#isClaimed = true;
-    await talk.claim(this.url, this.#named, this.#stub);
+    await talk.claim(this.#named);
     if (this.#isFree) return; // the set-up has ended meanwhile
     this.#listening = talk.bus.addListener(`${this.url}/subscription`, (message) => this.#asked(message));
     const value = {
@@ -93,7 +93,7 @@ export class ConnectionObject {
   free() {
     this.#isFree = true;
     this.#listening?.remove();
-    if (this.#isClaimed) this.#talk.unclaim(this.url, this.#named, this.#stub);
+    if (this.#isClaimed) this.#talk.unclaim(this.#named);
   }
 
   #asked(message) {
@@ -152,14 +152,17 @@ export class Talk {
     }
   }
 
-  /** Have addresses delivered here, by the node of an address's domain. */
-  async claim(of, named, source) {
-    await this.ask("subscribe", `${this.bus.runtimeURL}/sm`, nodeOf(of), { resources: named, source });
+  /**
+   * Have addresses delivered here, by the node of the first one's domain. No `source` says for whom: one below the
+   * runtime's URL would mean the newest session of that URL, which may be another tab's.
+   */
+  async claim(named) {
+    await this.ask("subscribe", `${this.bus.runtimeURL}/sm`, nodeOf(named[0]), { resources: named });
   }
 
   /** Have them delivered here no longer. */
-  unclaim(of, named, source) {
-    this.bus.postMessage({ type: "unsubscribe", from: `${this.bus.runtimeURL}/sm`, to: nodeOf(of), body: { resources: named, source } }, () => {});
+  unclaim(named) {
+    this.bus.postMessage({ type: "unsubscribe", from: `${this.bus.runtimeURL}/sm`, to: nodeOf(named[0]), body: { resources: named } }, () => {});
   }
 
   /** Ask the runtime above `to` whether it made this object. */

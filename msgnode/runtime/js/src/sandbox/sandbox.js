@@ -59,7 +59,7 @@ export class Sandbox {
    * Start a component.
    *
    * @param component {url, kind: "stub" | "hyperty", domain, sourceCode, config, onMessage(message,
-   *   isInbound), onDeath(reason), mayReport(address)}
+   *   isInbound), onDeath(reason), mayReport(address), mayPost(message): what a stub may say besides}
    * @throws LoadError
    */
   async create(component) {
@@ -192,7 +192,8 @@ export class Sandbox {
   }
 
   /** undefined, "ignored", or [code, text] of the refusal. */
-  #judged({ url, kind, domain, mayReport }, { type, from, to }) {
+  #judged({ url, kind, domain, mayReport, mayPost }, message) {
+    const { type, from, to } = message;
     const all = Array.isArray(to) ? to : [to];
     if (typeof from !== "string" || !from || !all.length || !all.every((each) => typeof each === "string" && each)) {
       return [400, "A message needs id, type, from and to."];
@@ -204,6 +205,7 @@ export class Sandbox {
     const isStatus = all.some((each) => each.endsWith("/status"));
     if (from === url) return isStatus && all.some((each) => each !== `${url}/status`) ? "ignored" : undefined;
     if (isStatus && all.includes(`${url}/status`)) return "ignored";
+    if (mayPost?.(message)) return undefined;
     if (this.#core.isLocal(from)) return [403, `${from} is of this runtime: a stub cannot speak as it.`];
     const { homeDomain } = this.#core;
     const isForeign = domain !== homeDomain && type.toLowerCase() !== "response";

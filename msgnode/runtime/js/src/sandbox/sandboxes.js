@@ -21,7 +21,7 @@ export class Sandboxes {
   /**
    * @param core as for Sandbox
    * @param options {isOwn(domain): whether its stub runs in the core's realm, openChannel({domain,
-   *   kind, url, limits}): a boundary, prepare(): one will soon be asked for, loadOwn: loads a module in the core's realm, limits, clock}
+   *   kind, url, limits}): a boundary, prepare(): one will soon be asked for, loadOwn(source, config): loads a module in the core's realm, limits, clock}
    */
   constructor(core, options) {
     this.core = core;
@@ -46,6 +46,12 @@ export class Sandboxes {
   /** A sandbox for the hyperties of a domain. */
   openForHyperty(domain) {
     return this.#of(`hyperty worker ${domain}`, { domain, kind: "worker" });
+  }
+
+  /** A sandbox for the P2P stubs of a domain: they need a window, or the core's realm. */
+  openForPeers(domain) {
+    const kind = this.options.isOwn(domain) ? "own" : "window";
+    return this.#of(`p2p ${kind} ${domain}`, { domain, kind });
   }
 
   /** End a sandbox that nobody is in. */

@@ -1,0 +1,90 @@
+/** Lost connections are dialled again, ever later, until the other side is back; set-ups that failed are not. */
+
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, test } from "node:test";
+import { Net } from "./p2p-runtimes.mjs";
+
+const MINUTE = 60_000;
+let net;
+
+beforeEach(() => (net = new Net()));
+afterEach(() => net.end());
+
+/** When alice invited bob, in ms from now on. */
+function invitations(bob) {
+  const began = net.clock.now();
+  const found = [];
+  net.refuses = ({ type, to }) => {
+    if (type === "create" && to === bob.p2p.handler) found.push(net.clock.now() - began);
+    return 0;
+  };
+  return found;
+}
+
+/** Bob is stopped: nobody hears of him, and he hears nothing. */
+async function stop(bob) {
+  net.cut();
+  bob.isGone = true;
+  await net.turn(13_000);
+}
+
+test("P55 a runtime that is stopped is dialled again until it is back, without a message that asks for it", async () => {
+  const [alice, bob] = await net.connected();
+  await stop(bob);
+  await net.turn(10_000);
+  assert.equal(alice.states.at(-1), "failed");
+  bob.isGone = false;
+  await net.turn(MINUTE);
+  assert.deepEqual(alice.states.slice(-3), ["created", "in-progress", "live"]);
+  assert.match((await net.asked(alice.ask(bob, 1))).cameBy, /p2prequester/);
+});
+
+test("P33 who stays away is dialled for ten minutes, each time after the time that it is left alone", async () => {
+  const [alice, bob] = await net.connected();
+  const at = invitations(bob);
+  await stop(bob);
+  for (let minute = 0; minute < 60; minute += 1) await net.turn(MINUTE);
+  assert.ok(at.length >= 4 && at.length <= 6 && at.at(-1) < 10 * MINUTE + 13_000, String(at));
+  const between = at.slice(1).map((each, index) => each - at[index]);
+  for (const [index, each] of between.entries()) assert.ok(each >= 30_000 * 2 ** index && each < 30_000 * 2 ** index + 7_000, String(between));
+  assert.equal(alice.states.at(-1), "failed");
+  bob.isGone = false;
+  await net.asked(alice.want(bob, 1));
+  await net.turn(1_000);
+  assert.equal(alice.states.at(-1), "live", "a message asks for it");
+});
+
+for (const [name, code, tries] of [["refuses", 403, 1], ["cannot be reached", 503, 5]]) {
+  test(`P20 P33 a node that ${name} (${code}) is asked ${tries} times for a lost connection`, async () => {
+    const [alice, bob] = await net.connected();
+    let count = 0;
+    net.refuses = ({ type, to }) => (type === "create" && to === bob.p2p.handler ? ((count += 1), code) : 0);
+    net.cut();
+    for (let minute = 0; minute < 60; minute += 1) await net.turn(MINUTE);
+    assert.equal(count, tries);
+    assert.equal(alice.states.at(-1), "failed");
+  });
+}
+
+test("P20 a set-up that a message asked for, and that failed, waits for another message", async () => {
+  const [alice, bob] = [net.talker(), net.talker()];
+  for (const { p2p } of [alice, bob]) p2p.start();
+  const at = invitations(bob);
+  net.isBlocked = true;
+  await net.asked(alice.want(bob, 1));
+  for (let minute = 0; minute < 60; minute += 1) await net.turn(MINUTE);
+  assert.equal(at.length, 1);
+});
+
+test("P50 who is ordered to hang up while a try is planned does not dial", async () => {
+  const [alice, bob] = await net.connected();
+  await stop(bob);
+  await net.turn(10_000);
+  bob.isGone = false;
+  const at = invitations(bob);
+  const peer = alice.peerOf(bob);
+  assert.ok(peer.hasRedial);
+  peer.forbid();
+  for (let minute = 0; minute < 60; minute += 1) await net.turn(MINUTE);
+  assert.equal(at.length, 0);
+});
