@@ -3,8 +3,9 @@
 One `orjson.loads` a frame, one dictionary look-up, one send per listener. `open` and `subscribe`
 frames enter an address into the dictionary, so that node and relay are driven by the same load.
 
-    python -m bench.bare_relay daphne 9000
-    python -m bench.bare_relay uvicorn 9000
+    python -m bench.bare_relay daphne 9000     stock Daphne
+    python -m bench.bare_relay uvicorn 9000    stock uvicorn
+    python -m bench.bare_relay fast 9000       the node's Daphne, with its way to read and to write
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ import uvloop
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-listeners: dict[str, list[Send]] = {}
+_LIMITS = {  # those of the node
+    "PING_INTERVAL": 30.0,
+    "PING_TIMEOUT": 30.0,
+    "MAX_FRAME_BYTES": 1024 * 1024,
+    "MAX_REQUEST_BYTES": 16 * 1024 * 1024,
+    "HANDSHAKE_TIMEOUT": 60.0,
+}
+
+listeners: dict[str, list[Any]] = {}
+"""Who hears of what is sent to an address: a `send` of ASGI, or a link's `write`."""
 
 
 async def application(scope: dict[str, Any], receive: Any, send: Send) -> None:
@@ -44,13 +54,42 @@ async def application(scope: dict[str, Any], receive: Any, send: Send) -> None:
             mine += _enter(message, send)
             answer = {"id": message["id"], "type": "response", "body": {"code": 200}}
             await send({"type": "websocket.send", "text": orjson.dumps(answer).decode()})
-    for address in mine:
+    _leave(mine, send)
+
+
+async def fast_application(scope: dict[str, Any], receive: Any, send: Send) -> None:
+    """The same over the links of the node's server (`msgnode.link`)."""
+    if scope["type"] != "websocket":
+        raise ValueError(f"The bare relay serves no {scope['type']}.")
+    link = scope["extensions"]["msgnode.link"]
+    write: Callable[[bytes], None] = link.write
+    await receive()
+    await send({"type": "websocket.accept"})
+    mine: list[str] = []
+
+    def relay(frame: bytes) -> None:
+        message = orjson.loads(frame)
+        found = listeners.get(message["to"])
+        if found is not None:
+            for listener in found:
+                listener(frame)
+        else:
+            mine.extend(_enter(message, write))
+            write(orjson.dumps({"id": message["id"], "type": "response", "body": {"code": 200}}))
+
+    await link.run(relay)
+    _leave(mine, write)
+
+
+def _leave(addresses: list[str], send: Any) -> None:
+    """Take back what `_enter` gave."""
+    for address in addresses:
         listeners[address].remove(send)
         if not listeners[address]:
             del listeners[address]
 
 
-def _enter(message: dict[str, Any], send: Send) -> list[str]:
+def _enter(message: dict[str, Any], send: Any) -> list[str]:
     """Give the sender the addresses it opens or subscribes."""
     if message["type"] == "open":
         addresses = [message["from"]]
@@ -81,6 +120,12 @@ def main(server: str, port: int) -> None:
         )
         return
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())  # before anything imports Twisted
+    if server == "fast":
+        from msgnode.servers.daphne import DaphneServing
+        from msgnode.servers.start import listening_socket
+
+        DaphneServing(fast_application, _LIMITS).run(listening_socket("127.0.0.1", port, False))
+        return
     from daphne.server import Server
 
     Server(

@@ -10,24 +10,31 @@ from pathlib import Path
 from .processes import ROOT, Server, free_port
 
 NODEJS = "Node.js ws"
+NODEJS_BUFFER = "Node.js ws, one buffer"
+NODEJS_FRAME = "Node.js, one frame"
+_HOW = {NODEJS: "text", NODEJS_BUFFER: "buffer", NODEJS_FRAME: "frame"}
 NATS = "NATS"
 
 _RELAY = ROOT / "bench" / "nodejs" / "relay.mjs"
 _INSTALL_SECONDS = 60.0
 
 
-def nodejs(directory: Path) -> Server | None:
+def nodejs(directory: Path, name: str = NODEJS) -> Server | None:
     """The Node.js relay, None where there is no Node.js or no `ws` (npm is asked for it)."""
     program = shutil.which("node")
     if program is None:
         return None
     home = directory / "nodejs"
-    home.mkdir()
-    if not _has_ws(program, _RELAY) and not _installed_ws(home):
-        return None
+    home.mkdir(exist_ok=True)
+    environment = {}
+    if not _has_ws(program, _RELAY):
+        beside = home / "relay.mjs"
+        if not _has_ws(program, beside) and not _installed_ws(home):
+            return None
+        environment["WS_FROM"] = str(beside)
     port = free_port()
-    environment = {} if _has_ws(program, _RELAY) else {"WS_FROM": str(home / "relay.mjs")}
-    return Server(NODEJS, [str(_RELAY), str(port)], port, home / "log", environment, program)
+    arguments = [str(_RELAY), str(port), _HOW[name]]
+    return Server(name, arguments, port, home / f"log-{_HOW[name]}", environment, program)
 
 
 def nats(directory: Path) -> Server | None:

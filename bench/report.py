@@ -18,6 +18,7 @@ _BESIDES = (
     ("beside it worst", "bystander_worst_ms", " ms", 0),
     ("last answer", "last_answer_s", " s", 2),
     ("processor time of each", "cpu_ms_each", " ms", 2),
+    ("processor time of each", "cpu_us_each", " µs", 1),
     ("processor time of each", "us_per_update", " µs", 0),
     ("batches between workers", "batches_of_an_answer", "", 1),
     ("sessions of others known", "sessions_known", "", 0),

@@ -1,9 +1,13 @@
-"""The servers that are compared: the node and the bare relay, each on Daphne and on uvicorn."""
+"""The servers that are compared: the node and the bare relay, each on Daphne and on uvicorn.
+
+The bare relay runs on stock Daphne, or on the node's own build of it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -23,6 +27,8 @@ NODE_STRICT = "node daphne, strict"
 NODE_RELAXED = "node daphne, any response"
 BARE = "bare daphne"
 BARE_UVICORN = "bare uvicorn"
+BARE_FAST = "bare, the node's daphne"
+_BARE = {BARE: "daphne", BARE_UVICORN: "uvicorn", BARE_FAST: "fast"}
 
 
 class Servers:
@@ -43,11 +49,11 @@ class Servers:
         """A server of this name with a fresh database and the policy; not started yet. `issuer` is
         the row of one it believes (SQLite), `settings` are environment variables."""
         self._made += 1
-        home = self.directory / f"{self._made}-{name.replace(', ', '-').replace(' ', '-')}"
+        home = self.directory / f"{self._made}-{re.sub('[^a-z]+', '-', name)}"
         home.mkdir()
         port = free_port()
-        if name in (BARE, BARE_UVICORN):
-            arguments = ["-m", "bench.bare_relay", name.removeprefix("bare "), str(port)]
+        if name in _BARE:
+            arguments = ["-m", "bench.bare_relay", _BARE[name], str(port)]
             return Server(name, arguments, port, home / "log")
         environment = {**_node_environment(home, port, database_url), **settings}
         if name == NODE_WITHOUT_RECORD:

@@ -53,6 +53,8 @@ class Pair:
 
 
 class RelayLoad:
+    _group = ""
+
     def __init__(self, port: int, server_pid: int) -> None:
         self._port = port
         self._server_pid = server_pid
@@ -67,10 +69,13 @@ class RelayLoad:
         tokens: Sequence[str] | None = None,
         identities: Sequence[dict[str, Any]] | None = None,
         ids: int = 1,
+        group: str = "",
     ) -> dict[str, Any]:
         """One sample: rate, time under way, messages lost. Where they are given, sessions log in
         with their pair's token, and messages carry their pair's identity. `ids` is how many
-        different ids the messages of a pair have."""
+        different ids the messages of a pair have. `group` keeps the names apart of those that
+        another generator has at the same node."""
+        self._group = group
         await self._open(pairs, tokens)
         used = self._pairs[:pairs]
         for number, pair in enumerate(used):
@@ -110,7 +115,7 @@ class RelayLoad:
         return self._port
 
     def _name(self, side: str, number: int) -> str:
-        return f"{side}-{number}"
+        return f"{side}-{number}{self._group}"
 
     def _hyperty(self, side: str, number: int) -> str:
         return f"hyperty://localhost/{self._name(side, number)}"

@@ -18,13 +18,14 @@ from bench.identity import Authority
 from bench.others import NODEJS, nodejs
 from bench.plan import Plan
 from bench.processes import Server
-from bench.servers import BARE, NODE, NODE_STRICT
+from bench.servers import BARE, BARE_FAST, NODE, NODE_STRICT
 from bench.traffic_mix import CONVERSATIONS, SESSIONS, STRANGERS
 
 SIZES = (100, 1_000, 10_000)
 WINDOW = 100
 LENGTH = 5  # seconds of a sample for each of the plan's
 TARGETS = {100: 1.0, 10_000: 1.3}  # the strict node against the bare relay
+SAME_SERVER = 0.9  # the node against the bare relay on the node's own build of Daphne
 SHARES = (0.5, 0.8)
 _COUNTED = re.compile(
     r"^(msgnode_(?:policy_evaluations|cache_lookups|messages)_total)(\S*) (\S+)$", re.M
@@ -76,7 +77,7 @@ def _servers(plan: Plan, with_nodejs: bool) -> Iterator[list[tuple[Generator, li
         made: list[Server] = [
             plan.servers.make(name, issuer=authority.row()) for name in (NODE, NODE_STRICT)
         ]
-        made.append(plan.servers.make(BARE))
+        made += [plan.servers.make(name) for name in (BARE, BARE_FAST)]
         if with_nodejs and (other := nodejs(plan.servers.directory)) is not None:
             made.append(other)
         yield [
@@ -138,6 +139,9 @@ def _compare(result: PartResult, title: str, size: int) -> None:
         target = TARGETS.get(size) if name == NODE_STRICT else None
         result.ratios.append(ratio(mine, bare, target=target))
         result.ratios.append(ratio(mine, bare, "per_cpu_second"))
+    node, same = result.case(title, NODE), result.case(title, BARE_FAST)
+    result.ratios.append(ratio(node, same, target=SAME_SERVER))
+    result.ratios.append(ratio(node, same, "per_cpu_second"))
     others = [case for case in result.cases if (case.name, case.server) == (title, NODEJS)]
     for other in others:
         result.ratios.append(ratio(result.case(title, NODE), other))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import monotonic
+from types import TracebackType
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +43,9 @@ class Faults:
             self._logged_at[part] = now
             log.error("A failure was kept to one %s.", part, exc_info=error)
 
-    @contextmanager
-    def kept_to(self, part: str) -> Iterator[None]:
+    def kept_to(self, part: str) -> _KeptTo:
         """Keep what is raised in the block to this one `part`."""
-        try:
-            yield
-        except Exception as error:
-            self.note(part, error)
+        return _KeptTo(self, part)
 
     def repeating(self) -> dict[str, int]:
         """The parts that have failed REPEATS times within WINDOW seconds, with their totals."""
@@ -59,6 +55,30 @@ class Faults:
             for part, times in tuple(self._recent.items())
             if len(times) == REPEATS and times[0] > oldest
         }
+
+
+class _KeptTo:
+    """The block; a generator would cost several times as much, for each of many."""
+
+    __slots__ = ("_faults", "_part")
+
+    def __init__(self, faults: Faults, part: str) -> None:
+        self._faults = faults
+        self._part = part
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, Exception):
+            self._faults.note(self._part, error)
+            return True
+        return False
 
 
 FAULTS = Faults()

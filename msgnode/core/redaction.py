@@ -117,7 +117,11 @@ def _plain(text: str) -> str:
         text = _IN_SESSION_URL.sub(r"\1", text)
         text = _RANDOM.sub(_unless_it_opens, text)
     if len(text) > PLAIN:
-        text = _MARKED.sub(MASK, _SIGNED.sub(MASK, text))
+        lowered = text.lower()  # two looks at it cost less than one search without regard to case
+        if "eyj" in lowered:
+            text = _SIGNED.sub(MASK, text)
+        if "mna_" in lowered or "mnk_" in lowered:
+            text = _MARKED.sub(MASK, text)
     return _IN_URL.sub(rf"\1={MASK}", text) if "=" in text else text
 
 

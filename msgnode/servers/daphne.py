@@ -53,6 +53,7 @@ class NodeProtocol(InternalProtocol):
     link: DaphneLink | None = None
     _refusal: dict[str, Any] | None = None
     _failed: FailedClient | None = None
+    _abortion: asyncio.TimerHandle | None = None  # of a connection that was to end by itself
 
     def still_sends(self, size: int) -> None:
         """What a client that has failed still sends is thrown away, up to a limit."""
@@ -114,6 +115,8 @@ class NodeProtocol(InternalProtocol):
         try:
             super().onClose(wasClean, code, reason)
         finally:
+            if self._abortion is not None:
+                self._abortion.cancel()
             link, self.link, self.receiver = self.link, None, None  # a ring nobody would find soon
             if link is not None:
                 link.closed()
@@ -129,13 +132,14 @@ class NodeProtocol(InternalProtocol):
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
         """A connection that a handshake closed ends with what was written, not with a reset."""
         super().dropConnection(abort=abort and not self.wasClean)
-        reactor.callLater(FAILURE_PATIENCE, self.transport.abortConnection)
+        later = internals.event_loop().call_later
+        self._abortion = later(FAILURE_PATIENCE, self.transport.abortConnection)
 
     def onCloseHandshakeTimeout(self) -> None:  # noqa: N802
         """Hang up on who does not answer a close, unless what it has sent is still waited for."""
         if self._failed is not None and self._failed.is_waited_for():
-            again = reactor.callLater(FAILURE_PATIENCE, self.onCloseHandshakeTimeout)
-            self.closeHandshakeTimeoutCall = again
+            again = internals.event_loop().call_later
+            self.closeHandshakeTimeoutCall = again(FAILURE_PATIENCE, self.onCloseHandshakeTimeout)
         else:
             super().onCloseHandshakeTimeout()
 

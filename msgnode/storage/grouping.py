@@ -15,10 +15,15 @@ from typing import Any, assert_never
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import AutoField, CharField, Model
+from django.db.models import AutoField, Model
 
 from msgnode.bus.writing import Call, Change, Create, Delete, Together, Update
 from msgnode.models import Session
+
+from .column_values import Prepare, preparation
+
+Statement = tuple[str, list[tuple[str, Prepare | None]]]
+"""Its text, and the attributes whose values it takes, each with what prepares them."""
 
 
 class Stage(IntEnum):
@@ -112,15 +117,13 @@ def _insert(rows: Sequence[Model]) -> None:
     """
     if not rows:
         return
-    statement, columns = _insertion(type(rows[0]))
+    statement, columns = _insertion(type(rows[0]), connection.vendor)
     _execute(
         statement,
         (
             [
-                getattr(row, name)
-                if field is None
-                else field.get_db_prep_save(field.pre_save(row, True), connection)
-                for name, field in columns
+                getattr(row, name) if prepared is None else prepared(getattr(row, name))
+                for name, prepared in columns
             ]
             for row in rows
         ),
@@ -128,12 +131,12 @@ def _insert(rows: Sequence[Model]) -> None:
 
 
 @cache
-def _insertion(model: type[Model]) -> tuple[str, list[tuple[str, Any]]]:
-    """The statement that inserts a row, and its columns; texts go in as they are."""
+def _insertion(model: type[Model], vendor: str) -> Statement:
+    """The statement that inserts a row, and its columns with what prepares their values."""
     fields = [each for each in model._meta.concrete_fields if not isinstance(each, AutoField)]
     names = ", ".join(_quoted(str(each.column)) for each in fields)
     marks = ", ".join(["%s"] * len(fields))
-    columns = [(each.attname, None if type(each) is CharField else each) for each in fields]
+    columns = [(each.attname, preparation(each, vendor)) for each in fields]
     table = _quoted(model._meta.db_table)
     return f"INSERT INTO {table} ({names}) VALUES ({marks})", columns  # noqa: S608  (our own names)
 
@@ -143,23 +146,34 @@ def _update(columns: dict[UUID, dict[str, Any]]) -> None:
     alike: dict[tuple[str, ...], list[UUID]] = {}
     for session_id, values in columns.items():
         alike.setdefault(tuple(sorted(values)), []).append(session_id)
-    known = {field.name: field for field in Session._meta.concrete_fields}
     for names, ids in alike.items():
-        fields = [known[name] for name in names]
-        assignments = ", ".join(f"{_quoted(known[name].attname)} = %s" for name in names)
+        statement, prepared = _alteration(names, connection.vendor)
         _execute(
-            f"UPDATE {_quoted(Session._meta.db_table)} SET {assignments} WHERE id = %s",  # noqa: S608  (our own names)
+            statement,
             (
                 [
                     *(
-                        field.get_db_prep_save(columns[id_][name], connection)
-                        for name, field in zip(names, fields, strict=True)
+                        columns[id_][name] if prepare is None else prepare(columns[id_][name])
+                        for name, prepare in prepared
                     ),
                     _key(id_),
                 ]
                 for id_ in ids
             ),
         )
+
+
+@cache
+def _alteration(
+    names: tuple[str, ...], vendor: str
+) -> tuple[str, list[tuple[str, Prepare | None]]]:
+    """The statement that changes these columns of a session, and what prepares their values."""
+    known = {field.name: field for field in Session._meta.concrete_fields}
+    fields = [known[name] for name in names]
+    assignments = ", ".join(f"{_quoted(field.attname)} = %s" for field in fields)
+    table = _quoted(Session._meta.db_table)
+    statement = f"UPDATE {table} SET {assignments} WHERE id = %s"  # noqa: S608  (our own names)
+    return statement, [(field.name, preparation(field, vendor)) for field in fields]
 
 
 def _delete(model: type[Model], sessions: Iterable[UUID]) -> None:

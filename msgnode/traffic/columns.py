@@ -4,11 +4,11 @@ Columns are few and as the pipeline knows them; schemes and domains are derived 
 `spark.jobs.schema.RAW` is its twin (a test holds the two together).
 
 The event loop pays for each row, so a row becomes columns where it is noted, in what the processor
-has at hand, and nothing of it is kept: what repeats from row to row (who speaks, what was decided,
-addresses) is one number, looked up once; all numbers of a row are packed at once. Texts are stored
-from these numbers too: nothing is written out for each row, neither in memory nor for Parquet to
-search for what repeats. Until a flush a RowBuffer holds the rows, within bounds; the flush is
-Arrow's work, which leaves the interpreter to the event loop.
+has at hand, and nothing of it is kept. What repeats from row to row (whose session, what was
+decided) is one number, each of its two addresses another, looked up once; all numbers of a row are
+packed at once. Texts are stored from these numbers too: nothing is written out for each row, not
+in memory nor for Parquet to search for what repeats. Until a flush a RowBuffer holds the rows,
+within bounds; the flush is Arrow's work, which leaves the interpreter to the event loop.
 
 Tokens are cut out of addresses at the first sight of each, and out of ids at the flush.
 
@@ -77,30 +77,22 @@ runtime, `outcome` how the session ended, and `code` that of the socket's end.""
 NAMES = ("session", "runtime", "sender", "to")
 """Columns that say who: made pseudonyms if the operator wants that."""
 
-_TEXTS = ("session", "runtime", "sender", "type", "outcome", "component", "effect", "rule")
-_SENDER = _TEXTS.index("sender")
+_TEXTS = ("session", "runtime", "type", "outcome", "component", "effect", "rule")
 _REPEATED = (*_TEXTS, "code", "asserted", "listeners")
 _AT_ONCE = 100  # ids
 _WHOLE = Struct("=iii")
-_ROW = Struct("=ddiiii")  # at, latency; number of what repeats, number of `to`, size, length of id
+_ROW = Struct("=dfiiiii")
+"""at, latency; numbers of what repeats, of the sender and of `to`; size, length of the id."""
 DOES_NOT_FIT = (pa.ArrowException, StructError, ValueError, TypeError, OverflowError)
 
 
 class _Repeated(dict[tuple[Any, ...], int]):
-    """Combinations of the values that repeat → their number, given at the first sight of each.
-
-    `senders` are theirs, without tokens.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.senders: list[str] = []
+    """Combinations of the values that repeat → their number, given at the first sight of each."""
 
     def __missing__(self, values: tuple[Any, ...]) -> int:
         "".join(values[: len(_TEXTS)]).encode()  # these raise if a value does not fit
         _WHOLE.pack(*values[len(_TEXTS) :])
         number = self[values] = len(self)
-        self.senders.append(cut(values[_SENDER]))
         return number
 
 
@@ -124,12 +116,13 @@ class _Addresses(dict[str, int]):
 class Columns:
     """Rows as columns, to which one thread adds; 50 bytes each, and what does not repeat."""
 
-    __slots__ = ("_ids", "_numbers", "_repeated", "_to")
+    __slots__ = ("_ids", "_numbers", "_repeated", "_senders", "_to")
 
     def __init__(self) -> None:
         self._numbers = bytearray()
         self._ids = StringIO()
         self._repeated = _Repeated()
+        self._senders = _Addresses()
         self._to = _Addresses()
 
     def __len__(self) -> int:
@@ -142,31 +135,34 @@ class Columns:
             effect, rule, asserted, latency, runtime,
         ) = astuple(record)  # fmt: skip
         repeated = self._repeated[
-            session, runtime, sender, type_, outcome, component, effect, rule,
-            code, asserted, listeners,
+            session, runtime, type_, outcome, component, effect, rule, code, asserted, listeners
         ]  # fmt: skip
-        numbers = _ROW.pack(at, latency, repeated, self._to[to], size, len(id_))
+        numbers = _ROW.pack(
+            at, latency, repeated, self._senders[sender], self._to[to], size, len(id_)
+        )
         self._ids.write(id_)
         self._numbers += numbers
 
     def table(self, node: str, worker: str) -> pa.Table:
         """The rows as they are stored; texts are dictionaries, but for the id."""
         rows = memoryview(self._numbers)
-        at, latency = (_floats(rows.cast("d")[place::4]) for place in (0, 1))
-        repeated, to, size, id_lengths = (_ints(rows.cast("i")[place::8]) for place in (4, 5, 6, 7))
+        at, latency = _floats(rows.cast("d")[::4]), _singles(rows.cast("f")[2::8])
+        repeated, sender, to, size, id_lengths = (
+            _ints(rows.cast("i")[place::8]) for place in range(3, 8)
+        )
         same = _ints(memoryview(bytes(4 * len(self))).cast("i"))
         columns = {
             "at": pc.cast(pc.cast(_micros(at), pa.int64()), STORED.field("at").type),
             "node": pa.DictionaryArray.from_arrays(same, texts([node])),
             "worker": pa.DictionaryArray.from_arrays(same, texts([worker])),
             "id": _ids(self._ids.getvalue(), id_lengths),
+            "sender": _spread(self._senders.shown, pa.string(), sender),
             "to": _spread(self._to.shown, pa.string(), to),
             "size": size,
             "latency_us": pc.cast(_between(_NONE, _micros(latency), _LATEST), pa.int32()),
         }
         for name, values in zip(_REPEATED, zip(*self._repeated, strict=True), strict=True):
-            shown = self._repeated.senders if name == "sender" else values
-            columns[name] = _spread(shown, _FROM_RECORD.field(name).type, repeated)
+            columns[name] = _spread(values, _FROM_RECORD.field(name).type, repeated)
         return pa.table({name: columns[name] for name in STORED.names})
 
 
@@ -280,6 +276,12 @@ def _floats(numbers: memoryview[float]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.float64(), len(numbers), [None, pa.py_buffer(numbers.tobytes())]
     )
+
+
+def _singles(numbers: memoryview[float]) -> pa.Array:
+    """Numbers of single precision, in double."""
+    single = [None, pa.py_buffer(numbers.tobytes())]
+    return pc.cast(pa.Array.from_buffers(pa.float32(), len(numbers), single), pa.float64())
 
 
 def _ints(numbers: memoryview[int]) -> pa.Array:
