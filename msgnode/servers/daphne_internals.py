@@ -1,7 +1,8 @@
 """All uses of names that are Daphne's, autobahn's or Twisted's alone.
 
-requirements.txt pins the three narrowly, `INTERNALS` lists what is used, and a test fails where one
-of the names is gone or is called otherwise. So a new release is looked at here, and nowhere else.
+requirements.txt pins the three narrowly, tests/servers/test_daphne_internals.py lists what is used
+and fails where one of the names is gone or is called otherwise. So a new release is looked at here,
+and nowhere else.
 
 - NodeReactor: where a reset comes right behind data, uvloop reports the data once and closes its
   handle. Twisted is never told of the loss, and the next wait for the socket raises RuntimeError in
@@ -79,81 +80,10 @@ if "twisted.internet.reactor" not in sys.modules:
 import daphne.server as _stock  # noqa: E402
 from autobahn.twisted import websocket as _autobahn_twisted  # noqa: E402
 from autobahn.websocket import protocol as _autobahn  # noqa: E402
-from daphne.http_protocol import HTTPFactory, WebRequest  # noqa: E402
-from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol  # noqa: E402
-from twisted.internet import abstract, reactor, tcp  # noqa: E402
-from twisted.web import http as _http  # noqa: E402
+from daphne.ws_protocol import WebSocketProtocol  # noqa: E402
+from twisted.internet import reactor  # noqa: E402
 
 _installed: Any = reactor  # the installed one, whose class Twisted's annotations do not know
-
-INTERNALS: tuple[tuple[Any, str, str], ...] = (
-    # methods: how each is called
-    (AsyncioSelectorReactor, "_disconnectSelectable", "(self, selectable, why, isRead, faildict)"),
-    (tcp.Connection, "writeSomeData", "(self, data)"),
-    (_autobahn.WebSocketProtocol, "_fail_connection", "(self, code, reason)"),
-    (
-        _autobahn.WebSocketProtocol,
-        "_max_message_size_exceeded",
-        "(self, msg_size, max_msg_size, reason)",
-    ),
-    (_autobahn.WebSocketServerProtocol, "_connectionMade", "(self)"),
-    (_autobahn.WebSocketProtocol, "sendCloseFrame", "(self, code, reasonUtf8, isReply)"),
-    (_autobahn.WebSocketProtocol, "dropConnection", "(self, abort)"),
-    (_autobahn.WebSocketProtocol, "onCloseHandshakeTimeout", "(self)"),
-    (
-        _autobahn.WebSocketServerProtocol,
-        "sendHttpErrorResponse",
-        "(self, code, reason, responseHeaders)",
-    ),
-    (tcp.Port, "doRead", "(self)"),
-    (tcp.Port, "numberAccepts", "attribute"),
-    (WebSocketProtocol, "handle_reply", "(self, message)"),
-    (WebSocketProtocol, "serverReject", "(self)"),
-    (WebSocketProtocol, "check_timeouts", "(self)"),
-    (WebRequest, "check_timeouts", "(self)"),
-    (_http.Request, "gotLength", "(self, length)"),
-    (_http.Request, "handleContentChunk", "(self, data)"),
-    (HTTPFactory, "buildProtocol", "(self, addr)"),
-    (_stock.Server, "create_application", "(self, protocol, scope)"),
-    (_stock.Server, "application_checker", "(self)"),
-    (_stock.Server, "timeout_checker", "(self)"),
-    (_stock.Server, "kill_all_applications", "(self)"),
-    (_stock.Server, "listen_success", "(self, port)"),
-    (_stock.Server, "protocol_disconnected", "(self, protocol)"),
-    (_stock.Server, "application_close_timeout", "attribute"),
-    (_autobahn.WebSocketProtocol, "sendData", "(self, data, sync, chopsize)"),
-    # names a module makes its parts from
-    (_autobahn, "hltype", ""),
-    (_autobahn, "hlval", ""),
-    (_autobahn_twisted, "hltype", ""),
-    (_autobahn_twisted, "hlval", ""),
-    (_stock, "WebSocketFactory", ""),
-    (_stock, "HTTPFactory", ""),
-    (_stock, "serverFromString", ""),
-    # attributes of instances, found in the source of the class that sets them
-    (abstract.FileDescriptor, "dataBuffer", "attribute"),
-    (abstract.FileDescriptor, "_tempDataBuffer", "attribute"),
-    (abstract.FileDescriptor, "_tempDataLen", "attribute"),
-    (abstract.FileDescriptor, "offset", "attribute"),
-    (abstract.FileDescriptor, "producerPaused", "attribute"),
-    (_autobahn.WebSocketServerProtocol, "CONFIG_ATTRS", "attribute"),
-    (_autobahn.WebSocketProtocol, "data", "attribute"),
-    (_autobahn.WebSocketProtocol, "state", "attribute"),
-    (_autobahn.WebSocketProtocol, "send_queue", "attribute"),
-    (_autobahn.WebSocketProtocol, "current_frame", "attribute"),
-    (_autobahn.WebSocketProtocol, "inside_message", "attribute"),
-    (_autobahn.WebSocketProtocol, "autoPingTimeoutCall", "attribute"),
-    (_autobahn.WebSocketProtocol, "wasClean", "attribute"),
-    (_autobahn.WebSocketProtocol, "closeHandshakeTimeout", "attribute"),
-    (_autobahn.WebSocketProtocol, "closeHandshakeTimeoutCall", "attribute"),
-    (WebSocketFactory, "_batched_timer", "attribute"),
-    (WebSocketProtocol, "muted", "attribute"),
-    (WebSocketProtocol, "last_ping", "attribute"),
-    (_stock.Server, "connections", "attribute"),
-    (_http._GenericHTTPChannelProtocol, "_channel", "attribute"),
-    (AsyncioSelectorReactor, "_asyncioEventloop", "attribute"),
-)
-"""(owner, name, how it is called: without defaults and types, "" for whatever it is)."""
 
 
 def _as_it_is(value: Any, *_: Any, **__: Any) -> Any:
@@ -162,7 +92,7 @@ def _as_it_is(value: Any, *_: Any, **__: Any) -> Any:
 
 
 for _module in (_autobahn, _autobahn_twisted):
-    _module.hltype = _module.hlval = _as_it_is
+    vars(_module).update(hltype=_as_it_is, hlval=_as_it_is)
 
 
 class _PingedLink(Protocol):

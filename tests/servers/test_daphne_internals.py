@@ -16,9 +16,86 @@ from twisted.internet import abstract
 from twisted.internet.protocol import Factory
 
 from msgnode.servers import daphne_internals
-from msgnode.servers.daphne_internals import INTERNALS
+
+from autobahn.twisted import websocket as _autobahn_twisted  # isort: skip
+from autobahn.websocket import protocol as _autobahn  # isort: skip
+from daphne import server as _stock  # isort: skip
+from daphne.http_protocol import HTTPFactory, WebRequest  # isort: skip
+from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol  # isort: skip
+from twisted.internet import tcp  # isort: skip
+from twisted.internet.asyncioreactor import AsyncioSelectorReactor  # isort: skip
+from twisted.web import http as _http  # isort: skip
 
 ROOT = Path(__file__).parents[2]
+
+INTERNALS: tuple[tuple[Any, str, str], ...] = (
+    # methods: how each is called
+    (AsyncioSelectorReactor, "_disconnectSelectable", "(self, selectable, why, isRead, faildict)"),
+    (tcp.Connection, "writeSomeData", "(self, data)"),
+    (_autobahn.WebSocketProtocol, "_fail_connection", "(self, code, reason)"),
+    (
+        _autobahn.WebSocketProtocol,
+        "_max_message_size_exceeded",
+        "(self, msg_size, max_msg_size, reason)",
+    ),
+    (_autobahn.WebSocketServerProtocol, "_connectionMade", "(self)"),
+    (_autobahn.WebSocketProtocol, "sendCloseFrame", "(self, code, reasonUtf8, isReply)"),
+    (_autobahn.WebSocketProtocol, "dropConnection", "(self, abort)"),
+    (_autobahn.WebSocketProtocol, "onCloseHandshakeTimeout", "(self)"),
+    (
+        _autobahn.WebSocketServerProtocol,
+        "sendHttpErrorResponse",
+        "(self, code, reason, responseHeaders)",
+    ),
+    (tcp.Port, "doRead", "(self)"),
+    (tcp.Port, "numberAccepts", "attribute"),
+    (WebSocketProtocol, "handle_reply", "(self, message)"),
+    (WebSocketProtocol, "serverReject", "(self)"),
+    (WebSocketProtocol, "check_timeouts", "(self)"),
+    (WebRequest, "check_timeouts", "(self)"),
+    (_http.Request, "gotLength", "(self, length)"),
+    (_http.Request, "handleContentChunk", "(self, data)"),
+    (HTTPFactory, "buildProtocol", "(self, addr)"),
+    (_stock.Server, "create_application", "(self, protocol, scope)"),
+    (_stock.Server, "application_checker", "(self)"),
+    (_stock.Server, "timeout_checker", "(self)"),
+    (_stock.Server, "kill_all_applications", "(self)"),
+    (_stock.Server, "listen_success", "(self, port)"),
+    (_stock.Server, "protocol_disconnected", "(self, protocol)"),
+    (_stock.Server, "application_close_timeout", "attribute"),
+    (_autobahn.WebSocketProtocol, "sendData", "(self, data, sync, chopsize)"),
+    # names a module makes its parts from
+    (_autobahn, "hltype", ""),
+    (_autobahn, "hlval", ""),
+    (_autobahn_twisted, "hltype", ""),
+    (_autobahn_twisted, "hlval", ""),
+    (_stock, "WebSocketFactory", ""),
+    (_stock, "HTTPFactory", ""),
+    (_stock, "serverFromString", ""),
+    # attributes of instances, found in the source of the class that sets them
+    (abstract.FileDescriptor, "dataBuffer", "attribute"),
+    (abstract.FileDescriptor, "_tempDataBuffer", "attribute"),
+    (abstract.FileDescriptor, "_tempDataLen", "attribute"),
+    (abstract.FileDescriptor, "offset", "attribute"),
+    (abstract.FileDescriptor, "producerPaused", "attribute"),
+    (_autobahn.WebSocketServerProtocol, "CONFIG_ATTRS", "attribute"),
+    (_autobahn.WebSocketProtocol, "data", "attribute"),
+    (_autobahn.WebSocketProtocol, "state", "attribute"),
+    (_autobahn.WebSocketProtocol, "send_queue", "attribute"),
+    (_autobahn.WebSocketProtocol, "current_frame", "attribute"),
+    (_autobahn.WebSocketProtocol, "inside_message", "attribute"),
+    (_autobahn.WebSocketProtocol, "autoPingTimeoutCall", "attribute"),
+    (_autobahn.WebSocketProtocol, "wasClean", "attribute"),
+    (_autobahn.WebSocketProtocol, "closeHandshakeTimeout", "attribute"),
+    (_autobahn.WebSocketProtocol, "closeHandshakeTimeoutCall", "attribute"),
+    (WebSocketFactory, "_batched_timer", "attribute"),
+    (WebSocketProtocol, "muted", "attribute"),
+    (WebSocketProtocol, "last_ping", "attribute"),
+    (_stock.Server, "connections", "attribute"),
+    (_http._GenericHTTPChannelProtocol, "_channel", "attribute"),
+    (AsyncioSelectorReactor, "_asyncioEventloop", "attribute"),
+)
+"""(owner, name, how it is called: without defaults and types, "" for whatever it is)."""
 
 
 def drift(owner: Any, name: str, usage: str) -> str:
