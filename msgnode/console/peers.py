@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.db import transaction
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
+from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.timezone import localtime
 
 from msgnode.federation import crossing, store
 from msgnode.models import Peer
 from msgnode.storage.control import post
 
-from .audit import AuditedAdmin
+from .audit import AuditedAdmin, note
 from .confirm import ask, too_many
 from .peer_messages import discard_all, list_of
 
@@ -39,6 +43,30 @@ def decision_word(peer: Peer) -> str:
     """What was decided, and whether another stub waits."""
     is_other = peer.found_digest and peer.approved_digest not in ("", peer.found_digest)
     return peer.get_decision_display() + (", another stub waits" if is_other else "")
+
+
+def restart(peer: Peer, actor: str) -> str:
+    """Have the stub of a peer begin anew, and note who wanted it; what is in the way, if any."""
+    with transaction.atomic():
+        if why := store.restart(peer):
+            return why
+        note(actor, "peer.restart", peer, {}, {})
+    return ""
+
+
+def _last(way: dict[str, Any]) -> str:
+    """When something has passed one way last, and what has not, the newer one first."""
+    told = []
+    if "passed_at" in way:
+        told.append((way["passed_at"], f"passed {_clock(way['passed_at'])}"))
+    if "failed_at" in way:
+        told.append((way["failed_at"], f"error {_clock(way['failed_at'])}: {way['error']}"))
+    return "; ".join(text for _, text in sorted(told, reverse=True))
+
+
+def _clock(at: float) -> str:
+    """A moment as its day and time here."""
+    return date_format(localtime(datetime.fromtimestamp(at, UTC)), "SHORT_DATETIME_FORMAT")
 
 
 class PeerForm(forms.ModelForm):
@@ -72,6 +100,8 @@ class PeerAdmin(AuditedAdmin):
         "state",
         "waits",
         "traffic",
+        "way_out",
+        "way_in",
         "sandbox",
         "last_error",
     )
@@ -81,7 +111,7 @@ class PeerAdmin(AuditedAdmin):
     ordering = ("domain",)
     fields = (
         "domain", "url", "hosts", "what_was_decided", "state", "state_at", "last_error", "waits",
-        "traffic", "sandbox",
+        "traffic", "way_out", "way_in", "sandbox",
         "found_digest", "looked_at", "discovery", "approved_digest", "approved_by", "approved_at",
         "found_configuration", "found_source",
     )  # fmt: skip
@@ -112,6 +142,14 @@ class PeerAdmin(AuditedAdmin):
             return ""
         took = f", {lately['round_trip_ms']:,} ms" if lately["round_trip_ms"] else ""
         return f"{lately['sent_per_second']:,}/s, {lately['received_per_second']:,}/s{took}"
+
+    @admin.display(description="last to it")
+    def way_out(self, peer: Peer) -> str:
+        return _last(store.figures_of(peer).get("out", {}))
+
+    @admin.display(description="last from it")
+    def way_in(self, peer: Peer) -> str:
+        return _last(store.figures_of(peer).get("in", {}))
 
     @admin.display(description="its sandbox")
     def sandbox(self, peer: Peer) -> str:
@@ -163,7 +201,7 @@ class PeerAdmin(AuditedAdmin):
     @admin.action(description="Start the stub anew", permissions=["change"])
     def restart(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
         for peer in peers:
-            if why := store.restart(peer):
+            if why := restart(peer, request.user.get_username()):
                 messages.error(request, why)
             else:
                 messages.success(request, f"{peer.domain}: its stub starts anew.")

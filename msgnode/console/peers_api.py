@@ -26,7 +26,7 @@ from msgnode.models import Peer, PeerMessage
 from msgnode.storage.control import post
 
 from . import peer_messages
-from .peers import url_of_node_fault
+from .peers import restart, url_of_node_fault
 
 _RIGHTS = {
     "list": "view", "retrieve": "view", "queue": "view", "create": "add", "destroy": "delete",
@@ -63,7 +63,9 @@ class PeerLine(serializers.ModelSerializer):
 
     figures = serializers.SerializerMethodField(
         help_text="Of the last ten seconds: messages a second to and from it, what waits, what the "
-        "sandbox uses. Empty if no worker has told for half a minute."
+        "sandbox uses; `out` and `in`: when something has passed last (`passed_at`, seconds of "
+        "UTC), and what was refused, and when (`error`, `failed_at`). Empty if no worker has told "
+        "for half a minute."
     )
 
     class Meta:
@@ -75,7 +77,7 @@ class PeerLine(serializers.ModelSerializer):
         )  # fmt: skip
         read_only_fields = tuple(name for name in fields if name not in ("domain", "url", "hosts"))
 
-    def get_figures(self, peer: Peer) -> dict[str, float]:
+    def get_figures(self, peer: Peer) -> dict[str, Any]:
         """What has passed to and from the peer, and what waits for it."""
         return store.figures_of(peer)
 
@@ -213,7 +215,7 @@ class PeerViews(
     @action(detail=True, methods=["post"])
     def restart(self, request: Request, domain: str) -> Response:
         """Its stub begins anew, without waiting."""
-        return self._done(store.restart)
+        return self._done(lambda peer: restart(peer, request.user.get_username()))
 
     @extend_schema(request=None, responses={200: PeerLine})
     @action(detail=True, methods=["post"])

@@ -1,7 +1,8 @@
 """What may cross between a peer and this node, and in what form. Pure.
 
-Out: what only this node says of a sender (`auth`, `assertedIdentity`) stays here; a peer decides
-itself whom it believes.
+Out: what is said as an address of this domain, or of none; nothing is passed on for another one, so
+that no ring of nodes can form. What only this node says of a sender (`auth`, `assertedIdentity`)
+stays here; a peer decides itself whom it believes.
 
 In: a peer speaks for its own domain and for nobody else, to what this node has and to nobody
 beyond. It reaches no component that controls the node; it may read in the domain registry as far as
@@ -18,6 +19,18 @@ from msgnode.core.messages import Message
 
 _MARKS = ("auth", "assertedIdentity")
 _encode = msgspec.json.Encoder().encode
+
+
+def outgoing_fault(message: Message, own: str) -> str:
+    """Why a message is not handed to a peer, "" if it is.
+
+    Args:
+        message: what a session here has said.
+        own: the domain of this node.
+    """
+    if addresses.parse(message.sender).home in ("", own):
+        return ""
+    return f"{message.sender} is not of this domain, and nothing is passed on between domains"
 
 
 def outgoing(message: Message) -> bytes:

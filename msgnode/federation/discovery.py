@@ -13,7 +13,7 @@ from msgnode.devices.safe_http import NoAnswer, NotAllowed, SafeHttp
 
 from . import descriptor
 from .descriptor import BadDescriptor, FoundStub
-from .stub_sockets import url_fault
+from .socket_urls import url_fault
 
 _PATH = "/.well-known/protocolstub/default"
 _OK, _MISSING = 200, (404, 405, 410)

@@ -105,6 +105,11 @@ class HeldSubscriptions:
     def __len__(self) -> int:
         return len(self.held) + len(self._asking)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is subscribed at the peer, or is still to be asked of it."""
+        return bool(self.held or self._asking or self._leaving or self._request)
+
     def want(self, addresses: Iterable[str], were_held: bool = False) -> None:
         """See that these are subscribed; `were_held`: they were, by who served the peer before."""
         for address in addresses:

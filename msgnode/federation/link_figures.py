@@ -8,7 +8,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from . import store
+from .peer_exchange import Way
 from .peer_link import PeerLink
+from .pipe import shown
 
 EVERY = 10.0
 """Seconds between two rows of a peer; the rates are of that time."""
@@ -71,6 +73,8 @@ def _figures(link: PeerLink, before: _Counted, now: _Counted) -> dict[str, Any]:
         "sent_per_second": round((now.sent - before.sent) / seconds, 1),
         "received_per_second": round((now.received - before.received) / seconds, 1),
         "refused": counters.refused,
+        "out": _told(link.exchange.out),
+        "in": _told(link.exchange.into),
         "waiting": len(queue),
         "oldest_seconds": round(queue.oldest_seconds, 1),
         "round_trip_ms": round(counters.round_trip * 1000, 1),
@@ -79,3 +83,13 @@ def _figures(link: PeerLink, before: _Counted, now: _Counted) -> dict[str, Any]:
         # a sandbox that was started anew counts from zero
         "sandbox_cpu_percent": round(max(0.0, now.cpu - before.cpu) / seconds * 100, 1),
     }
+
+
+def _told(way: Way) -> dict[str, Any]:
+    """When something has passed last, and what has not: what has not happened is left out."""
+    told: dict[str, Any] = {}
+    if way.passed_at:
+        told["passed_at"] = round(way.passed_at, 1)
+    if way.failed_at:
+        told |= {"failed_at": round(way.failed_at, 1), "error": shown(way.error)}
+    return told

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from .peer_link import PeerLink
-from .stub_status import LIVE
+from .stub_status import IDLE, LIVE
 
 FAILING_AFTER = 5
 """Ends of a sandbox in a row after which an alarm stands."""
@@ -49,7 +49,8 @@ class PeerAlarms:
         domain = link.peer.domain
         is_live = link.state == LIVE
         now = self._clock()
-        if is_live:
+        is_well = is_live or link.state == IDLE
+        if is_well:
             self._away_since[domain] = now
         away = now - self._away_since.setdefault(domain, now)
         waits, oldest = len(link.exchange.queue), link.exchange.queue.oldest_seconds
@@ -66,7 +67,7 @@ class PeerAlarms:
             text = f"The node of {domain} {why}: {waits} messages wait."
         if text and self._is_new(STUCK_ALARM, domain):
             self._raise_alarm(STUCK_ALARM, domain, text)
-        elif not text and is_live and domain not in self._well:
+        elif not text and is_well and domain not in self._well:
             self._clear(domain)
 
     def _look_at_ours(self, link: PeerLink, now: float) -> None:

@@ -19,11 +19,20 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from msgnode.core import addresses, messages
-from msgnode.core.errors import BadGateway, GatewayTimeout, NodeError, Unavailable
+from msgnode.core.envelope import InvalidFrame
+from msgnode.core.errors import (
+    BadGateway,
+    BadMessage,
+    Forbidden,
+    GatewayTimeout,
+    NodeError,
+    Unavailable,
+)
 from msgnode.core.messages import Message
 from msgnode.devices.answering_link import is_final
 
@@ -44,7 +53,7 @@ class PeerCounters:
 
     sent: int = 0
     received: int = 0
-    refused: int = 0  # what came and was not carried
+    refused: int = 0  # what came, or was to go, and was not carried
     expired: int = 0
     full: int = 0
     failed: int = 0  # requests that ended with the way to the peer, or the session there
@@ -53,6 +62,23 @@ class PeerCounters:
     lost: int = 0  # what the stub wrote to a socket that was no more
     restarts: int = 0
     round_trip: float = 0.0  # of the last response, in seconds
+
+
+@dataclass(slots=True)
+class Way:
+    """One direction: when something has passed last, and what has not. Seconds of UTC."""
+
+    passed_at: float = 0.0
+    failed_at: float = 0.0
+    error: str = ""
+
+    def passed(self) -> None:
+        """Something has passed."""
+        self.passed_at = time.time()
+
+    def failed(self, error: str) -> None:
+        """Something has not, for this reason."""
+        self.failed_at, self.error = time.time(), error[:300]
 
 
 class Refused(Exception):
@@ -106,6 +132,7 @@ class PeerExchange:
         store: Store | None = None,
     ) -> None:
         self.counters = PeerCounters()
+        self.out, self.into = Way(), Way()
         self.returned = self.spoofed = 0
         self.queue = queue
         self._own = own
@@ -116,10 +143,19 @@ class PeerExchange:
         self._store = store
         self._suspect: tuple[str, str] | None = None  # the one that was handed over alone
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something waits for the peer, or a response of it may still come."""
+        return bool(self.queue or self._asked)
+
     # --- to the peer ------------------------------------------------------------------------------
 
     def put(self, message: Message) -> None:
         """Have a message wait for the peer."""
+        if fault := crossing.outgoing_fault(message, self._own):
+            self.counters.refused += 1
+            self._refuse(message, Forbidden(f"{fault}."))
+            return
         store, key = self._store, ""
         if store is not None and class_of(message) is MessageClass.STORED:
             key = store.keep(message)
@@ -161,6 +197,7 @@ class PeerExchange:
             if len(self._asked) > MAX_ASKED:
                 self._forget_first()
         self.counters.sent += 1
+        self.out.passed()
         return crossing.outgoing(one.message)
 
     def expire(self) -> None:
@@ -237,6 +274,7 @@ class PeerExchange:
             self._store.set_aside(one, text)
 
     def _refuse(self, message: Message, error: NodeError) -> None:
+        self.out.failed(f"{error.code} {error.description}")
         if class_of(message) in (MessageClass.REQUEST, MessageClass.STORED):
             self._respond(message, messages.error_body(error))
 
@@ -261,7 +299,20 @@ class PeerExchange:
         if message.is_response and not self._was_asked(message):
             raise Refused("nobody has asked for this response")
         self.counters.received += 1
+        self.into.passed()
         return crossing.incoming(message)
+
+    def refused_here(self, why: str) -> None:
+        """Something that came from the peer is not carried."""
+        self.counters.refused += 1
+        self.into.failed(why)
+
+    def answered_here(self, frame: bytes) -> None:
+        """The node itself answers the peer: a refusal is one of what came from there."""
+        with suppress(InvalidFrame, BadMessage):
+            body = messages.parse(frame).fields()
+            if isinstance(code := body.get("code"), int) and code >= 400:
+                self.into.failed(f"{code} {body.get('description', '')}")
 
     def _was_asked(self, response: Message) -> bool:
         key = (response.recipients[0], response.id_key)

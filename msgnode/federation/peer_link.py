@@ -2,6 +2,7 @@
 
     starting -> connecting -> live <-> disconnected      (by what the stub says of itself)
     any -> waiting -> starting                           (the sandbox has ended: back-off)
+    any -> idle -> starting                              (nobody has needed it; somebody does again)
 
 Rules
 - What waits for the peer reaches the stub only while it is live and has a socket, in its order
@@ -21,25 +22,27 @@ from msgnode.core import messages
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
 
-from . import pipe, stub_status
+from . import pipe
 from .back_off import BackOff
 from .held_subscriptions import HeldSubscriptions, Observed
-from .peer_exchange import PeerExchange, Refused, Store
+from .idleness import Idleness
+from .peer_exchange import PeerExchange, Store
 from .peer_queue import PeerQueue
 from .peer_session import KeptSession, Opener
 from .peer_stub import LinkLimits, PeerStub
 from .pipe import Loaded, LoadFailed, Posted, Said, SocketClose, SocketSend, SocketWanted
 from .sandbox import SandboxProcess
 from .session_watch import SessionWatch
+from .stub_posts import StubPosts
 from .stub_sockets import StubSockets
-from .stub_status import DISCONNECTED, GAP, LIVE, STARTING, STATE_OF, STOPPED, WAITING, StubStatus
+from .stub_status import DISCONNECTED, IDLE, LIVE, STARTING, STATE_OF, STOPPED, WAITING, StubStatus
 
 LOAD_SECONDS = 5.0
-MAX_HELD = 1_000
-"""Frames of a peer that may wait because the node is held back; a stub that says more is ended."""
 _TICK = 0.25
 _STOP_SECONDS = 2.0
+_NOT_NEEDED = "it is not needed any more"
 _RECONNECT = 1.0  # seconds after which a stub that does not come back by itself is told to
+_LOOKS_EVERY = 1.0  # seconds between two looks at what an idle peer has here
 
 
 class PeerLink:
@@ -77,14 +80,16 @@ class PeerLink:
             peer.domain, peer.runtime_url, self._post, observed, self._pump
         )
         self.sandbox: SandboxProcess | None = None
+        self._session.on_answer = self.exchange.answered_here
+        self._posts = StubPosts(peer, self.exchange, self.subscriptions, self._session, self)
+        self._idleness = Idleness(limits.idle_seconds, self.exchange, self.subscriptions)
         self._limits = limits
         self._restarts, self._reconnects = BackOff(1.0, 300.0), BackOff(0.25, 30.0)
         self._sockets: StubSockets | None = None
         self._watch = SessionWatch()
         self._disconnected_at = 0.0
         self._loaded, self._hurries = asyncio.Event(), asyncio.Event()
-        self._held = 0  # frames in a row that had to wait for the node
-        self._is_stopped = False
+        self._is_leaving = self._is_stopped = False  # for now; for good
         self._task: asyncio.Task[None] | None = None
 
     # --- its life ---------------------------------------------------------------------------------
@@ -96,6 +101,9 @@ class PeerLink:
             while not self._is_stopped:
                 await self._open_session()
                 reason = await self._serve()
+                if self._is_leaving and not self._is_stopped:
+                    await self._idle()
+                    continue
                 self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
                 self.exchange.counters.restarts += 1
                 self.failures_in_a_row += 1
@@ -107,11 +115,7 @@ class PeerLink:
     async def stop(self) -> None:
         """Say good-bye to the peer, and serve it no more."""
         self._is_stopped = True
-        if self.sandbox is not None and self.sandbox.is_running and self._sockets is not None:
-            self.sandbox.send(pipe.disconnect())
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_STOP_SECONDS):
-                    await self._sockets.closed()
+        await self._say_good_bye()
         self.abort()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_STOP_SECONDS)
@@ -122,18 +126,18 @@ class PeerLink:
         self._reconnects.reset()
         self._disconnected_at = 0.0
         self._hurries.set()
+        if self._sockets is not None:
+            self._sockets.hurry()
 
     def restart(self) -> None:
         """Begin anew at once."""
         self.hurry()
-        if self.sandbox is not None:
-            self.sandbox.kill("an operator had it begin anew")
+        self._kill("an operator had it begin anew")
 
     def abort(self) -> None:
         """Serve the peer no more, at once and without a word."""
         self._is_stopped = True
-        if self.sandbox is not None:
-            self.sandbox.kill("it is not needed any more")
+        self._kill(_NOT_NEEDED)
         if self._task is not None:
             self._task.cancel()
 
@@ -149,8 +153,10 @@ class PeerLink:
 
     async def _serve(self) -> str:
         """One life of the sandbox; why it ended."""
+        self._is_leaving = False
         self._enter(STARTING)
         self._loaded.clear()
+        self._idleness.begin()
         sandbox = self.sandbox = SandboxProcess(self._limits.sandbox, self._said)
         sockets = self._sockets = StubSockets(
             self._limits.sockets, self._reconnects, sandbox.send, self._ready, self._watch
@@ -171,18 +177,45 @@ class PeerLink:
                 sandbox.send(pipe.connect())
             while not ended.done():
                 await asyncio.wait({ended}, timeout=_TICK)
-                self._tick()
+                self._tick(sandbox, sockets)
+                if self._loaded.is_set() and self._idleness.is_over():
+                    await self._say_good_bye()
+                    sandbox.kill(_NOT_NEEDED)
             return await ended
         except OSError as error:
             return str(error) or type(error).__name__
         finally:
-            sandbox.kill("it is not needed any more")
+            sandbox.kill(_NOT_NEEDED)
             await sockets.end()
+
+    async def _say_good_bye(self) -> None:
+        """Have the stub close its session at the peer, for as long as that may take."""
+        self._is_leaving = True
+        if self.sandbox is not None and self.sandbox.is_running and self._sockets is not None:
+            self.sandbox.send(pipe.disconnect())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self._sockets.closed()
+
+    async def _idle(self) -> None:
+        """Wait until the peer is needed; it keeps its session here, where messages come for it."""
+        self._enter(IDLE)
+        self._hurries.clear()
+        while not (self._idleness.is_needed or self._is_stopped):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOKS_EVERY):
+                    await self._hurries.wait()
+                    return
+            await self._open_session()
+            self._enter(IDLE)
+
+    def _kill(self, why: str) -> None:
+        if self.sandbox is not None:
+            self.sandbox.kill(why)
 
     async def _leave(self) -> None:
         self._enter(STOPPED)
-        if self.sandbox is not None:
-            self.sandbox.kill("it is not needed any more")
+        self._kill(_NOT_NEEDED)
         self.exchange.fail_all(f"The node of {self.peer.domain} is not served at the moment.")
         await self._session.close()
 
@@ -197,24 +230,17 @@ class PeerLink:
                     return
             self.exchange.expire()
 
-    def _tick(self) -> None:
+    def _tick(self, sandbox: SandboxProcess, sockets: StubSockets) -> None:
         self.exchange.expire()
         self._pump()
         now = time.monotonic()
-        sockets, sandbox = self._sockets, self.sandbox
-        if (
-            self.state == DISCONNECTED
-            and now - self._disconnected_at > _RECONNECT
-            and sockets is not None
-            and not sockets.count
-            and sandbox is not None
-        ):
+        is_due = self.state == DISCONNECTED and now - self._disconnected_at > _RECONNECT
+        if is_due and not sockets.count:
             self._disconnected_at = now
             sandbox.send(pipe.connect())
-        if self._session.has_ended and sandbox is not None:
+        if self._session.has_ended:
             sandbox.kill("its session here has ended")
-        if sockets is not None:
-            self._look_at(sockets)
+        self._look_at(sockets)
 
     def _look_at(self, sockets: StubSockets) -> None:
         """See what has become of the way to the peer, whatever the stub says of it."""
@@ -262,7 +288,9 @@ class PeerLink:
     def _pump(self) -> None:
         """Hand the stub what waits, as far as it, and the peer, take it."""
         sandbox, sockets = self.sandbox, self._sockets
-        if self.state != LIVE or sandbox is None or not sandbox.is_running:
+        if self.state == IDLE:
+            self._hurries.set()
+        if self.state != LIVE or self._is_leaving or sandbox is None or not sandbox.is_running:
             return
         if sockets is None or not sockets.is_open:
             return
@@ -292,8 +320,7 @@ class PeerLink:
             case Loaded():
                 self._loaded.set()
             case LoadFailed(error=error):
-                if self.sandbox is not None:
-                    self.sandbox.kill(f"it cannot be loaded: {error}")
+                self._kill(f"it cannot be loaded: {error}")
             case SocketWanted() if sockets is not None:
                 sockets.want(said)
             case SocketSend() if sockets is not None:
@@ -301,50 +328,22 @@ class PeerLink:
             case SocketClose() if sockets is not None:
                 sockets.close(said)
             case Posted(message=text):
-                self._posted(bytes(text))
+                self._posts.take(bytes(text))
 
-    def _posted(self, text: bytes) -> None:
-        address = f"{self.peer.stub_url}/status"
-        try:
-            message = messages.parse(text)
-        except InvalidFrame as error:
-            status = stub_status.read_without_id(text, address)
-            if status is None:
-                self._refused(f"what it posted is no message: {error.description}")
-            else:
-                self._status(status)
-            return
-        if (status := stub_status.read(message, address)) is not None:
-            self._status(status)
-            return
-        if self.subscriptions.take(message):
-            return
-        if (of_peer := stub_status.read(message, f"{self.peer.runtime_url}/status")) is not None:
-            if of_peer.value == GAP:
-                self.subscriptions.suspect()
-            return
-        try:
-            frame = self.exchange.taken_in(message)
-        except Refused as refusal:
-            self._refused(str(refusal))
-            return
-        self._held = self._held + 1 if self._session.is_held_back else 0
-        if self._held > MAX_HELD and self.sandbox is not None:
-            self.sandbox.kill("it says more than the node can carry")
-            return
-        self._session.say(frame)
-
-    def _status(self, status: StubStatus) -> None:
+    def status(self, status: StubStatus) -> None:
+        """The stub says how it is."""
         value, text = status
-        if value == GAP:
-            self.subscriptions.suspect()
-        elif value == "failed":
-            if self.sandbox is not None:
-                self.sandbox.kill(f"it gave up: {text or 'it did not say why'}")
-        elif value in STATE_OF and not self._is_stopped:
+        if value == "failed":
+            self._kill(f"it gave up: {text or 'it did not say why'}")
+        elif value in STATE_OF and not self._is_leaving:
             self._enter(STATE_OF[value], text if value == "disconnected" else "")
             self._pump()
 
-    def _refused(self, why: str) -> None:
-        self.exchange.counters.refused += 1
+    def refused(self, why: str) -> None:
+        """Something that the stub has posted is not carried."""
+        self.exchange.refused_here(why)
         self.last_error = pipe.shown(f"refused: {why}")
+
+    def flooded(self) -> None:
+        """More came than the node can carry."""
+        self._kill("it says more than the node can carry")

@@ -28,11 +28,15 @@ _SOURCE = "peer:"
 
 
 class PeerOutlet(AnsweringLink):
-    """The link of such a session. `on_frame` is called with each frame for the peer."""
+    """The link of such a session. `on_frame` is called with each frame for the peer.
+
+    So is `on_answer` before, if the frame is an answer of the node itself.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.on_frame: Callable[[bytes], None] = _nobody
+        self.on_answer: Callable[[bytes], None] = _nobody
 
     def write(self, frame: bytes) -> None:
         """Hand a frame to who serves the peer, but for answers to the node's own frames."""
@@ -58,6 +62,10 @@ class PeerConnection(FrameConnection):
         super().__init__(*arguments)
         domain = self._stranger.remote_address.removeprefix(_SOURCE)
         self._stranger = replace(self._stranger, origin=Origin.FOREIGN, peer=domain)
+
+    def put(self, frame: bytes) -> None:
+        self.link.on_answer(frame)
+        super().put(frame)
 
 
 class Opener(Protocol):
@@ -100,7 +108,7 @@ class PeerSessions:
 
     async def close(self, connection: PeerConnection, domain: str, stub_url: str) -> None:
         """Close the session and its connection, at most a second after it was asked for."""
-        connection.link.on_frame = _nobody
+        connection.link.on_frame = connection.link.on_answer = _nobody
         with suppress(NodeError, TimeoutError):  # else it ends after the grace period
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await connection.session_frame("close", stub_url)
@@ -118,11 +126,14 @@ class KeptSession:
         domain: of the peer.
         stub_url: the runtime URL of the session.
         on_frame: takes each frame for the peer.
+
+    `on_answer` is shown those before that are answers of the node itself.
     """
 
     def __init__(
         self, opener: Opener, domain: str, stub_url: str, on_frame: Callable[[bytes], None]
     ) -> None:
+        self.on_answer: Callable[[bytes], None] = _nobody
         self._opener = opener
         self._names = (domain, stub_url)
         self._on_frame = on_frame
@@ -144,7 +155,7 @@ class KeptSession:
             return
         await self.close()
         outlet = PeerOutlet()
-        outlet.on_frame = self._on_frame
+        outlet.on_frame, outlet.on_answer = self._on_frame, self.on_answer
         self._connection = await self._opener.open(*self._names, outlet)
 
     async def close(self) -> None:

@@ -36,11 +36,15 @@ class PeerStub:
 
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
-    """Of one peer; `starts` lets so many sandboxes of this worker start at a time."""
+    """Of one peer; `starts` lets so many sandboxes of this worker start at a time.
+
+    `idle_seconds`: after which a stub ends that nobody needs.
+    """
 
     sandbox: SandboxLimits
     sockets: SocketLimits
     queue_messages: int
     queue_bytes: int
     stored_seconds: float
+    idle_seconds: float = 600.0
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))

@@ -205,6 +205,7 @@ class SandboxProcess:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.memory_bytes = 0
         self._process.stdin.close()  # type: ignore[union-attr]  # a pipe
         last = self.errors.decode(errors="replace").strip().rpartition("\n")[2]
         self.reason = self.reason or f"it ended with {code}" + (f": {last[:200]}" if last else "")

@@ -37,7 +37,7 @@ from .peer_session import Opener
 from .peer_stub import LinkLimits, PeerStub
 from .store import PeerRow
 from .stored_messages import StoredMessages
-from .stub_status import LIVE
+from .stub_status import IDLE, LIVE
 from .waiting_messages import WaitingMessages
 
 log = logging.getLogger(__name__)
@@ -124,8 +124,9 @@ class Federation:
         """In a word, for the health page."""
         if not deno.find():
             return "deno is missing"
-        live = sum(link.state == LIVE for link in self.links.values())
-        return f"{live} of {len(self.links)} live"
+        states = [link.state for link in self.links.values()]
+        idle = f", {states.count(IDLE)} idle" if IDLE in states else ""
+        return f"{states.count(LIVE)} of {len(states)} live{idle}"
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -280,9 +281,5 @@ class Federation:
     async def _blocking(self, call: Callable[[], Result]) -> Result:
         """Run something that uses the database, in the writer's thread."""
         found: list[Result] = []
-
-        def look() -> None:
-            found[:] = [call()]
-
-        await self._writer.submit(Call(look))
-        return found[0]
+        await self._writer.submit(Call(lambda: found.append(call())))
+        return found[-1]

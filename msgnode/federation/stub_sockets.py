@@ -35,6 +35,7 @@ from .back_off import BackOff
 from .heartbeat import Heart
 from .pipe import SocketClose, SocketSend, SocketWanted
 from .session_watch import SessionWatch
+from .socket_urls import url_fault
 
 MAX_SOCKETS = 2
 REFUSED, LOST = 1006, 1006
@@ -59,26 +60,6 @@ class SocketLimits:
     messages_per_second: float = 2_000.0
     bytes_per_second: float = 20_000_000.0
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
-
-
-def url_fault(url: str, hosts: frozenset[str], networks: Sequence[Network]) -> str:
-    """Why a stub may open no WebSocket there, "" if it may.
-
-    >>> url_fault("wss://evil.example/ws", frozenset({"b.example"}), ())
-    'evil.example is no host of the peer'
-    """
-    try:
-        parts = urlsplit(url)
-        host, _ = (parts.hostname or "").lower(), parts.port
-    except ValueError:
-        return "it is no URL"
-    if parts.scheme not in (("wss", "ws") if networks else ("wss",)):
-        return "it must begin with wss://"
-    if parts.username is not None or parts.password is not None:
-        return "it must not name a user"
-    if not any(host == each or host.endswith(f".{each}") for each in hosts):
-        return f"{host or 'nothing'} is no host of the peer"
-    return ""
 
 
 class StubSockets:
@@ -121,7 +102,7 @@ class StubSockets:
         self._waiting = 0  # the number of the socket that waits for the back-off
         self._sends: dict[int, asyncio.Queue[str]] = {}
         self._unsent: dict[int, int] = {}
-        self._next_at = 0.0
+        self._next_at, self._hurried = 0.0, asyncio.Event()
         self._messages = TokenBucket(limits.messages_per_second)
         self._bytes = TokenBucket(limits.bytes_per_second)
 
@@ -156,6 +137,10 @@ class StubSockets:
             self._tell(pipe.socket_closed(number, REFUSED, fault))
             return
         self._tasks[number] = asyncio.create_task(self._kept(number, wanted))
+
+    def hurry(self) -> None:
+        """Have the next attempt wait for nothing."""
+        self._hurried.set()
 
     def send(self, said: SocketSend) -> None:
         """The stub sends text."""
@@ -227,7 +212,10 @@ class StubSockets:
         """Connect, and pass text both ways until the socket is closed; its code and reason."""
         loop = asyncio.get_running_loop()
         self._waiting = number
-        await asyncio.sleep(self._next_at - loop.time())
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._next_at):
+                await self._hurried.wait()
+        self._hurried.clear()
         self._waiting = 0
         self.attempts += 1
         self._next_at = loop.time() + self._back_off.failed()  # if it fails, or is lost soon

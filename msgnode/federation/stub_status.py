@@ -11,6 +11,7 @@ from msgnode.core.messages import Message
 
 STARTING, CONNECTING, LIVE = "starting", "connecting", "live"
 DISCONNECTED, WAITING, STOPPED = "disconnected", "waiting", "stopped"
+IDLE = "idle"
 STATE_OF = {
     "created": STARTING,
     "in-progress": CONNECTING,

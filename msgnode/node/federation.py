@@ -110,6 +110,7 @@ def federation(
             peers["QUEUE_MESSAGES"],
             peers["QUEUE_BYTES"],
             stored.limits.seconds,
+            peers["IDLE_SECONDS"],
         ),
         epoch,
         table,

@@ -20,6 +20,8 @@ PEERS: dict[str, Any] = {
     "MESSAGES_PER_SECOND": env.int("FEDERATION_MESSAGES_PER_SECOND", default=2_000),
     # that a subscription at a peer outlives its last observer here
     "LINGER_SECONDS": env.float("FEDERATION_LINGER_SECONDS", default=30.0),
+    # without a message, or a subscription there, after which the sandbox of a peer ends
+    "IDLE_SECONDS": env.float("FEDERATION_IDLE_SECONDS", default=600.0),
     "BYTES_PER_SECOND": env.int("FEDERATION_BYTES_PER_SECOND", default=20_000_000),
 }
 SANDBOX: dict[str, Any] = {

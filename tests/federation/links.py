@@ -34,13 +34,15 @@ Hears = Callable[[dict[str, Any], ServerConnection], Any]
 class Played:
     """The peer's node: opens sessions, and writes down what else it is sent.
 
-    `hears` is called with each message and the socket it came by; it may answer.
+    `hears` is called with each message and the socket it came by; it may answer. Sessions there are
+    resumed with `token`.
     """
 
-    def __init__(self, hears: Hears | None = None) -> None:
+    def __init__(self, hears: Hears | None = None, port: int = 0, token: str = "the same") -> None:
         self.heard: list[dict[str, Any]] = []
         self.links: list[ServerConnection] = []
-        self.port = 0
+        self.port = port
+        self.token = token
         self._hears = hears
         self._server: Server | None = None
 
@@ -70,7 +72,7 @@ class Played:
             async for text in link:
                 message = json.loads(text)
                 if message["to"] == "mn:/session":
-                    body = {"code": 200, "runtimeToken": "the same"}
+                    body = {"code": 200, "runtimeToken": self.token}
                     answer = {"id": message["id"], "type": "response", "from": "mn:/session"}
                     await link.send(json.dumps({**answer, "to": message["from"], "body": body}))
                     continue
@@ -84,11 +86,14 @@ class Node:
 
     def __init__(self) -> None:
         self.said: list[dict[str, Any]] = []
+        self.opened = 0
         self.is_held_back = False
         self.link: Any = SimpleNamespace(closed=None)
 
     async def open(self, domain: str, stub_url: str, outlet: Any) -> Any:
         self.outlet = outlet
+        self.link.closed = None
+        self.opened += 1
         return self
 
     async def close(self, connection: Any, domain: str, stub_url: str) -> None:
@@ -131,6 +136,7 @@ async def linked(
     peer: Played,
     store: Any = None,
     starts: asyncio.Semaphore | None = None,
+    idle: float = 600.0,
     **sandbox: Any,
 ) -> AsyncIterator[Linked]:
     """Serve a peer with this stub."""
@@ -142,7 +148,7 @@ async def linked(
     networks = [ipaddress.ip_network("127.0.0.0/8")]
     sockets = SocketLimits(frozenset({"127.0.0.1"}), networks)
     limits = LinkLimits(
-        SandboxLimits(**{"silence": 12.0, **sandbox}), sockets, 1_000, 1_000_000, 60.0
+        SandboxLimits(**{"silence": 12.0, **sandbox}), sockets, 1_000, 1_000_000, 60.0, idle
     )
     if starts is not None:
         limits = replace(limits, starts=starts)

@@ -82,11 +82,7 @@ class TwoNodes:
 
     def publish(self, *refused: dict[str, Any]) -> None:
         """Publish policies at a that refuse these conditions."""
-        rules = [{"effect": "deny", "condition": each} for each in refused]
-        path = self.a.data_dir / "policies.json"
-        path.write_text(json.dumps([{"policies": [{"rules": rules or [_NOTHING]}]}]))
-        words = ("--replace", "--mode", "enforce", "--publish")
-        self.a.manage("policy_import", str(path), *words)
+        publish(self.a, *refused)
 
     def sandboxes(self) -> list[psutil.Process]:
         """The processes of the engine that a runs."""
@@ -100,6 +96,32 @@ class TwoNodes:
         for each in self.sandboxes():
             with suppress(psutil.NoSuchProcess):
                 each.send_signal(by)
+
+
+def publish(node: Node, *refused: dict[str, Any]) -> None:
+    """Publish policies at a node that refuse these conditions."""
+    rules = [{"effect": "deny", "condition": each} for each in refused]
+    path = node.data_dir / "policies.json"
+    path.write_text(json.dumps([{"policies": [{"rules": rules or [_NOTHING]}]}]))
+    node.manage("policy_import", str(path), "--replace", "--mode", "enforce", "--publish")
+
+
+def peer_row(node: Node, domain: str = B) -> dict[str, Any]:
+    """What the database of a node has of a peer."""
+    with sqlite3.connect(f"file:{node.data_dir}/node.sqlite3?mode=ro", uri=True) as database:
+        database.row_factory = sqlite3.Row
+        found = database.execute("SELECT * FROM msgnode_peer WHERE domain = ?", [domain]).fetchone()
+    database.close()
+    return {**found, "figures": json.loads(found["figures"] or "{}")}
+
+
+async def until_row(node: Node, condition: Any, domain: str = B) -> dict[str, Any]:
+    """What the database of a node has of a peer, once that is so."""
+    until = time.monotonic() + SECONDS
+    while not condition(row := peer_row(node, domain)):
+        assert time.monotonic() < until, f"{row}\n{node.log()}"
+        await asyncio.sleep(0.1)
+    return row
 
 
 def _own(node: Node) -> dict[str, str]:

@@ -70,6 +70,24 @@ def test_case_40_a_peer_controls_nothing_and_is_passed_on_to_nobody(to: Any, typ
     assert crossing.incoming_fault(message(f"hyperty://{B}/1", to, type_), A, B)
 
 
+@pytest.mark.parametrize(
+    ("sender", "is_said"),
+    [
+        (f"hyperty://{A}/1", True),
+        (f"runtime://{A}/1/sm", True),
+        (f"domain://msg-node.{A}/sm", True),
+        ("mn:/x", True),
+        (f"hyperty://{B}/1", False),
+        ("hyperty://c.example/1", False),
+        ("domain://msg-node.c.example/sm", False),
+        (f"hyperty://{A}.evil.example/1", False),
+    ],
+)
+def test_case_55_a_peer_is_told_what_is_of_this_domain_alone(sender: str, is_said: bool) -> None:
+    fault = crossing.outgoing_fault(message(sender, f"hyperty://{B}/1"), A)
+    assert (fault == "") is is_said
+
+
 def test_case_41_marks_of_a_peer_are_taken_out() -> None:
     said = message(f"hyperty://{B}/1", f"hyperty://{A}/1", auth=True, assertedIdentity=True, v=1)
     assert json.loads(crossing.incoming(said))["body"] == {"v": 1}

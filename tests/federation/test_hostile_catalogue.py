@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +12,13 @@ import pytest
 
 from tests.node import Node, running
 
+from .catalogues import SECONDS, Catalogue, described
 from .sandboxes import needs_deno
 
 pytestmark = [needs_deno, pytest.mark.long, pytest.mark.any_server]
 
-SECONDS = 30.0
 _URL = "ws://127.0.0.1:1/ws"
-_GOOD = {
-    "sourcePackage": {"sourceCode": "export default class {}"},
-    "configuration": {"url": _URL},
-}
+_GOOD = described("export default class {}", _URL)
 _ANSWERS: dict[str, dict[str, Any]] = {
     "/half": {**_GOOD, "version": "\ud800"},
     "/nul": {**_GOOD, "configuration": {"url": _URL, "a": "\0"}},
@@ -32,43 +26,9 @@ _ANSWERS: dict[str, dict[str, Any]] = {
 }
 
 
-class Catalogue:
-    """Answers below a path for each peer; `/never` never."""
-
-    def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
-        self.gate = threading.Event()
-        catalogue = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                name = f"/{self.path.split('/')[1]}"
-                catalogue.asked[name] += 1
-                if name == "/never":
-                    catalogue.gate.wait(SECONDS)
-                content = json.dumps(_ANSWERS.get(name, {})).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: object) -> None:
-                """Silent."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self.gate.set()
-        self._server.shutdown()
-        self._server.server_close()
-
-
 @pytest.fixture
 def catalogue() -> Iterator[Catalogue]:
-    one = Catalogue()
+    one = Catalogue(_ANSWERS)
     yield one
     one.stop()
 

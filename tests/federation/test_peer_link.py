@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -155,6 +156,54 @@ async def test_case_26_a_peer_that_speaks_as_somebody_of_this_domain_raises_an_a
             one.link
         )
         assert alarms == [("peer-spoofs", B)]
+
+
+async def test_case_55_a_message_of_a_third_domain_or_for_one_is_cut_at_the_first_node() -> None:
+    """Three nodes that take each other for somebody else pass nothing round: each is the last."""
+    third = "hyperty://c.example/1"
+
+    async def relays(message: dict[str, Any], link: ServerConnection) -> None:
+        for id_, sender, to in (("1", THEIRS, third), ("2", third, OURS), ("3", third, third)):
+            await link.send(json.dumps({**message, "id": id_, "from": sender, "to": to}))
+
+    async with linked(stub("resumes"), Played(relays)) as one:
+        await one.live()
+        one.post(1)
+        await one.until(lambda: one.link.exchange.counters.refused == 3)
+        assert one.node.said == [], "what B wants to pass on here goes nowhere"
+        for sender in (third, f"hyperty://{B}/2"):
+            frame = {"id": sender, "type": "read", "from": sender, "to": THEIRS, "body": {}}
+            one.link._outgoing(json.dumps(frame).encode())
+        codes = [(each["to"], each["body"]["code"]) for each in one.node.said]
+        assert codes == [(third, 403), (f"hyperty://{B}/2", 403)]
+        one.post(2)
+        await one.until(lambda: len(one.peer.heard) == 2)
+        assert one.peer.values == [1, 2], "nor does what is to be passed on to B"
+
+
+async def test_case_73_an_operator_has_a_peer_be_tried_at_once_whatever_the_back_offs_say() -> None:
+    peer = Played()
+    async with linked(stub("resumes"), peer) as one:
+        await one.live()
+        link, sockets = one.link, one.link._sockets
+        assert sockets is not None
+        link._reconnects.failures = 20  # as after hours: half a minute between two tries
+        await peer.stop()
+        await one.until(lambda: sockets.attempts == 2 and sockets._waiting)
+        await peer.start()
+        began = time.monotonic()
+        link.hurry()
+        await one.live()
+        assert time.monotonic() - began < 10
+        assert sockets.attempts == 3
+        assert link._reconnects.failures == 1, "from then on it waits as after a first failure"
+        link._restarts.failures = 20  # five minutes between two lives of its sandbox
+        assert link.sandbox is not None
+        link.sandbox.kill("it is to end")
+        await one.until(lambda: link.state == "waiting")
+        link.hurry()
+        await one.live()
+        assert time.monotonic() - began < 20
 
 
 async def test_no_more_sandboxes_start_at_a_time_than_may() -> None:

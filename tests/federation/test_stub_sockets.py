@@ -14,7 +14,8 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from msgnode.federation import pipe
 from msgnode.federation.back_off import BackOff
 from msgnode.federation.session_watch import SessionWatch
-from msgnode.federation.stub_sockets import SocketLimits, StubSockets, url_fault
+from msgnode.federation.socket_urls import url_fault
+from msgnode.federation.stub_sockets import SocketLimits, StubSockets
 
 from .sandboxes import Watched, needs_deno, stub
 

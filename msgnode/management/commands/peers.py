@@ -10,8 +10,9 @@ from django.utils import timezone
 
 from msgnode.console import peer_messages
 from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
-from msgnode.console.peers import decision_word, url_of_node_fault
+from msgnode.console.peers import decision_word, restart, url_of_node_fault
 from msgnode.federation import crossing, store, waiting_rows
+from msgnode.federation.stub_status import IDLE, LIVE
 from msgnode.models import Peer
 from msgnode.storage.control import post
 
@@ -83,7 +84,7 @@ class Command(Tool):
         elif action == "look":
             store.look_again(peer)
         elif action == "restart":
-            if why := store.restart(peer):
+            if why := restart(peer, "command line"):
                 raise not_as_it_should_be(why)
         elif action == "queue":
             self._queue(peer, options["json"])
@@ -156,7 +157,7 @@ class Command(Tool):
 
 def _is_wrong(peer: Peer) -> bool:
     if peer.decision == Peer.Decision.APPROVED:
-        return peer.state != "live"
+        return peer.state not in (LIVE, IDLE)
     return peer.decision == Peer.Decision.PENDING
 
 

@@ -1,0 +1,174 @@
+"""A real node and a peer that the test plays, catalogue and node: what leaves, and what stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+from websockets.asyncio.server import ServerConnection
+
+from tests.client import code
+from tests.node import Node, free_port, running
+
+from .catalogues import Catalogue, described
+from .links import Played
+from .nodes import A, B, come, peer_row, publish, subscribe, until_row
+from .sandboxes import needs_deno, stub
+
+pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+
+TOKEN = "cafe0078-the-token-of-our-session-at-b"
+NOTES = """const message = JSON.parse(data);
+      if (this.token) message.body.via = [`${this.config.runtimeURL}/${this.token}`];"""
+"""As stubs of the field do: the URL of our session, with its token, is in whatever they post."""
+ROOM, CHANGES, THEIRS = f"comm://{B}/room", f"comm://{B}/room/changes", f"hyperty://{B}/1"
+PAGES = """
+import json
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+client = Client(headers={"host": "localhost"})
+client.force_login(User.objects.create_superuser("everything"))
+paths = ["/api/v1/peers/", "/api/v1/peers/b.example/", "/api/v1/peers/b.example/queue/"]
+for model in admin.site._registry:
+    name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
+    paths.append(reverse(f"{name}_changelist"))
+    rows = model._default_manager.values_list("pk", flat=True)[:20]
+    paths += [reverse(f"{name}_change", args=[pk]) for pk in rows]
+said = [client.get(path, follow=True) for path in paths]
+print(json.dumps([[each.status_code, each.content.decode()] for each in said]))
+"""
+
+
+class World:
+    """A node, the catalogue where it has found the stub of b, and where that connects to."""
+
+    def __init__(self, node: Node, catalogue: Catalogue, port: int) -> None:
+        self.node, self.catalogue, self.port = node, catalogue, port
+
+    @asynccontextmanager
+    async def peer(self, hears: Any = None) -> AsyncIterator[Played]:
+        """b is there, and live."""
+        played = Played(hears, self.port, TOKEN)
+        await played.start()
+        try:
+            await until_row(self.node, lambda _: played.links)
+            await until_row(self.node, lambda row: row["state"] == "live")
+            yield played
+        finally:
+            await played.stop()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[World]:
+    port = free_port()
+    source = stub("resumes").replace("const message = JSON.parse(data);", NOTES)
+    assert NOTES in source
+    catalogue = Catalogue({"/b": described(source, f"ws://127.0.0.1:{port}/ws")})
+    settings = {"FEDERATION": "open", "FEDERATION_NETWORKS": "127.0.0.0/8", "DOMAIN": A}
+    place = tmp_path_factory.mktemp("played") / "a"
+    with running(place, template, SANDBOX_SILENCE_SECONDS=12, **settings) as node:
+        node.manage("peers", "add", B, "--url", f"{catalogue.url}/b", "--hosts", "127.0.0.1")
+        yield World(node, catalogue, port)
+        catalogue.stop()
+
+
+async def answers(message: dict[str, Any], link: ServerConnection) -> None:
+    """As the node of b, and a runtime there."""
+    if message["type"] in ("response", "update"):
+        return
+    head = {"id": message["id"], "type": "response", "from": message["to"], "to": message["from"]}
+    await link.send(json.dumps({**head, "body": {"code": 200, "value": "here"}}))
+
+
+async def test_case_78_the_token_of_our_session_at_the_peer_is_nowhere_here(world: World) -> None:
+    ours = f"hyperty://{A}/told"
+    async with world.peer(answers) as peer:
+        told = await come(world.node, A, "told")
+        assert code(await subscribe(told, A, ours)) == 200
+        assert code(await subscribe(told, A, CHANGES)) == 200
+        answer = await told.ask("read", THEIRS, {"value": 1}, sender=ours)
+        assert answer["body"]["value"] == "here"
+        update = {"id": 1, "type": "update", "from": ROOM, "to": CHANGES, "body": {"value": 1}}
+        request = {"id": 2, "type": "execute", "from": THEIRS, "to": ours, "body": {"value": 2}}
+        refused = {**request, "from": "hyperty://c.example/1"}
+        lost = {**request, "id": 3, "to": f"hyperty://{A}/nobody"}
+        for each in (update, request, refused, lost):
+            await peer.links[-1].send(json.dumps(each))
+        frames = [answer, await told.expect(type="update", to=CHANGES)]
+        frames.append(await told.expect(type="execute", to=ours))
+        await until_row(world.node, lambda row: "refused" in row["last_error"])
+        async with asyncio.timeout(30):
+            while not any(each["type"] == "response" and each["id"] == 3 for each in peer.heard):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    frames += told.inbox
+    assert TOKEN not in json.dumps(frames)
+    printed = await asyncio.to_thread(world.node.manage, "shell", "-c", PAGES)
+    pages = json.loads(printed.strip().splitlines()[-1])
+    assert {status for status, _ in pages} == {200}
+    assert len([text for _, text in pages if B in text]) > 3, "the peer is on some of them"
+    assert [text for _, text in pages if TOKEN in text] == []
+    world.node.terminate()
+    await asyncio.to_thread(world.node.status)
+    kept = {
+        str(path): repr(parquet.read_table(path).to_pylist()).encode()
+        if path.suffix == ".parquet"
+        else path.read_bytes()
+        for path in world.node.data_dir.rglob("*")
+        if path.is_file()
+    }
+    assert any(THEIRS.encode() in content for content in kept.values()), "the record has it"
+    assert [path for path, content in kept.items() if TOKEN.encode() in content] == []
+    await asyncio.to_thread(world.node.start)
+
+
+async def test_case_72_what_a_peer_is_told_and_what_comes_from_it_are_shown_by_themselves(
+    world: World,
+) -> None:
+    """Incoming requests are refused here: nothing is wrong with the way to the peer."""
+    guarded = f"hyperty://{A}/guarded"
+    conditions = {"peer": {"equals": B}, "hops": {"moreThan": 0}, "msgTo": {"equals": guarded}}
+    await asyncio.to_thread(publish, world.node, {"allOf": conditions})
+    async with world.peer(answers) as peer:
+        asker = await come(world.node, A, "asker")
+        assert code(await subscribe(asker, A, guarded)) == 200
+        for number in range(2_000):
+            request = {"id": number, "type": "read", "from": THEIRS, "to": guarded, "body": {}}
+            await peer.links[-1].send(json.dumps(request))
+            assert code(await asker.ask("read", THEIRS, {"value": 1})) == 200
+            if any(each["type"] == "response" and code(each) == 403 for each in peer.heard):
+                break
+            await asyncio.sleep(0.05)
+        row = await until_row(world.node, lambda row: row["figures"].get("in", {}).get("error"))
+    out, into = row["figures"]["out"], row["figures"]["in"]
+    assert out["passed_at"] > 0
+    assert "error" not in out
+    assert into["error"].startswith("403 ")
+    assert into["failed_at"] > 0
+
+
+async def test_case_17_after_a_restart_the_stub_comes_from_the_database(world: World) -> None:
+    """The catalogue is away meanwhile."""
+    async with world.peer(answers) as peer:
+        before = peer_row(world.node)
+        asked = world.catalogue.asked.total()
+        world.catalogue.stop()
+        world.node.kill()
+        await asyncio.to_thread(world.node.start)
+        await until_row(world.node, lambda _: len(peer.links) > 1)
+        await until_row(
+            world.node, lambda row: row["state_at"] > before["state_at"] and row["state"] == "live"
+        )
+        asker = await come(world.node, A, "after")
+        assert code(await asker.ask("read", THEIRS, {"value": 1})) == 200
+        after = peer_row(world.node)
+        assert world.catalogue.asked.total() == asked
+        for name in ("approved_digest", "found_digest", "discovery"):
+            assert after[name] == before[name]
