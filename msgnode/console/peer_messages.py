@@ -23,6 +23,7 @@ from msgnode.models import Peer, PeerMessage
 from .audit import note
 from .confirm import ask, too_many
 from .lists import WrittenByTheNode, begins_with, link
+from .whereabouts import has_id
 
 _AUDITED = {waiting_rows.RETRY: "peer.retry", waiting_rows.DISCARD: "peer.discard"}
 _NAMED = 20
@@ -56,32 +57,34 @@ def list_of(domain: str) -> str:
 @admin.register(PeerMessage)
 class PeerMessageAdmin(WrittenByTheNode):
     list_display = (
-        *("what", "peer_link", "kind_label", "sender", "to", "size", "since", "until"),
-        "why",
+        *("what", "message_id", "peer_link", "kind_label", "sender", "to", "size", "since"),
+        *("until", "why"),
     )
     list_filter = (
         ("peer", RelatedDropdownFilter),
         ("kind", ChoicesDropdownFilter),
+        "is_sent",
     )
     list_select_related = ("peer",)
     ordering = ("id",)
     sortable_by = ("since", "size")
     search_fields = ("to",)
-    search_help_text = "To, or from (its beginning)"
+    search_help_text = "Id, or to, or from (its beginning)"
     fields = (
-        "peer_link", "why", "kind_label", "type", "sender", "to", "size", "since", "until", "text",
+        "peer_link", "why", "kind_label", "type", "message_id", "sender", "to", "size", "since",
+        "until", "text",
     )  # fmt: skip
     readonly_fields = fields
     actions = ("retry", "discard")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PeerMessage]:
-        return waiting_rows.waiting()
+        return waiting_rows.told()
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
         return lookup == "peer__domain" or super().lookup_allowed(lookup, value, request)
 
     def search_filter(self, term: str) -> Any:
-        return begins_with("to", term) | begins_with("sender", term)
+        return has_id(term) | begins_with("to", term) | begins_with("sender", term)
 
     def has_order_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("msgnode.change_peer")
@@ -102,14 +105,18 @@ class PeerMessageAdmin(WrittenByTheNode):
 
     @display(description="why it waits")
     def why(self, message: PeerMessage) -> str:
-        """What the peer is doing, and what went wrong there last."""
+        """What the peer is doing, and what went wrong there last; or that it has left."""
+        if message.is_sent:
+            return "it has left, and there is no response yet"
         peer = message.peer
         return ": ".join(filter(None, (peer.state or "not served", peer.last_error)))
 
     @action(description="Try again now, for their whole time", permissions=["order"])
     def retry(self, request: HttpRequest, queryset: QuerySet[PeerMessage]) -> None:
         if not too_many(request, queryset):
-            done = order(waiting_rows.RETRY, queryset, request.user.get_username())
+            done = order(
+                waiting_rows.RETRY, queryset.filter(is_sent=False), request.user.get_username()
+            )
             text = f"{done} are tried again. What has left meanwhile is not touched."
             messages.success(request, text)
 
@@ -129,7 +136,9 @@ class PeerMessageAdmin(WrittenByTheNode):
                 warning="Who sent a request is answered 503. Nothing else is told.",
                 form=forms.Form(),
             )
-        done = order(waiting_rows.DISCARD, queryset, request.user.get_username())
+        done = order(
+            waiting_rows.DISCARD, queryset.filter(is_sent=False), request.user.get_username()
+        )
         text = f"{done} wait no longer. What has left meanwhile is not touched."
         messages.success(request, text)
         return None

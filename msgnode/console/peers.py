@@ -10,7 +10,7 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.db import transaction
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
 from django.utils.formats import date_format
@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 
-from msgnode.federation import crossing, store
+from msgnode.federation import crossing, store, stub_signature
 from msgnode.models import Peer
 from msgnode.storage.control import post
 
@@ -74,7 +74,7 @@ class PeerForm(forms.ModelForm):
 
     class Meta:
         model = Peer
-        fields = ("domain", "url", "hosts")
+        fields = ("domain", "url", "hosts", "keys")
 
     def clean_domain(self) -> str:
         domain: str = self.cleaned_data["domain"].strip().lower()
@@ -89,6 +89,12 @@ class PeerForm(forms.ModelForm):
         if fault := url_of_node_fault(url):
             raise forms.ValidationError(f"It {fault}.")
         return url
+
+    def clean_keys(self) -> str:
+        keys: str = self.cleaned_data["keys"].strip()
+        if fault := stub_signature.keys_fault(keys):
+            raise forms.ValidationError(f"They {fault}.")
+        return keys
 
 
 @admin.register(Peer)
@@ -110,19 +116,23 @@ class PeerAdmin(AuditedAdmin):
     search_help_text = "Domain (its beginning)"
     ordering = ("domain",)
     fields = (
-        "domain", "url", "hosts", "what_was_decided", "state", "state_at", "last_error", "waits",
-        "traffic", "way_out", "way_in", "sandbox",
-        "found_digest", "looked_at", "discovery", "approved_digest", "approved_by", "approved_at",
-        "found_configuration", "found_source",
+        "domain", "url", "hosts", "keys", "what_was_decided", "state", "state_at", "last_error",
+        "waits", "traffic", "way_out", "way_in", "sandbox",
+        "found_digest", "signature", "looked_at", "discovery",
+        "approved_digest", "approved_by", "approved_at", "found_configuration", "found_source",
     )  # fmt: skip
     actions = ("approve", "pause", "resume", "block", "restart", "look_again", "discard")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        editable = ("url", "hosts") if obj is not None else ("domain", "url", "hosts")
+        editable = ("domain", "url", "hosts", "keys")[obj is not None :]
         return tuple(name for name in self.fields if name not in editable)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Peer]:
-        return super().get_queryset(request).annotate(number_waiting=Count("messages"))
+        return (
+            super()
+            .get_queryset(request)
+            .annotate(number_waiting=Count("messages", filter=Q(messages__is_sent=False)))
+        )
 
     @admin.display(description="waits for it")
     def waits(self, peer: Peer) -> SafeString:
@@ -159,6 +169,14 @@ class PeerAdmin(AuditedAdmin):
             return ""
         size, share = filesizeformat(lately["sandbox_bytes"]), lately["sandbox_cpu_percent"]
         return f"{size}, {share} %, restarts: {lately['restarts']}"
+
+    @admin.display(description="signature")
+    def signature(self, peer: Peer) -> str:
+        """Of the stub that was found."""
+        if not peer.keys:
+            return "not looked at: no key was given"
+        signer = store.signer_of(peer, peer.found_digest)
+        return f"signed, with the key {signer}" if signer else ""
 
     @admin.display(description="configuration that was found")
     def found_configuration(self, peer: Peer) -> str:

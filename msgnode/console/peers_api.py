@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count
+from django.db.models import Count, OuterRef, Subquery, Value
+from django.db.models.functions import Coalesce
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers, status, viewsets
@@ -21,16 +22,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
-from msgnode.federation import crossing, store, waiting_rows
-from msgnode.models import Peer, PeerMessage
+from msgnode.federation import crossing, store, stub_signature, waiting_rows
+from msgnode.models import Peer, PeerMessage, PeerStub
 from msgnode.storage.control import post
 
-from . import peer_messages
+from . import peer_messages, whereabouts
 from .peers import restart, url_of_node_fault
 
 _RIGHTS = {
-    "list": "view", "retrieve": "view", "queue": "view", "create": "add", "destroy": "delete",
+    "list": "view", "retrieve": "view", "queue": "view", "where": "view", "create": "add",
+    "destroy": "delete",
 }  # fmt: skip
+_FOUND = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("found_digest"))
 MOST = 500
 """Messages that one order names."""
 
@@ -71,11 +74,24 @@ class PeerLine(serializers.ModelSerializer):
     class Meta:
         model = Peer
         fields = (
-            "domain", "url", "hosts", "decision", "state", "state_at", "last_error",
-            "found_digest", "looked_at", "discovery", "approved_digest", "approved_by",
-            "approved_at", "subscriptions", "figures",
+            "domain", "url", "hosts", "keys", "decision", "state", "state_at", "last_error",
+            "found_digest", "signed_by", "looked_at", "discovery", "approved_digest",
+            "approved_by", "approved_at", "subscriptions", "figures",
         )  # fmt: skip
-        read_only_fields = tuple(name for name in fields if name not in ("domain", "url", "hosts"))
+        read_only_fields = tuple(
+            name for name in fields if name not in ("domain", "url", "hosts", "keys")
+        )
+
+    signed_by = serializers.CharField(
+        source="signer",
+        read_only=True,
+        help_text="Id of the key that has signed the stub that was found; empty without `keys`.",
+    )
+
+    def validate_keys(self, keys: str) -> str:
+        if fault := stub_signature.keys_fault(keys):
+            raise serializers.ValidationError(f"They {fault}.")
+        return keys.strip()
 
     def get_figures(self, peer: Peer) -> dict[str, Any]:
         """What has passed to and from the peer, and what waits for it."""
@@ -118,6 +134,23 @@ class MessageLine(serializers.ModelSerializer):
         read_only_fields = fields
 
 
+class Sought(serializers.Serializer):
+    """Which message."""
+
+    id = serializers.CharField(max_length=200, help_text="As its sender has written it.")
+
+
+class Place(serializers.Serializer):
+    """Where a message is. `passed`: the traffic record has it, or its response."""
+
+    stage = serializers.ChoiceField(choices=whereabouts.STAGES)
+    at = serializers.DateTimeField()
+    type = serializers.CharField()
+    sender = serializers.CharField()
+    to = serializers.CharField()
+    text = serializers.CharField()
+
+
 class Order(serializers.Serializer):
     """Which of the messages that wait."""
 
@@ -158,7 +191,10 @@ class PeerViews(
     permission_classes = (MayDoTheSameInTheConsole,)
     pagination_class = Pages
     serializer_class = PeerLine
-    queryset = Peer.objects.annotate(subscribed=Count("subscriptions")).order_by("domain")
+    queryset = Peer.objects.annotate(
+        subscribed=Count("subscriptions"),
+        signer=Coalesce(Subquery(_FOUND.values("signed_by")[:1]), Value("")),
+    ).order_by("domain")
     lookup_field = "domain"
     lookup_value_regex = "[^/]+"
     http_method_names = ("get", "post", "patch", "delete", "head", "options")
@@ -230,6 +266,19 @@ class PeerViews(
         rows = waiting_rows.waiting().filter(peer=self.get_object()).order_by("id")
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(MessageLine(page, many=True).data)
+
+    @extend_schema(parameters=[Sought], responses={200: Place(many=True)}, filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def where(self, request: Request, domain: str) -> Response:
+        """Where a message to or from the peer is, by its id, or what became of it."""
+        asked = Sought(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        try:
+            found = whereabouts.where(self.get_object(), asked.validated_data["id"])
+        except OSError as error:
+            text = f"The traffic record cannot be read: {error}"
+            return Response({"detail": text}, status=status.HTTP_503_SERVICE_UNAVAILABLE)
+        return Response(Place(found, many=True).data)
 
     @extend_schema(request=Order, responses={202: Ordered})
     @action(detail=True, methods=["post"], url_path="queue/retry")

@@ -52,6 +52,8 @@ PLACES = (
     Place("policies.policyset", "policy set", "policy"),
     Place("policies.namedlist", "named list", "list"),
     Place("policies.decisionentry", "decision", "gavel"),
+    Place("msgnode.peermessage", "message for a peer", "outgoing_mail"),
+    Place("msgnode.storedmessage", "stored message", "inventory_2"),
     Place("msgnode.ban", "ban", "block"),
     Place("msgnode.alarm", "alarm", "notifications"),
     Place("msgnode.auditentry", "change", "history"),

@@ -14,6 +14,7 @@ from unfold.decorators import display
 from msgnode.models import StoredMessage
 
 from .lists import WrittenByTheNode, begins_with, link
+from .whereabouts import has_id
 
 
 class IsSetAside(admin.SimpleListFilter):
@@ -35,18 +36,31 @@ class IsSetAside(admin.SimpleListFilter):
 
 @admin.register(StoredMessage)
 class StoredMessageAdmin(WrittenByTheNode):
-    list_display = ("type", "peer_link", "sender", "to", "size", "since", "until", "why")
+    list_display = (
+        "type",
+        "message_id",
+        "peer_link",
+        "sender",
+        "to",
+        "size",
+        "since",
+        "until",
+        "why",
+    )
     list_filter = (("peer", RelatedDropdownFilter), IsSetAside)
     list_select_related = ("peer",)
     ordering = ("id",)
     sortable_by = ("since", "size")
     search_fields = ("to",)
-    search_help_text = "To, or from (its beginning)"
-    fields = ("peer_link", "type", "sender", "to", "size", "since", "until", "set_aside_at", "why")
+    search_help_text = "Id, or to, or from (its beginning)"
+    fields = (
+        "peer_link", "type", "message_id", "sender", "to", "size", "since", "until", "set_aside_at",
+        "why",
+    )  # fmt: skip
     readonly_fields = fields
 
     def search_filter(self, term: str) -> Any:
-        return begins_with("to", term) | begins_with("sender", term)
+        return has_id(term) | begins_with("to", term) | begins_with("sender", term)
 
     @display(description="peer", ordering="peer__domain")
     def peer_link(self, message: StoredMessage) -> SafeString:

@@ -12,7 +12,7 @@ import binascii
 import hashlib
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 MAX_SOURCE = 2 * 1024 * 1024
@@ -26,12 +26,25 @@ class BadDescriptor(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FoundStub:
-    """A stub as its domain offers it. `digest` is in hexadecimal."""
+    """A stub as its domain offers it.
+
+    Attributes:
+        source: as text.
+        digest: of its bytes, in hexadecimal.
+        configuration: of the stub.
+        version: of the stub.
+        content: its bytes.
+        signature: of these, as it came.
+        signed_by: the id of the key that has signed them, as was found out.
+    """
 
     source: str
     digest: str
     configuration: dict[str, Any]
     version: str = ""
+    content: bytes = field(default=b"", repr=False)
+    signature: str = field(default="", repr=False)
+    signed_by: str = ""
 
     @property
     def url(self) -> str:
@@ -72,6 +85,17 @@ def read(descriptor: bytes, script: bytes | None = None) -> FoundStub:
         hashlib.sha256(content).hexdigest(),
         _configuration(fields.get("configuration")),
         version,
+        content,
+        _signature(fields),
+    )
+
+
+def _signature(fields: dict[str, Any]) -> str:
+    """What stands at either of the two places for it; the field leaves both empty."""
+    package = fields.get("sourcePackage")
+    inner = package.get("signature") if isinstance(package, dict) else ""
+    return next(
+        (each for each in (inner, fields.get("signature")) if isinstance(each, str) and each), ""
     )
 
 

@@ -7,11 +7,12 @@ followed, and only addresses are connected to that the node may connect to (devi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from msgnode.devices.safe_http import NoAnswer, NotAllowed, SafeHttp
 
-from . import descriptor
+from . import descriptor, stub_signature
 from .descriptor import BadDescriptor, FoundStub
 from .socket_urls import url_fault
 
@@ -32,7 +33,12 @@ class Rejected(Exception):
 
 
 async def find(
-    http: SafeHttp, domain: str, url: str = "", hosts: frozenset[str] = frozenset()
+    http: SafeHttp,
+    domain: str,
+    url: str = "",
+    hosts: frozenset[str] = frozenset(),
+    keys: str = "",
+    must_be_signed: bool = False,
 ) -> FoundStub:
     """Find the stub of a domain.
 
@@ -41,6 +47,8 @@ async def find(
         domain: of the peer.
         url: of its node, where that is not https://<domain>.
         hosts: further hosts that its stub may connect to.
+        keys: one of which must have signed it, if there are any.
+        must_be_signed: whether there must be.
 
     Raises:
         NotFound: it has none.
@@ -60,10 +68,23 @@ async def find(
             allowed = hosts_of(domain, url, hosts)
             if fault := url_fault(found.url, allowed, http.networks):
                 raise Rejected(f"The stub would connect to {found.url[:200]!r}: {fault}.")
-            return found
+            return _signed(found, keys, must_be_signed)
     if failure:
         raise NotReached(failure)
     raise NotFound
+
+
+def _signed(found: FoundStub, keys: str, must_be_signed: bool) -> FoundStub:
+    """The stub with the id of the key that has signed it, if that matters. Raises Rejected."""
+    if not keys:
+        if must_be_signed:
+            raise Rejected("Stubs must be signed here, and no key was given for this peer.")
+        return found
+    try:
+        signer = stub_signature.signer_of(found.content, found.signature, keys)
+    except stub_signature.BadSignature as error:
+        raise Rejected(str(error)) from None
+    return replace(found, signed_by=signer)
 
 
 def bases_of(domain: str, url: str) -> list[str]:

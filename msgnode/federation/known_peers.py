@@ -35,6 +35,7 @@ class KnownPeers:
         http: how catalogues are asked.
         writer: of the worker.
         raise_alarm: of the node.
+        must_be_signed: whether each stub must be.
 
     Attributes:
         rows: those that there are, by domain.
@@ -47,6 +48,7 @@ class KnownPeers:
         http: SafeHttp,
         writer: Writer,
         raise_alarm: Callable[[str, str, str], None],
+        must_be_signed: bool = False,
     ) -> None:
         self.rows: dict[str, PeerRow] = {}
         self._own = own
@@ -54,6 +56,7 @@ class KnownPeers:
         self._http = http
         self._writer = writer
         self._raise_alarm = raise_alarm
+        self._must_be_signed = must_be_signed
         self._lookups = Lookups(partial(self._look, row=None))
         self._looks: RowLooks[PeerRow] = RowLooks(self._look_at)
 
@@ -97,9 +100,9 @@ class KnownPeers:
 
     async def _look(self, domain: str, row: PeerRow | None) -> NodeError | None:
         """Look for a stub, and note it; why there is none."""
-        url, hosts = (row.url, row.hosts) if row is not None else ("", frozenset[str]())
+        place = row.place if row is not None else store.NO_PLACE
         try:
-            found = await discovery.find(self._http, domain, url, hosts)
+            found = await discovery.find(self._http, domain, *place, self._must_be_signed)
         except discovery.NotFound:
             return NotFound(f"There is no node for the domain {domain}.")
         except discovery.NotReached as error:
@@ -109,7 +112,7 @@ class KnownPeers:
         if not self._is_there(domain, row):
             return None
         is_open = self._mode == "open"
-        what = await self._blocking(partial(store.note_found, domain, found, url, is_open))
+        what = await self._blocking(partial(store.note_found, domain, found, place[0], is_open))
         if what == "new":
             text = f"The node of {domain} waits for approval: its stub is {found.digest[:12]}."
             self._raise_alarm(PEER_PENDING, domain, text)
@@ -123,7 +126,7 @@ class KnownPeers:
         now = self.rows.get(domain)
         if row is None or now is None:
             return row is now
-        return (row.url, row.hosts) == (now.url, now.hosts)
+        return row.place == now.place
 
     async def _blocking(self, call: Callable[[], Result]) -> Result:
         """Run something that uses the database, in the writer's thread."""

@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from msgnode.core import addresses, messages
@@ -85,9 +86,12 @@ class Refused(Exception):
     """What came from the peer is not carried; the text says why."""
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
+    """A request that has left, when, and a number as those of the queue."""
+
     one: Waiting
     at: float
+    number: int
 
 
 class Store(Protocol):
@@ -139,7 +143,7 @@ class PeerExchange:
         self._peer = peer
         self._answer = answer
         self._clock = clock
-        self._asked: OrderedDict[tuple[str, str], _Asked] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str], Asked] = OrderedDict()
         self._store = store
         self._suspect: tuple[str, str] | None = None  # the one that was handed over alone
 
@@ -147,6 +151,12 @@ class PeerExchange:
     def is_busy(self) -> bool:
         """Whether something waits for the peer, or a response of it may still come."""
         return bool(self.queue or self._asked)
+
+    def unanswered(self, seconds: float, at_most: int) -> dict[int, tuple[Waiting, float]]:
+        """What has left so long ago and has no response, by number, and seconds since it left."""
+        now = self._clock()
+        first = islice(self._asked.values(), at_most)
+        return {number: (one, now - at) for one, at, number in first if now - at >= seconds}
 
     # --- to the peer ------------------------------------------------------------------------------
 
@@ -191,7 +201,7 @@ class PeerExchange:
             before = self._asked.pop(key, None)
             if before is not None:
                 self._done(before.one.key)  # who gives two the same id hears of one
-            self._asked[key] = _Asked(one, self._clock())
+            self._asked[key] = Asked(one, self._clock(), self.queue.number())
             if one.attempts:
                 self._suspect = key
             if len(self._asked) > MAX_ASKED:
@@ -231,7 +241,7 @@ class PeerExchange:
         asked, self._asked = self._asked, OrderedDict()
         self._suspect = None
         back: list[Waiting] = []
-        for one, at in asked.values():
+        for one, at, _ in asked.values():
             if not one.key:
                 self.counters.failed += 1
                 self._refuse(one.message, Unavailable(text))
@@ -247,8 +257,8 @@ class PeerExchange:
     def fail_all(self, text: str) -> None:
         """The peer is served no more: answer what waits, too. What is stored stays so."""
         asked, self._asked = self._asked, OrderedDict()
-        self.counters.failed += sum(not one.key for one, _ in asked.values())
-        for one in (*(one for one, _ in asked.values()), *self.queue.clear()):
+        self.counters.failed += sum(not each.one.key for each in asked.values())
+        for one in (*(each.one for each in asked.values()), *self.queue.clear()):
             if not one.key:
                 self._refuse(one.message, Unavailable(text))
 
@@ -261,8 +271,8 @@ class PeerExchange:
 
     def _forget_first(self) -> None:
         """What was asked first is asked no more."""
-        _, (one, _) = self._asked.popitem(last=False)
-        self._done(one.key)
+        _, first = self._asked.popitem(last=False)
+        self._done(first.one.key)
 
     def _done(self, key: str) -> None:
         if key and self._store is not None:

@@ -116,6 +116,11 @@ class PeerQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def number(self) -> int:
+        """A number that no message of this queue has, or has had."""
+        self._number += 1
+        return self._number
+
     @property
     def oldest_seconds(self) -> float:
         """How long the first of them has waited."""

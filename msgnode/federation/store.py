@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
@@ -21,6 +22,8 @@ CHANGED = "peers.changed"
 RESTART = "peers.restart"
 """The control message that the stub of a peer is to begin anew."""
 _LATELY = timedelta(seconds=30)
+NO_PLACE = ("", frozenset[str](), "")
+"""Of a domain that has no row; see PeerRow."""
 MAX_ROWS = 1_000
 """Peers that may wait for an operator; a domain beyond is looked for again once there is room."""
 
@@ -39,6 +42,12 @@ class PeerRow:
     needs_look: bool
     stub_id: str
     runtime_id: str
+    keys: str = ""
+
+    @property
+    def place(self) -> tuple[str, frozenset[str], str]:
+        """Where its stub is looked for, where that may lead, and who must have signed it."""
+        return self.url, self.hosts, self.keys
 
     @property
     def is_served(self) -> bool:
@@ -77,6 +86,7 @@ def read() -> list[PeerRow]:
             row.looked_at is None,
             row.stub_id.hex,
             row.runtime_id.hex,
+            row.keys,
         )
         for row in models.Peer.objects.all()
     ]
@@ -104,6 +114,12 @@ def source_of(pk: int, digest: str) -> tuple[str, dict[str, Any]] | None:
     return found.values_list("source", "configuration").first()
 
 
+def signer_of(peer: models.Peer, digest: str) -> str:
+    """The id of the key that has signed a stub, "" if that is not known."""
+    found = models.PeerStub.objects.filter(peer=peer, digest=digest)
+    return found.values_list("signed_by", flat=True).first() or ""
+
+
 def note_found(domain: str, found: FoundStub, url: str, is_open: bool) -> str:
     """A domain offers a stub: what changes with that.
 
@@ -129,11 +145,13 @@ def note_found(domain: str, found: FoundStub, url: str, is_open: bool) -> str:
                 "source": found.source,
                 "configuration": found.configuration,
                 "version": found.version,
+                "signed_by": found.signed_by,
             },
         )
-        if not is_new and stub.configuration != found.configuration:
-            stub.configuration = found.configuration
-            stub.save(update_fields=["configuration"])
+        told = (found.configuration, found.signed_by)
+        if not is_new and (stub.configuration, stub.signed_by) != told:
+            stub.configuration, stub.signed_by = told
+            stub.save(update_fields=["configuration", "signed_by"])
         peer.found_digest, peer.discovery, peer.looked_at = found.digest, "", timezone.now()
         if is_open and peer.decision == peer.Decision.PENDING:
             peer.decision = peer.Decision.APPROVED
@@ -150,7 +168,8 @@ def note_found(domain: str, found: FoundStub, url: str, is_open: bool) -> str:
 
 
 def note_not_found(domain: str, why: str) -> None:
-    """A domain that has a row offers no stub that can be used."""
+    """A domain that has a row offers no stub that can be used; nor is one found before signed."""
+    models.PeerStub.objects.filter(peer__domain=domain).exclude(signed_by="").update(signed_by="")
     models.Peer.objects.filter(domain=domain).update(discovery=why[:300], looked_at=timezone.now())
     post(CHANGED)
 
@@ -181,6 +200,10 @@ def approve(peer: models.Peer, by: str) -> str:
     """Let the stub that was found run, and messages pass; what is in the way, if anything is."""
     if not peer.found_digest:
         return f"{peer.domain}: no protostub was found yet: {peer.discovery or 'looking'}"
+    if (peer.keys or settings.FEDERATION_SIGNED) and not signer_of(peer, peer.found_digest):
+        return (
+            f"{peer.domain}: the stub that was found is not signed: {peer.discovery or 'looking'}"
+        )
     peer.decision = peer.Decision.APPROVED
     peer.approved_digest, peer.approved_by = peer.found_digest, by[:150]
     peer.approved_at = timezone.now()

@@ -77,8 +77,8 @@ class PeerStore:
         key = uuid.uuid4().hex
         self._sizes[key], self._bytes = size, self._bytes + size
         row = StoredMessage(
-            peer_id=self._peer, key=key, type=message.type[:32], sender=message.sender,
-            to=message.recipients[0], size=size,
+            peer_id=self._peer, key=key, message_id=stored_rows.shown_id(message),
+            type=message.type[:32], sender=message.sender, to=message.recipients[0], size=size,
             until=timezone.now() + timedelta(seconds=limits.seconds),
         )  # fmt: skip
         written = self._owner.write(partial(stored_rows.add, row, message.frame, self._owner.seal))

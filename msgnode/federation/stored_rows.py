@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from django.utils import timezone
 
-from msgnode.core.redaction import cut
+from msgnode.core.messages import Message
+from msgnode.core.redaction import cut, cut_id
 from msgnode.models import ADDRESS_LENGTH, StoredMessage
+from msgnode.models.federation import MESSAGE_ID
 
 SET_ASIDE_DAYS = 7
 """That a message which could not be delivered is kept."""
@@ -26,6 +28,11 @@ class Stored(NamedTuple):
     frame: bytes
     age: float
     left: float
+
+
+def shown_id(message: Message) -> str:
+    """A message's id as it was written, as operators look for it."""
+    return cut_id(message.id.decode(errors="replace"))[:MESSAGE_ID]
 
 
 def read(peer: int, unseal: Seal) -> list[Stored]:

@@ -2,7 +2,8 @@
 
 Rules
 - A message that has waited SHOWN_AFTER seconds gets a row, the first MOST of a peer. The row goes
-  when the message has left. Rows tell, nothing more: what waits is in memory.
+  when the message has left. So does a request that has left and has had no response for as long,
+  until it has, or none is waited for. Rows tell, nothing more: what waits is in memory.
 - An order names a queue and numbers in it. It holds for those that are still there.
 """
 
@@ -23,8 +24,10 @@ from msgnode.models import ADDRESS_LENGTH, PeerMessage
 from msgnode.storage.control import Handler
 
 from . import waiting_rows
+from .peer_exchange import ASKED_SECONDS
 from .peer_link import PeerLink
 from .peer_queue import PeerQueue, Waiting
+from .stored_rows import shown_id
 
 SHOWN_AFTER = 1.0
 MOST = 500
@@ -61,19 +64,35 @@ class WaitingMessages:
         for pk, link in list(self._links.items()):
             queue = link.exchange.queue
             waits = queue.longest(SHOWN_AFTER, MOST)
+            sent = link.exchange.unanswered(SHOWN_AFTER, MOST)
+            now = {n: one.until for n, one in waits.items()} | dict.fromkeys(sent, 0.0)
             before = self._rows.get(pk)
             known = before or {}
-            new = {n: one for n, one in waits.items() if known.get(n) != one.until}
-            gone = [n for n in known if n not in waits or n in new]
+            new = [n for n, until in now.items() if known.get(n) != until]
+            gone = [n for n in known if n not in now or known[n] != now[n]]
             if before is None or new or gone:
-                rows = [self._row(pk, queue, number, one) for number, one in new.items()]
+                rows = [
+                    self._sent(pk, queue, n, *sent[n])
+                    if n in sent
+                    else self._row(pk, queue, n, waits[n])
+                    for n in new
+                ]
                 await self._blocking(partial(waiting_rows.show, pk, queue.id, rows, gone))
-                self._rows[pk] = {number: one.until for number, one in waits.items()}
+                self._rows[pk] = now
 
     async def forget(self, pk: int) -> None:
         """A peer is served here no more."""
         if self._rows.pop(pk, None) is not None:
             await self._blocking(partial(waiting_rows.forget, pk))
+
+    def _sent(
+        self, pk: int, queue: PeerQueue, number: int, one: Waiting, ago: float
+    ) -> PeerMessage:
+        """The row of a request that has left some seconds ago."""
+        row = self._row(pk, queue, number, one)
+        row.is_sent, row.since = True, timezone.now() - timedelta(seconds=ago)
+        row.until = row.since + timedelta(seconds=ASKED_SECONDS)
+        return row
 
     def _row(self, pk: int, queue: PeerQueue, number: int, one: Waiting) -> PeerMessage:
         message = one.message
@@ -81,8 +100,9 @@ class WaitingMessages:
         head = {"type": message.type, "from": cut(message.sender), "to": cut(message.recipients[0])}
         return PeerMessage(
             peer_id=pk, queue=queue.id, number=number, kind=one.class_.value,
-            type=message.type[:32], sender=head["from"][:ADDRESS_LENGTH],
-            to=head["to"][:ADDRESS_LENGTH], size=len(message.frame),
+            message_id=shown_id(message), type=message.type[:32],
+            sender=head["from"][:ADDRESS_LENGTH], to=head["to"][:ADDRESS_LENGTH],
+            size=len(message.frame),
             since=until - timedelta(seconds=one.until - one.since), until=until,
             text=msgspec.json.encode({**head, "body": self._body(message)}).decode(),
         )  # fmt: skip

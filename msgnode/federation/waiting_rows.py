@@ -59,4 +59,9 @@ def discard_all(peer: Peer) -> None:
 
 def waiting() -> QuerySet[PeerMessage]:
     """What a worker has said that waits, and cannot be over yet."""
+    return told().filter(is_sent=False)
+
+
+def told() -> QuerySet[PeerMessage]:
+    """That, and what has left, for which there is no response yet."""
     return PeerMessage.objects.filter(until__gt=timezone.now()).select_related("peer")

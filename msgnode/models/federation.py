@@ -9,6 +9,9 @@ from django.utils import timezone
 
 from .lengths import ADDRESS_LENGTH
 
+MESSAGE_ID = 200
+"""Characters of a message's id that are kept of it, as it was written (JSON)."""
+
 
 class Peer(models.Model):
     """The node of another domain, and what an operator has decided about it."""
@@ -35,6 +38,11 @@ class Peer(models.Model):
         help_text="That its protostub may connect to besides the domain and what is below it, "
         "separated by spaces.",
     )
+    keys = models.TextField(
+        "keys of its stub", blank=True, default="", db_default="",
+        help_text="Public keys, as a JSON Web Key Set: the stub must be signed with one of them. "
+        "Empty: signatures are not looked at.",
+    )  # fmt: skip
     decision = models.CharField(max_length=16, choices=Decision.choices, default=Decision.PENDING)
     approved_digest = models.CharField(max_length=64, blank=True, editable=False)
     approved_by = models.CharField(max_length=150, blank=True, editable=False)
@@ -69,6 +77,9 @@ class PeerStub(models.Model):
     source = models.TextField()
     configuration = models.JSONField(default=dict)
     version = models.CharField(max_length=64, blank=True)
+    signed_by = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="Id of the key."
+    )
     found_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -80,14 +91,19 @@ class PeerStub(models.Model):
 
 
 class PeerMessage(models.Model):
-    """A message that waits for a peer, as the worker that holds it has last said.
+    """A message that waits for a peer or for its response, as the worker has last said that has it.
 
-    The message itself is in that worker's memory: `queue` and `number` name it there.
+    The message itself is in that worker's memory: `queue` and `number` name it there. `is_sent`: it
+    has left, and no response has come yet.
     """
 
     peer = models.ForeignKey(Peer, on_delete=models.CASCADE, related_name="messages")
     queue = models.CharField(max_length=32, editable=False)
     number = models.PositiveBigIntegerField(editable=False)
+    is_sent = models.BooleanField("has left", default=False, db_default=False)
+    message_id = models.CharField(
+        "id", max_length=MESSAGE_ID, blank=True, default="", db_default=""
+    )
     kind = models.CharField("class", max_length=16)
     type = models.CharField(max_length=32)
     sender = models.CharField("from", max_length=ADDRESS_LENGTH)
@@ -117,6 +133,9 @@ class StoredMessage(models.Model):
 
     peer = models.ForeignKey(Peer, on_delete=models.CASCADE, related_name="stored")
     key = models.CharField(max_length=32, unique=True, editable=False)
+    message_id = models.CharField(
+        "id", max_length=MESSAGE_ID, blank=True, default="", db_default=""
+    )
     type = models.CharField(max_length=32)
     sender = models.CharField("from", max_length=ADDRESS_LENGTH)
     to = models.CharField(max_length=ADDRESS_LENGTH)

@@ -55,7 +55,14 @@ def foreign(
     http = SafeHttp(_networks(), _DESCRIPTOR_SECONDS, _DESCRIPTOR_BYTES)
     linger = settings.PEERS["LINGER_SECONDS"]
     return Foreign(
-        KnownPeers(settings.DOMAIN, settings.FEDERATION, http, writer, alarms.raise_alarm),
+        KnownPeers(
+            settings.DOMAIN,
+            settings.FEDERATION,
+            http,
+            writer,
+            alarms.raise_alarm,
+            settings.FEDERATION_SIGNED,
+        ),
         Observers(table, writer, sessions.missed, not settings.REDIS_URL, linger),
         http,
     )

@@ -7,6 +7,7 @@ from typing import Any
 from .environment import env
 
 FEDERATION: str = env("FEDERATION", default="off")
+FEDERATION_SIGNED: bool = env.bool("FEDERATION_SIGNED", default=False)
 FEDERATION_NETWORKS: list[str] = env.list("FEDERATION_NETWORKS", default=[])
 PEERS: dict[str, Any] = {
     # peers that may be served at a time, by all workers; each costs a process

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from msgnode.console import peer_messages
+from msgnode.console import peer_messages, whereabouts
 from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
 from msgnode.console.peers import decision_word, restart, url_of_node_fault
-from msgnode.federation import crossing, store, waiting_rows
+from msgnode.federation import crossing, store, stub_signature, waiting_rows
 from msgnode.federation.stub_status import IDLE, LIVE
 from msgnode.models import Peer
 from msgnode.storage.control import post
@@ -30,6 +31,7 @@ _ACTIONS = (
     "look",
     "remove",
     "queue",
+    "where",
     "retry",
     "discard",
 )
@@ -39,10 +41,10 @@ class Command(Tool):
     help = (
         "List the peers of this node, the nodes of other domains, or do something about one: add "
         "it, approve the stub that was found there, block, pause, resume, start its stub anew "
-        "(restart), look for its stub again, remove it; list what waits for it (queue), have some "
-        "of that, or all, tried again (retry) or wait no longer (discard). A running "
-        "node follows within seconds. A "
-        "list exits with status 1 if a peer waits for approval, or is approved and not live."
+        "(restart), look for its stub again, remove it; list what waits for it (queue), say where "
+        "a message is (where), have some of what waits, or all, tried again (retry) or wait no "
+        "longer (discard). A running node follows within seconds. A list exits with status 1 if a "
+        "peer waits for approval, or is approved and neither live nor idle."
     )
     example = (
         "  manage.py peers\n"
@@ -55,10 +57,14 @@ class Command(Tool):
         parser.add_argument("action", nargs="?", choices=_ACTIONS, default="list")
         parser.add_argument("domain", nargs="?", default="")
         parser.add_argument("--url", default="", help="of its node, if not https://<domain>")
+        parser.add_argument(
+            "--keys", help="a file with the public keys that its stub must be signed with (JWK set)"
+        )
         parser.add_argument("--hosts", default="", help="further hosts its stub may connect to")
         parser.add_argument(
             "--messages", type=int, nargs="+", help="to retry or discard, by id; without it all"
         )
+        parser.add_argument("--id", default="", help="where: of the message that is looked for")
         parser.add_argument("--digest", default="", help="approve only if the stub has this digest")
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -89,6 +95,9 @@ class Command(Tool):
         elif action == "queue":
             self._queue(peer, options["json"])
             return
+        elif action == "where":
+            self._where(peer, options["id"], options["json"])
+            return
         elif action in ("retry", "discard"):
             self._order(peer, action, options["messages"])
             return
@@ -106,10 +115,11 @@ class Command(Tool):
             raise could_not_be_done(f"--url {fault}.")
         if domain == settings.DOMAIN:
             raise could_not_be_done(f"{domain} is this node's own domain.")
-        Peer.objects.update_or_create(
-            domain=domain,
-            defaults={"url": options["url"], "hosts": options["hosts"], "looked_at": None},
-        )
+        keys = _read(options["keys"]) if options["keys"] else ""
+        if fault := stub_signature.keys_fault(keys):
+            raise could_not_be_done(f"--keys {fault}.")
+        row = {"url": options["url"], "hosts": options["hosts"], "keys": keys, "looked_at": None}
+        Peer.objects.update_or_create(domain=domain, defaults=row)
         post(store.CHANGED)
         self.stdout.write(
             f"{domain}: its stub is looked for; then: manage.py peers approve {domain}"
@@ -124,6 +134,25 @@ class Command(Tool):
         for row in rows:
             waits = (timezone.now() - row.since).total_seconds()
             self.stdout.write(f"{row.pk:8} {waits:5.0f} s {row.kind:10} {row.size:9,} B  {row}")
+
+    def _where(self, peer: Peer, id_: str, as_json: bool) -> None:
+        if not id_:
+            raise could_not_be_done("Which message? --id names it.")
+        try:
+            found = whereabouts.where(peer, id_)
+        except OSError as error:
+            raise could_not_be_done(f"The traffic record cannot be read: {error}") from None
+        if as_json:
+            self.say_json([each._asdict() for each in found])
+        elif not found:
+            raise not_as_it_should_be(
+                f"Of {peer.domain}, no message {id_} waits, or has passed lately."
+            )
+        for each in () if as_json else found:
+            self.stdout.write(
+                f"{each.at:%Y-%m-%d %H:%M:%S} {each.stage:9} {each.type} {each.sender} → {each.to}"
+                f"  {each.text}".rstrip()
+            )
 
     def _order(self, peer: Peer, action: str, ids: list[int] | None) -> None:
         if ids is None and action == "discard":
@@ -155,6 +184,13 @@ class Command(Tool):
             raise not_as_it_should_be(f"Look at: {', '.join(wrong)}")
 
 
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, ValueError) as error:
+        raise could_not_be_done(f"--keys cannot be read: {error}") from None
+
+
 def _is_wrong(peer: Peer) -> bool:
     if peer.decision == Peer.Decision.APPROVED:
         return peer.state not in (LIVE, IDLE)
@@ -164,4 +200,6 @@ def _is_wrong(peer: Peer) -> bool:
 def _fields(peer: Peer) -> dict[str, Any]:
     names = ["domain", "url", "hosts", "decision", "approved_digest", "approved_by", "approved_at"]
     names += ["found_digest", "looked_at", "discovery", "state", "state_at", "last_error"]
-    return {name: getattr(peer, name) for name in names} | {"figures": store.figures_of(peer)}
+    signed_by = store.signer_of(peer, peer.found_digest)
+    told = {"signed_by": signed_by, "figures": store.figures_of(peer)}
+    return {name: getattr(peer, name) for name in names} | told

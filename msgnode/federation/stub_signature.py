@@ -1,0 +1,78 @@
+"""Signatures of stubs: a compact JWS of the source's bytes, its payload left out (RFC 7515).
+
+A stub is as good as who has signed it: the keys of a peer come from a person, who has them from the
+peer by another way than its catalogue.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode
+
+from joserfc import jws
+from joserfc.errors import JoseError
+
+from msgnode.identity.jwks import Key, public_keys
+
+ALGORITHMS = ("ES256", "RS256", "Ed25519", "EdDSA")
+MAX_KEYS_TEXT = 16_384
+_MAX_SIGNATURE = 4_096
+
+
+class BadSignature(Exception):
+    """A source is not signed as it must be; the text says why."""
+
+
+def keys_fault(text: str) -> str:
+    """Why these cannot be the keys of a peer, "" if they can, or there are none."""
+    if not text.strip():
+        return ""
+    try:
+        found = public_keys(json.loads(text)) if len(text) <= MAX_KEYS_TEXT else []
+    except (ValueError, RecursionError):
+        found = []
+    if not found:
+        return 'must be public keys as a JSON Web Key Set: {"keys": [{"kty": "OKP", …}]}'
+    if any(key.is_private for key in found):
+        return "must be public keys: the peer alone has the private ones"
+    return ""
+
+
+def signer_of(content: bytes, signature: str, keys: str) -> str:
+    """The id of the key that has signed a source.
+
+    Args:
+        content: the bytes of the source.
+        signature: a compact JWS.
+        keys: those that may have, as a JSON Web Key Set.
+
+    Raises:
+        BadSignature: none of them has.
+    """
+    if not signature:
+        raise BadSignature("It is not signed.")
+    head, middle, tail = [*signature.split("."), "", ""][:3]
+    if len(signature) > _MAX_SIGNATURE or signature.count(".") != 2 or not (head and tail):
+        raise BadSignature("Its signature is no JWS in compact form.")
+    if middle and not _is_of(middle, content):
+        raise BadSignature("Its signature is of another source.")
+    detached = f"{head}..{tail}"
+    for key in public_keys(json.loads(keys)):
+        if _has_signed(key, detached, content):
+            return str(key.kid or key.thumbprint())
+    raise BadSignature("It is not signed by a key that was given for this peer, or was altered.")
+
+
+def _has_signed(key: Key, signature: str, content: bytes) -> bool:
+    try:
+        jws.deserialize_compact(signature, key, ALGORITHMS, payload=content)
+    except (JoseError, ValueError, TypeError, KeyError):
+        return False
+    return True
+
+
+def _is_of(middle: str, content: bytes) -> bool:
+    try:
+        return urlsafe_b64decode(middle + "=" * (-len(middle) % 4)) == content
+    except ValueError:
+        return False

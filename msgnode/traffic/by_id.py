@@ -1,0 +1,76 @@
+"""What the record of the last hours has of the messages of one id. Arrow does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from spark.jobs.places import place
+
+from .files import files_below, folder_of
+
+_COLUMNS = ("at", "id", "type", "sender", "to", "outcome", "code")
+
+
+class Row(NamedTuple):
+    """One recipient of one message. `code` is that of the node's own answer, 0 if it gave none."""
+
+    at: datetime
+    type: str
+    sender: str
+    to: str
+    outcome: str
+    code: int
+
+
+def rows(
+    url: str,
+    ids: Collection[str],
+    is_wanted: Callable[[str, str], bool],
+    until: datetime,
+    hours: int,
+    most: int,
+) -> list[Row]:
+    """The newest rows of messages that have one of these ids, the oldest of them first.
+
+    Args:
+        url: of the raw record.
+        ids: as they were written.
+        is_wanted: whether a sender and a recipient are of interest.
+        until: the hour of this moment and those before.
+        hours: how many.
+        most: rows.
+
+    Raises:
+        OSError: the record cannot be read.
+    """
+    found = [row for row in _read(url, list(ids), until, hours) if is_wanted(row.sender, row.to)]
+    return sorted(found)[-most:]
+
+
+def _read(url: str, ids: list[str], until: datetime, hours: int) -> Iterator[Row]:
+    system, root = place(url)
+    newest = until.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    for back in range(hours):
+        folder = f"{root}/{folder_of(int((newest - timedelta(hours=back)).timestamp()))}"
+        for file in files_below(system, folder):
+            if not file.path.endswith(".parquet") or file.base_name.startswith("_"):
+                continue
+            filters = pc.field("id").isin(ids)
+            table = pq.read_table(
+                file.path, columns=list(_COLUMNS), filesystem=system, filters=filters
+            )
+            yield from map(_row, table.to_pylist())
+
+
+def _row(fields: dict[str, Any]) -> Row:
+    at = fields["at"]
+    return Row(
+        at if isinstance(at, datetime) else datetime.fromtimestamp(at, UTC),
+        fields["type"] or "", fields["sender"] or "", fields["to"] or "",
+        fields["outcome"] or "", fields["code"] or 0,
+    )  # fmt: skip

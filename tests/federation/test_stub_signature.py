@@ -1,0 +1,164 @@
+"""Stubs that are signed, as they are found: by a key that was given for the peer, or by nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from joserfc import jws
+from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
+
+from msgnode.console.roles import OPERATOR
+from msgnode.devices.safe_http import Answer
+from msgnode.federation import discovery, store, stub_signature
+from msgnode.federation.descriptor import FoundStub
+from msgnode.federation.discovery import Rejected
+from msgnode.federation.stub_signature import keys_fault
+from msgnode.models import Peer, PeerStub
+from tests.console.test_peers_api import as_role, post
+
+from .test_discovery import PATH, Catalogues
+
+B = "b.example"
+SOURCE = b"export default class {} // \xff"
+KEYS = {
+    "Ed25519": OKPKey.generate_key("Ed25519", {"kid": "first"}),
+    "EdDSA": OKPKey.generate_key("Ed25519", {"kid": "second"}),
+    "ES256": ECKey.generate_key("P-256", {"kid": "third"}),
+    "RS256": RSAKey.generate_key(2048, {"kid": "fourth"}),
+}
+PUBLIC = json.dumps({"keys": [key.as_dict(private=False) for key in KEYS.values()]})
+PEER = f"/api/v1/peers/{B}/"
+
+
+def signed(algorithm: str = "Ed25519", content: bytes = SOURCE, key: Any = None) -> str:
+    """A signature, its payload left out."""
+    head = {"alg": algorithm, "kid": "whatever it says"}
+    whole = jws.serialize_compact(head, content, key or KEYS[algorithm], [algorithm])
+    first, _, last = whole.split(".")
+    return f"{first}..{last}"
+
+
+def whole(content: bytes = SOURCE) -> str:
+    """A signature with its payload."""
+    return jws.serialize_compact({"alg": "Ed25519"}, content, KEYS["Ed25519"], ["Ed25519"])
+
+
+def find(
+    signature: str, keys: str = PUBLIC, content: bytes = SOURCE, must_be_signed: bool = False,
+    at: str = "sourcePackage",
+) -> FoundStub:  # fmt: skip
+    """Look for a stub that comes with this signature."""
+    package = {"encoding": "base64", "sourceCode": base64.b64encode(content).decode()}
+    told: dict[str, Any] = {"configuration": {"url": f"wss://{B}/ws"}, "sourcePackage": package}
+    (told if at == "descriptor" else package)["signature"] = signature
+    places: Any = Catalogues()
+    places.answers[f"https://{B}{PATH}"] = Answer(200, json.dumps(told).encode())
+    return asyncio.run(discovery.find(places, B, keys=keys, must_be_signed=must_be_signed))
+
+
+@pytest.mark.parametrize("algorithm", KEYS)
+def test_case_16_a_good_signature_names_the_key(algorithm: str) -> None:
+    for at in ("sourcePackage", "descriptor"):
+        assert find(signed(algorithm), at=at).signed_by == KEYS[algorithm].kid
+    assert find(whole()).signed_by == "first"
+
+
+def test_case_16_an_altered_byte_is_rejected() -> None:
+    for content in (SOURCE + b" ", SOURCE[1:], SOURCE.replace(b"\xff", b"\xfe")):
+        with pytest.raises(Rejected, match="altered"):
+            find(signed(), content=content)
+    with pytest.raises(Rejected, match="another source"):
+        find(whole(), content=SOURCE + b" ")
+
+
+def test_case_16_what_is_not_signed_is_rejected_where_keys_were_given_or_all_must_be() -> None:
+    with pytest.raises(Rejected, match="not signed"):
+        find("")
+    with pytest.raises(Rejected, match="no key was given"):
+        find(signed(), keys="", must_be_signed=True)
+    assert find("", keys="").signed_by == ""
+    assert find("no signature at all", keys="").signed_by == "", "nobody looks at it"
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "x", "x.y", "..", "a..b", "a.b.c.d", "." * 5_000, "e30..e30", "\ud800..x", "é..é",
+        signed(key=OKPKey.generate_key("Ed25519")),
+        jws.serialize_compact({"alg": "HS256"}, b"", OctKey.import_key(PUBLIC), ["HS256"]),
+    ],
+)  # fmt: skip
+def test_what_is_no_signature_of_the_peers_is_rejected(signature: str) -> None:
+    """Made by another key, or with the public keys as a secret, or no signature."""
+    with pytest.raises(Rejected):
+        find(signature)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "x", "[]", "{}", '{"keys":[]}', '{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}',
+        json.dumps({"keys": [KEYS["ES256"].as_dict(private=True)]}),
+        '{"keys":[' + " " * 20_000 + "]}", "[" * 10_000,
+    ],
+)  # fmt: skip
+def test_what_cannot_be_the_keys_of_a_peer_is_refused(keys: str) -> None:
+    assert keys_fault(keys)
+    assert not keys_fault(PUBLIC)
+
+
+@pytest.mark.django_db
+def test_case_16_a_stub_that_was_found_unsigned_is_not_approved_once_there_are_keys(
+    tmp_path: Path,
+) -> None:
+    """Nor does a signature count that the last look has not found."""
+    operator = as_role(OPERATOR)
+    assert post(operator, "/api/v1/peers/", domain=B, keys="no key").status_code == 400
+    assert post(operator, "/api/v1/peers/", domain=B).status_code == 201
+    store.note_found(B, find("", keys=""), "", is_open=False)
+    refused = operator.patch(PEER, {"keys": "{}"}, content_type="application/json")
+    assert "keys" in refused.json()
+    operator.patch(PEER, {"keys": PUBLIC}, content_type="application/json")
+    assert "not signed" in post(operator, f"{PEER}approve/").json()["detail"]
+    store.note_found(B, find(signed()), "", is_open=False)
+    assert operator.get(PEER).json()["signed_by"] == "first"
+    store.note_not_found(B, "It is not signed.")
+    assert "It is not signed." in post(operator, f"{PEER}approve/").json()["detail"]
+    store.note_found(B, find(signed("ES256")), "", is_open=False)
+    assert post(operator, f"{PEER}approve/").json()["decision"] == "approved"
+    assert PeerStub.objects.get().signed_by == "third"
+    assert store.read()[0].keys == PUBLIC
+
+
+@pytest.mark.django_db
+def test_case_16_all_stubs_must_be_signed_where_that_is_set(settings: Any) -> None:
+    store.note_found(B, find("", keys=""), "", is_open=False)
+    settings.FEDERATION_SIGNED = True
+    assert "not signed" in store.approve(Peer.objects.get(), "Eve")
+
+
+@pytest.mark.django_db
+def test_keys_come_from_a_file(tmp_path: Path) -> None:
+    good, bad = tmp_path / "keys.json", tmp_path / "bad"
+    good.write_text(PUBLIC)
+    bad.write_text("{}")
+
+    def add(path: Path) -> None:
+        call_command("peers", "add", B, "--keys", str(path), stdout=io.StringIO())
+
+    for path in (bad, tmp_path / "none"):
+        with pytest.raises(CommandError, match="--keys"):
+            add(path)
+    add(good)
+    assert Peer.objects.get().keys == PUBLIC
+
+
+def test_a_signature_is_looked_at_with_bounds() -> None:
+    assert len(signed("RS256")) < stub_signature._MAX_SIGNATURE
