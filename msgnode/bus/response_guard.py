@@ -8,10 +8,12 @@ Rules
 - Any other response is dropped and counted. Nobody is told: a response is never answered.
 - A session that came out of the database has forgotten whom it had asked. The first response it
   misses by that is signalled as a gap.
+- Who keeps requests for others, longer than sessions remember them, vouches for a response.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 from msgnode.core.messages import Message
@@ -21,6 +23,7 @@ from . import delivery
 from .ports import Caller, DeliveryResult, Listener, Response
 from .table import RoutingTable
 
+MAX_VOUCHED = 10_000
 HandOver = Callable[..., tuple[Outcome, int]]
 """As delivery.hand_over."""
 
@@ -31,8 +34,15 @@ class ResponseGuard:
     def __init__(self, table: RoutingTable, is_strict: bool, missed: Callable[[str], None]) -> None:
         self.is_strict = is_strict
         self.dropped = 0
+        self._vouched: OrderedDict[Response, None] = OrderedDict()
         self._table = table
         self._missed = missed
+
+    def vouch(self, response: Response) -> None:
+        """Some session of the node has asked for this: the next such response passes."""
+        self._vouched[response] = None
+        if len(self._vouched) > MAX_VOUCHED:
+            self._vouched.popitem(last=False)
 
     def hand_back(
         self,
@@ -63,6 +73,9 @@ class ResponseGuard:
             if listener.is_here and listener.has_asked(to, id_, session.id, now):
                 return hand_over(frame, found, session, caller)
             response = Response(to, id_, session.id)
+            if response in self._vouched:
+                del self._vouched[response]
+                return hand_over(frame, found, session, caller)
             found = (self.asker(listener, response, now),)
         else:
             response = Response(to, id_, session.id)

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from django.utils import timezone
 
-from msgnode.bus.ports import Requester
+from msgnode.bus.ports import Requester, Response
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer, retrieve_error
 from msgnode.core import messages
@@ -125,6 +125,7 @@ class StoredMessages:
         writer: of the worker.
         seal, unseal: a message for the database, and back.
         raise_alarm: of the node.
+        vouch: for a response to somebody of another worker.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class StoredMessages:
         seal: Seal,
         unseal: Seal,
         raise_alarm: Callable[[str, str, str], None],
+        vouch: Callable[[Response], None],
     ) -> None:
         self.limits = limits
         self.seal = seal
@@ -142,6 +144,7 @@ class StoredMessages:
         self._writer = writer
         self._unseal = unseal
         self._raise_alarm = raise_alarm
+        self._vouch = vouch
         self._forgets_at = 0.0
 
     async def open(self, peer: int, domain: str) -> PeerStore:
@@ -173,13 +176,17 @@ class StoredMessages:
         self._raise_alarm(SET_ASIDE_ALARM, domain, text)
 
     def ask_again(self, message: Message) -> None:
-        """Have its sender, if he is at this worker, be one who has asked the peer just now.
+        """Have its sender be one who has asked the peer just now, at whichever worker he is.
 
         What a session has asked is forgotten after some minutes, and with the worker.
         """
         table = self._table
         asker = table.owner_of(message.sender) or table.at_runtime(message.sender)
         peer = table.peer_of(message.recipients[0])
-        if asker is not None and asker.is_here and peer is not None:
+        if peer is None:
+            return
+        if asker is None or not asker.is_here:
+            self._vouch(Response(message.sender, message.id_key, peer.id))
+        else:
             requester = cast(Requester, asker)  # as every session of this worker is
             requester.ask(message.sender, message.id, peer.id, perf_counter())

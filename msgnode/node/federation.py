@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.redaction import without_tokens
 from msgnode.devices.safe_http import Network, SafeHttp
@@ -79,6 +80,7 @@ def federation(
     writer: GroupWriter,
     lease: Lease,
     alarms: Alarms,
+    guard: ResponseGuard,
 ) -> Federation | None:
     """What serves peers."""
     if foreign is None:
@@ -94,7 +96,7 @@ def federation(
     store = StoreLimits(
         peers["STORED_MESSAGES"], peers["STORED_BYTES"], peers["STORE_HOURS"] * 3600
     )
-    stored = StoredMessages(store, table, writer, encrypt, decrypt, alarms.raise_alarm)
+    stored = StoredMessages(store, table, writer, encrypt, decrypt, alarms.raise_alarm, guard.vouch)
     return Federation(
         FederationSettings(settings.DOMAIN, peers["MAX_STUBS"], settings.SECRET_KEY),
         foreign.peers,

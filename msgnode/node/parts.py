@@ -297,7 +297,7 @@ class Parts:
         kept_by = (self.writer, self.lease, self.alarms)
         self.mqtt = devices.mqtt_connector(self.epoch, *carried_by, *kept_by)
         self.federation = federation.federation(
-            foreign, self.epoch, self.table, *carried_by, *kept_by
+            foreign, self.epoch, self.table, *carried_by, *kept_by, self.guard
         )
         self.domain_watch = DomainWatch(self.worker, self.visitors, self.federation)
         self.monitoring = Monitoring(

@@ -64,13 +64,14 @@ def restored_session(settings: SessionSettings, row: models.Session) -> LiveSess
     home = addresses.parse(settings.node_address).home
     is_foreign = row.handshake != PEER and bool(addresses.foreign_domain(row.runtime_url, home))
     origin = Origin.FOREIGN if is_foreign else Origin.RUNTIME
+    peer = str(row.identity.get("peer", ""))  # until it comes back, and proves it again
     session = LiveSession(
         id_=row.id.hex,
         runtime_url=row.runtime_url,
         token="",
         token_hash=row.token_hash,
         handshake=row.handshake,
-        speaker=Speaker(row.id.hex, row.runtime_url, origin, row.remote_address, identity),
+        speaker=Speaker(row.id.hex, row.runtime_url, origin, row.remote_address, identity, peer),
         outbox_bytes=settings.outbox_bytes,
         stores=settings.stores,
         state=State.ARRIVING,

@@ -197,9 +197,10 @@ def visits_from(session: LiveSession) -> str:
 
 def _of_identity(session: LiveSession) -> dict[str, Any]:
     """The fields of a row that say who is behind a session."""
-    identity = session.speaker.identity
+    identity, peer = session.speaker.identity, session.speaker.peer
+    node = {"peer": peer} if peer else {}
     if identity is None:
         said = {"said": True} if session.has_said_who else {}
-        return {"issuer": "", "subject": "", "identity": said}
-    kept = {**msgspec.to_builtins(identity), "proof": session.proof}
+        return {"issuer": "", "subject": "", "identity": said | node}
+    kept = {**msgspec.to_builtins(identity), "proof": session.proof, **node}
     return {"issuer": identity.issuer[:255], "subject": identity.subject[:255], "identity": kept}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from msgnode.bus.ports import DeliveryResult, Response
-from msgnode.bus.response_guard import ResponseGuard
+from msgnode.bus.response_guard import MAX_VOUCHED, ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.record import Outcome
 from tests.fakes import FakeCaller, FakeRecorder, FakeSession, pipeline
@@ -115,3 +115,26 @@ def test_a_response_from_another_worker_reaches_the_tab_that_asked_and_no_other(
     for made_up in (response._replace(responder="eve"), response._replace(id="8")):
         assert guard.respond(asking, b"forged", made_up, 1.0) is None
     assert (asking.frames, tab.frames, guard.dropped) == ([b"real"], [], 2)
+
+
+def test_a_response_that_somebody_vouches_for_passes_once_wherever_it_goes() -> None:
+    """As of a request that was stored for hours, by a session of another worker."""
+    scene = Scene()
+    scene.alice.is_here = False
+    elsewhere: list[Response] = []
+    scene.alice.deliver_response = lambda frame, response: elsewhere.append(response)  # type: ignore[assignment,func-returns-value,return-value]
+    response = Response(scene.alice.runtime_url, "1", scene.bob.id)
+    scene.pipeline._guard.vouch(response)
+    scene.say(scene.eve, "response", scene.alice.runtime_url)
+    scene.say(scene.bob, "response", scene.alice.runtime_url)
+    scene.say(scene.bob, "response", scene.alice.runtime_url)
+    assert scene.heard(scene.alice) == [f"response of {scene.bob.runtime_url}"]
+    assert elsewhere == [response._replace(responder=scene.eve.id), response], "to be judged there"
+
+
+def test_no_more_is_vouched_for_than_may() -> None:
+    guard = ResponseGuard(RoutingTable(), True, lambda _: None)
+    for number in range(MAX_VOUCHED + 5):
+        guard.vouch(Response("a", str(number), "b"))
+    assert len(guard._vouched) == MAX_VOUCHED
+    assert Response("a", "4", "b") not in guard._vouched

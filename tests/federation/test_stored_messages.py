@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from msgnode.bus.ports import Response
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Unavailable
 from msgnode.core.messages import Message
@@ -83,6 +84,7 @@ class Worker:
         self.now = 0.0
         self.answers: list[dict[str, Any]] = []
         self.alarms: list[str] = []
+        self.vouched: list[Response] = []
         self.database = database or Database()
         self.table = RoutingTable()
         self.asker, self.peer = FakeSession(f"runtime://{A}/1"), FakeSession(f"runtime://{B}/mn")
@@ -94,7 +96,7 @@ class Worker:
         row = Peer.objects.get_or_create(domain=B)[0]
         self.stored = StoredMessages(
             StoreLimits(**limits), self.table, self.database, encrypt, decrypt,
-            lambda kind, domain, text: self.alarms.append(kind),
+            lambda kind, domain, text: self.alarms.append(kind), self.vouched.append,
         )  # type: ignore[arg-type]  # fmt: skip
         self.store = PeerStore(self.stored, row.pk, B, stored_rows.read(row.pk, decrypt))
         queue = PeerQueue(100, 1_000_000, lambda: self.now, limits["seconds"])
@@ -145,6 +147,7 @@ def test_case_59_what_waits_outlives_the_worker_and_is_answered_then() -> None:
     assert json.loads(second.exchange.taken_in(response("m1")))["body"]["code"] == 200
     assert [each.key for each in rows()] == [rows()[0].key]
     assert second.asker.has_asked(OURS, "m1", second.peer.id, 0.0), "who asked is known again"
+    assert second.vouched == []
     second.exchange.taken_in(response("m2"))
     assert rows() == []
     assert Worker().taken() == []
@@ -266,6 +269,24 @@ def test_so_much_is_stored_for_a_peer_and_no_more(limits: dict[str, int]) -> Non
     again = Worker(worker.database, **limits)
     again.put(5)
     assert again.codes == [("m5", 503)], "what is found counts as well"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_case_59_the_response_is_vouched_for_if_whoever_asked_is_at_another_worker(
+    is_known: bool,
+) -> None:
+    """What that worker knew of it may be forgotten by then, or have ended with it."""
+    worker = Worker()
+    if is_known:
+        worker.asker.is_here = False
+    else:
+        worker.table = worker.stored._table = RoutingTable()
+        worker.table.add_runtime(worker.peer)
+        worker.table.peers[B] = worker.peer.runtime_url
+    worker.put(1)
+    worker.taken()
+    worker.exchange.taken_in(response("m1"))
+    assert worker.vouched == [Response(OURS, "m1", worker.peer.id)] * 2, "of 100, and of 200"
 
 
 def test_on_a_full_disk_who_sent_it_is_told_and_nothing_else_is_held_up() -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from msgnode import models
 from msgnode.bus.table import RoutingTable
-from msgnode.core.identity import Identity, Speaker
+from msgnode.core.identity import Identity, Origin, Speaker
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import State
 from msgnode.sessions.serialization import SessionState, session_of, state_of
@@ -47,3 +47,19 @@ def test_who_has_said_who_they_are_is_known_on_another_worker_and_after_a_restar
         settings = SessionSettings("always", True, True, 1, 1000, 1, 1, "domain://d")
         life = SessionManager(settings, RoutingTable(), nothing, nothing)
         assert life.restored(row).has_said_who is said
+
+
+def test_the_node_of_a_peer_is_no_visitor_after_a_restart_though_it_has_not_come_back_yet() -> None:
+    url = "runtime://b.example/mn-1"
+    for peer, identity in (("b.example", None), ("b.example", ALICE), ("", None)):
+        session = LiveSession(
+            id_="1", runtime_url=url, token="", token_hash="h", handshake="ws",
+            speaker=Speaker("1", url, Origin.FOREIGN, identity=identity, peer=peer),
+            outbox_bytes=1000, stores=True, state=State.DETACHED,
+        )  # fmt: skip
+        row = models.Session(runtime_url=url, handshake="ws", **_of_identity(session))
+        nothing: Any = None
+        settings = SessionSettings("always", True, True, 1, 1000, 1, 1, "domain://d")
+        speaker = SessionManager(settings, RoutingTable(), nothing, nothing).restored(row).speaker
+        assert (speaker.peer, speaker.is_visitor) == (peer, not peer)
+        assert speaker.identity == identity
