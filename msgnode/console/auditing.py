@@ -38,6 +38,7 @@ LEFT_OUT = frozenset(
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
         *("msgnode.AlarmNotice", "msgnode.NodeSample"),
         *("msgnode.PeerStub", "msgnode.PeerSubscription", "msgnode.IdentityBinding"),
+        *("msgnode.PeerMessage", "msgnode.StoredMessage"),  # worded by console.peer_messages
         *("msgnode.Worker", "msgnode.WorkerClaim"),
         # written by the node and by reports
         *("policies.DecisionEntry", "policies.RuleHits", "spark.Report"),

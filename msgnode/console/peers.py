@@ -127,6 +127,11 @@ class PeerAdmin(AuditedAdmin):
         editable = ("domain", "url", "hosts", "keys")[obj is not None :]
         return tuple(name for name in self.fields if name not in editable)
 
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, ...]:
+        """What the node keeps of a peer goes with it: no right for that by itself is asked for."""
+        deleted, counts, _, protected = super().get_deleted_objects(objs, request)
+        return deleted, counts, set(), protected
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Peer]:
         return (
             super()

@@ -152,7 +152,7 @@ async def linked(
     )
     if starts is not None:
         limits = replace(limits, starts=starts)
-    node, nobody = Node(), SimpleNamespace(renewed=lambda *_: None)
+    node, nobody = Node(), SimpleNamespace(answered=lambda *_: None, missed=lambda *_: None)
     link = PeerLink(stub, A, limits, node, nobody, store)  # type: ignore[arg-type]
     running = asyncio.create_task(link.run())
     try:

@@ -116,7 +116,7 @@ async def test_case_35_a_sandbox_that_nobody_needs_ends_and_the_next_message_sta
 
 @needs_deno
 @pytest.mark.asyncio
-async def test_case_35_a_request_keeps_it_until_the_answer_and_a_subscription_for_good() -> None:
+async def test_case_35_a_subscription_there_keeps_it() -> None:
     async def answers(message: dict[str, Any], link: ServerConnection) -> None:
         if message["type"] == "subscribe":
             answer = {"id": message["id"], "type": "response", "from": message["to"]}

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from msgnode.federation import store
 from msgnode.federation.link_figures import EVERY, LinkFigures
-from msgnode.federation.peer_exchange import PeerCounters
+from msgnode.federation.peer_exchange import PeerCounters, Way
 from msgnode.federation.peer_queue import PeerQueue
 from msgnode.models import Peer
 
@@ -28,7 +28,10 @@ class Place:
         self.counters = PeerCounters()
         self.sandbox: Any = SimpleNamespace(cpu_seconds=1.0, memory_bytes=5 << 20, is_running=True)
         queue = PeerQueue(10, 10_000, lambda: self.now)
-        exchange = SimpleNamespace(queue=queue, counters=self.counters)
+        self.out, self.into = Way(), Way()
+        exchange = SimpleNamespace(
+            queue=queue, counters=self.counters, out=self.out, into=self.into
+        )
         self.link: Any = SimpleNamespace(exchange=exchange, sandbox=self.sandbox)
         self.links: dict[int, Any] = {self.peer.pk: self.link}
         self.written = 0
@@ -95,3 +98,16 @@ def test_what_was_told_half_a_minute_ago_is_told_no_more(place: Place) -> None:
     Peer.objects.update(figures_at=timezone.now() - timedelta(seconds=31))
     place.peer.refresh_from_db()
     assert store.figures_of(place.peer) == {}
+
+
+def test_case_72_either_way_is_told_by_itself_and_what_has_not_happened_is_not() -> None:
+    place = Place()
+    place.follow(0.0)
+    figures = place.follow(EVERY)
+    assert (figures["out"], figures["in"]) == ({}, {})
+    place.out.passed()
+    place.into.failed("403 \0 not permitted")
+    figures = place.follow(EVERY)
+    assert set(figures["out"]) == {"passed_at"}
+    assert set(figures["in"]) == {"failed_at", "error"}
+    assert figures["in"]["error"] == "403   not permitted"

@@ -88,30 +88,39 @@ def test_case_16_what_is_not_signed_is_rejected_where_keys_were_given_or_all_mus
 
 
 @pytest.mark.parametrize(
-    "signature",
-    [
-        "x", "x.y", "..", "a..b", "a.b.c.d", "." * 5_000, "e30..e30", "\ud800..x", "é..é",
-        signed(key=OKPKey.generate_key("Ed25519")),
-        jws.serialize_compact({"alg": "HS256"}, b"", OctKey.import_key(PUBLIC), ["HS256"]),
-    ],
-)  # fmt: skip
-def test_what_is_no_signature_of_the_peers_is_rejected(signature: str) -> None:
-    """Made by another key, or with the public keys as a secret, or no signature."""
+    "signature", ["x", "x.y", "..", "a..b", "a.b.c.d", "." * 5_000, "e30..e30", "\ud800..x", "é..é"]
+)
+def test_what_is_no_signature_is_rejected(signature: str) -> None:
     with pytest.raises(Rejected):
         find(signature)
+
+
+def test_case_16_a_signature_by_another_key_or_by_the_public_one_as_a_secret_is_rejected() -> None:
+    secret = OctKey.import_key(PUBLIC)
+    for forged in (
+        signed(key=OKPKey.generate_key("Ed25519")),
+        jws.serialize_compact({"alg": "HS256"}, SOURCE, secret, ["HS256"]),
+        jws.serialize_compact({"alg": "none"}, SOURCE, secret, ["none"]),
+    ):
+        with pytest.raises(Rejected):
+            find(forged)
 
 
 @pytest.mark.parametrize(
     "keys",
     [
         "x", "[]", "{}", '{"keys":[]}', '{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}',
-        json.dumps({"keys": [KEYS["ES256"].as_dict(private=True)]}),
         '{"keys":[' + " " * 20_000 + "]}", "[" * 10_000,
     ],
 )  # fmt: skip
 def test_what_cannot_be_the_keys_of_a_peer_is_refused(keys: str) -> None:
     assert keys_fault(keys)
-    assert not keys_fault(PUBLIC)
+
+
+def test_public_keys_may_be_those_of_a_peer_and_private_ones_not() -> None:
+    assert keys_fault(PUBLIC) == keys_fault("") == ""
+    for key in KEYS.values():
+        assert "private" in keys_fault(json.dumps({"keys": [key.as_dict(private=True)]}))
 
 
 @pytest.mark.django_db

@@ -18,6 +18,8 @@ from msgnode.federation.peer_queue import PeerQueue
 from msgnode.federation.waiting_messages import MOST, SHOWN_AFTER, WaitingMessages
 from msgnode.models import ControlMessage, Peer, PeerMessage
 
+from .test_peer_exchange import response
+
 A, B = "a.example", "b.example"
 
 pytestmark = pytest.mark.django_db
@@ -88,6 +90,7 @@ def test_what_passes_at_once_gets_no_row(place: Place) -> None:
     place.put(1)
     assert place.follow(SHOWN_AFTER / 2) == []
     place.exchange.take()
+    place.exchange.taken_in(response(1))
     assert place.follow(10) == []
     assert place.written == 1, "the rows of a worker before"
     place.follow()
