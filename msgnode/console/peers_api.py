@@ -89,6 +89,7 @@ class PeerLine(serializers.ModelSerializer):
     )
 
     def validate_keys(self, keys: str) -> str:
+        """The keys, if they can be a peer's."""
         if fault := stub_signature.keys_fault(keys):
             raise serializers.ValidationError(f"They {fault}.")
         return keys.strip()

@@ -64,6 +64,7 @@ class PeerConnection(FrameConnection):
         self._stranger = replace(self._stranger, origin=Origin.FOREIGN, peer=domain)
 
     def put(self, frame: bytes) -> None:
+        """Answer the peer, for the node itself."""
         self.link.on_answer(frame)
         super().put(frame)
 
