@@ -22,8 +22,9 @@ pytestmark = [pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
 
 @pytest.mark.long
 def test_case_p2_node_js_without_a_package_goes_on_through_the_node(
-    browser: Any, node: Node
+    browser: Any, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("WERIFT", raising=False)
     with talker("nodejs", browser, node) as one, talker("chromium", browser, node) as other:
         assert one.named["handler"] == "" and one.named["registration"] is None
         for here, there in ((one, other), (other, one)):
@@ -35,7 +36,11 @@ def test_case_p2_node_js_without_a_package_goes_on_through_the_node(
 if "WERIFT" in os.environ:
 
     @pytest.mark.long
-    @pytest.mark.parametrize("kinds", [("nodejs", "python"), ("chromium", "nodejs")], ids="-".join)
+    @pytest.mark.parametrize(
+        "kinds",
+        [pair for each in ("chromium", "python") for pair in ((each, "nodejs"), ("nodejs", each))],
+        ids="-".join,
+    )
     def test_with_the_package_it_talks_directly(
         kinds: tuple[str, str], browser: Any, node: Node
     ) -> None:
@@ -45,6 +50,9 @@ if "WERIFT" in os.environ:
                 for here, there in ((one, other), (other, one)):
                     answer = ask(here, there, number)
                     assert answer["value"] == number and "/p2prequester/" in answer["cameBy"]
+            for size in (16_385, 1_000_000):
+                for here, there in ((one, other), (other, one)):
+                    assert ask(here, there, "x" * size)["value"] == "x" * size
             for here, there in ((one, other), (other, one)):
                 here.do("start", there.named["url"])
             until(lambda: all(each.do("heard")["byChannel"] > 300 for each in (one, other)))

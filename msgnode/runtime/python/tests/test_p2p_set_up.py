@@ -223,7 +223,7 @@ async def test_case_p55_who_is_away_is_dialled_until_he_is_back(
         assert peer.is_lost and peer.is_needed()
         bob.refusal = 0
         await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
-        assert not peer.is_lost and alice.states.count("live") == 2
+        assert alice.states.count("live") == 2 and not alice.peer(bob).is_lost
 
 
 async def test_case_p20_who_refuses_is_dialled_no_more_and_nobody_for_ever(

@@ -149,8 +149,9 @@ export class RtcConnection {
     channel.binaryType = "arraybuffer";
     channel.bufferedAmountLowThreshold = LOW_BUFFERED;
     channel.onopen = () => this.#opened();
-    channel.onmessage = ({ data }) => this.onFrame(data);
-    channel.onbufferedamountlow = () => this.onLow();
+    // Packages for Node.js hand over bytes as a view, and tell of the event to its listeners alone.
+    channel.onmessage = ({ data }) => this.onFrame(ArrayBuffer.isView(data) ? new Uint8Array(data).buffer : data);
+    channel.addEventListener?.("bufferedamountlow", () => this.onLow());
     channel.onclose = () => this.onClose();
   }
 }
