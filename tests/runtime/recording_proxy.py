@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+_UPGRADE = re.compile(rb"^upgrade: *websocket\r$", re.IGNORECASE | re.MULTILINE)
 
 
 class RecordingProxy:
@@ -63,11 +66,12 @@ def _pump(source: socket.socket, target: socket.socket, record: bytearray) -> No
 
 
 def _read(data: bytes) -> str:
-    """HTTP as it is; of a WebSocket the head and the frames' payloads."""
-    head, end, rest = data.partition(b"\r\n\r\n")
-    if b"websocket" not in head.lower():
+    """HTTP as it is; of a WebSocket what came before it, and the frames' payloads."""
+    upgrade = _UPGRADE.search(data)
+    if upgrade is None:
         return data.decode(errors="replace")
-    payloads = [head]
+    end = data.index(b"\r\n\r\n", upgrade.start())
+    payloads, rest = [data[:end]], data[end + 4 :]
     while len(rest) >= 2:
         assert not rest[0] & 0x40, "a compressed frame cannot be read"
         length, start = rest[1] & 0x7F, 2

@@ -1,7 +1,14 @@
-/** A hyperty on any runtime: reachable through its home node, answering and asking. */
-
-export async function conversation(runtime) {
+/**
+ * A hyperty on any runtime: reachable through its home node, answering and asking.
+ *
+ * @param token the user's access token, if somebody is to be logged in
+ */
+export async function conversation(runtime, token) {
   await runtime.logIn();
+  if (token) {
+    const body = { method: "login", params: { token } };
+    await runtime.bus.request({ type: "execute", from: `${runtime.url}/app`, to: `domain://idm.${runtime.domain}`, body });
+  }
   const { url, bus } = runtime.addHyperty();
   bus.addListener(url, ({ id, type, from, to, body }) => {
     if (type === "create") bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: body.value } });

@@ -1,7 +1,7 @@
 /**
  * A Node.js runtime as a process, for tests: a hyperty that answers what it is asked, and that asks.
  *
- * Usage: node talker.mjs OPTIONS    (JSON for the Runtime)
+ * Usage: node talker.mjs OPTIONS    (JSON for the Runtime; `token`: log in with this access token)
  * Writes a line of JSON {url, runtimeURL} once it is reachable. Reads lines {ask: address, times},
  * and answers each with {codes, latencies} (ms).
  */
@@ -10,8 +10,9 @@ import { createInterface } from "node:readline";
 import { Runtime } from "../../msgnode/runtime/js/src/node.js";
 import { conversation } from "./talk.mjs";
 
-const runtime = new Runtime(JSON.parse(process.argv[2]));
-const { url, ask } = await conversation(runtime);
+const { token, ...options } = JSON.parse(process.argv[2]);
+const runtime = new Runtime(options);
+const { url, ask } = await conversation(runtime, token);
 console.log(JSON.stringify({ url, runtimeURL: runtime.url }));
 for await (const line of createInterface({ input: process.stdin })) {
   const { ask: address, times } = JSON.parse(line);

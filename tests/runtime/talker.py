@@ -1,6 +1,7 @@
 """A Python runtime as a process, for tests: a hyperty that answers, and that asks.
 
-Usage: talker.py OPTIONS    (JSON: domain, catalogues; `sandbox`: "all" puts the home stub in one)
+Usage: talker.py OPTIONS    (JSON: domain, catalogues; `sandbox`: "all" puts the home stub in one;
+`token`: log in with this access token)
 Writes a line of JSON {url, runtimeURL} once it is reachable. Reads lines {ask: address, times}, and
 answers each with {codes, latencies} (ms).
 """
@@ -34,9 +35,16 @@ async def ask(runtime: Runtime, to: str, times: int) -> dict[str, Any]:
 async def main() -> None:
     options = json.loads(sys.argv[1])
     in_process = options.pop("sandbox", "own") == "own"
+    token = options.pop("token", "")
     async with Runtime(Settings(home_in_process=in_process, **options)) as runtime:
         state = await runtime.log_in()
         assert state == "live", state
+        if token:
+            head = {"type": "execute", "from": f"{runtime.url}/app"}
+            login = {"method": "login", "params": {"token": token}}
+            to = f"domain://idm.{runtime.settings.domain}"
+            said = await runtime.bus.request({**head, "to": to, "body": login})
+            assert said["body"]["code"] == 200, said
         me = f"hyperty://{runtime.settings.domain}/{runtime.url.rpartition('/')[2]}"
 
         def serve(message: dict[str, Any]) -> None:

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from tests.runtime import started
 from tests.runtime.started import Options
 
-OPEN = """async (options) => {
+OPEN = """async ({ token, ...options }) => {
     const { Runtime } = await import("/msgnode/runtime/js/src/index.js");
     const { conversation } = await import("/tests/runtime/talk.mjs");
     window.runtime = new Runtime(options);
-    window.talk = await conversation(window.runtime);
+    window.talk = await conversation(window.runtime, token);
     return window.talk.url;
 }"""
 

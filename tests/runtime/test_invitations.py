@@ -127,19 +127,35 @@ async def test_r70_a_caller_hosted_conversation_begins_with_an_invitation(
             await observing.subscribe(diary.url)
         assert refused.value.code == 403
 
-        # The endpoint of a node that is frozen has a time limit, and no other waits for it.
+        # The endpoint of a node that is frozen has a time limit, and no other waits for it. What
+        # is withdrawn meanwhile nobody can accept, though its receiver is not told.
+        other = await alice.invitations.send(card, hyperty)
+        async with asyncio.timeout(LIMIT):
+            assert (await invited.get()).invitation == other.invitation
         os.kill(b.pid, signal.SIGSTOP)
         try:
             began = time.monotonic()
             waiting = asyncio.ensure_future(alice.invitations.send(card, hyperty))
+            withdrawing = asyncio.ensure_future(alice.invitations.withdraw(other))
             ping = {"type": "read", "from": hyperty, "to": "domain://registry.a.localhost"}
             assert (await alice.bus.request({**ping, "body": {"resource": "x"}}))["body"]["code"]
             with pytest.raises(InvitationError) as caught:
                 await waiting
             assert caught.value.code == 504
+            assert await withdrawing is False
             assert time.monotonic() - began < 30
         finally:
             os.kill(b.pid, signal.SIGCONT)
+        value = {"invitation": other.invitation, "connectionDescription": offer}
+        asking = asyncio.ensure_future(
+            bob.bus.request({**message, "body": {"value": value}}, seconds=30)
+        )
+        async with asyncio.timeout(LIMIT):
+            came = await accepted.get()
+        assert not other.is_accepted_by(came)
+        head = {"id": came["id"], "type": "response", "from": hyperty, "to": came["from"]}
+        alice.bus.post_message({**head, "body": {"code": 410}})
+        assert (await asking)["body"]["code"] == 410
 
         # What it took in all the same comes late, or not at all once it has expired.
         await bob.invitations.stop()

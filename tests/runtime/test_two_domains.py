@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -69,6 +71,13 @@ def two(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[tu
         running(place / "there", template, DOMAIN="b.localhost", **INVITING) as there,
     ):
         yield here, there
+
+
+@pytest.fixture(scope="module")
+def tokens(two: tuple[Node, Node]) -> tuple[str, str]:
+    """Alice's, who is at home at the first node, and Bob's, who is at the second one."""
+    here, there = two
+    return token_of(here, "alice", "localhost"), token_of(there, "bob", "b.localhost")
 
 
 @contextmanager
@@ -181,10 +190,12 @@ def test_r69_a_callee_hosted_call_with_sound(
 
 
 @pytest.mark.long
-def test_r70_a_caller_hosted_call_with_sound(two: tuple[Node, Node], browser: Any) -> None:
+def test_r70_a_caller_hosted_call_with_sound(
+    two: tuple[Node, Node], tokens: tuple[str, str], browser: Any
+) -> None:
     """Alice invites Bob by his name; he comes to her domain, which he had not been to before."""
     here, there = two
-    alices, bobs = token_of(here, "alice", "localhost"), token_of(there, "bob", "b.localhost")
+    alices, bobs = tokens
     with ExitStack() as stack:
         bob = stack.enter_context(visit(browser, there, named(here, "localhost"), bobs))
         bob.wait_for_selector("#hello button:enabled")
@@ -207,3 +218,54 @@ def test_r70_a_caller_hosted_call_with_sound(two: tuple[Node, Node], browser: An
         bob.click("#hang-up")
         for page in (alice, bob):
             page.wait_for_selector("#call-says:has-text('has ended')")
+
+
+@pytest.mark.long
+def test_a_caller_withdraws_an_invitation_on_a_phone(
+    two: tuple[Node, Node], tokens: tuple[str, str], browser: Any
+) -> None:
+    here, there = two
+    alices, bobs = tokens
+    with ExitStack() as stack:
+        path = named(here, "localhost")
+        bob = stack.enter_context(visit(browser, there, path, bobs, **PHONE))
+        bob.click("#reachable")
+        bob.wait_for_selector("#named:visible")
+        path = named(there, "b.localhost")
+        alice = stack.enter_context(visit(browser, here, path, alices, **PHONE))
+
+        def invite() -> None:
+            alice.fill("#whom", "bob@b.localhost")
+            alice.click("#dial button")
+            bob.wait_for_selector("#asked:visible")
+            alice.wait_for_selector("#withdraw:visible")
+
+        # Bob is asked no longer, and may be invited again at once.
+        invite()
+        fits(alice)
+        alice.click("#withdraw")
+        bob.wait_for_selector("#asked", state="hidden")
+        bob.wait_for_selector("#call-says:has-text('has withdrawn the invitation')")
+        alice.wait_for_selector("#call-says:has-text('The invitation is withdrawn.')")
+        alice.wait_for_selector("#withdraw", state="hidden")
+
+        # Bob's node is frozen: Alice is told so; who accepts all the same is told that it is over.
+        invite()
+        os.kill(there.pid, signal.SIGSTOP)
+        try:
+            alice.click("#withdraw")
+            alice.wait_for_selector("#call-says:has-text('did not answer')")
+            assert bob.is_visible("#asked")
+        finally:
+            os.kill(there.pid, signal.SIGCONT)
+        bob.evaluate("document.querySelector('#accept').click()")  # he may have been told by now
+        bob.wait_for_selector("#call-says:text-matches('invitation is over|has withdrawn')")
+        assert alice.is_hidden("#withdraw")
+        assert alice.is_hidden("#hang-up")
+        assert re.search(r'invitations_total\{[^}]*"withdrawal_untold"\} 1', here.text("/metrics"))
+
+        # She leaves the page: so does the question.
+        invite()
+        alice.goto(f"{origin(here)}/health/live")
+        bob.wait_for_selector("#asked", state="hidden")
+        bob.wait_for_selector("#call-says:has-text('has withdrawn the invitation')")

@@ -136,10 +136,15 @@ function isPerson(whom) {
   return whom.startsWith("user://") || (whom.includes("@") && !whom.includes("://"));
 }
 
-/** Have somebody of another domain come here and call. */
+/** Have somebody of another domain come here and call, in the place of whoever was invited before. */
 async function invite(user) {
   if (current) throw new Error("There is a call already.");
-  if (invited) throw new Error(`${invited.user} is invited already.`);
+  if (invited && !invited.sent) throw new Error(`${invited.user} is being invited.`);
+  if (invited) {
+    const before = invited;
+    await before.sent.withdraw();
+    forget(before);
+  }
   const one = { user, sent: null, timer: 0 };
   invited = one;
   try {
