@@ -157,7 +157,7 @@ def _as_it_is(value: Any, *_: Any, **__: Any) -> Any:
 
 
 for _module in (_autobahn, _autobahn_twisted):
-    _module.hltype = _module.hlval = _as_it_is
+    vars(_module).update(hltype=_as_it_is, hlval=_as_it_is)
 
 
 class _PingedLink(Protocol):
