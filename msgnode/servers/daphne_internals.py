@@ -86,7 +86,6 @@ _installed: Any = reactor  # the installed one, whose class Twisted's annotation
 INTERNALS: tuple[tuple[Any, str, str], ...] = (
     # methods: how each is called
     (AsyncioSelectorReactor, "_disconnectSelectable", "(self, selectable, why, isRead, faildict)"),
-    (tcp.Connection, "writeSomeData", "(self, data)"),
     (_autobahn.WebSocketProtocol, "_fail_connection", "(self, code, reason)"),
     (
         _autobahn.WebSocketProtocol,
@@ -126,6 +125,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (_stock, "HTTPFactory", ""),
     (_stock, "serverFromString", ""),
     # attributes of instances, found in the source of the class that sets them
+    (tcp.Connection, "socket", "attribute"),
     (abstract.FileDescriptor, "dataBuffer", "attribute"),
     (abstract.FileDescriptor, "_tempDataBuffer", "attribute"),
     (abstract.FileDescriptor, "_tempDataLen", "attribute"),
@@ -299,11 +299,17 @@ def run_timers_exactly(factory: Any) -> None:
 
 
 def write_now(transport: Any, data: bytes) -> bytes:
-    """Write to the socket what it takes at once, if nothing waits before it; returns the rest."""
+    """Write to the socket what it takes at once, if nothing waits before it; returns the rest.
+
+    A connection that is lost takes nothing: Twisted finds that out when it is given the rest.
+    """
     if transport.dataBuffer or transport._tempDataBuffer:
         return data
-    sent = transport.writeSomeData(data)
-    return data[sent:] if isinstance(sent, int) else data  # else the connection is lost
+    try:
+        sent: int = transport.socket.send(data)
+    except OSError:
+        return data
+    return data[sent:]
 
 
 def tell_when_empty(transport: Any) -> None:
