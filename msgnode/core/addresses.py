@@ -60,7 +60,7 @@ class Address:
         return home_domain(self.domain)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=16_384)
 def parse(text: str) -> Address:
     """Take an address apart. Never fails: text without a scheme has scheme and domain ""."""
     scheme, colon, rest = text.partition(":")

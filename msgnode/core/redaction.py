@@ -75,8 +75,9 @@ def holds_token(text: str) -> bool:
     """
     for _ in range(_DEPTH):
         text = unquote(text)
-    found = _RANDOM.finditer(text)
-    return any(map(_opens, found)) or any(each.search(text) for each in (_SIGNED, _MARKED, _IN_URL))
+    if len(text) >= _SHORTEST and any(map(_opens, _RANDOM.finditer(text))):
+        return True
+    return any(each.search(text) for each in _may_show(text))
 
 
 def cut(text: str) -> str:
@@ -109,7 +110,7 @@ def _decoded(text: str) -> str:
     return shown
 
 
-known = lru_cache(maxsize=8192)(_decoded)
+known = lru_cache(maxsize=16_384)(_decoded)
 
 
 def _plain(text: str) -> str:
@@ -117,12 +118,22 @@ def _plain(text: str) -> str:
         text = _IN_SESSION_URL.sub(r"\1", text)
         text = _RANDOM.sub(_unless_it_opens, text)
     if len(text) > PLAIN:
-        lowered = text.lower()  # two looks at it cost less than one search without regard to case
-        if "eyj" in lowered:
-            text = _SIGNED.sub(MASK, text)
-        if "mna_" in lowered or "mnk_" in lowered:
-            text = _MARKED.sub(MASK, text)
-    return _IN_URL.sub(rf"\1={MASK}", text) if "=" in text else text
+        for each in _may_show(text):
+            text = each.sub(rf"\1={MASK}" if each is _IN_URL else MASK, text)
+    elif "=" in text:
+        text = _IN_URL.sub(rf"\1={MASK}", text)
+    return text
+
+
+def _may_show(text: str) -> list[re.Pattern[str]]:
+    """Which forms of tokens a text may show: a search without regard to case costs more."""
+    lowered = text.lower()
+    forms = [_SIGNED] if "eyj" in lowered else []
+    if "mna_" in lowered or "mnk_" in lowered:
+        forms.append(_MARKED)
+    if "=" in text:
+        forms.append(_IN_URL)
+    return forms
 
 
 def _opens(found: re.Match[str]) -> bool:

@@ -114,6 +114,8 @@ class MessageAuthenticator:
             self._log_in(session, None)
             speaker = session.speaker
         said = message.said
+        if self.modes.is_open and not (said.identity or said.idToken or said.accessToken):
+            return speaker
         raw = bytes(said.idToken or said.identity)
         if not raw or raw == b"null":
             return self._without(message, session, said.accessToken)

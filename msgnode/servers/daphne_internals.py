@@ -237,11 +237,17 @@ def run_timers_exactly(factory: Any) -> None:
 
 
 def write_now(transport: Any, data: bytes) -> bytes:
-    """Write to the socket what it takes at once, if nothing waits before it; returns the rest."""
+    """Write to the socket what it takes at once, if nothing waits before it; returns the rest.
+
+    A connection that is lost takes nothing: Twisted finds that out when it is given the rest.
+    """
     if transport.dataBuffer or transport._tempDataBuffer:
         return data
-    sent = transport.writeSomeData(data)
-    return data[sent:] if isinstance(sent, int) else data  # else the connection is lost
+    try:
+        sent: int = transport.socket.send(data)
+    except OSError:
+        return data
+    return data[sent:]
 
 
 def tell_when_empty(transport: Any) -> None:

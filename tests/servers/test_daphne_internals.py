@@ -31,7 +31,6 @@ ROOT = Path(__file__).parents[2]
 INTERNALS: tuple[tuple[Any, str, str], ...] = (
     # methods: how each is called
     (AsyncioSelectorReactor, "_disconnectSelectable", "(self, selectable, why, isRead, faildict)"),
-    (tcp.Connection, "writeSomeData", "(self, data)"),
     (_autobahn.WebSocketProtocol, "_fail_connection", "(self, code, reason)"),
     (
         _autobahn.WebSocketProtocol,
@@ -73,6 +72,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (_stock, "HTTPFactory", ""),
     (_stock, "serverFromString", ""),
     # attributes of instances, found in the source of the class that sets them
+    (tcp.Connection, "socket", "attribute"),
     (abstract.FileDescriptor, "dataBuffer", "attribute"),
     (abstract.FileDescriptor, "_tempDataBuffer", "attribute"),
     (abstract.FileDescriptor, "_tempDataLen", "attribute"),

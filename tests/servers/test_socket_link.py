@@ -12,7 +12,7 @@ from msgnode.servers.daphne_link import DaphneLink
 
 
 class Transport:
-    """A Twisted transport whose socket takes `room` bytes."""
+    """A Twisted transport and its socket, which takes `room` bytes and then would block."""
 
     connected = 1
 
@@ -22,6 +22,7 @@ class Transport:
         self._tempDataBuffer: list[bytes] = []
         self.sent: list[bytes] = []
         self.is_aborted = False
+        self.socket = self
 
     def abortConnection(self) -> None:  # noqa: N802 (Twisted's name)
         self.is_aborted = True
@@ -32,7 +33,9 @@ class Transport:
     def unregisterProducer(self) -> None:  # noqa: N802 (Twisted's name)
         """See above."""
 
-    def writeSomeData(self, data: bytes) -> int:  # noqa: N802 (Twisted's name)
+    def send(self, data: bytes) -> int:
+        if not self.room:
+            raise BlockingIOError
         taken = data[: self.room]
         self.room -= len(taken)
         self.sent.append(taken)
@@ -100,6 +103,15 @@ async def test_what_the_socket_does_not_take_waits_and_is_not_overtaken() -> Non
     await asyncio.sleep(0)
     assert transport.sent == [b"\x81\x05fir"]
     assert transport.all == b"\x81\x05first\x81\x06second"
+
+
+async def test_a_socket_that_takes_nothing_or_is_lost_leaves_all_to_its_transport() -> None:
+    link, transport = make(room=0)
+    link.write(b"first")
+    await asyncio.sleep(0)
+    assert transport.sent == []
+    assert transport.all == b"\x81\x05first"
+    assert link.is_paused
 
 
 async def test_much_in_one_turn_is_handed_over_before_its_end() -> None:
