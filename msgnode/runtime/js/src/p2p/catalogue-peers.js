@@ -46,6 +46,7 @@ export class CataloguePeers {
   #platform;
   #whereabouts;
   #stubs = new Map(); // url -> HandedStub
+  #handed = new Map(); // what they may hand back
   #peers = new Map(); // runtime -> {runtime, stub, state, usedAt, lostAt, failures, retryAt}
   #restarts = 0; // of the handler
   #isSwept = false;
@@ -199,7 +200,7 @@ export class CataloguePeers {
       this.#sandboxes.release(sandbox);
       throw new LoadError(503, "The runtime closes.");
     }
-    const stub = new HandedStub(this.#bus, { url, handlerURL, sandbox });
+    const stub = new HandedStub(this.#bus, { url, handlerURL, sandbox, handed: this.#handed });
     this.#stubs.set(url, stub);
     stub.onStatus = (body) => this.#told(stub, body);
     const { iceServers, relayOnly, fieldPeers, timers } = this.#settings;

@@ -4,7 +4,7 @@ import { keepNewest } from "./states.js";
 
 const NODE_SM = /^domain:\/\/msg-node\.[^/]+\/sm$/;
 const MAX_CLAIMS = 1_000; // addresses of connection objects
-const MAX_HANDED = 10_000; // messages that it may hand back
+export const MAX_HANDED = 50_000; // messages that the stubs of a runtime may hand back
 
 export class HandedStub {
   /** Told what it says on its `/status`. */
@@ -13,11 +13,11 @@ export class HandedStub {
   #own; // addresses below the runtime that are its own
   #items;
   #claims = new Map(); // address -> listener
-  #handed = new Map(); // of messages -> their headers
+  #handed; // of messages, of all stubs -> their headers
 
-  /** @param of {url, handlerURL: where it is asked below the runtime's URL, sandbox} */
-  constructor(bus, { url, handlerURL, sandbox }) {
-    [this.#bus, this.url, this.sandbox] = [bus, url, sandbox];
+  /** @param of {url, handlerURL: where it is asked below the runtime's URL, sandbox, handed: a map that the stubs share} */
+  constructor(bus, { url, handlerURL, sandbox, handed = new Map() }) {
+    [this.#bus, this.url, this.sandbox, this.#handed] = [bus, url, sandbox, handed];
     this.#own = new Set([url, handlerURL]);
     this.#items = [...this.#own].map((address) => this.#listen(address));
     this.#items.push(bus.addListener(`${url}/status`, ({ from, body }) => from === url && this.onStatus(body ?? {})));
@@ -31,13 +31,14 @@ export class HandedStub {
 
   /** Note a message that it is handed. Returns the stub's URL. */
   takes({ id, type, from, to }) {
-    keepNewest(this.#handed, keyOf({ id, type, from, to }), { id, type, from, to }, MAX_HANDED);
+    const header = { id, type, from, to };
+    keepNewest(this.#handed, this.#keyOf(header), { header, stub: this.url }, MAX_HANDED);
     return this.url;
   }
 
   /** Whether it may say this, though it is from an address of the runtime's. */
   mayPost(message) {
-    return this.#isOf(message) || this.#handed.has(keyOf(message));
+    return this.#isOf(message) || this.#handed.has(this.#keyOf(message));
   }
 
   #isOf({ from }) {
@@ -65,16 +66,20 @@ export class HandedStub {
 
   /** Whether it was handed this message; asked once. */
   handedBack(message) {
-    return this.#handed.delete(keyOf(message));
+    return this.#handed.delete(this.#keyOf(message));
   }
 
   /** It has ended: who waits for an answer is told. */
   refuseAll(reason) {
-    for (const message of this.#handed.values()) {
-      if (message.type === "response" || !this.#bus.isAwaited(message)) continue;
-      this.#bus.refuse(message, 503, `${this.url} ended: ${reason}`);
+    for (const [key, { header, stub }] of this.#handed) {
+      if (stub !== this.url) continue;
+      this.#handed.delete(key);
+      if (header.type !== "response" && this.#bus.isAwaited(header)) this.#bus.refuse(header, 503, `${this.url} ended: ${reason}`);
     }
-    this.#handed.clear();
+  }
+
+  #keyOf({ id, type, from, to }) {
+    return `${this.url}\n${type}\n${from}\n${to}\n${id}`;
   }
 
   /** Nothing is delivered to it any more. */
@@ -82,8 +87,4 @@ export class HandedStub {
     for (const item of [...this.#items, ...this.#claims.values()]) item.remove();
     this.#claims.clear();
   }
-}
-
-function keyOf({ id, type, from, to }) {
-  return `${type}\n${from}\n${to}\n${id}`;
 }
