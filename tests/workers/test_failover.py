@@ -154,7 +154,7 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     again = await start()
     assert again.parts.cluster is not None
     for each in (again.parts.cluster, live.parts.cluster):
-        await until(each.knows_all)
+        await until(each.network.knows_all)
     back = Runtime(again, caught.url)
     token_url = f"{caught.url}/{caught.token}"
     assert await back.ask("re-open", "mn:/session", sender=token_url) == {"code": 200}

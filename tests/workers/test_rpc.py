@@ -40,7 +40,7 @@ async def three(layer: LossyLayer) -> AsyncIterator[list[Fellow]]:
     there: list[Fellow] = []
     for number in range(3):
         fellow = await Fellow(layer, f"worker-{number}", secret).start(*there)
-        fellow.rpc.loop = asyncio.get_running_loop()
+        fellow.rpc.begin()
         there.append(fellow)
     yield there
     await asyncio.gather(*(fellow.transport.stop() for fellow in there))
