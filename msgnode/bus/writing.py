@@ -81,6 +81,10 @@ def no_barrier() -> None:
     """The barrier of a node of one worker."""
 
 
+def found_at_once(name: str) -> None:
+    """The same of one name: whoever is there is found at once."""
+
+
 def after_barrier(barrier: Barrier, then: Callable[[], None]) -> None:
     """Call `then` once every worker routes what this one does now; at once if they all do."""
     waiting = barrier()

@@ -17,7 +17,7 @@ from typing import Any
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import after_barrier
+from msgnode.bus.writing import after_barrier, found_at_once
 from msgnode.core import messages
 from msgnode.core.errors import (
     BadMessage,
@@ -48,14 +48,6 @@ Answer = Callable[[dict[str, Any]], None]
 """Gives the body of an answer to the caller, in the words of its handshake."""
 
 
-def _admit_visitor(runtime_url: str, speaker: Speaker, is_new: bool) -> None:
-    """Where visitors are not counted everybody may come."""
-
-
-def _is_findable(runtime_url: str) -> None:
-    """The one worker of a node finds its own sessions at once."""
-
-
 class SessionHandshake:
     """Who gets a session, and which. Implements the bus's SessionHandler beside the SessionManager.
 
@@ -76,8 +68,8 @@ class SessionHandshake:
         locator: SessionLocator,
         liveness: LivenessChecks,
         last_owners: LastOwnerCache,
-        check_visitor: Callable[[str, Speaker, bool], None] = _admit_visitor,
-        findable: Callable[[str], asyncio.Future[None] | None] | None = None,
+        check_visitor: Callable[[str, Speaker, bool], None] = lambda url, who, is_new: None,
+        findable: Callable[[str], asyncio.Future[None] | None] = found_at_once,
     ) -> None:
         self.card = ComponentInfo(self.name, "component", ADDRESS)
         self._settings = settings
@@ -86,7 +78,7 @@ class SessionHandshake:
         self._store = store
         self._authorize_runtime = authorize_runtime
         self._check_visitor = check_visitor
-        self._findable = findable or _is_findable
+        self._findable = findable
         self.locator = locator
         self._urls = RuntimeUrls(
             settings, sessions, table, liveness, last_owners, self._end_for_room

@@ -34,10 +34,6 @@ log = logging.getLogger(__name__)
 _EPOCHS_KEPT = 10_000
 
 
-def _always() -> bool:
-    return True
-
-
 class PeerTransport:
     """One instance per worker.
 
@@ -60,7 +56,7 @@ class PeerTransport:
         link_bytes: int,
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
-        may_serve: Callable[[], bool] = _always,
+        may_serve: Callable[[], bool] = lambda: True,
     ) -> None:
         self.me = me
         self.timeout = timeout
