@@ -100,7 +100,7 @@ class PeerLink:
         try:
             while not self._is_stopped:
                 await self._open_session()
-                reason = await self._serve()
+                reason = pipe.shown(await self._serve())
                 if self._is_leaving and not self._is_stopped:
                     await self._idle()
                     continue

@@ -12,6 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from msgnode.core import redaction
+
 LINE_OVERHEAD = 64 * 1024
 """Bytes that a line may be longer than the largest frame of a socket."""
 SHOWN = 300
@@ -139,12 +141,16 @@ class LineReader:
 
 
 def shown(text: str) -> str:
-    """What a stub has said, or the system of it, as operators are shown it and as it is stored.
+    """What a stub has said, or the system of it, as people are shown it and as it is stored.
+
+    Args:
+        text: which may hold tokens, such as that of this node's session there.
 
     >>> shown("it\\0 failed")
     'it  failed'
     """
-    return "".join(char if char.isprintable() else " " for char in text[:SHOWN])
+    without = redaction.cut(text[: 4 * SHOWN])[:SHOWN]
+    return "".join(char if char.isprintable() else " " for char in without)
 
 
 # --- what the node says ---------------------------------------------------------------------------

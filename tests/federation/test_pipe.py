@@ -110,3 +110,11 @@ def test_what_the_node_says_is_one_line_of_json(source: str, configuration: dict
         return
     assert line.count(b"\n") == 1
     assert json.loads(line)["source"] == source
+
+
+def test_case_78_what_is_shown_of_what_a_stub_has_said_holds_no_token() -> None:
+    token = "2f4e2b06-3c0c-4b57-9d7a-0f4f6e0f6a11"
+    url = f"runtime://a.example/mn-1/{token}"
+    for text in (url, f"refused: {url} is not of the domain", f"gave up: {url}", "x" * 290 + url):
+        assert token[:8] not in pipe.shown(text)
+        assert len(pipe.shown(text)) <= pipe.SHOWN

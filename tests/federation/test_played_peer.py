@@ -24,7 +24,7 @@ from .sandboxes import needs_deno, stub
 
 pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
 
-TOKEN = "cafe0078-the-token-of-our-session-at-b"
+TOKEN = "cafe0078-3c0c-4b57-9d7a-0f4f6e0f6a11"
 NOTES = """const message = JSON.parse(data);
       if (this.token) message.body.via = [`${this.config.runtimeURL}/${this.token}`];"""
 """As stubs of the field do: the URL of our session, with its token, is in whatever they post."""
@@ -99,7 +99,7 @@ async def test_case_78_the_token_of_our_session_at_the_peer_is_nowhere_here(worl
         assert answer["body"]["value"] == "here"
         update = {"id": 1, "type": "update", "from": ROOM, "to": CHANGES, "body": {"value": 1}}
         request = {"id": 2, "type": "execute", "from": THEIRS, "to": ours, "body": {"value": 2}}
-        refused = {**request, "from": "hyperty://c.example/1"}
+        refused = {**request, "from": f"runtime://{A}/mn-1/{TOKEN}"}
         lost = {**request, "id": 3, "to": f"hyperty://{A}/nobody"}
         for each in (update, request, refused, lost):
             await peer.links[-1].send(json.dumps(each))
