@@ -220,6 +220,10 @@ def test_what_the_index_leaves_out_is_not_looked_at(layer: str) -> None:
     facts = Counted(facts_of({"msg": {"id": 5, "to": "hyperty://d/1"}}))
     assert snapshot.decide(facts).effect == "deny"
     assert facts.asked.count("#msgId") == 1
+    without = compile_sets(read_document([{"policies": policies}]), indexed=False)
+    facts = Counted(facts_of({"msg": {"id": 5, "to": "hyperty://d/9"}}))
+    assert without.decide(facts).effect == "notApplicable"
+    assert facts.asked.count("#msgId") == 3
 
 
 def test_what_many_rules_look_at_is_read_once_a_decision() -> None:
