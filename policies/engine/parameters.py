@@ -43,7 +43,7 @@ def read_parameters(
     report: Report,
     lists: Mapping[str, tuple[str, ...]],
     attribute_of: Callable[[str, str], Attribute | None],
-    forced: bool = False,
+    forced: bool,
 ) -> Condition:
     """`attribute operator raw` as a condition. Faults are reported and read as no parameter."""
     if operator == "exists":

@@ -186,3 +186,4 @@ def test_only_addresses_of_a_peers_domain_go_to_the_peer() -> None:
     assert table.peer_of("hyperty://c.example/1") is None
     assert table.peer_of("global://b.example/1") is None
     assert table.peer_of("nothing") is None
+    assert RoutingTable().peer_of("hyperty://b.example/1") is None

@@ -185,6 +185,13 @@ def test_rules_in_and_outside_the_index_keep_their_order(size):
     assert outcome(rules=rules, alg="firstApplicable").deciding[-1] == "unindexed"
 
 
+def test_an_indexed_rule_comes_before_the_last_one_that_no_index_covers():
+    rules = [rule("deny", {"msgId": {"moreThan": number + 1000}}) for number in range(20)]
+    rules.append(rule("permit", {"msgTo": {"equals": "hyperty://b.com/2"}}, id="indexed"))
+    rules.append(rule("deny", {"msgId": {"moreThan": 0}}, id="last"))
+    assert outcome(rules=rules, alg="firstApplicable").deciding[-1] == "indexed"
+
+
 def test_a_broken_rule_among_many_leaves_the_others_in_force():
     rules = [rule("permit", {"msgId": {"moreThan": n + 5}}) for n in range(30)]
     rules[7] = rule("permit", BROKEN)

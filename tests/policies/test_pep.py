@@ -187,6 +187,7 @@ def test_entries_that_cannot_be_judged_are_not_kept():
     [
         ("<resource>", ("resource",)),
         ("valueAllocate", ("value", "allocated")),
+        ("<valueAllocate>", ("value", "allocated")),
         ("body.list.X", ("list", "X")),
         ("resourceX", None),
         ("XvalueAllocate", None),

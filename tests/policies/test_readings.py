@@ -8,6 +8,7 @@ what authors of policies are told, or how their documents decide.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,38 @@ def test_what_is_no_attribute_is_let_in_only_by_force(forced: Any, faults: int) 
     reader = ConditionReader(**forced)
     reader.read({"qqqq": {"equals": "a"}}, "$")
     assert len(reader.problems) == faults
+
+
+@pytest.mark.parametrize(
+    ("wrap", "step"),
+    [
+        (lambda inner: {"allOf": [inner]}, ".allOf[0]"),
+        (lambda inner: {"not": inner}, ".not"),
+        (lambda inner: [inner], "[0]"),
+    ],
+)
+def test_conditions_and_expressions_may_have_so_many_layers_and_the_next_one_is_named(
+    monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Any], Any], step: str
+) -> None:
+    monkeypatch.setattr("policies.engine.grammar.MAX_DEPTH", 10)
+
+    def wrapped(inner: Any, number: int) -> Any:
+        for _ in range(number):
+            inner = wrap(inner)
+        return inner
+
+    test = {"equals": 1}
+    for raw, fault in (
+        (wrapped({"msgId": test}, 8), ""),
+        (wrapped({"msgId": test}, 9), f"${step * 9}.msgId"),
+        (wrapped({"msgId": test}, 10), f"${step * 10}"),
+        ({"msgId": wrapped(test, 8)}, ""),
+        ({"msgId": wrapped(test, 9)}, f"$.msgId{step * 9}"),
+    ):
+        reader = ConditionReader()
+        reader.read(raw, "$")
+        faults = [f"{fault}: nested deeper than 10 layers"] if fault else []
+        assert told(reader.problems) == faults
 
 
 def sets(layers: int) -> Any:

@@ -201,3 +201,37 @@ def test_a_scan_finds_the_positions_of_the_rules_that_hold() -> None:
 def test_a_fault_in_what_is_written_names_the_policy() -> None:
     flat = compile_flat(condition_of(CREATE))
     assert flat.__code__.co_filename == "<policy>"
+
+
+@pytest.mark.parametrize("layer", ["rules", "policies"])
+def test_what_the_index_leaves_out_is_not_looked_at(layer: str) -> None:
+    parts = [
+        {"allOf": [{"msgId": {"moreThan": 1}}, {"msgTo": {"equals": f"hyperty://d/{number}"}}]}
+        for number in range(3)
+    ]
+    if layer == "rules":
+        policies: list[Any] = [{"rules": [{"effect": "deny", "condition": part} for part in parts]}]
+    else:
+        policies = [{"target": part, "rules": [{"effect": "deny"}]} for part in parts]
+    snapshot = compile_sets(read_document([{"policies": policies}]))
+    facts = Counted(facts_of({"msg": {"id": 5, "to": "hyperty://d/9"}}))
+    assert snapshot.decide(facts).effect == "notApplicable"
+    assert "#msgId" not in facts.asked
+    facts = Counted(facts_of({"msg": {"id": 5, "to": "hyperty://d/1"}}))
+    assert snapshot.decide(facts).effect == "deny"
+    assert facts.asked.count("#msgId") == 1
+    without = compile_sets(read_document([{"policies": policies}]), indexed=False)
+    facts = Counted(facts_of({"msg": {"id": 5, "to": "hyperty://d/9"}}))
+    assert without.decide(facts).effect == "notApplicable"
+    assert facts.asked.count("#msgId") == 3
+
+
+def test_what_many_rules_look_at_is_read_once_a_decision() -> None:
+    rules = [
+        {"effect": "deny", "condition": {"bytes": {"moreThan": 1_000_000 + number}}}
+        for number in range(20)
+    ]
+    facts = Counted(facts_of({}))
+    snapshot = compile_sets(read_document([{"policies": [{"rules": rules}]}]))
+    assert snapshot.decide(facts).effect == "notApplicable"
+    assert facts.asked.count("#bytes") == 1
