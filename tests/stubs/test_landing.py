@@ -43,6 +43,12 @@ def visit(browser: Any, node: Node) -> Iterator[Callable[..., Any]]:
     assert faults == []
 
 
+def test_what_is_hidden_is_not_seen(visit: Callable[..., Any]) -> None:
+    page = visit(**PHONE)
+    assert page.locator("[hidden]").count() > 10
+    assert page.locator("[hidden]:visible").count() == 0
+
+
 def bob_sees(page: Any, field: str, text: str) -> None:
     page.wait_for_selector(f"#copy [data-field={field}]:text-is({text!r})")
 
