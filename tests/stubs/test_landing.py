@@ -61,6 +61,12 @@ def test_it_names_the_addresses_it_was_asked_by(client: Client) -> None:
     assert "https://node.example.org:8443/.well-known/protocolstub/default.ps.js" in text
 
 
+def test_what_it_offers_for_download_is_there(client: Client) -> None:
+    links = re.findall(r'href="(/\.well-known/[^"]+)"', client.get("/").content.decode())
+    assert any("whl" in each for each in links)
+    assert [each for each in links if client.get(each).status_code != 200] == []
+
+
 def test_it_forbids_itself_inline_scripts_and_styles(client: Client) -> None:
     answer = client.get("/")
     policy = answer["Content-Security-Policy"]

@@ -138,3 +138,13 @@ test("an object that has ended can be changed no more, and says nothing", async 
   await settled();
   assert.deepEqual([node.seen, JSON.stringify(object.data)], [[], '{"n":0,"list":[1,2],"part":{"a":1}}']);
 });
+
+test("a runtime that closes complains of no answer that it does not wait for", async () => {
+  await alice.syncher.create({ n: 0 });
+  node.copies = () => 0;
+  alice.manager.close();
+  await settled();
+  alice.bus.close();
+  await settled();
+  assert.deepEqual(alice.errors, []);
+});
