@@ -37,7 +37,10 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Messaging Node",
-    "DESCRIPTION": "The node over HTTP: who can be reached and where, peers and visitors, reports.",
+    "DESCRIPTION": (
+        "The node over HTTP: who can be reached and where, peers and visitors, reports. "
+        "[Messages](messages), which runtimes send over WebSockets, have a page of their own."
+    ),
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
