@@ -17,6 +17,7 @@ afterEach(() => {
   assert.equal(node.clock.timers, 0, "closed runtimes leave no timer");
 });
 
+const rejects = (promise, code) => assert.rejects(promise, (error) => error.code === code);
 const same = (copy, object) => assert.deepEqual(JSON.parse(JSON.stringify(copy.data)), JSON.parse(JSON.stringify(object.data)));
 
 test("a hyperty that observes its own object goes on reporting it when it observes no longer", async () => {
@@ -147,4 +148,39 @@ test("a runtime that closes complains of no answer that it does not wait for", a
   alice.bus.close();
   await settled();
   assert.deepEqual(alice.errors, []);
+});
+
+test("a request about a child that is sent again is done once, whatever has happened since", async () => {
+  const object = await alice.syncher.create({});
+  const copy = await bob.syncher.subscribe(object.url);
+  let lost = 0;
+  node.copies = ({ type, to }) => (type === "response" && to === bob.hyperty && (lost += 1) === 1 ? 0 : 1);
+  const adding = copy.addChild("hi", "c");
+  await settled();
+  await object.removeChild("c");
+  await node.turn(16_000);
+  assert.equal(await adding, "c");
+  await settled();
+  assert.deepEqual([lost, object.children, copy.children], [2, [], []]);
+  await copy.addChild("again", "c"); // another request
+  assert.equal(object.children.length, 1);
+});
+
+test("requests about a child are done in order, though the first is lost", async () => {
+  const object = await alice.syncher.create({});
+  const copy = await bob.syncher.subscribe(object.url);
+  await copy.addChild("0", "c");
+  let lost = 0;
+  node.copies = ({ type, to }) => (type === "update" && to === `${object.url}/children/` && (lost += 1) === 1 ? 0 : 1);
+  const both = [copy.updateChild("c", "1"), copy.updateChild("c", "2")];
+  const other = copy.addChild("x", "other"); // does not wait for them
+  await settled();
+  await other;
+  assert.equal(object.children[0].value, "0");
+  await node.turn(16_000);
+  await Promise.all(both);
+  assert.equal(object.children[0].value, "2");
+  await rejects(copy.updateChild("nothing", 1), 404);
+  await copy.removeChild("c");
+  assert.equal(object.children.length, 1);
 });

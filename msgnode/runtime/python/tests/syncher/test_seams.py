@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 from peers import FakeNode, Peer, settled, soon
 
 from msgnode.runtime.python.syncher.changes import MOST_NUMBER, apply_change
-from msgnode.runtime.python.syncher.errors import BadChange
+from msgnode.runtime.python.syncher.errors import BadChange, SyncError
 from msgnode.runtime.python.syncher.syncher import Syncher
 
 
@@ -161,3 +163,43 @@ async def test_an_object_that_has_ended_can_be_changed_no_more_and_says_nothing(
     await settled()
     assert node.seen == []
     assert made.data == {"n": 0, "list": [1, 2]}
+
+
+async def test_a_request_about_a_child_that_is_sent_again_is_done_once(
+    node: FakeNode, alice: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bob.bus, "request", partial(bob.bus.request, seconds=0.1))
+    made = await alice.syncher.create({})
+    copy = await bob.syncher.subscribe(made.url)
+    answers = iter([0, 1, 1])
+    node.copies = lambda each: (
+        next(answers) if (each["type"], each["to"]) == ("response", bob.hyperty) else 1
+    )
+    adding = asyncio.ensure_future(copy.add_child("hi", "c"))
+    await settled()
+    await made.remove_child("c")
+    assert await adding == "c"
+    await settled()
+    assert (made.children, copy.children) == ([], [])
+    await copy.add_child("again", "c")  # another request
+    assert len(made.children) == 1
+
+
+async def test_requests_about_a_child_are_done_in_order_though_the_first_is_lost(
+    node: FakeNode, alice: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bob.bus, "request", partial(bob.bus.request, seconds=0.1))
+    made = await alice.syncher.create({})
+    copy = await bob.syncher.subscribe(made.url)
+    await copy.add_child("0", "c")
+    lost = iter([0, 1, 1, 1])
+    to = f"{made.url}/children/"
+    node.copies = lambda each: next(lost) if (each["type"], each["to"]) == ("update", to) else 1
+    both = asyncio.gather(copy.update_child("c", "1"), copy.update_child("c", "2"))
+    await copy.add_child("x", "other")  # does not wait for them
+    assert made.children[0].value == "0"
+    await both
+    assert made.children[0].value == "2"
+    with pytest.raises(SyncError) as refused:
+        await copy.update_child("nothing", 1)
+    assert refused.value.code == 404
