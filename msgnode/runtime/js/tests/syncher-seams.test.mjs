@@ -184,3 +184,17 @@ test("requests about a child are done in order, though the first is lost", async
   await copy.removeChild("c");
   assert.equal(object.children.length, 1);
 });
+
+test("who closes while he is being admitted observes nothing", async () => {
+  const object = await alice.syncher.create({ n: 0 });
+  let admit;
+  object.onSubscription(() => new Promise((resolve) => (admit = resolve)));
+  const other = bob.newSyncher("hyperty://d/other");
+  const subscribing = rejects(other.subscribe(object.url), 503);
+  await settled();
+  await other.close();
+  admit(true);
+  await settled();
+  await subscribing;
+  assert.deepEqual([object.observers, node.subscribers.get(`${object.url}/changes`).size], [[], 0]);
+});

@@ -203,3 +203,21 @@ async def test_requests_about_a_child_are_done_in_order_though_the_first_is_lost
     with pytest.raises(SyncError) as refused:
         await copy.update_child("nothing", 1)
     assert refused.value.code == 404
+
+
+async def test_who_closes_while_he_is_being_admitted_observes_nothing(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made = await alice.syncher.create({"n": 0})
+    admitted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    made.on_subscription(lambda _: admitted)
+    other = Syncher(bob, "hyperty://d/other")
+    subscribing = asyncio.ensure_future(other.subscribe(made.url))
+    await settled()
+    await other.close()
+    admitted.set_result(True)
+    with pytest.raises(SyncError) as refused:
+        await subscribing
+    assert refused.value.code == 503
+    await settled()
+    assert (made.observers, node.subscribers[f"{made.url}/changes"]) == ([], [])
