@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { BadChange, applyChange } from "../src/syncher/changes.js";
+import { requestInParts } from "../src/syncher/talk.js";
+import { answerTo } from "../src/messages.js";
 import { settled } from "./fake-clock.mjs";
 import { FakeNode, newStorage } from "./peers.mjs";
 
@@ -197,4 +199,15 @@ test("who closes while he is being admitted observes nothing", async () => {
   await settled();
   await subscribing;
   assert.deepEqual([object.observers, node.subscribers.get(`${object.url}/changes`).size], [[], 0]);
+});
+
+test("who answers in parts cannot fill the memory of who reads", async () => {
+  const url = "comm://d/huge";
+  node.subscribers.set(url, new Set([alice]));
+  alice.bus.addListener(url, (message) => {
+    const say = (value) => alice.bus.postMessage(answerTo(message, { code: 100, value }));
+    say({ data: {}, responses: 1_000 });
+    for (let n = 0; n < 40; n += 1) say({ childrenObjects: { [`c${n}`]: { source: "s", value: "x".repeat(500_000) } } });
+  });
+  await rejects(requestInParts(bob.bus, { type: "read", from: bob.hyperty, to: url }), 413);
 });

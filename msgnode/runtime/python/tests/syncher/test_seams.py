@@ -12,6 +12,7 @@ from peers import FakeNode, Peer, settled, soon
 from msgnode.runtime.python.syncher.changes import MOST_NUMBER, apply_change
 from msgnode.runtime.python.syncher.errors import BadChange, SyncError
 from msgnode.runtime.python.syncher.syncher import Syncher
+from msgnode.runtime.python.syncher.talk import ask_in_parts
 
 
 async def test_who_observes_his_own_object_goes_on_reporting_when_he_observes_no_longer(
@@ -221,3 +222,23 @@ async def test_who_closes_while_he_is_being_admitted_observes_nothing(
     assert refused.value.code == 503
     await settled()
     assert (made.observers, node.subscribers[f"{made.url}/changes"]) == ([], [])
+
+
+async def test_who_answers_in_parts_cannot_fill_the_memory_of_who_reads(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    url = "comm://d/huge"
+    node.subscribers[url] = [alice]
+
+    def answer(message: dict[str, Any]) -> None:
+        head = {"id": message["id"], "type": "response", "from": url, "to": message["from"]}
+        values: list[dict[str, Any]] = [{"data": {}, "responses": 1_000}]
+        child = {"source": "s", "value": "x" * 500_000}
+        values += [{"childrenObjects": {f"c{number}": child}} for number in range(40)]
+        for value in values:
+            alice.bus.post_message({**head, "body": {"code": 100, "value": value}})
+
+    alice.bus.add_listener(url, answer)
+    with pytest.raises(SyncError) as refused:
+        await ask_in_parts(bob.bus, {"type": "read", "from": bob.hyperty, "to": url})
+    assert refused.value.code == 413
