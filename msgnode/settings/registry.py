@@ -37,12 +37,16 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Messaging Node",
-    "DESCRIPTION": "The registry of the domain: who can be reached, and where.",
+    "DESCRIPTION": (
+        "The node over HTTP: who can be reached and where, peers and visitors, reports. "
+        "[Messages](messages), which runtimes send over WebSockets, have a page of their own."
+    ),
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "msgnode.web.openapi.group_operations",
         "msgnode.devices.openapi.describe_devices",
         "msgnode.web.openapi.describe_refusals",
     ],

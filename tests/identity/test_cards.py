@@ -20,7 +20,8 @@ from msgnode.identity.provider import clients, keys
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.cards import card_of
 from msgnode.identity.provider.validator import CARD_AUDIENCE, verified_claims
-from msgnode.models import ProviderKey
+from msgnode.invitations.endpoints import open_for
+from msgnode.models import Allocation, ProviderKey, Session
 from msgnode.stubs import catalogue
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,6 +104,36 @@ def test_a_name_of_two_users_is_nobodys(django_user_model: Any) -> None:
     django_user_model.objects.create_user("alice2", "alice@example.org", "x")
     assert finger("alice@example.org").status_code == 404
     assert finger("alice@localhost").status_code == 200
+
+
+def test_a_card_names_a_hyperty_as_long_as_a_session_of_its_user_holds_it(
+    alice: Any, settings: Settings
+) -> None:
+    settings.INVITATIONS = {"ON": True, "PER_MINUTE": 60}
+    runtime, hyperty = "runtime://localhost/alice", "hyperty://localhost/1"
+    issuer, subject = settings.PROVIDER["ISSUER"], str(alice.pk)
+
+    def named(address: str) -> Any:
+        open_for(subject, "user://localhost/alice@example.org", runtime, f"{runtime}/x", address)
+        card = card_of("alice@localhost")
+        claims = keys.verify(card["assertion"]) if card else None
+        assert claims and "push" in claims
+        return claims.get("hyperty")
+
+    assert [named(each) for each in ("", hyperty, f"{runtime}/call")] == [None] * 3
+    hers = Session.objects.create(runtime_url=runtime, issuer=issuer, subject=subject)
+    assert named(f"{runtime}/call") == f"{runtime}/call"
+    assert named(hyperty) is None
+    held = Allocation.objects.create(address=hyperty, scheme="hyperty", session=hers)
+    assert named(hyperty) == hyperty
+
+    # Somebody else has taken the address, and her runtime URL, since her session ended.
+    Session.objects.filter(pk=hers.pk).update(state=Session.State.CLOSED)
+    assert [named(each) for each in (hyperty, f"{runtime}/call")] == [None] * 2
+    held.delete()
+    mallory = Session.objects.create(runtime_url=runtime, issuer=issuer, subject="99")
+    Allocation.objects.create(address=hyperty, scheme="hyperty", session=mallory)
+    assert [named(each) for each in (hyperty, f"{runtime}/call")] == [None] * 2
 
 
 def test_a_card_lets_nobody_in() -> None:

@@ -203,6 +203,19 @@ def test_every_operation_of_the_document_tells_its_refusals(v1: Client) -> None:
     assert all({"400", "401", "403", "404"} <= set(each["responses"]) for each in operations)
 
 
+def test_the_document_has_operations_by_what_they_are_about(v1: Client) -> None:
+    document = v1.get("/api/schema?format=json").json()
+    described = {each["name"]: each["description"] for each in document["tags"]}
+    assert described["data objects"] == "Data object instances of this domain."
+    paths = document["paths"].items()
+    for path, operations in paths:
+        for operation in operations.values():
+            assert operation["tags"] == [path.split("/")[3].replace("-", " ")], path
+            assert operation["tags"][0] in described
+    block = document["paths"]["/api/v1/peers/{domain}/block/"]["post"]
+    assert block["summary"] == "Nothing passes: 403."
+
+
 def test_the_document_describes_every_resource(v1: Client) -> None:
     document = v1.get("/api/schema?format=json").json()
     assert document["openapi"].startswith("3.")

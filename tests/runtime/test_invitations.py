@@ -78,9 +78,9 @@ async def test_r70_a_caller_hosted_conversation_begins_with_an_invitation(
         await log_in(alice, tokens[0])
         await log_in(bob, tokens[1])
         invited: asyncio.Queue[Invitation] = asyncio.Queue()
-        endpoint = await bob.invitations.receive(invited.put_nowait)
+        endpoint = await bob.invitations.receive(invited.put_nowait, f"{bob.url}/call")
         card = await alice.card_of("bob@b.localhost")
-        assert card.endpoint == endpoint.url
+        assert (card.endpoint, card.hyperty) == (endpoint.url, f"{bob.url}/call")
         assert card.user_url == endpoint.user_url == "user://b.localhost/bob@b.localhost"
 
         hyperty = f"{alice.url}/call"

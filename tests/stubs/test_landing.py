@@ -43,6 +43,12 @@ def visit(browser: Any, node: Node) -> Iterator[Callable[..., Any]]:
     assert faults == []
 
 
+def test_what_is_hidden_is_not_seen(visit: Callable[..., Any]) -> None:
+    page = visit(**PHONE)
+    assert page.locator("[hidden]").count() > 10
+    assert page.locator("[hidden]:visible").count() == 0
+
+
 def bob_sees(page: Any, field: str, text: str) -> None:
     page.wait_for_selector(f"#copy [data-field={field}]:text-is({text!r})")
 
@@ -53,6 +59,12 @@ def test_it_names_the_addresses_it_was_asked_by(client: Client) -> None:
     text = answer.content.decode()
     assert "wss://node.example.org:8443/ws" in text
     assert "https://node.example.org:8443/.well-known/protocolstub/default.ps.js" in text
+
+
+def test_what_it_offers_for_download_is_there(client: Client) -> None:
+    links = re.findall(r'href="(/\.well-known/[^"]+)"', client.get("/").content.decode())
+    assert any("whl" in each for each in links)
+    assert [each for each in links if client.get(each).status_code != 200] == []
 
 
 def test_it_forbids_itself_inline_scripts_and_styles(client: Client) -> None:

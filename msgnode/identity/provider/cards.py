@@ -18,7 +18,7 @@ from django.contrib.auth import get_user_model
 from django.utils import timezone
 
 from msgnode.core import addresses
-from msgnode.models import PushEndpoint
+from msgnode.models import Allocation, PushEndpoint, Session
 from msgnode.stubs import catalogue
 
 from . import keys
@@ -101,7 +101,17 @@ def _reached_at(subject: str) -> dict[str, Any]:
     if newest is None:
         return {}
     said: dict[str, Any] = {"push": {"endpoint": f"{settings.PUBLIC_URL}{PUSH}/{newest.pk}"}}
-    return {**said, "hyperty": newest.hyperty} if newest.hyperty else said
+    return {**said, "hyperty": newest.hyperty} if _is_held(newest) else said
+
+
+def _is_held(endpoint: PushEndpoint) -> bool:
+    """Whether a session of the user holds the hyperty still: others may have its address by now."""
+    hyperty, runtime_url = endpoint.hyperty, endpoint.runtime_url
+    theirs = Session.objects.filter(issuer=settings.PROVIDER["ISSUER"], subject=endpoint.subject)
+    theirs = theirs.exclude(state=Session.State.CLOSED)
+    if not hyperty or addresses.is_under(hyperty, runtime_url):
+        return bool(hyperty) and theirs.filter(runtime_url=runtime_url).exists()
+    return Allocation.objects.filter(address=hyperty, session__in=theirs).exists()
 
 
 def _user(name: str) -> Any:

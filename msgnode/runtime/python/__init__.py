@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .cards import Card, CardError
+    from .catalogue import Catalogue
+    from .descriptor import check_descriptor
     from .faults import Fault
     from .graph.contacts import Contact
     from .graph.errors import GraphError
     from .graph.graph_connector import Found, GraphConnector
     from .graph.records import Person, UserId
     from .invitations import Endpoint, Invitation, InvitationError, Invitations, Sent
+    from .loader import Loader
     from .message_bus import MessageBus
     from .messages import BadMessage, Message
     from .minibus import MiniBus
@@ -24,8 +27,10 @@ if TYPE_CHECKING:
     from .policy import PolicyEngine, policy_handler
     from .protostub import Protostub, activate
     from .qos import Qos, QosRefused, Reservation
+    from .resolver import Resolver
     from .runtime import Runtime
     from .settings import Limits, Settings
+    from .stub_list import StubList
     from .syncher.errors import SyncError
     from .syncher.observer import DataObjectObserver
     from .syncher.reporter import DataObjectReporter
@@ -35,6 +40,7 @@ _WHERE = {
     "BadMessage": "messages",
     "Card": "cards",
     "CardError": "cards",
+    "Catalogue": "catalogue",
     "Contact": "graph.contacts",
     "DataObjectObserver": "syncher.observer",
     "DataObjectReporter": "syncher.reporter",
@@ -47,6 +53,7 @@ _WHERE = {
     "InvitationError": "invitations",
     "Invitations": "invitations",
     "Limits": "settings",
+    "Loader": "loader",
     "Message": "messages",
     "MessageBus": "message_bus",
     "MiniBus": "minibus",
@@ -59,13 +66,16 @@ _WHERE = {
     "Qos": "qos",
     "QosRefused": "qos",
     "Reservation": "qos",
+    "Resolver": "resolver",
     "Runtime": "runtime",
     "Sent": "invitations",
     "Settings": "settings",
+    "StubList": "stub_list",
     "SyncError": "syncher.errors",
     "Syncher": "syncher.syncher",
     "UserId": "graph.records",
     "activate": "protostub",
+    "check_descriptor": "descriptor",
     "policy_handler": "policy",
 }
 
@@ -73,6 +83,7 @@ __all__ = [
     "BadMessage",
     "Card",
     "CardError",
+    "Catalogue",
     "Contact",
     "DataObjectObserver",
     "DataObjectReporter",
@@ -85,6 +96,7 @@ __all__ = [
     "InvitationError",
     "Invitations",
     "Limits",
+    "Loader",
     "Message",
     "MessageBus",
     "MiniBus",
@@ -97,13 +109,16 @@ __all__ = [
     "Qos",
     "QosRefused",
     "Reservation",
+    "Resolver",
     "Runtime",
     "Sent",
     "Settings",
+    "StubList",
     "SyncError",
     "Syncher",
     "UserId",
     "activate",
+    "check_descriptor",
     "policy_handler",
 ]
 

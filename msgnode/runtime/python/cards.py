@@ -79,9 +79,13 @@ class Cards:
         domain, names = _named(user)
         resource = user if "://" in user else f"acct:{user}"
         base = self._settings.catalogue_of(domain)
-        found = await self._json(
-            f"{base}/.well-known/webfinger?resource={quote(resource, safe='')}"
-        )
+        none = CardError(404, f"{domain} has no card of {user}.")
+        try:
+            found = await self._json(
+                f"{base}/.well-known/webfinger?resource={quote(resource, safe='')}"
+            )
+        except CardError as error:
+            raise none if error.code == 404 else error from None
         links = found.get("links")
         hrefs = [
             each.get("href")
@@ -89,7 +93,7 @@ class Cards:
             if isinstance(each, dict) and each.get("rel") == "contact-card"
         ]
         if not hrefs:
-            raise CardError(404, f"{domain} has no card of {user}.")
+            raise none
         token = await self._get(self._own(hrefs[0], domain, "card"), MAX_CARD)
         return await self.checked(token.decode(errors="replace").strip(), domain, names)
 

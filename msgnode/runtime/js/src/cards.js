@@ -40,9 +40,10 @@ export async function cardOf(user, catalogue) {
   const { domain, names } = named(String(user));
   const resource = user.includes("://") ? user : `acct:${user}`;
   const url = `${catalogue.baseOf(domain)}/.well-known/webfinger?resource=${encodeURIComponent(resource)}`;
-  const { links } = await json(url, catalogue);
+  const none = new CardError(404, `${domain} has no card of ${user}.`);
+  const { links } = await json(url, catalogue).catch((error) => Promise.reject(error.code === 404 ? none : error));
   const link = Array.isArray(links) ? links.find((each) => each?.rel === "contact-card") : undefined;
-  if (!link) throw new CardError(404, `${domain} has no card of ${user}.`);
+  if (!link) throw none;
   const token = await text(own(link.href, domain, catalogue, "card"), catalogue, MAX_CARD);
   return checkedToken(token.trim(), domain, catalogue, names);
 }

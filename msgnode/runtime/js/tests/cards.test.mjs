@@ -89,7 +89,7 @@ test("R68: a card that proves nothing is refused before any code is loaded", asy
 });
 
 test("a domain without cards, one that fails, and names that are none", async () => {
-  await assert.rejects(runtime.cardOf(BOB), { code: 404 });
+  await assert.rejects(runtime.cardOf(BOB), { code: 404, message: `f has no card of ${BOB}.` });
   const url = `${BASE}/webfinger?resource=${encodeURIComponent("acct:bob@f")}`;
   const answers = [
     [{ json: { links: "x" } }, 404],

@@ -3,6 +3,8 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { BadChange, applyChange } from "../src/syncher/changes.js";
+import { requestInParts } from "../src/syncher/talk.js";
+import { answerTo } from "../src/messages.js";
 import { settled } from "./fake-clock.mjs";
 import { FakeNode, newStorage } from "./peers.mjs";
 
@@ -17,6 +19,7 @@ afterEach(() => {
   assert.equal(node.clock.timers, 0, "closed runtimes leave no timer");
 });
 
+const rejects = (promise, code) => assert.rejects(promise, (error) => error.code === code);
 const same = (copy, object) => assert.deepEqual(JSON.parse(JSON.stringify(copy.data)), JSON.parse(JSON.stringify(object.data)));
 
 test("a hyperty that observes its own object goes on reporting it when it observes no longer", async () => {
@@ -137,4 +140,74 @@ test("an object that has ended can be changed no more, and says nothing", async 
   }
   await settled();
   assert.deepEqual([node.seen, JSON.stringify(object.data)], [[], '{"n":0,"list":[1,2],"part":{"a":1}}']);
+});
+
+test("a runtime that closes complains of no answer that it does not wait for", async () => {
+  await alice.syncher.create({ n: 0 });
+  node.copies = () => 0;
+  alice.manager.close();
+  await settled();
+  alice.bus.close();
+  await settled();
+  assert.deepEqual(alice.errors, []);
+});
+
+test("a request about a child that is sent again is done once, whatever has happened since", async () => {
+  const object = await alice.syncher.create({});
+  const copy = await bob.syncher.subscribe(object.url);
+  let lost = 0;
+  node.copies = ({ type, to }) => (type === "response" && to === bob.hyperty && (lost += 1) === 1 ? 0 : 1);
+  const adding = copy.addChild("hi", "c");
+  await settled();
+  await object.removeChild("c");
+  await node.turn(16_000);
+  assert.equal(await adding, "c");
+  await settled();
+  assert.deepEqual([lost, object.children, copy.children], [2, [], []]);
+  await copy.addChild("again", "c"); // another request
+  assert.equal(object.children.length, 1);
+});
+
+test("requests about a child are done in order, though the first is lost", async () => {
+  const object = await alice.syncher.create({});
+  const copy = await bob.syncher.subscribe(object.url);
+  await copy.addChild("0", "c");
+  let lost = 0;
+  node.copies = ({ type, to }) => (type === "update" && to === `${object.url}/children/` && (lost += 1) === 1 ? 0 : 1);
+  const both = [copy.updateChild("c", "1"), copy.updateChild("c", "2")];
+  const other = copy.addChild("x", "other"); // does not wait for them
+  await settled();
+  await other;
+  assert.equal(object.children[0].value, "0");
+  await node.turn(16_000);
+  await Promise.all(both);
+  assert.equal(object.children[0].value, "2");
+  await rejects(copy.updateChild("nothing", 1), 404);
+  await copy.removeChild("c");
+  assert.equal(object.children.length, 1);
+});
+
+test("who closes while he is being admitted observes nothing", async () => {
+  const object = await alice.syncher.create({ n: 0 });
+  let admit;
+  object.onSubscription(() => new Promise((resolve) => (admit = resolve)));
+  const other = bob.newSyncher("hyperty://d/other");
+  const subscribing = rejects(other.subscribe(object.url), 503);
+  await settled();
+  await other.close();
+  admit(true);
+  await settled();
+  await subscribing;
+  assert.deepEqual([object.observers, node.subscribers.get(`${object.url}/changes`).size], [[], 0]);
+});
+
+test("who answers in parts cannot fill the memory of who reads", async () => {
+  const url = "comm://d/huge";
+  node.subscribers.set(url, new Set([alice]));
+  alice.bus.addListener(url, (message) => {
+    const say = (value) => alice.bus.postMessage(answerTo(message, { code: 100, value }));
+    say({ data: {}, responses: 1_000 });
+    for (let n = 0; n < 40; n += 1) say({ childrenObjects: { [`c${n}`]: { source: "s", value: "x".repeat(500_000) } } });
+  });
+  await rejects(requestInParts(bob.bus, { type: "read", from: bob.hyperty, to: url }), 413);
 });

@@ -11,6 +11,8 @@ from .changes import plain, size_of
 MAX_CHILDREN = 10_000
 MAX_SIZE = 4 * 1024 * 1024  # bytes of all of them
 MAX_ID = 500  # characters
+_MAX_DONE = 1_000  # requests of observers that are remembered
+_MAX_ONCE = 64  # characters
 _PART = 50_000  # bytes of children that go with one answer
 
 
@@ -31,6 +33,24 @@ class ChildEvent:
     id: str
     source: str
     value: Any
+
+
+class Done:
+    """The latest requests of observers that were done: one that is sent again is not done again."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, str], None] = {}
+
+    def has(self, sender: str, once: Any) -> bool:
+        """Whether this was done; `once` names the request, if its sender has a name for it."""
+        return isinstance(once, str) and (sender, once) in self._keys
+
+    def add(self, sender: str, once: Any) -> None:
+        """This was done."""
+        if isinstance(once, str) and len(once) <= _MAX_ONCE:
+            self._keys[sender, once] = None
+            if len(self._keys) > _MAX_DONE:
+                del self._keys[next(iter(self._keys))]
 
 
 class Children:

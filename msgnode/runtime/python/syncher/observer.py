@@ -9,9 +9,11 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
+from weakref import WeakValueDictionary
 
 from msgnode.core import addresses
 from msgnode.runtime.python.bus import Bus
@@ -59,6 +61,7 @@ class DataObjectObserver:
         self._size = 0
         self._children = Children()
         self._is_confirming = False
+        self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by child
         self._is_started = False
         self._follower = Follower(self)
         self._changes, self._child_events = Listeners(bus), Listeners(bus)
@@ -245,6 +248,14 @@ class DataObjectObserver:
             self._bus.post_message(message, lambda _: None)
             self._take_child(body, self._me)
             return
+        # One request about a child at a time: one that is sent again would undo a later one.
+        asking = self._asking.setdefault(body["resource"], asyncio.Lock())
+        async with asking:
+            await self._ask({**message, "body": {**body, "once": uuid.uuid4().hex}})
+
+    async def _ask(self, message: Message) -> None:
+        if self.status == "ended":
+            raise SyncError(404, "The object has ended.")
         try:
             answer = await self._bus.post_message_with_retries(message, CHILD_RETRIES)
         except TimeoutError:

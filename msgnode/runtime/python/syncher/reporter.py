@@ -5,7 +5,8 @@ Rules
 - Who asks to subscribe is judged by the application (`on_subscription`), or admitted; who was
   invited is not asked about again. Only observers may read the object and add children.
 - Children come to `<object>/children/`. The reporter takes or refuses each, and tells all observers
-  of it with a number like any change's, so that they miss none and believe nobody else.
+  of it with a number like any change's, so that they miss none and believe nobody else. What is
+  sent again, because the answer was lost, is done once.
 - After a connection came back the last change is repeated: who missed it takes it, others drop it.
 """
 
@@ -22,7 +23,7 @@ from msgnode.runtime.python.bus import Bus
 from msgnode.runtime.python.messages import Message, answer_to, body_of
 
 from .changes import MAX_OBJECT, size_of
-from .children import Child, ChildEvent, Children
+from .children import Child, ChildEvent, Children, Done
 from .errors import SyncError
 from .observed import ObservedDict, observe
 from .talk import Body, Decision, InTime, Item, Listeners, ask, respond
@@ -75,6 +76,7 @@ class DataObjectReporter:
         self._size = size_of(self._raw)
         self._observers: dict[str, str] = dict(stored.get("observers", []))
         self._invited: set[str] = set()
+        self._done = Done()
         self._child_listeners = Listeners(bus)
         self._in_time = InTime(bus)
         self._last: Body | None = None
@@ -171,7 +173,10 @@ class DataObjectReporter:
         def decide() -> Body:
             if sender not in self._observers:
                 raise SyncError(403, f"{sender} does not observe this object.")
-            self._take_child(kind, body_of(message), sender)
+            body = body_of(message)
+            if not self._done.has(sender, body.get("once")):
+                self._take_child(kind, body, sender)
+            self._done.add(sender, body.get("once"))
             return {"code": 200, "source": self._me}
 
         self._in_time.answer(message, decide)

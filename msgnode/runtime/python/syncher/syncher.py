@@ -55,6 +55,7 @@ class Syncher:
         self._reporters: dict[str, DataObjectReporter] = {}
         self._observers: dict[str, DataObjectObserver] = {}
         self._subscribing: dict[str, asyncio.Task[DataObjectObserver]] = {}
+        self._is_closed = False
         self._listenings: dict[DataObjectReporter | DataObjectObserver, list[Listening]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._invited: Judge | None = None
@@ -178,6 +179,7 @@ class Syncher:
 
     async def close(self) -> None:
         """Observe and report nothing any more; objects are not deleted."""
+        self._is_closed = True
         for listening in self._own:
             listening.remove()
         leaving = [observer.unsubscribe() for observer in self._observers.values()]
@@ -241,6 +243,8 @@ class Syncher:
             value = told.get("value") or {}
             if value.get("responses"):
                 value = await observer.read_whole()
+            if self._is_closed:
+                raise SyncError(503, "The syncher was closed meanwhile.")
             observer.start(value, str(told.get("schema") or ""))
         except BaseException:
             for listening in listenings:

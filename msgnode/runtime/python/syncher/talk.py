@@ -10,10 +10,13 @@ from typing import Any
 from msgnode.runtime.python.bus import Bus
 from msgnode.runtime.python.messages import Message, answer_to, body_of, code_of, is_final
 
+from .changes import size_of
 from .errors import SyncError
 
 PATIENCE = 10.0  # seconds after which who waits is told that it goes on
 MOST_PATIENCE = 9  # times: a bus lets ten provisional answers prolong its wait
+MAX_WHOLE = 16 * 1024 * 1024
+"""Bytes of an answer in parts: more than an object and its children have."""
 
 Body = dict[str, Any]
 Decision = Body | Awaitable[Body]
@@ -173,14 +176,14 @@ async def ask_in_parts(bus: Bus, message: Message) -> Body:
     """Post a request whose answer may come in parts, and put them together.
 
     The first is of a code below 200, and its value has `responses: n`; n - 1 more have parts of the
-    children. Raises SyncError.
+    children, MAX_WHOLE bytes together at most. Raises SyncError.
     """
     answered: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
     whole: Body = {}
-    left = 0
+    left = size = 0
 
     def take(answer: Message) -> None:
-        nonlocal left
+        nonlocal left, size
         body, code = body_of(answer), code_of(answer)
         value = body.get("value")
         value = value if isinstance(value, dict) else {}
@@ -190,6 +193,11 @@ async def ask_in_parts(bus: Bus, message: Message) -> Body:
             answered.set_exception(refused(message, answer))
             return
         if whole:
+            size += size_of(body)
+            if size > MAX_WHOLE:
+                text = f"{message['to']} answers with more than {MAX_WHOLE} bytes."
+                answered.set_exception(SyncError(413, text))
+                return
             children = value.get("childrenObjects")
             if isinstance(children, dict):
                 whole.setdefault("childrenObjects", {}).update(children)

@@ -190,7 +190,7 @@ async def test_r68_a_key_of_another_kind_signs_no_card(catalogue: FakeCatalogue)
 async def test_a_domain_without_cards_one_that_fails_and_names_that_are_none(
     catalogue: FakeCatalogue,
 ) -> None:
-    assert (await refused(catalogue))[0] == 404
+    assert await refused(catalogue) == (404, f"f has no card of {BOB}.")
     path = "/f/.well-known/webfinger?resource=acct%3Abob%40f"
     for answer, code in (
         ({"links": "x"}, 404),

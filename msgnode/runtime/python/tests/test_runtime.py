@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from pathlib import Path
 
 from world import ECHO, FakeCatalogue, descriptor
 
+import msgnode.runtime.python as package
 from msgnode.runtime.python import PolicyEngine, Runtime, Settings, protostub
 from msgnode.runtime.python.loader import OwnStub, own_digest
 from msgnode.runtime.python.messages import Message
@@ -17,6 +19,24 @@ A = "hyperty://d/a"
 
 def settings(catalogue: FakeCatalogue) -> Settings:
     return Settings("d", catalogues={name: f"{catalogue.url}/{name}" for name in ("d", "f")})
+
+
+def test_what_is_exported_and_what_is_documented_is_there() -> None:
+    assert all(getattr(package, name) for name in package.__all__)
+    page = Path(__file__).parents[4] / "docs" / "runtime.md"
+    if page.exists():  # not where the package is alone
+        table = page.read_text(encoding="utf-8").partition("## Names")[2].partition("## ")[0]
+        rows = [row.split(" | ")[:2] for row in table.splitlines() if row.startswith("| `")]
+        named = re.findall(
+            r"`([A-Z]\w+|[a-z]+_[a-z]+)`", " ".join(each for row in rows for each in row)
+        )
+        named = [
+            each
+            for each in named
+            if each[0].isupper() or each in ("check_descriptor", "policy_handler")
+        ]
+        assert len(named) > 8
+        assert {each for each in named if each not in package.__all__} == set()
 
 
 async def test_r54_a_runtime_that_closes_tells_its_hyperties_and_leaves_nothing(

@@ -6,6 +6,24 @@ const MAX_CHILDREN = 10_000;
 const MAX_SIZE = 4 * 1024 * 1024; // bytes of all of them
 const MAX_ID = 500; // characters
 const PART = 50_000; // bytes of children that go with one answer
+const MAX_DONE = 1_000; // requests of observers that are remembered
+const MAX_ONCE = 64; // characters
+
+/** The latest requests of observers that were done: one that is sent again is not done again. */
+export class Done {
+  #keys = new Set();
+
+  /** @param once what the request is called; nothing where its sender has no name for it */
+  has(from, once) {
+    return typeof once === "string" && this.#keys.has(`${once} ${from}`);
+  }
+
+  add(from, once) {
+    if (typeof once !== "string" || once.length > MAX_ONCE) return;
+    this.#keys.add(`${once} ${from}`);
+    if (this.#keys.size > MAX_DONE) this.#keys.delete(this.#keys.values().next().value);
+  }
+}
 
 export class Children {
   #all = new Map(); // id -> {id, source, value}

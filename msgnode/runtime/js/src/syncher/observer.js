@@ -35,6 +35,7 @@ export class DataObjectObserver {
   #size = 0;
   #children = new Children();
   #isConfirming = false;
+  #asking = new Map(); // child -> when what was asked about it before is done
   #follower;
   #changes;
   #childEvents;
@@ -218,6 +219,16 @@ export class DataObjectObserver {
       this.#takeChild(body, this.#me);
       return;
     }
+    const { resource } = body;
+    const asked = (this.#asking.get(resource) ?? Promise.resolve()).then(() => this.#ask({ ...message, body: { ...body, once: newId() } }));
+    const done = asked.catch(() => {}).then(() => this.#asking.get(resource) === done && this.#asking.delete(resource));
+    this.#asking.set(resource, done);
+    await asked;
+  }
+
+  /** One request about a child at a time: one that is sent again would undo a later one. */
+  async #ask(message) {
+    if (this.status === "ended") throw new Refusal(404, "The object has ended.");
     const { body: told } = await new Promise((resolve) => this.#bus.postMessageWithRetries(message, CHILD_RETRIES, (reply) => reply.body.code >= 200 && resolve(reply)));
     if (told.code >= 300) throw new Refusal(told.code, told.desc ?? told.description ?? "The child was refused.");
   }

@@ -14,6 +14,7 @@ export class Registrations {
   #from;
   #objects = new Map(); // object -> what is registered
   #timer = null;
+  #isClosed = false;
 
   constructor(bus, domain) {
     this.#bus = bus;
@@ -35,6 +36,7 @@ export class Registrations {
   }
 
   close() {
+    this.#isClosed = true;
     if (this.#timer !== null) this.#bus.clock.clearTimeout(this.#timer);
     this.#timer = null;
     this.#objects.clear();
@@ -55,7 +57,7 @@ export class Registrations {
 
   #ask(type, body, onUnknown) {
     this.#bus.postMessage({ type, from: this.#from, to: this.#to, body }, ({ body: told }) => {
-      if (told.code < 300) return;
+      if (told.code < 300 || this.#isClosed) return;
       if (told.code === 404 && onUnknown) onUnknown();
       else this.#bus.report("data.not-registered", { error: new Error(`${this.#to} answered ${told.code}: ${told.desc ?? told.description ?? ""}`) });
     });

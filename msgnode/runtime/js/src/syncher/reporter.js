@@ -6,14 +6,15 @@
  * - Who asks to subscribe is judged by the application (`onSubscription`), or admitted; who was invited is
  *   not asked about again. Only observers may read the object and add children.
  * - Children come to `<object>/children/`. The reporter takes or refuses each, and tells all observers of
- *   it with a number like any change's, so that they miss none and believe nobody else.
+ *   it with a number like any change's, so that they miss none and believe nobody else. What an observer sends
+ *   again, because the answer was lost, is done once.
  * - After a connection came back the last change is repeated: who missed it takes it, others drop it.
  */
 
 import { newId } from "../ids.js";
 import { AnswerError } from "../bus.js";
 import { MAX_OBJECT, sizeOf } from "./changes.js";
-import { Children } from "./children.js";
+import { Children, Done } from "./children.js";
 import { observe } from "./observed.js";
 import { Listeners, Refusal, answer, answerInTime } from "./talk.js";
 
@@ -37,6 +38,7 @@ export class DataObjectReporter {
   #observers = new Map(); // hyperty -> who said so for it
   #invited = new Set();
   #children = new Children();
+  #done = new Done();
   #childListeners;
   #lastModified;
   #last = null;
@@ -155,7 +157,8 @@ export class DataObjectReporter {
     if (type !== "create" && type !== "update" && type !== "delete") return;
     answerInTime(this.#bus, message, () => {
       if (!this.#observers.has(from)) throw new Refusal(403, `${from} does not observe this object.`);
-      this.#takeChild(type, body ?? {}, from);
+      if (!this.#done.has(from, body?.once)) this.#takeChild(type, body ?? {}, from);
+      this.#done.add(from, body?.once);
       return { code: 200, source: this.#me };
     });
   }

@@ -35,6 +35,7 @@ export class Syncher {
   #invited = null;
   #away = new Set(); // domains whose stub has no connection
   #own;
+  #isClosed = false;
 
   /**
    * @param hyperty {url, bus, runtimeURL}: what addHyperty() of a runtime returns, or what a component in a
@@ -130,6 +131,7 @@ export class Syncher {
 
   /** Observe and report nothing any more; objects are not deleted. */
   async close() {
+    this.#isClosed = true;
     for (const item of this.#own) item.remove();
     await Promise.allSettled([...this.#observers.values()].map((observer) => observer.unsubscribe()));
     for (const url of [...this.#reporters.keys()]) this.#forget(this.#reporters, url);
@@ -183,6 +185,7 @@ export class Syncher {
     try {
       const told = await this.#ask("subscribe", { resource: url, schema, identity });
       const value = told.value?.responses > 1 ? await observer.readWhole() : told.value;
+      if (this.#isClosed) throw new Refusal(503, "The syncher was closed meanwhile.");
       observer.start(value, told.schema);
     } catch (error) {
       for (const item of items) item.remove();

@@ -1,9 +1,11 @@
 /** What both sides of a data object need to talk: events for the application, answers that take their time. */
 
-import { answerTo, codeOf, errorBody } from "../messages.js";
+import { answerTo, bytesOf, codeOf, errorBody } from "../messages.js";
 
 const PATIENCE = 10_000; // ms after which who waits is told that it goes on
 const MOST_PATIENCE = 9; // times: a bus lets ten provisional answers prolong its wait
+
+const MAX_WHOLE = 16 * 1024 * 1024; // bytes of an answer in parts: more than an object and its children have
 
 /** An error that is answered with its code. */
 export class Refusal extends Error {
@@ -86,12 +88,14 @@ export function answerInTime(bus, request, decide) {
 
 /**
  * Post a request whose answer may come in parts: one of code below 200 whose value has `responses: n`, and
- * n - 1 more with parts of the children. Resolves with the body of the whole, rejects with a Refusal.
+ * n - 1 more with parts of the children, 16 MiB together at most. Resolves with the body of the whole, rejects with a
+ * Refusal.
  */
 export function requestInParts(bus, message) {
   return new Promise((resolve, reject) => {
     let whole = null;
     let left = 0;
+    let size = 0;
     let id;
     const finish = () => {
       if (codeOf(whole) < 200) bus.removeResponseListener(message.from, id);
@@ -100,7 +104,10 @@ export function requestInParts(bus, message) {
     id = bus.postMessage(message, ({ body }) => {
       const { value } = body;
       if (body.code >= 300) reject(new Refusal(body.code, body.desc ?? body.description ?? `${message.to} answered ${body.code}.`));
-      else if (whole) {
+      else if (whole && (size += bytesOf(body)) > MAX_WHOLE) {
+        bus.removeResponseListener(message.from, id);
+        reject(new Refusal(413, `${message.to} answers with more than ${MAX_WHOLE} bytes.`));
+      } else if (whole) {
         Object.assign((whole.value.childrenObjects ??= {}), value?.childrenObjects);
         left -= 1;
         whole.code = body.code;

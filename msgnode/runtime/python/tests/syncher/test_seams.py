@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 from peers import FakeNode, Peer, settled, soon
 
 from msgnode.runtime.python.syncher.changes import MOST_NUMBER, apply_change
-from msgnode.runtime.python.syncher.errors import BadChange
+from msgnode.runtime.python.syncher.errors import BadChange, SyncError
 from msgnode.runtime.python.syncher.syncher import Syncher
+from msgnode.runtime.python.syncher.talk import ask_in_parts
 
 
 async def test_who_observes_his_own_object_goes_on_reporting_when_he_observes_no_longer(
@@ -20,7 +23,8 @@ async def test_who_observes_his_own_object_goes_on_reporting_when_he_observes_no
     made.data["n"] = 1
     await made.add_child("mine")
     await settled()
-    assert (own.data, len(own.children), own.version) == ({"n": 1}, 1, 2)
+    assert own.data == {"n": 1}
+    assert (len(own.children), own.version) == (1, 2)
     await own.unsubscribe()
     copy = await bob.syncher.subscribe(made.url)
     await copy.add_child("Bob's")
@@ -158,4 +162,83 @@ async def test_an_object_that_has_ended_can_be_changed_no_more_and_says_nothing(
         with pytest.raises(TypeError, match="has ended"):
             change()
     await settled()
-    assert (node.seen, made.data) == ([], {"n": 0, "list": [1, 2]})
+    assert node.seen == []
+    assert made.data == {"n": 0, "list": [1, 2]}
+
+
+async def test_a_request_about_a_child_that_is_sent_again_is_done_once(
+    node: FakeNode, alice: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bob.bus, "request", partial(bob.bus.request, seconds=0.1))
+    made = await alice.syncher.create({})
+    copy = await bob.syncher.subscribe(made.url)
+    answers = iter([0, 1, 1])
+    node.copies = lambda each: (
+        next(answers) if (each["type"], each["to"]) == ("response", bob.hyperty) else 1
+    )
+    adding = asyncio.ensure_future(copy.add_child("hi", "c"))
+    await settled()
+    await made.remove_child("c")
+    assert await adding == "c"
+    await settled()
+    assert (made.children, copy.children) == ([], [])
+    await copy.add_child("again", "c")  # another request
+    assert len(made.children) == 1
+
+
+async def test_requests_about_a_child_are_done_in_order_though_the_first_is_lost(
+    node: FakeNode, alice: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bob.bus, "request", partial(bob.bus.request, seconds=0.1))
+    made = await alice.syncher.create({})
+    copy = await bob.syncher.subscribe(made.url)
+    await copy.add_child("0", "c")
+    lost = iter([0, 1, 1, 1])
+    to = f"{made.url}/children/"
+    node.copies = lambda each: next(lost) if (each["type"], each["to"]) == ("update", to) else 1
+    both = asyncio.gather(copy.update_child("c", "1"), copy.update_child("c", "2"))
+    await copy.add_child("x", "other")  # does not wait for them
+    assert made.children[0].value == "0"
+    await both
+    assert made.children[0].value == "2"
+    with pytest.raises(SyncError) as refused:
+        await copy.update_child("nothing", 1)
+    assert refused.value.code == 404
+
+
+async def test_who_closes_while_he_is_being_admitted_observes_nothing(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made = await alice.syncher.create({"n": 0})
+    admitted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    made.on_subscription(lambda _: admitted)
+    other = Syncher(bob, "hyperty://d/other")
+    subscribing = asyncio.ensure_future(other.subscribe(made.url))
+    await settled()
+    await other.close()
+    admitted.set_result(True)
+    with pytest.raises(SyncError) as refused:
+        await subscribing
+    assert refused.value.code == 503
+    await settled()
+    assert (made.observers, node.subscribers[f"{made.url}/changes"]) == ([], [])
+
+
+async def test_who_answers_in_parts_cannot_fill_the_memory_of_who_reads(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    url = "comm://d/huge"
+    node.subscribers[url] = [alice]
+
+    def answer(message: dict[str, Any]) -> None:
+        head = {"id": message["id"], "type": "response", "from": url, "to": message["from"]}
+        values: list[dict[str, Any]] = [{"data": {}, "responses": 1_000}]
+        child = {"source": "s", "value": "x" * 500_000}
+        values += [{"childrenObjects": {f"c{number}": child}} for number in range(40)]
+        for value in values:
+            alice.bus.post_message({**head, "body": {"code": 100, "value": value}})
+
+    alice.bus.add_listener(url, answer)
+    with pytest.raises(SyncError) as refused:
+        await ask_in_parts(bob.bus, {"type": "read", "from": bob.hyperty, "to": url})
+    assert refused.value.code == 413
