@@ -79,6 +79,19 @@ def test_what_is_noted_is_written_with_all_its_columns(make: Make, tmp_path: Pat
     assert (recorder.written, recorder.lost, recorder.held) == (600, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("latency", "stored_us"),
+    [(0.0, 0), (0.000_123, 123), (0.299_999, 299_999), (8.000_001, 8_000_001), (1e9, 2**31 - 1)],
+)
+def test_a_latency_is_stored_to_the_microsecond(
+    make: Make, tmp_path: Path, latency: float, stored_us: int
+) -> None:
+    recorder = make()
+    recorder.note(row(latency=latency))
+    recorder.flush()
+    assert stored(tmp_path)["latency_us"].to_pylist() == [stored_us]
+
+
 def test_each_row_keeps_its_own_texts_through_failures(make: Make, tmp_path: Path) -> None:
     place = tmp_path / "gone"
     place.write_text("a file where the record should be")

@@ -1,0 +1,60 @@
+"""What is handed to the database is what each field itself would hand over, on either database."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from django.db import ConnectionHandler, connection
+from django.db.models import Field
+
+from msgnode.models import Allocation, Session, Subscription
+from msgnode.storage.column_values import preparation
+
+NOW = datetime(2026, 11, 26, 1, 2, 3, 456_789, UTC)
+ELSEWHERE = timezone(timedelta(hours=5, minutes=30))
+VALUES: dict[str, list[Any]] = {
+    "UUIDField": [uuid.UUID(int=7)],
+    "ForeignKey": [uuid.UUID(int=7)],
+    "DateTimeField": [None, NOW, NOW.replace(microsecond=0), NOW.astimezone(ELSEWHERE)],
+    "JSONField": [{}, {"said": True, "name": "Ä \U0001f600", "n": [1, 2.5, None]}],
+    "PositiveIntegerField": [0, 12],
+    "CharField": ["", "runtime://example.org/ä", Session.State.CLOSED],
+}
+FIELDS = [
+    field
+    for model in (Session, Allocation, Subscription)
+    for field in model._meta.concrete_fields
+    if field.attname != "id" or model is Session
+]
+POSTGRESQL: Any = ConnectionHandler(
+    {"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "not connected"}}
+)["default"]
+
+
+def each(field: Field[Any, Any]) -> list[Any]:
+    return VALUES[field.get_internal_type()]
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=str)
+def test_sqlite_gets_what_the_field_gives(field: Field[Any, Any]) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("the tests run on another database")
+    prepare = preparation(field, "sqlite")
+    for value in each(field):
+        stored = value if prepare is None else prepare(value)
+        assert stored == field.get_db_prep_save(value, connection)
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=str)
+def test_what_postgresql_takes_as_it_is_the_field_gives_as_it_is(field: Field[Any, Any]) -> None:
+    if preparation(field, "postgresql") is None:
+        for value in each(field):
+            assert field.get_db_prep_save(value, POSTGRESQL) == value
+
+
+def test_no_column_that_is_written_this_way_is_set_at_each_save() -> None:
+    for field in FIELDS:
+        assert not getattr(field, "auto_now", False) and not getattr(field, "auto_now_add", False)
