@@ -124,11 +124,11 @@ class TableReplicator:
             self._names.left((address,))
         if layer is Layer.LEARNED:
             if holds and before is not None:
-                self.copies.contest(address, before, session)
+                self.copies.rivals.contest(address, before, session)
             elif not holds:
-                self.copies.give_in(address, session)
+                self.copies.rivals.give_in(address, session)
         elif layer is Layer.OWNED and not holds:
-            self.copies.fall_back(address)
+            self.copies.rivals.fall_back(address)
 
     # --- what we hear -----------------------------------------------------------------------------
 
