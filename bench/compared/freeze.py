@@ -57,6 +57,8 @@ async def _measure(live: Server, stopped: Server) -> Sample:
     try:
         return await _stopped_and_gone_on(live, stopped)
     finally:
+        live.kill()  # nothing is to be given away
+        stopped.kill()
         await asyncio.to_thread(pair.__exit__, None, None, None)
 
 

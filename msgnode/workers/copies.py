@@ -34,7 +34,7 @@ from .rivals import Rivals
 
 
 class SessionCopies:
-    """One instance per worker. Implements interest's Copies; `moves` is set before the start."""
+    """One instance per worker. `moves` is set before the start."""
 
     def __init__(
         self, table: RoutingTable, local: LocalSessions, names: OwnNames, interest: Interest

@@ -62,12 +62,12 @@ class TableReplicator:
         self.snapshot = self.announcements.snapshot
         self.tell_at = self.announcements.tell_at
         self.remotes_at = self.copies.remotes_at
+        self.evict = self.copies.evict
         self._names = names
         self._table = table
         self._transport = transport
         self._local = local
-        names.sessions = self
-        interest.copies = self.copies
+        names.sessions = interest.copies = self
         transport.links.sessions = self
         transport.heard_by.update(self._hear())
         table.watcher = self
