@@ -65,12 +65,13 @@ def main() -> int:
             stack.enter_context(_version(plan, BEFORE, options.before, options.python)),
             stack.enter_context(_version(plan, NOW, ROOT, sys.executable)),
         ]
+        with ExitStack() as running:
+            of_pairs = [each for each in OF_PAIRS if each in parts]
+            pairs = Pairs(running, versions if of_pairs else [])
+            for part in of_pairs:
+                _tell(OF_PAIRS[part](plan, versions, pairs), surroundings, options.quick)
         if FREEZE in parts:
             _tell(freeze(plan, _on_postgresql(stack, plan, versions)), surroundings, options.quick)
-        if any(part in OF_PAIRS for part in parts):
-            pairs = Pairs(stack, versions)
-            for part in (each for each in OF_PAIRS if each in parts):
-                _tell(OF_PAIRS[part](plan, versions, pairs), surroundings, options.quick)
     return 0
 
 

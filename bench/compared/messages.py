@@ -57,7 +57,7 @@ def allocations(plan: Plan, versions: Sequence[Version], pairs: Pairs) -> PartRe
     title = "One allocation after another with two workers"
     result = PartResult("allocation", title, unit="ms", headline="p99_ms")
     for rate in (0, CHANGES):
-        title = f"beside {rate:,} addresses a second that are used for the first time"
+        title = f"beside {rate:,} new addresses a second" if rate else "idle"
         for _, version in in_turns(plan, versions):
             one = pairs.servers[version.name][0]
             scraped, before = batches(one), batches(one)
