@@ -15,8 +15,8 @@ from bench.processes import Server, resident_bytes
 from .messages import ALLOCATIONS, PATIENCE, SECONDS, Pairs
 from .versions import Version, batches, in_turns, wait_until_ready
 
-SESSIONS, QUICK = 4_000, 500
-"""More a round, each with an address and a subscription."""
+SESSIONS, QUICK = 2_000, 500
+"""More a round; of five rounds within MAX_CONNECTIONS_PER_SOURCE."""
 WORKERS = 4
 MILLION = 1_000_000
 _SETTLE = 1.0
