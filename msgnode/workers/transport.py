@@ -3,9 +3,8 @@
 Rules
 - A worker subscribes its inbox before it says that it is there. A beat in the workers' group says
   it to all, several times in `timeout` seconds. Of its links it names those alone that are down,
-  and those over which not all that the other must know (links.py) was acknowledged; so a beat is
-  as long with many workers as with few. One that names all links is of an earlier version, which
-  takes a link that is not named for down: to it all are named.
+  and those over which not all that the other must know (links.py) was acknowledged. A worker that
+  names all is of an earlier version, which takes who is not named for down: to it all are named.
 - A peer without a beat for `timeout` seconds, or that does not settle in that time, is down:
   nobody waits for it, frames for it are dropped and remembered as lost. When it is heard of again
   a new stream begins with a snapshot (links.py).
