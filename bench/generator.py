@@ -22,6 +22,7 @@ from .loads.devices import DevicesLoad
 from .loads.draining import DrainingLoad
 from .loads.endings import EndingsLoad
 from .loads.fan_out import FanOutLoad
+from .loads.first_uses import FirstUsesLoad
 from .loads.holding import HoldingLoad
 from .loads.nats import NatsRelayLoad
 from .loads.operations import OperationsLoad
@@ -43,6 +44,7 @@ async def serve(port: int, server_pid: int) -> None:
         "relay_across": AcrossLoad(port, server_pid),
         "relay_nats": NatsRelayLoad(port, server_pid),
         "fan_out": FanOutLoad(port, server_pid),
+        "first_uses": FirstUsesLoad(port, server_pid),
         "allocate": AllocationLoad(port, server_pid),
         "ask": AskingLoad(port, server_pid),
         "devices": DevicesLoad(port, server_pid),

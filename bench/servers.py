@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,15 @@ _BARE = {BARE: "daphne", BARE_UVICORN: "uvicorn", BARE_FAST: "fast"}
 
 
 class Servers:
-    """Makes servers whose files lie below one temporary directory."""
+    """Makes servers whose files lie below one temporary directory.
 
-    def __init__(self, directory: Path) -> None:
+    `root` has the files of the version that runs, `program` is the Python that runs it.
+    """
+
+    def __init__(self, directory: Path, root: Path = ROOT, program: str = sys.executable) -> None:
         self.directory = directory
+        self.root = root
+        self.program = program
         self._made = 0
         self._template: Path | None = None
 
@@ -59,7 +65,7 @@ class Servers:
         if name == NODE_WITHOUT_RECORD:
             environment["RECORD"] = "false"
         if name == NODE_WITHOUT_RULES:
-            manage(environment, "migrate", "--verbosity", "0")
+            self._manage(environment, "migrate", "--verbosity", "0")
         else:
             self._prepare(environment, database_url)
         if issuer is not None:
@@ -70,16 +76,33 @@ class Servers:
             environment["STRICT_RESPONSES"] = "false"
         if name == NODE_UVICORN:
             environment["ASGI_SERVER"] = "uvicorn"
-        return Server(name, ["-m", "msgnode.servers.main"], port, home / "log", environment)
+        return self._node(name, port, home / "log", environment)
 
-    def make_pair(self, redis_url: str) -> tuple[Server, Server]:
+    def make_pair(
+        self, redis_url: str, database_url: str = "", **settings: str
+    ) -> tuple[Server, Server]:
         """Two workers of one node, each on a port of its own; not started yet."""
         self._made += 1
         home = self.directory / f"{self._made}-pair"
         home.mkdir()
-        environment = {**_node_environment(home, free_port(), ""), "REDIS_URL": redis_url}
-        self._prepare(environment, "")
-        return _worker(environment, home / "log-1"), _worker(environment, home / "log-2")
+        environment = {**_node_environment(home, free_port(), database_url), **settings}
+        environment["REDIS_URL"] = redis_url
+        self._prepare(environment, database_url)
+        one, other = (self._worker(environment, home / f"log-{each}") for each in (1, 2))
+        return one, other
+
+    def one_more(self, worker: Server) -> Server:
+        """Another worker of the node of this one; not started yet."""
+        self._made += 1
+        return self._worker(worker.environment, worker.log.with_name(f"log-more-{self._made}"))
+
+    def _worker(self, environment: Mapping[str, str], log: Path) -> Server:
+        port = free_port()
+        return self._node(NODE, port, log, {**environment, "PORT": str(port)})
+
+    def _node(self, name: str, port: int, log: Path, environment: Mapping[str, str]) -> Server:
+        arguments = ["-m", "msgnode.servers.main"]
+        return Server(name, arguments, port, log, environment, self.program, self.root)
 
     def _prepare(self, environment: dict[str, str], database_url: str) -> None:
         """Tables and policy; for SQLite made once, other nodes begin with a copy."""
@@ -87,20 +110,17 @@ class Servers:
         if not database_url and self._template is not None:
             shutil.copyfile(self._template, database)
             return
-        manage(environment, "migrate", "--verbosity", "0")
+        self._manage(environment, "migrate", "--verbosity", "0")
         policy = self.directory / "policy.json"
         policy.write_text(json.dumps(document()))
-        manage(environment, "policy_import", str(policy), "--publish")
+        self._manage(environment, "policy_import", str(policy), "--publish")
         if not database_url:
             self._template = self.directory / "template.sqlite3"
             with closing(sqlite3.connect(database)) as made:
                 made.execute("VACUUM INTO ?", (str(self._template),))
 
-
-def _worker(environment: dict[str, str], log: Path) -> Server:
-    port = free_port()
-    own = {**environment, "PORT": str(port)}
-    return Server(NODE, ["-m", "msgnode.servers.main"], port, log, own)
+    def _manage(self, environment: dict[str, str], *arguments: str) -> None:
+        manage(environment, *arguments, program=self.program, root=self.root)
 
 
 def web_process(worker: Server) -> Server:
@@ -133,10 +153,15 @@ def _node_environment(home: Path, port: int, database_url: str) -> dict[str, str
     }
 
 
-def manage(environment: dict[str, str], *arguments: str) -> None:
+def manage(
+    environment: Mapping[str, str],
+    *arguments: str,
+    program: str = sys.executable,
+    root: Path = ROOT,
+) -> None:
     done = subprocess.run(
-        [sys.executable, "manage.py", *arguments],
-        cwd=ROOT,
+        [program, "manage.py", *arguments],
+        cwd=root,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -155,8 +155,7 @@ class RedisClient:
         if not url.sentinels:
             return url.host, url.port
         options = {"socket_timeout": self._timeout / 4, "password": url.password or None}
-        if url.tls is not None:
-            options |= {"ssl": True, **url.tls}
+        options |= url.tls_of_redis_py
         sentinel = Sentinel(url.sentinels, sentinel_kwargs=options)
         try:
             host, port = await sentinel.discover_master(url.service)

@@ -68,11 +68,11 @@ class ClusterClient:
         """Send a command; its reply. Raises RedisFault, at once or with the reply."""
         if command[0] == b"MGET":
             return asyncio.ensure_future(self._get_all(command[1:]))
-        return self._master_of(_key_of(command)).execute(*command)
+        return self._master_of(command[1]).execute(*command)
 
     def cast(self, *command: Part) -> None:
         """Send a command whose reply nobody wants. Raises RedisFault if it cannot be sent."""
-        self._master_of(_key_of(command)).cast(*command)
+        self._master_of(command[1]).cast(*command)
 
     def subscribe(self, *command: Part) -> None:
         """Send SUBSCRIBE or UNSUBSCRIBE; the reply is pushed. Raises RedisFault."""
@@ -135,10 +135,6 @@ class ClusterClient:
         before, self._masters, self._slots = self._masters, masters, slots
         left = [each for place, each in before.items() if place not in masters]
         await asyncio.gather(*(each.close() for each in left))
-
-
-def _key_of(command: Sequence[Part]) -> Part:
-    return command[3 if command[0] == b"EVAL" else 1]
 
 
 def client_of(url: str, name: str = "msgnode") -> RedisClient | ClusterClient:

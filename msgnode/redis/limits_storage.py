@@ -43,16 +43,15 @@ def limits_storage(url: str, secret: str) -> RedisStorage:
 def _on_cluster(parsed: RedisUrl, prefix: str, limits: dict[str, float]) -> RedisStorage:
     hosts = ",".join(f"{host}:{port}" for host, port in parsed.seeds)
     login = {"username": parsed.username, "password": parsed.password}
-    tls = {} if parsed.tls is None else {"ssl": True, **parsed.tls}
-    named = {name: value for name, value in login.items() if value}
+    options = {name: value for name, value in login.items() if value} | parsed.tls_of_redis_py
     url = f"redis+cluster://{hosts}"
-    return RedisClusterStorage(url, prefix, wrap_exceptions=True, **named, **tls, **limits)
+    return RedisClusterStorage(url, prefix, wrap_exceptions=True, **options, **limits)
 
 
 def _pool(url: str, parsed: RedisUrl, limits: dict[str, float]) -> ConnectionPool:
     if not parsed.sentinels:
         return ConnectionPool.from_url(url, **limits)
-    tls = {} if parsed.tls is None else {"ssl": True, **parsed.tls}
+    tls = parsed.tls_of_redis_py
     login = {"password": parsed.password or None}
     return SentinelConnectionPool(
         parsed.service,

@@ -40,7 +40,7 @@ async def slots_of(url: RedisUrl, patience: float) -> list[Slots]:
             socket_timeout=patience / 4,
             socket_connect_timeout=patience / 4,
             retry=Retry(NoBackoff(), 0),
-            **({"ssl": True, **url.tls} if url.tls is not None else {}),
+            **url.tls_of_redis_py,
         )
         try:
             said = await client.execute_command("CLUSTER SLOTS")

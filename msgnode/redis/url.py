@@ -31,27 +31,30 @@ class RedisUrl(NamedTuple):
     are redis-py's options for it, None without.
     """
 
-    host: str
-    port: int
-    path: str
-    database: int
-    username: str
-    password: str
-    tls: Mapping[str, Any] | None
-    sentinels: tuple[tuple[str, int], ...]
-    service: str
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    database: int = 0
+    username: str = ""
+    password: str = ""
+    tls: Mapping[str, Any] | None = None
+    sentinels: tuple[tuple[str, int], ...] = ()
+    service: str = ""
     seeds: tuple[tuple[str, int], ...] = ()
     is_cluster: bool = False
+
+    @property
+    def tls_of_redis_py(self) -> dict[str, Any]:
+        """The arguments that have a client of redis-py speak TLS, or not."""
+        return {} if self.tls is None else {"ssl": True, **self.tls}
 
 
 def parse(url: str) -> RedisUrl:
     """Raises Refused for what is no URL of a Redis."""
     scheme = url.partition("://")[0]
     try:
-        if scheme in ("redis+sentinel", "rediss+sentinel"):
-            return _of_sentinels(url)
-        if scheme in ("redis+cluster", "rediss+cluster"):
-            return _of_cluster(url)
+        if scheme.endswith(("+sentinel", "+cluster")):
+            return _of_several(url)
         options: Mapping[str, Any] = parse_url(url)
     except ValueError as error:
         raise Refused(f"REDIS_URL cannot be read: {error}") from None
@@ -63,8 +66,6 @@ def parse(url: str) -> RedisUrl:
         options.get("username") or "",
         options.get("password") or "",
         _tls_options(options) if scheme == "rediss" else None,
-        (),
-        "",
     )
 
 
@@ -78,47 +79,37 @@ def celery_broker(url: str) -> tuple[str, dict[str, str]]:
     return ";".join(f"{each}/{parsed.database}" for each in hosts), {"master_name": parsed.service}
 
 
-def _of_sentinels(url: str) -> RedisUrl:
+def _of_several(url: str) -> RedisUrl:
+    """What a URL says that names sentinels, or servers of a cluster."""
     parts = urlsplit(url)
+    kind, _, what = parts.scheme.partition("+")
+    if kind not in ("redis", "rediss"):
+        raise ValueError("its scheme begins with neither redis nor rediss")
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
-    service, _, database = parts.path.strip("/").partition("/")
+    options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
+    told = RedisUrl(
+        username=unquote(username),
+        password=unquote(password),
+        tls=_tls_options(options) if kind == "rediss" else None,
+    )
+    path = parts.path.strip("/")
+    if what == "cluster":
+        if path not in ("", "0"):
+            raise ValueError("a Redis Cluster has no databases but 0")
+        return told._replace(seeds=_places(hosts, PORT), is_cluster=True)
+    service, _, database = path.partition("/")
     if not service or not re.fullmatch(r"\d*", database):
         raise ValueError("redis+sentinel:// needs the name of the service: …/service[/db]")
-    options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-    return RedisUrl(
-        "",
-        0,
-        "",
-        int(database or 0),
-        unquote(username),
-        unquote(password),
-        _tls_options(options) if parts.scheme == "rediss+sentinel" else None,
-        tuple(_place(each, SENTINEL_PORT) for each in hosts.split(",")),
-        unquote(service),
+    return told._replace(
+        database=int(database or 0),
+        sentinels=_places(hosts, SENTINEL_PORT),
+        service=unquote(service),
     )
 
 
-def _of_cluster(url: str) -> RedisUrl:
-    parts = urlsplit(url)
-    login, _, hosts = parts.netloc.rpartition("@")
-    username, _, password = login.partition(":")
-    if parts.path.strip("/") not in ("", "0"):
-        raise ValueError("a Redis Cluster has no databases but 0")
-    options = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-    return RedisUrl(
-        "",
-        0,
-        "",
-        0,
-        unquote(username),
-        unquote(password),
-        _tls_options(options) if parts.scheme == "rediss+cluster" else None,
-        (),
-        "",
-        tuple(_place(each, PORT) for each in hosts.split(",")),
-        True,
-    )
+def _places(hosts: str, port_else: int) -> tuple[tuple[str, int], ...]:
+    return tuple(_place(each, port_else) for each in hosts.split(","))
 
 
 def _place(text: str, port_else: int) -> tuple[str, int]:

@@ -66,6 +66,11 @@ class Cluster:
         self.state = membership_store.STARTING
         self.network = network
         self.transport = transport = network.transport
+        self.withdraw = allocation.drop
+        self.remote_entered = identities.remote_entered
+        self.remote_left = identities.remote_left
+        self.missed = sessions.missed
+        self.undeliverable = bounce
         names, interest = network.names, network.interest
         self.replicator = TableReplicator(table, transport, self, names, interest)
         moving = MovingSessions(
@@ -114,8 +119,6 @@ class Cluster:
         self._sessions = sessions
         self._allocation = allocation
         self._subscriptions = subscriptions
-        self._bounce = bounce
-        self._identities = identities
         self._guard = guard
         self._liveness = liveness
         self._jobs: list[asyncio.Task[None]] = []
@@ -220,26 +223,6 @@ class Cluster:
             self._subscriptions.holdings(session_id),
             list(session.learned),
         )
-
-    def withdraw(self, address: str, session: Listener) -> None:
-        """The session does not own the address any more."""
-        self._allocation.drop(address, session)
-
-    def remote_entered(self, session: Listener) -> None:
-        """A session of another worker is there, or it speaks for somebody else now."""
-        self._identities.remote_entered(session)
-
-    def remote_left(self, session: Listener) -> None:
-        """A session of another worker has ended."""
-        self._identities.remote_left(session)
-
-    def missed(self, session_id: str) -> None:
-        """Frames for the session were lost: tell it."""
-        self._sessions.missed(session_id)
-
-    def undeliverable(self, frame: bytes) -> None:
-        """A frame came for a session that has ended meanwhile."""
-        self._bounce(frame)
 
     def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
         """Give a session a response from another worker.

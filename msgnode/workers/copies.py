@@ -3,10 +3,7 @@
 Rules
 - A session of another worker stands in the table with those of its names alone that are watched
   here (interest.py), and goes with the last of them.
-- Two workers may give one address to two sessions before they hear of each other. An allocated
-  address is settled by the database's unique commit: what a peer says it holds, a session here
-  holds no longer. A learned one belongs to the session with the smaller id. So all tables end
-  equal, whatever the order of the words.
+- An address that sessions of two workers hold for a moment is settled by rivals.py.
 """
 
 from __future__ import annotations
@@ -33,10 +30,11 @@ from .protocol import (
     Unwatch,
 )
 from .remote import RemoteSession
+from .rivals import Rivals
 
 
 class SessionCopies:
-    """One instance per worker. Implements interest's Copies; `moves` is set before the start."""
+    """One instance per worker. `moves` is set before the start."""
 
     def __init__(
         self, table: RoutingTable, local: LocalSessions, names: OwnNames, interest: Interest
@@ -48,8 +46,7 @@ class SessionCopies:
         self._names = names
         self._interest = interest
         self._old: dict[str, set[str]] = {}  # epoch -> sessions its snapshot has not named yet
-        self._rivals: dict[str, dict[str, Listener]] = {}  # learned address -> who learned it
-        self._owners: dict[str, dict[str, RemoteSession]] = {}  # owned by several, for a moment
+        self.rivals = Rivals(table, local.withdraw)
 
     # --- what a worker says of its sessions -------------------------------------------------------
 
@@ -171,7 +168,7 @@ class SessionCopies:
     def forget_learned(self, session: RemoteSession) -> None:
         """What a session has learned ends with its worker."""
         for address in tuple(session.learned):
-            self._unlearn(session, address)
+            self.rivals.unlearn(session, address)
 
     def remotes_at(self, name: str) -> Iterator[RemoteSession]:
         """The sessions of other workers at a name."""
@@ -179,8 +176,7 @@ class SessionCopies:
         there: dict[Listener | None, None] = dict.fromkeys(table.subscribers(name))
         there.update(dict.fromkeys(table.runtimes.get(name, ())))
         there[table.owners.get(name)] = there[table.learned.get(name)] = None
-        there.update(dict.fromkeys(self._owners.get(name, {}).values()))
-        there.update(dict.fromkeys(self._rivals.get(name, {}).values()))
+        there.update(dict.fromkeys(self.rivals.at(name)))
         for each in there:
             if isinstance(each, RemoteSession):
                 yield each
@@ -207,7 +203,7 @@ class SessionCopies:
     def _remove(self, session: RemoteSession) -> None:
         self.remotes.pop(session.id, None)
         for address in tuple(session.owned):
-            self._disown(session, address)
+            self.rivals.disown(session, address)
         for address in session.subscribed:
             self._table.unsubscribe(address, session)
         self.forget_learned(session)
@@ -230,77 +226,19 @@ class SessionCopies:
         is_at_a_name = bool(session.owned or session.subscribed or session.learned)
         return is_at_a_name or self._interest.accepts(session.runtime_url)
 
-    # --- what a session holds, and two for a moment -----------------------------------------------
-
     def _set(self, session: RemoteSession, layer: Layer, name: str, is_there: bool) -> None:
         """A session is at a name in a layer of the table now, or no longer."""
+        rivals = self.rivals
         if layer is Layer.OWNED:
-            (self._own if is_there else self._disown)(session, name)
+            (rivals.own if is_there else rivals.disown)(session, name)
         elif layer is Layer.LEARNED:
-            (self._learn if is_there else self._unlearn)(session, name)
+            (rivals.learn if is_there else rivals.unlearn)(session, name)
         elif is_there:
             session.subscribed.add(name)
             self._table.subscribe(name, session)
         else:
             session.subscribed.discard(name)
             self._table.unsubscribe(name, session)
-
-    def _own(self, session: RemoteSession, address: str) -> None:
-        session.owned.add(address)
-        before = self._table.owners.get(address)
-        if isinstance(before, RemoteSession) and before is not session:
-            rivals = self._owners.setdefault(address, {before.id: before})
-            rivals[session.id] = session
-        self._table.allocate(address, session)
-        if before is not None and before.is_here:
-            self._local.withdraw(address, before)
-
-    def _disown(self, session: RemoteSession, address: str) -> None:
-        session.owned.discard(address)
-        self._table.release(address, session)
-        rivals = self._owners.get(address)
-        if rivals is not None:
-            rivals.pop(session.id, None)
-            self.fall_back(address)
-            if len(rivals) < 2:
-                del self._owners[address]
-
-    def fall_back(self, address: str) -> None:
-        """An owner has released an address; another may have it already."""
-        for session in self._owners.get(address, {}).values():
-            if address not in self._table.owners:
-                self._table.allocate(address, session)
-
-    def _learn(self, session: RemoteSession, address: str) -> None:
-        session.learned.add(address)
-        before = self._table.learned.get(address)
-        if before is None or before is session:
-            self._table.learned[address] = session
-        else:
-            self.contest(address, before, session)
-
-    def _unlearn(self, session: RemoteSession, address: str) -> None:
-        session.learned.discard(address)
-        if self._table.learned.get(address) is session:
-            del self._table.learned[address]
-        self.give_in(address, session)
-
-    def contest(self, address: str, one: Listener, other: Listener) -> None:
-        """Two sessions have spoken as one address: it is that of the smaller id."""
-        rivals = self._rivals.setdefault(address, {})
-        rivals.update({one.id: one, other.id: other})
-        self._table.learned[address] = rivals[min(rivals)]
-
-    def give_in(self, address: str, session: Listener) -> None:
-        """A session does not speak as an address any more: it is another's that did."""
-        rivals = self._rivals.get(address)
-        if rivals is None:
-            return
-        rivals.pop(session.id, None)
-        if rivals:
-            self._table.learned[address] = rivals[min(rivals)]
-        if len(rivals) < 2:
-            del self._rivals[address]
 
 
 def is_probe(session: Listener) -> bool:

@@ -10,12 +10,10 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
-from typing import Protocol
 
-from msgnode.bus.ports import Listener
 from msgnode.core.faults import FAULTS
 from msgnode.redis.directory import Directory
 from msgnode.redis.faults import RedisFault
@@ -23,20 +21,8 @@ from msgnode.redis.faults import RedisFault
 from .directory_presence import LOOK_INTERVAL, DirectoryPresence
 from .interest import Interest
 from .own_names import HOLDS, LISTENS, SPEAKS, OwnNames
+from .ports import LocalSessions
 from .transport import PeerTransport
-
-
-class Holdings(Protocol):
-    """The sessions of this worker, and what they hold."""
-
-    @property
-    def sessions(self) -> Mapping[str, Listener]:
-        """By id."""
-        ...
-
-    def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
-        """The addresses a session owns, has subscribed, has learned."""
-        ...
 
 
 class DirectoryEntries:
@@ -49,7 +35,7 @@ class DirectoryEntries:
         self,
         directory: Directory,
         transport: PeerTransport,
-        local: Holdings,
+        local: LocalSessions,
         names: OwnNames,
         interest: Interest,
         presence: DirectoryPresence,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass
 from time import monotonic
 from typing import NamedTuple
 
 MOST_REMEMBERED = 10_000
 
 
+@dataclass(slots=True)
 class Question:
     """Somebody, known by `key`, waits to hear who is at some names.
 
@@ -17,15 +19,10 @@ class Question:
     it, "" for none.
     """
 
-    __slots__ = ("key", "names", "runtime", "tell")
-
-    def __init__(
-        self, key: Hashable, names: list[str], runtime: str, tell: Callable[[], None]
-    ) -> None:
-        self.key = key
-        self.names = names
-        self.runtime = runtime
-        self.tell = tell
+    key: Hashable
+    names: list[str]
+    runtime: str
+    tell: Callable[[], None]
 
 
 class Doubt(NamedTuple):

@@ -27,7 +27,7 @@ from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
 from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.moving_sessions import MovingSessions
-from msgnode.workers.other_workers import OtherWorkers
+from msgnode.workers.other_workers import LeaseWatch, OtherWorkers
 from msgnode.workers.own_names import OwnNames
 from msgnode.workers.peer import Peer
 from msgnode.workers.replication import TableReplicator
@@ -70,8 +70,7 @@ class Failover:
         self._sessions = sessions
         self._store = store
         self._raise_alarm = raise_alarm
-        self._unseen: dict[str, tuple[Any, float]] = {}  # epoch -> the end of its lease, since when
-        self._failed = 0  # renewals of our own
+        self._watch = LeaseWatch(lease.seconds)
         self._takeovers: set[asyncio.Task[None]] = set()
 
     def register(self) -> list[models.Session]:
@@ -140,30 +139,20 @@ class Failover:
             rows: of the workers that have not, or not for certain.
             heard_of: the peers that were known before the rows were read.
         """
-        moment = now()
-        if self._lease.failed != self._failed:  # who could not renew itself looks anew
-            self._failed = self._lease.failed
-            self._unseen.clear()
-        registered = {row.epoch: row for row in rows}
+        registered = {row.epoch: row.lease_until for row in rows}
         self._others.registered = set(registered)
         self._others.ready = {row.epoch for row in rows if row.state == membership_store.READY}
         self.expected.intersection_update(registered)
         for epoch in heard_of - registered.keys():
             self._handle_dead(epoch)
-        margin = margin_of(self._lease.seconds)
-        for epoch, row in registered.items():
-            seen, since = self._unseen.get(epoch, (None, moment))
+        for row in rows:
             if has_ended(self._me, row.host, row.pid):
-                self._handle_dead(epoch)
-            elif row.lease_until != seen:
-                self._unseen[epoch] = (row.lease_until, moment)
-            elif moment - since > self._lease.seconds and await asyncio.to_thread(
-                _closing, membership_store.retire_expired, epoch, margin
+                self._handle_dead(row.epoch)
+        for epoch in self._watch.overdue(registered, now(), self._lease.failed):
+            if epoch not in self._others.dead and await asyncio.to_thread(
+                _closing, membership_store.retire_expired, epoch, margin_of(self._lease.seconds)
             ):
                 self._handle_dead(epoch)
-        for epoch in tuple(self._unseen):
-            if epoch not in registered:
-                del self._unseen[epoch]
 
     # --- what they had ----------------------------------------------------------------------------
 

@@ -13,33 +13,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core.addresses import names_of
 from msgnode.redis.directory import Directory, Kind
 
 from .own_names import WATCHES, OwnNames, in_parts
-from .peer import Peer
+from .ports import SessionsAtNames
 from .protocol import Unwatch
 from .remote import RemoteSession
 from .transport import PeerTransport
 
 MOST_WATCHED = 50_000
 MOST_MISSED = 10_000
-
-
-class Copies(Protocol):
-    """The sessions of other workers that are in the routing table."""
-
-    def remotes_at(self, name: str) -> Iterator[RemoteSession]:
-        """The sessions of other workers at a name."""
-        ...
-
-    def evict(self, name: str) -> dict[Peer, list[str]]:
-        """Take out who is at a name; the sessions that are not in the table any more."""
-        ...
 
 
 class Interest:
@@ -52,7 +39,7 @@ class Interest:
         self, directory: Directory, table: RoutingTable, transport: PeerTransport, own: OwnNames
     ) -> None:
         self.look_for: Callable[[Collection[str]], None] = lambda names: None
-        self.copies: Copies
+        self.copies: SessionsAtNames
         self._directory = directory
         self._table = table
         self._transport = transport

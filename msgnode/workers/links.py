@@ -122,7 +122,7 @@ class Links:
         """Begin a new stream to a peer, with all it must know."""
         peer.lost |= peer.out.begin()
         peer.settled = peer.asked = 0
-        peer.is_synced = False
+        peer.is_synced = peer.has_snapshot = False
         peer.out.put(SnapshotBegins())
         peer.tasks = [each for each in peer.tasks if not each.done()]
         peer.tasks.append(asyncio.create_task(self._snapshot(peer, peer.out.stream)))
@@ -137,7 +137,8 @@ class Links:
             return
         peer.out.put(SnapshotEnds())
         peer.is_synced = True
-        peer.asked = self.changes
+        self.changes += 1  # so that no acknowledgement of an earlier stream is taken for this one's
+        peer.asked = peer.snapshot_mark = self.changes
         peer.out.put(BarrierRequest(peer.asked))
         if self.is_ready:
             peer.out.put(Ready())
@@ -230,7 +231,7 @@ class Links:
                 case BarrierRequest():
                     peer.out.put(BarrierAck(message.mark))
                 case BarrierAck():
-                    peer.settle(message.mark)
+                    peer.acknowledge(message.mark)
                 case Ready():  # it takes nobody before it has done what we said until now
                     peer.is_ready = True
                     peer.settle(max(peer.settled, self.changes))

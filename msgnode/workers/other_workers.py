@@ -1,8 +1,9 @@
-"""The other workers by the database: which there are, and which have ended."""
+"""The other workers by the database: which there are, which have ended, and whose lease has."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 
 class OtherWorkers:
@@ -34,3 +35,31 @@ class OtherWorkers:
     def is_dead(self, epoch: str) -> bool:
         """Whether a worker has ended and what it had is being taken."""
         return epoch in self.dead
+
+
+class LeaseWatch:
+    """Whose lease was not renewed for `seconds`, in which this worker could renew its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._seen: dict[str, tuple[Any, float]] = {}  # epoch -> the end of its lease, since when
+        self._failed = 0
+
+    def overdue(self, leases: Mapping[str, Any], moment: float, failed: int) -> list[str]:
+        """The epochs of those.
+
+        Args:
+            leases: by epoch, when it ends, as the database has it now.
+            moment: now.
+            failed: how often this worker could not renew its own lease; after one more time it
+                looks anew, because the others may have been as late.
+        """
+        if failed != self._failed:
+            self._failed = failed
+            self._seen.clear()
+        seen = self._seen
+        self._seen = {
+            epoch: seen[epoch] if epoch in seen and seen[epoch][0] == until else (until, moment)
+            for epoch, until in leases.items()
+        }
+        return [epoch for epoch, (_, at) in self._seen.items() if moment - at > self._seconds]

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from time import monotonic
-from typing import Protocol
 
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, after_barrier
@@ -30,26 +29,14 @@ from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
 
 from .peer import Peer
+from .ports import SessionsAtNames
 from .protocol import EntriesOwed
-from .remote import RemoteSession
 from .transport import PeerTransport
 
 HOLDS, SPEAKS, LISTENS, WATCHES = "=", "~", "", "?"
 _AT_ONCE = 200  # names entered again before Redis is waited for
 _MOST_UNKNOWN = 10_000
 _FORGOTTEN_AFTER = 60.0  # seconds that an unknown epoch is taken for that of a worker that comes
-
-
-class Sessions(Protocol):
-    """The sessions at names, ours and those of other workers."""
-
-    def tell_at(self, name: str, epochs: Collection[str]) -> None:
-        """Tell these workers which sessions of this one are at a name."""
-        ...
-
-    def remotes_at(self, name: str) -> Iterator[RemoteSession]:
-        """The sessions of other workers at a name."""
-        ...
 
 
 class OwnNames:
@@ -70,7 +57,7 @@ class OwnNames:
         is_retired: Callable[[str], bool],
         is_dead: Callable[[str], bool],
     ) -> None:
-        self.sessions: Sessions
+        self.sessions: SessionsAtNames
         self.tells_all = False
         self._directory = directory
         self._table = table

@@ -11,6 +11,9 @@ from typing import Any
 from .protocol import BarrierRequest
 from .window import ReceiveWindow, SendWindow
 
+DOWN = 0
+"""What a heartbeat says of a link that is down, in the place of a stream's number."""
+
 
 class Acknowledgement:
     """Done when so many peers have done what they were told, or are down."""
@@ -43,11 +46,14 @@ class Peer:
         self.heard_at = monotonic()
         self.is_up = False
         self.is_ready = False
+        self.reads_brief_beats = False
         self.owes_entries = False  # something it has is not in the directory
         self.takes = False  # sessions that another worker gives away
         self.is_synced = False  # our snapshot is said whole
+        self.snapshot_mark = 0  # the change with which it was, as the peer was asked
+        self.has_snapshot = False  # it has acknowledged that one
         self.known_stream = -1  # of it; what came before its snapshot's end is not all
-        self.told_stream = 0  # the stream to us that it has now, by what it said last
+        self.told_stream = DOWN  # the stream to us that it has now, by what it said last
         self.lost: set[str] = set()  # sessions of it that miss frames, to be told
         self.asked = 0
         self.settled = 0
@@ -67,7 +73,23 @@ class Peer:
     def is_known(self) -> bool:
         """Whether all that it has is known here."""
         # Its snapshot has come whole, and it has not begun another stream since.
-        return self.known_stream == self.told_stream
+        return self.known_stream == self.told_stream > DOWN
+
+    @property
+    def beat_stream(self) -> int | None:
+        """What our heartbeat says of the link; None where it need not name it."""
+        if not self.is_up:
+            return DOWN
+        return None if self.has_snapshot and self.reads_brief_beats else self.out.stream
+
+    def hear_beat(self, beat: dict[str, Any], own_epoch: str) -> None:
+        """Take in what the peer says to all, and of its link to us."""
+        self.heard_at = monotonic()
+        self.inbox = beat["inbox"]
+        self.takes = beat["takes"]
+        self.reads_brief_beats = beat.get("is_brief", False)
+        unnamed = self.known_stream if self.reads_brief_beats else DOWN
+        self.told_stream = beat["links"].get(own_epoch, unnamed)
 
     def figures(self) -> dict[str, Any]:
         """The link as it is, for the operator."""
@@ -81,6 +103,11 @@ class Peer:
             "missed": self.incoming.missed,
             "lost": self.given_up,
         }
+
+    def acknowledge(self, mark: int) -> None:
+        """The peer says that it has done everything up to this change."""
+        self.has_snapshot |= self.is_synced and mark >= self.snapshot_mark
+        self.settle(mark)
 
     def settle(self, mark: int) -> None:
         """The peer has done everything up to this change."""

@@ -1,14 +1,31 @@
-"""What the sessions of other workers need of this one's rooms, as Protocols."""
+"""What the parts of a worker that meet others need of one another and of its rooms: Protocols."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
 from msgnode.bus.ports import DeliveryResult, Listener, Response
 
 from .peer import Peer
 from .protocol import AnyFrame, CheckSocket, SocketChecked
+from .remote import RemoteSession
+
+
+class SessionsAtNames(Protocol):
+    """The sessions at names, ours and those of other workers."""
+
+    def tell_at(self, name: str, epochs: Collection[str]) -> None:
+        """Tell these workers which sessions of this one are at a name."""
+        ...
+
+    def remotes_at(self, name: str) -> Iterator[RemoteSession]:
+        """The sessions of other workers at a name."""
+        ...
+
+    def evict(self, name: str) -> Mapping[Peer, list[str]]:
+        """Take out who is at a name; the sessions that are not in the table any more."""
+        ...
 
 
 class SessionHandover(Protocol):
@@ -41,6 +58,10 @@ class LocalSessions(Protocol):
     @property
     def sessions(self) -> Mapping[str, Listener]:
         """By id."""
+        ...
+
+    def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
+        """The addresses a session owns, has subscribed, has learned."""
         ...
 
     def withdraw(self, address: str, session: Listener) -> None:

@@ -62,12 +62,12 @@ class TableReplicator:
         self.snapshot = self.announcements.snapshot
         self.tell_at = self.announcements.tell_at
         self.remotes_at = self.copies.remotes_at
+        self.evict = self.copies.evict
         self._names = names
         self._table = table
         self._transport = transport
         self._local = local
-        names.sessions = self
-        interest.copies = self.copies
+        names.sessions = interest.copies = self
         transport.links.sessions = self
         transport.heard_by.update(self._hear())
         table.watcher = self
@@ -124,11 +124,11 @@ class TableReplicator:
             self._names.left((address,))
         if layer is Layer.LEARNED:
             if holds and before is not None:
-                self.copies.contest(address, before, session)
+                self.copies.rivals.contest(address, before, session)
             elif not holds:
-                self.copies.give_in(address, session)
+                self.copies.rivals.give_in(address, session)
         elif layer is Layer.OWNED and not holds:
-            self.copies.fall_back(address)
+            self.copies.rivals.fall_back(address)
 
     # --- what we hear -----------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 Rules
 - A worker subscribes its inbox before it says that it is there. A beat in the workers' group says
-  it to all, several times in `timeout` seconds.
+  it to all, several times in `timeout` seconds. Of its links it names those alone that are down,
+  and those over which not all that the other must know (links.py) was acknowledged. A worker that
+  names all is of an earlier version, which takes who is not named for down: to it all are named.
 - A peer without a beat for `timeout` seconds, or that does not settle in that time, is down:
   nobody waits for it, frames for it are dropped and remembered as lost. When it is heard of again
   a new stream begins with a snapshot (links.py).
@@ -18,6 +20,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from time import monotonic
 from typing import Any
 
@@ -25,7 +28,7 @@ from msgnode.core.faults import FAULTS
 
 from .inbox import LAYER_AWAY, RETRY, Inbox
 from .links import Links
-from .peer import Peer, acknowledged_by
+from .peer import DOWN, Peer, acknowledged_by
 from .protocol import PROTOCOL, PeerMessage, Ready
 from .worker_process import WorkerId
 
@@ -74,6 +77,7 @@ class PeerTransport:
         self._tasks: list[asyncio.Task[None]] = []
         self._heard_itself_at = monotonic()
         self._gone: dict[str, None] = {}
+        self._strays: set[str] = set()  # of these, who was heard since the last beat
 
     # --- start and stop ---------------------------------------------------------------------------
 
@@ -243,6 +247,9 @@ class PeerTransport:
         for peer in self._up():
             self.links.say_how_far(peer)
         is_ready = self.links.is_ready
+        said = {peer.epoch: peer.beat_stream for peer in self.peers.values()}
+        said.update(dict.fromkeys(self._strays, DOWN))
+        self._strays.clear()
         await self.inbox.send_to_all(
             {
                 "type": "worker.beat",
@@ -250,11 +257,9 @@ class PeerTransport:
                 "inbox": self.inbox.name,
                 "is_ready": is_ready,
                 "takes": is_ready and self.takes,
-                "links": {peer.epoch: peer.out.stream for peer in self._up()},
-                "name": self.me.name,
-                "epoch": self.me.epoch,
-                "host": self.me.host,
-                "pid": self.me.pid,
+                "is_brief": True,
+                "links": {epoch: each for epoch, each in said.items() if each is not None},
+                **asdict(self.me),
             }
         )
 
@@ -304,7 +309,7 @@ class PeerTransport:
         if epoch == self.me.epoch:
             self._heard_itself_at = monotonic()
         elif epoch in self._gone:
-            return
+            self._strays.add(epoch)  # it may not know yet
         elif message["type"] == "worker.beat":
             if message.get("protocol") == self.protocol:
                 self._on_heartbeat(message)
@@ -320,14 +325,11 @@ class PeerTransport:
         if peer is None:
             peer = self.peers[beat["epoch"]] = Peer(beat, self.links.link_bytes)
             log.info("A worker is there.", extra={"worker": peer.name})
-        peer.heard_at = monotonic()
-        peer.inbox = beat["inbox"]
-        peer.takes = beat["takes"]
+        peer.hear_beat(beat, self.me.epoch)
         if not peer.is_up:
             self.links.open(peer)
             peer.is_ready = beat["is_ready"]
             peer.tasks.append(asyncio.create_task(self._heartbeat_now()))
-        peer.told_stream = beat["links"].get(self.me.epoch, 0)  # 0: to it we are down
         if peer.incoming.is_missing:
             self.links.ask_again(peer)
 

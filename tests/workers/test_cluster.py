@@ -138,6 +138,47 @@ async def test_while_a_worker_is_down_it_is_not_known_what_all_have(
     assert one.transport.knows(set())
 
 
+async def test_a_beat_names_no_link_once_all_have_what_they_must_know(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    workers = await meet(4)
+    one, other, third, _ = workers
+    beats: dict[str, dict[str, Any]] = {}
+
+    def hears(message: dict[str, Any]) -> bool:
+        if message["type"] == "worker.beat":
+            beats[message["epoch"]] = message["links"]
+        return False
+
+    layer.loses = hears
+    await _until(lambda: len(beats) == 4 and not any(beats.values()))
+    epochs = {each.transport.me.epoch for each in workers}
+    assert all(each.transport.knows(epochs - {each.transport.me.epoch}) for each in workers)
+
+    # One of them begins a stream anew, and nothing of it comes: only these two talk of it.
+    there = one.transport.peers[other.transport.me.epoch]
+    layer.loses = lambda message: (
+        hears(message)
+        or (message["type"] == "worker.batch" and message["epoch"] == one.transport.me.epoch)
+    )
+    one.transport.links._begin(there)
+    await _until(lambda: not other.transport.knows(set()))
+    named = {other.transport.me.epoch: there.out.stream}
+    assert beats == {each: named if each == one.transport.me.epoch else {} for each in epochs}
+    assert third.transport.knows(epochs - {third.transport.me.epoch})
+    layer.loses = hears
+    await _until(lambda: other.transport.knows(set()) and not any(beats.values()))
+
+
+async def test_a_worker_that_was_taken_for_dead_hears_that_nothing_is_known_of_it(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other = await meet(2)
+    await _until(lambda: all(each.transport.knows(set()) for each in (one, other)))
+    one.transport.forget(one.transport.peers[other.transport.me.epoch])
+    await _until(lambda: not other.transport.knows(set()))
+
+
 async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> None:
     one, other = await meet(2)
     listeners = [other.enter() for _ in range(20)]
