@@ -88,10 +88,14 @@ def test_the_map_adds_up_the_workers_and_says_who_is_missing() -> None:
     rows = [
         PeerRow(1, "b.example", "approved"), PeerRow(2, "free.example", "approved"),
         PeerRow(3, "new.example", "pending"), PeerRow(4, "bad.example", "blocked"),
+        PeerRow(5, "quiet.example", "approved"),
     ]  # fmt: skip
     one = DomainFigures(
         "one",
-        [PeerFigures("b.example", "live", 12.34, 5, 1, 0.0042)],
+        [
+            PeerFigures("b.example", "live", 12.34, 5, 1, 0.0042),
+            PeerFigures("quiet.example", "idle"),
+        ],
         [VisitorFigures("c.example", 2, 1, 2), VisitorFigures("e.example", 9)],
         (3, 4),
     )
@@ -101,10 +105,12 @@ def test_the_map_adds_up_the_workers_and_says_who_is_missing() -> None:
     states = {each["domain"]: each["state"] for each in told["peers"]}
     assert states == {
         "b.example": "live", "free.example": "waits for a worker",
-        "new.example": "waits for approval", "bad.example": "blocked",
+        "new.example": "waits for approval", "bad.example": "blocked", "quiet.example": "idle",
     }  # fmt: skip
+    well = [each["domain"] for each in told["peers"] if each["is_well"]]
+    assert well == ["b.example", "quiet.example"], "one that nobody needs is no fault"
     assert told["peers"][0] == {
-        "domain": "b.example", "state": "live", "is_live": True, "sent": 12.3, "received": 5,
+        "domain": "b.example", "state": "live", "is_well": True, "sent": 12.3, "received": 5,
         "waiting": 1, "round_trip_ms": 4.2, "url": "/admin/msgnode/peer/1/change/",
     }  # fmt: skip
     assert [(each["domain"], each["sessions"]) for each in told["visitors"]] == [

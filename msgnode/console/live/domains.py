@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from msgnode.federation.stub_status import IDLE, LIVE
 from msgnode.models import Peer
 from msgnode.monitoring.domain_watch import TOLD, DomainFigures, PeerFigures, VisitorFigures
 
@@ -75,7 +76,7 @@ def _peer(row: PeerRow, now: PeerFigures | None) -> dict[str, Any]:
     return {
         "domain": row.domain,
         "state": state or row.decision,
-        "is_live": state == "live",
+        "is_well": state in (LIVE, IDLE),
         "sent": round(now.sent, 1) if now else 0,
         "received": round(now.received, 1) if now else 0,
         "waiting": now.waiting if now else 0,

@@ -30,7 +30,7 @@ export class DomainMap {
   /** Draw; how many domains there was no room for. */
   show(peers, visitors) {
     this.#last = [peers, visitors];
-    const left = peers.slice(0, MOST).map((each) => ({ ...each, key: `peer ${each.domain}`, kind: each.is_live ? "well" : "fault", about: each.state }));
+    const left = peers.slice(0, MOST).map((each) => ({ ...each, key: `peer ${each.domain}`, kind: each.is_well ? "well" : "fault", about: each.state }));
     const right = visitors.slice(0, MOST).map((each) => ({
       ...each, key: `visitors ${each.domain}`, kind: "visitors", about: `${count(each.sessions)} visitor${each.sessions === 1 ? "" : "s"}`,
     }));

@@ -54,8 +54,8 @@ function show(now) {
   keep($("#domains-visitors"), rows.length ? rows : [line(["There are no visitors.", "", "", ""])]);
 }
 
-function peerLine({ domain, url, state: how, is_live: isLive, sent, received, waiting, round_trip_ms: took }) {
-  const words = `${isLive ? "●" : "▲"} ${how}`;
+function peerLine({ domain, url, state: how, is_well: isWell, sent, received, waiting, round_trip_ms: took }) {
+  const words = `${isWell ? "●" : "▲"} ${how}`;
   return line([link(domain, url), words, `${count(sent)}/s`, `${count(received)}/s`, count(waiting), took ? `${count(took)} ms` : "–"]);
 }
 
