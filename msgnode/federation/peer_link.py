@@ -288,7 +288,7 @@ class PeerLink:
     def _pump(self) -> None:
         """Hand the stub what waits, as far as it, and the peer, take it."""
         sandbox, sockets = self.sandbox, self._sockets
-        if self.state == IDLE:
+        if self.state == IDLE and self._idleness.is_needed:
             self._hurries.set()
         if self.state != LIVE or self._is_leaving or sandbox is None or not sandbox.is_running:
             return
