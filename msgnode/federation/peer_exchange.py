@@ -37,7 +37,7 @@ from msgnode.core.errors import (
 from msgnode.core.messages import Message
 from msgnode.devices.answering_link import is_final
 
-from . import crossing
+from . import crossing, pipe
 from .peer_queue import MessageClass, PeerQueue, Waiting, class_of
 
 ASKED_SECONDS = 600.0
@@ -79,7 +79,7 @@ class Way:
 
     def failed(self, error: str) -> None:
         """Something has not, for this reason."""
-        self.failed_at, self.error = time.time(), error[:300]
+        self.failed_at, self.error = time.time(), error[: 4 * pipe.SHOWN]
 
 
 class Refused(Exception):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from msgnode.federation import store
+from msgnode.federation import pipe, store
 from msgnode.federation.link_figures import EVERY, LinkFigures
 from msgnode.federation.peer_exchange import PeerCounters, Way
 from msgnode.federation.peer_queue import PeerQueue
@@ -65,6 +65,18 @@ def test_rates_are_of_the_time_since_the_row_before(place: Place) -> None:
     assert (told["sandbox_cpu_percent"], told["sandbox_bytes"]) == (5.0, 5 << 20)
     place.counters.received = 120
     assert place.follow(2 * EVERY)["received_per_second"] == 5.0
+
+
+def test_what_was_refused_is_shown_without_tokens(place: Place) -> None:
+    """Nor with most of one, where the text is shortened."""
+    token = "2f4e2b06-3c0c-4b57-9d7a-0f4f6e0f6a11"
+    place.follow(0)
+    place.out.failed(f"403 runtime://c.example/alice/{token} is not of this domain")
+    place.into.failed(f"404 {'x' * 250} runtime://c.example/alice/{token} is not there")
+    told = place.follow(EVERY)
+    assert told["out"]["error"] == "403 runtime://c.example/alice is not of this domain"
+    assert token[:8] not in told["in"]["error"]
+    assert len(told["in"]["error"]) <= pipe.SHOWN
 
 
 def test_a_row_is_written_once_in_ten_seconds(place: Place) -> None:
