@@ -96,7 +96,8 @@ class KnownPeers:
         except NodeError as fault:  # what was found could not be noted
             error = fault
         if error is not None and self._is_there(row.domain, row):
-            await self._blocking(partial(store.note_not_found, row.domain, error.description))
+            why = error.description
+            await self._blocking(partial(store.note_not_found, row.domain, why, row.place))
 
     async def _look(self, domain: str, row: PeerRow | None) -> NodeError | None:
         """Look for a stub, and note it; why there is none."""
@@ -112,7 +113,7 @@ class KnownPeers:
         if not self._is_there(domain, row):
             return None
         is_open = self._mode == "open"
-        what = await self._blocking(partial(store.note_found, domain, found, place[0], is_open))
+        what = await self._blocking(partial(store.note_found, domain, found, place, is_open))
         if what == "new":
             text = f"The node of {domain} waits for approval: its stub is {found.digest[:12]}."
             self._raise_alarm(PEER_PENDING, domain, text)

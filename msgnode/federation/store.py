@@ -22,8 +22,10 @@ CHANGED = "peers.changed"
 RESTART = "peers.restart"
 """The control message that the stub of a peer is to begin anew."""
 _LATELY = timedelta(seconds=30)
-NO_PLACE = ("", frozenset[str](), "")
-"""Of a domain that has no row; see PeerRow."""
+Place = tuple[str, frozenset[str], str]
+"""Where a stub is looked for, where that may lead, and who must have signed it."""
+NO_PLACE: Place = ("", frozenset(), "")
+"""Of a domain that has no row."""
 MAX_ROWS = 1_000
 """Peers that may wait for an operator; a domain beyond is looked for again once there is room."""
 
@@ -45,8 +47,8 @@ class PeerRow:
     keys: str = ""
 
     @property
-    def place(self) -> tuple[str, frozenset[str], str]:
-        """Where its stub is looked for, where that may lead, and who must have signed it."""
+    def place(self) -> Place:
+        """Of its stub."""
         return self.url, self.hosts, self.keys
 
     @property
@@ -78,8 +80,7 @@ def read() -> list[PeerRow]:
         PeerRow(
             row.pk,
             row.domain,
-            row.url,
-            frozenset(row.hosts.lower().split()),
+            *_place_of(row)[:2],
             row.decision,
             row.approved_digest,
             row.discovery,
@@ -120,13 +121,14 @@ def signer_of(peer: models.Peer, digest: str) -> str:
     return found.values_list("signed_by", flat=True).first() or ""
 
 
-def note_found(domain: str, found: FoundStub, url: str, is_open: bool) -> str:
+def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> str:
     """A domain offers a stub: what changes with that.
 
     Args:
         domain: of the peer, which has a row from now on.
         found: its stub.
-        url: of its node, for a new row.
+        place: as it was while that was looked for. If an operator has changed it meanwhile, such as
+            the keys, nothing is noted: it is looked for again.
         is_open: whether stubs need no approval.
 
     Returns:
@@ -134,10 +136,12 @@ def note_found(domain: str, found: FoundStub, url: str, is_open: bool) -> str:
     """
     with transaction.atomic():
         peer = models.Peer.objects.select_for_update().filter(domain=domain).first()
+        if _place_of(peer) != place:
+            return ""
         if peer is None:
             if models.Peer.objects.count() >= MAX_ROWS:
                 return ""
-            peer = models.Peer.objects.create(domain=domain, url=url)
+            peer = models.Peer.objects.create(domain=domain)
         stub, is_new = models.PeerStub.objects.get_or_create(
             peer=peer,
             digest=found.digest,
@@ -167,11 +171,22 @@ def note_found(domain: str, found: FoundStub, url: str, is_open: bool) -> str:
     return "changed" if peer.approved_digest not in ("", found.digest) else ""
 
 
-def note_not_found(domain: str, why: str) -> None:
-    """A domain that has a row offers no stub that can be used; nor is one found before signed."""
-    models.PeerStub.objects.filter(peer__domain=domain).exclude(signed_by="").update(signed_by="")
-    models.Peer.objects.filter(domain=domain).update(discovery=why[:300], looked_at=timezone.now())
-    post(CHANGED)
+def note_not_found(domain: str, why: str, place: Place) -> None:
+    """A domain that has a row offers no stub that can be used; nor is one found before signed.
+
+    Args:
+        domain: of the peer.
+        why: to be shown.
+        place: as it was while the stub was looked for; see `note_found`.
+    """
+    with transaction.atomic():
+        peer = models.Peer.objects.select_for_update().filter(domain=domain).first()
+        if peer is None or _place_of(peer) != place:
+            return
+        peer.stubs.exclude(signed_by="").update(signed_by="")
+        peer.discovery, peer.looked_at = why[:300], timezone.now()
+        peer.save(update_fields=["discovery", "looked_at"])
+        post(CHANGED)
 
 
 def note_state(pk: int, state: str, error: str) -> None:
@@ -200,14 +215,15 @@ def approve(peer: models.Peer, by: str) -> str:
     """Let the stub that was found run, and messages pass; what is in the way, if anything is."""
     if not peer.found_digest:
         return f"{peer.domain}: no protostub was found yet: {peer.discovery or 'looking'}"
-    if (peer.keys or settings.FEDERATION_SIGNED) and not signer_of(peer, peer.found_digest):
+    if (peer.keys or settings.FEDERATION_SIGNED) and not _is_signed(peer):
         return (
             f"{peer.domain}: the stub that was found is not signed: {peer.discovery or 'looking'}"
         )
     peer.decision = peer.Decision.APPROVED
     peer.approved_digest, peer.approved_by = peer.found_digest, by[:150]
     peer.approved_at = timezone.now()
-    peer.save()
+    decided = ["decision", "approved_digest", "approved_by", "approved_at"]
+    peer.save(update_fields=decided)  # the rest may have changed since it was read
     for kind in (PEER_PENDING, STUB_CHANGED):
         clear_alarm(kind, peer.domain)
     post(CHANGED)
@@ -237,6 +253,17 @@ def look_again(peer: models.Peer) -> None:
     peer.looked_at = None
     peer.save(update_fields=["looked_at"])
     post(CHANGED)
+
+
+def _is_signed(peer: models.Peer) -> bool:
+    """Whether the stub that was found is, with one of the keys of now."""
+    return peer.looked_at is not None and bool(signer_of(peer, peer.found_digest))
+
+
+def _place_of(peer: models.Peer | None) -> Place:
+    if peer is None:
+        return NO_PLACE
+    return peer.url, frozenset(peer.hosts.lower().split()), peer.keys
 
 
 def _claim(pk: int) -> str:

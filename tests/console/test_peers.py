@@ -23,7 +23,9 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def peer() -> Peer:
     configuration: dict[str, Any] = {"url": "wss://b.example/ws"}
-    store.note_found("b.example", FoundStub(SOURCE, "1" * 64, configuration), "", is_open=False)
+    store.note_found(
+        "b.example", FoundStub(SOURCE, "1" * 64, configuration), store.NO_PLACE, is_open=False
+    )
     return Peer.objects.get()
 
 

@@ -36,7 +36,7 @@ def operator() -> Client:
 
 @pytest.fixture
 def peer() -> Peer:
-    store.note_found(B, FOUND, "", is_open=False)
+    store.note_found(B, FOUND, store.NO_PLACE, is_open=False)
     return Peer.objects.get()
 
 
@@ -49,7 +49,7 @@ def test_an_operator_adds_looks_approves_and_removes(operator: Client) -> None:
     assert added.status_code == 201, added.content
     assert post(operator, f"{PEER}approve/").status_code == 409, "no stub was found yet"
     assert ControlMessage.objects.filter(kind=store.CHANGED).exists()
-    store.note_found(B, FOUND, "", is_open=False)
+    store.note_found(B, FOUND, store.read()[0].place, is_open=False)
     wrong = post(operator, f"{PEER}approve/", digest="2")
     assert wrong.status_code == 409
     assert FOUND.digest in wrong.json()["detail"]
@@ -95,7 +95,7 @@ def test_another_url_has_the_stub_be_looked_for_there(operator: Client, peer: Pe
     body = {"url": "https://other.b.example"}
     said = operator.patch(PEER, body, content_type="application/json")
     assert said.json()["looked_at"] is None
-    store.note_found(B, FOUND, "", is_open=False)
+    store.note_found(B, FOUND, store.read()[0].place, is_open=False)
     assert post(operator, f"{PEER}look/").json()["looked_at"] is None
     renamed = operator.patch(PEER, {"domain": "c.example"}, content_type="application/json")
     assert renamed.status_code == 400

@@ -34,9 +34,11 @@ Deed = Callable[[Client, Peer], Any]
 @pytest.fixture
 def peer() -> Peer:
     """It is approved, another stub was found since, and a message waits for it."""
-    store.note_found(B, FOUND, "", is_open=False)
+    store.note_found(B, FOUND, store.NO_PLACE, is_open=False)
     store.approve(Peer.objects.get(), "Eve")
-    store.note_found(B, FoundStub("two", "2" * 64, {"url": f"wss://{B}/ws"}), "", is_open=False)
+    store.note_found(
+        B, FoundStub("two", "2" * 64, {"url": f"wss://{B}/ws"}), store.NO_PLACE, is_open=False
+    )
     now = timezone.now()
     peer = Peer.objects.get()
     PeerMessage.objects.create(

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_case_13_a_stub_that_was_found_waits_until_it_is_approved() -> None:
-    assert store.note_found(B, FOUND, "", is_open=False) == "new"
+    assert store.note_found(B, FOUND, store.NO_PLACE, is_open=False) == "new"
     (row,) = store.read()
     assert not row.is_served
     assert store.approve(Peer.objects.get(), "Eve") == ""
@@ -39,9 +39,9 @@ def test_case_13_a_stub_that_was_found_waits_until_it_is_approved() -> None:
 
 
 def test_case_15_another_stub_of_an_approved_peer_does_not_run() -> None:
-    store.note_found(B, FOUND, "", is_open=False)
+    store.note_found(B, FOUND, store.NO_PLACE, is_open=False)
     store.approve(Peer.objects.get(), "Eve")
-    assert store.note_found(B, OTHER, "", is_open=False) == "changed"
+    assert store.note_found(B, OTHER, store.NO_PLACE, is_open=False) == "changed"
     (row,) = store.read()
     assert row.approved_digest == FOUND.digest
     assert store.source_of(row.pk, row.approved_digest) == ("one", FOUND.configuration)
@@ -50,31 +50,57 @@ def test_case_15_another_stub_of_an_approved_peer_does_not_run() -> None:
 
 
 def test_in_mode_open_a_stub_runs_when_it_was_found() -> None:
-    assert store.note_found(B, FOUND, "", is_open=True) == ""
+    assert store.note_found(B, FOUND, store.NO_PLACE, is_open=True) == ""
     assert store.read()[0].is_served
     store.decide(Peer.objects.get(), Peer.Decision.BLOCKED)
-    store.note_found(B, OTHER, "", is_open=True)
+    store.note_found(B, OTHER, store.NO_PLACE, is_open=True)
     assert not store.read()[0].is_served, "what a person has decided stays"
 
 
 def test_a_peer_without_a_stub_cannot_be_approved() -> None:
     peer = Peer.objects.create(domain=B)
-    store.note_not_found(B, "no answer")
+    store.note_not_found(B, "no answer", store.NO_PLACE)
     peer.refresh_from_db()
     assert "no answer" in store.approve(peer, "Eve")
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("changed", ["url", "hosts", "keys"])
+def test_what_was_looked_for_elsewhere_or_with_other_keys_is_not_noted(
+    changed: str, is_open: bool
+) -> None:
+    """The row has changed while the stub was looked for, and is looked at again."""
+    Peer.objects.create(domain=B, **{changed: "x"})
+    assert store.note_found(B, FOUND, store.NO_PLACE, is_open=is_open) == ""
+    store.note_not_found(B, "no answer", store.NO_PLACE)
+    (row,) = store.read()
+    assert row.needs_look
+    assert (row.approved_digest, row.discovery) == ("", "")
+    assert not models.PeerStub.objects.exists()
+    store.note_found(B, FOUND, row.place, is_open=is_open)
+    assert not store.read()[0].needs_look
+
+
+def test_a_peer_that_was_removed_while_it_was_looked_for_stays_so() -> None:
+    peer = Peer.objects.create(domain=B, keys="x")
+    place = store.read()[0].place
+    peer.delete()
+    store.note_not_found(B, "no answer", place)
+    assert store.note_found(B, FOUND, place, is_open=True) == ""
+    assert not Peer.objects.exists()
 
 
 def test_case_79_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "MAX_ROWS", 2)
     for number in range(4):
-        store.note_found(f"d{number}.example", FOUND, "", is_open=False)
+        store.note_found(f"d{number}.example", FOUND, store.NO_PLACE, is_open=False)
     assert Peer.objects.count() == 2
 
 
 def test_case_61_a_peer_is_served_by_one_worker_and_by_another_when_that_is_gone() -> None:
     for epoch in ("one", "other"):
         models.Worker.objects.create(epoch=epoch, name=epoch, host="h", pid=1, state="ready")
-    store.note_found(B, FOUND, "", is_open=True)
+    store.note_found(B, FOUND, store.NO_PLACE, is_open=True)
     rows = store.read()
     assert store.take_claims("one", rows, 32) == {rows[0].pk}
     assert store.take_claims("other", rows, 32) == set()
@@ -124,7 +150,7 @@ def test_nothing_is_said_of_this_domain_and_of_what_is_of_none() -> None:
     ],
 )
 def test_a_sender_is_told_what_was_decided(decision: str, code: int, word: str) -> None:
-    store.note_found(B, FOUND, "", is_open=False)
+    store.note_found(B, FOUND, store.NO_PLACE, is_open=False)
     store.decide(Peer.objects.get(), decision)
     found, text = told(federation(), f"domain://msg-node.{B}/sm")
     assert found == code
@@ -132,7 +158,7 @@ def test_a_sender_is_told_what_was_decided(decision: str, code: int, word: str) 
 
 
 def test_an_approved_peer_is_routed_to_and_a_blocked_one_is_not() -> None:
-    store.note_found(B, FOUND, "", is_open=False)
+    store.note_found(B, FOUND, store.NO_PLACE, is_open=False)
     store.approve(Peer.objects.get(), "Eve")
     one = federation()
     assert list(one._table.peers) == [B]
@@ -154,7 +180,7 @@ def test_the_command_adds_lists_and_decides() -> None:
     command("add", B, "--url", "http://127.0.0.1:8002")
     with pytest.raises(CommandError, match="no protostub was found yet"):
         command("approve", B)
-    store.note_found(B, FOUND, "", is_open=False)
+    store.note_found(B, FOUND, store.read()[0].place, is_open=False)
     with pytest.raises(CommandError, match=FOUND.digest):
         command("approve", B, "--digest", "22")
     command("approve", B, "--digest", "11")
@@ -235,7 +261,7 @@ def test_case_31_a_node_without_deno_says_which_package_is_missing(
     settings.FEDERATION = "approve"
     (found,) = check_node()
     assert "messaging-node[federation]" in found.hint
-    store.note_found(B, FOUND, "", is_open=True)
+    store.note_found(B, FOUND, store.NO_PLACE, is_open=True)
     one = federation("open")
     assert one.state == "deno is missing"
     code, text = told(one)

@@ -123,6 +123,10 @@ def test_public_keys_may_be_those_of_a_peer_and_private_ones_not() -> None:
         assert "private" in keys_fault(json.dumps({"keys": [key.as_dict(private=True)]}))
 
 
+def note(found: FoundStub) -> None:
+    store.note_found(B, found, store.read()[0].place, is_open=False)
+
+
 @pytest.mark.django_db
 def test_case_16_a_stub_that_was_found_unsigned_is_not_approved_once_there_are_keys(
     tmp_path: Path,
@@ -131,24 +135,37 @@ def test_case_16_a_stub_that_was_found_unsigned_is_not_approved_once_there_are_k
     operator = as_role(OPERATOR)
     assert post(operator, "/api/v1/peers/", domain=B, keys="no key").status_code == 400
     assert post(operator, "/api/v1/peers/", domain=B).status_code == 201
-    store.note_found(B, find("", keys=""), "", is_open=False)
+    note(find("", keys=""))
     refused = operator.patch(PEER, {"keys": "{}"}, content_type="application/json")
     assert "keys" in refused.json()
     operator.patch(PEER, {"keys": PUBLIC}, content_type="application/json")
     assert "not signed" in post(operator, f"{PEER}approve/").json()["detail"]
-    store.note_found(B, find(signed()), "", is_open=False)
+    note(find(signed()))
     assert operator.get(PEER).json()["signed_by"] == "first"
-    store.note_not_found(B, "It is not signed.")
+    store.note_not_found(B, "It is not signed.", store.read()[0].place)
     assert "It is not signed." in post(operator, f"{PEER}approve/").json()["detail"]
-    store.note_found(B, find(signed("ES256")), "", is_open=False)
+    note(find(signed("ES256")))
     assert post(operator, f"{PEER}approve/").json()["decision"] == "approved"
     assert PeerStub.objects.get().signed_by == "third"
     assert store.read()[0].keys == PUBLIC
 
 
 @pytest.mark.django_db
+def test_a_signature_with_a_key_that_was_taken_back_is_good_for_no_approval() -> None:
+    """Though nobody has looked for the stub since."""
+    operator = as_role(OPERATOR)
+    post(operator, "/api/v1/peers/", domain=B, keys=PUBLIC)
+    note(find(signed()))
+    other = json.dumps({"keys": [OKPKey.generate_key("Ed25519").as_dict(private=False)]})
+    operator.patch(PEER, {"keys": other}, content_type="application/json")
+    assert "looking" in post(operator, f"{PEER}approve/").json()["detail"]
+    assert Peer.objects.get().approved_digest == ""
+
+
+@pytest.mark.django_db
 def test_case_16_all_stubs_must_be_signed_where_that_is_set(settings: Any) -> None:
-    store.note_found(B, find("", keys=""), "", is_open=False)
+    Peer.objects.create(domain=B)
+    note(find("", keys=""))
     settings.FEDERATION_SIGNED = True
     assert "not signed" in store.approve(Peer.objects.get(), "Eve")
 
@@ -167,6 +184,11 @@ def test_keys_come_from_a_file(tmp_path: Path) -> None:
             add(path)
     add(good)
     assert Peer.objects.get().keys == PUBLIC
+    call_command("peers", "add", B, "--url", f"https://node.{B}", stdout=io.StringIO())
+    peer = Peer.objects.get()
+    assert (peer.url, peer.keys) == (f"https://node.{B}", PUBLIC), "who names none changes none"
+    call_command("peers", "add", B, "--keys", "", stdout=io.StringIO())
+    assert Peer.objects.get().keys == ""
 
 
 def test_a_signature_is_looked_at_with_bounds() -> None:

@@ -58,7 +58,9 @@ class Command(Tool):
         parser.add_argument("domain", nargs="?", default="")
         parser.add_argument("--url", default="", help="of its node, if not https://<domain>")
         parser.add_argument(
-            "--keys", help="a file with the public keys that its stub must be signed with (JWK set)"
+            "--keys",
+            help="a file with the public keys that its stub must be signed with (JWK set); '' for "
+            "none. Without it a peer that there is keeps those that it has",
         )
         parser.add_argument("--hosts", default="", help="further hosts its stub may connect to")
         parser.add_argument(
@@ -118,7 +120,9 @@ class Command(Tool):
         keys = _read(options["keys"]) if options["keys"] else ""
         if fault := stub_signature.keys_fault(keys):
             raise could_not_be_done(f"--keys {fault}.")
-        row = {"url": options["url"], "hosts": options["hosts"], "keys": keys, "looked_at": None}
+        row = {"url": options["url"], "hosts": options["hosts"], "looked_at": None}
+        if options["keys"] is not None:
+            row["keys"] = keys
         Peer.objects.update_or_create(domain=domain, defaults=row)
         post(store.CHANGED)
         self.stdout.write(
