@@ -241,3 +241,31 @@ test("P48 a stub may say what is its own and hand back what it was handed, and s
   assert.ok(!stub.mayPost(handed) && stub.mayPost({ ...handed, id: 3 }), "the oldest is forgotten");
   for (const each of [stub, other]) each.remove();
 });
+
+test("P45 bytes that a stub hands back, or that a stub which ended was to answer, are refused: the node cannot carry them", async () => {
+  const limits = { timers: { idle: 5_000, linger: 0, peers: 1 } };
+  const [alice, bob] = await two({}, limits);
+  const carol = net.talker();
+  carol.p2p.start();
+  await net.turn();
+  await together(bob, alice);
+  await net.turn(6_000);
+  await net.asked(carol.want(alice)); // the handler forgets bob for her
+  const value = { n: 1, content: new Uint8Array([1, 2, 3]) };
+  const asked = alice.bus.request({ type: "create", from: alice.app, to: bob.app, body: { value } }).then(() => 200, ({ code }) => code);
+  assert.equal(await net.asked(asked), 503);
+  assert.ok(!bob.got.includes(1));
+
+  let question;
+  alice.bus.removeAllListenersOf(alice.app);
+  alice.bus.addListener(alice.app, (message) => (question = message));
+  carol.ask(alice, 2).catch(() => {});
+  await net.turn();
+  assert.match(question.body.via, DIRECT);
+  killed.push(...opened[0].instances);
+  (await opened[0].sandboxes.openForPeers("d")).kill("It was ended.");
+  net.seen.length = 0;
+  alice.bus.postMessage({ id: question.id, type: "response", from: alice.app, to: carol.app, body: { code: 200, value } });
+  await net.turn();
+  assert.deepEqual(net.seen.filter(({ type }) => type === "response"), []);
+});

@@ -101,16 +101,22 @@ export class CataloguePeers {
 
   /** Which way a message goes; see `peers` of the Resolver. */
   route(message, via) {
+    const way = this.#route(message, via);
+    return way === undefined && contentOf(message) ? this.#refuseBytes(message) : way;
+  }
+
+  #route(message, via) {
     if (message.type === "response") return this.#stubs.get(via)?.takes(message);
     const peer = isForNode(message) ? undefined : this.#wanted(message);
-    if (!peer?.stub || !canName(message) || !this.#isBehindFence(peer, message.to)) {
-      if (!contentOf(message)) return undefined;
-      this.#bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.");
-      return null;
-    }
+    if (!peer?.stub || !canName(message) || !this.#isBehindFence(peer, message.to)) return undefined;
     peer.usedAt = this.#bus.clock.now();
     peer.stub.takes(message);
     this.#bus.forward(peer.stub.url, { ...message, body: { ...message.body, peer: peer.runtime } });
+    return null;
+  }
+
+  #refuseBytes(message) {
+    this.#bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.");
     return null;
   }
 
@@ -237,6 +243,10 @@ export class CataloguePeers {
   #posted(stub, message) {
     if (stub.isOwn(message)) this.#bus.postMessage(message);
     else if (stub.handedBack(message)) {
+      if (contentOf(message)) {
+        this.#refuseBytes(message);
+        return;
+      }
       const node = this.#resolver.routeByNode(message);
       if (node !== undefined) this.#bus.forward(node, taken(message, message.id, this.#bus.maxMessage));
     } else this.#bus.postFrom(stub.url, message);
