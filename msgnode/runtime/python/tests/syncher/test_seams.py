@@ -10,6 +10,7 @@ import pytest
 from peers import FakeNode, Peer, settled, soon
 
 from msgnode.runtime.python.syncher.changes import MOST_NUMBER, apply_change
+from msgnode.runtime.python.syncher.children import Children
 from msgnode.runtime.python.syncher.errors import BadChange, SyncError
 from msgnode.runtime.python.syncher.syncher import Syncher
 from msgnode.runtime.python.syncher.talk import ask_in_parts
@@ -95,6 +96,22 @@ async def test_an_integer_that_javascript_would_change_is_refused(alice: Peer) -
         with pytest.raises(TypeError, match="text"):
             made.data["n"] = value
     assert made.data["n"] == MOST_NUMBER
+
+
+async def test_true_in_the_place_of_1_is_a_change_at_any_depth(alice: Peer, bob: Peer) -> None:
+    made = await alice.syncher.create({"flat": 1, "deep": {"a": [1, 0]}})
+    copy = await bob.syncher.subscribe(made.url)
+    made.data["flat"] = True
+    made.data["deep"] = {"a": [True, False]}
+    await soon(lambda: copy.version == 2)
+    assert copy.data["flat"] is True and copy.data["deep"]["a"][0] is True
+    made.data["deep"] = {"a": [True, False]}
+    assert made.version == 2
+    children = Children()
+    children.put("id", "hyperty://d/1", {"a": 1})
+    told = {"id": {"source": "hyperty://d/1", "value": {"a": True}}}
+    assert [each.type for each in children.replace(told)] == ["update"]
+    assert children.replace(told) == []
 
 
 async def test_who_creates_an_object_anew_is_noticed_whatever_his_clock_says(
