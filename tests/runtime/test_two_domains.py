@@ -240,14 +240,22 @@ def test_a_caller_withdraws_an_invitation_on_a_phone(
             bob.wait_for_selector("#asked:visible")
             alice.wait_for_selector("#withdraw:visible")
 
-        # Bob is asked no longer, and may be invited again at once.
+        # Sent twice in a moment the form invites once more, not twice.
         invite()
+        alice.evaluate("[1, 2].forEach(() => document.querySelector('#dial').requestSubmit())")
+        bob.wait_for_selector("#call-says:has-text('has withdrawn the invitation')")
+        bob.wait_for_selector("#asked:visible")
+        alice.wait_for_selector("#call-says:has-text('is invited, for')")
         fits(alice)
-        alice.click("#withdraw")
+
+        # Bob is asked no longer, and may be invited again at once.
+        alice.focus("#withdraw")
+        alice.keyboard.press("Enter")
         bob.wait_for_selector("#asked", state="hidden")
         bob.wait_for_selector("#call-says:has-text('has withdrawn the invitation')")
         alice.wait_for_selector("#call-says:has-text('The invitation is withdrawn.')")
         alice.wait_for_selector("#withdraw", state="hidden")
+        alice.wait_for_selector("#whom:focus")
 
         # Bob's node is frozen: Alice is told so; who accepts all the same is told that it is over.
         invite()

@@ -15,12 +15,13 @@ const TIMERS = { forget: 60_000 };
 let net;
 let asked; // what the catalogue was asked for
 let isEmpty; // the catalogue has nothing
-let opened; // {sandboxes, instances} of each runtime
+let delay; // which it answers after
+let opened; // {sandboxes, instances, urls} of each runtime
 let killed; // instances that nobody can end but the test
 
 beforeEach(() => {
   net = new Net();
-  [asked, opened, killed, isEmpty] = [[], [], [], false];
+  [asked, opened, killed, isEmpty, delay] = [[], [], [], false, null];
 });
 afterEach(async () => {
   for (const each of [...killed]) {
@@ -39,19 +40,21 @@ function fromCatalogue(resolver, options, { RTCPeerConnection }) {
     baseOf: () => "http://127.0.0.1",
     document: async (url) => {
       asked.push(url.slice(CATALOGUE.length));
+      await delay;
       if (isEmpty) return undefined;
       return JSON.stringify({ ...descriptor, constraints: { windowSandbox: true, webrtc: true }, sourcePackage: { sourceCode: "there" } });
     },
   };
   const core = { homeDomain: "d", isLocal: (address) => bus.isLocal(address), count: (reason) => bus.report(reason, { isQuiet: true }) };
-  const instances = [];
+  const [instances, urls] = [[], []];
   const activate = (url, outer, config) => {
     const started = stub.activate(url, outer, { ...config, RTCPeerConnection, clock: net.clock });
     instances.push(started.instance);
+    urls.push(url);
     return started;
   };
   const sandboxes = new Sandboxes(core, { isOwn: () => true, loadOwn: async () => ({ activate }), clock: net.clock });
-  opened.push({ sandboxes, instances });
+  opened.push({ sandboxes, instances, urls });
   return new CataloguePeers({ resolver, catalogue, sandboxes }, { ...options, timers: { ...TIMERS, ...options.timers } }, { platform: "browser", capabilities: ["webrtc"] });
 }
 
@@ -268,4 +271,22 @@ test("P45 bytes that a stub hands back, or that a stub which ended was to answer
   alice.bus.postMessage({ id: question.id, type: "response", from: alice.app, to: carol.app, body: { code: 200, value } });
   await net.turn();
   assert.deepEqual(net.seen.filter(({ type }) => type === "response"), []);
+});
+
+test("a requester is unloaded if what it was loaded for was forgotten meanwhile, with the sandbox that died", async () => {
+  const [alice, bob] = await two({});
+  await together(bob, alice);
+  const closing = bob.p2p.close();
+  await net.turn(15_000);
+  await closing;
+  let go;
+  delay = new Promise((resolve) => (go = resolve));
+  await net.asked(alice.want(bob));
+  assert.equal(asked.at(-1), "p2p-requester");
+  killed.push(...opened[0].instances);
+  (await opened[0].sandboxes.openForPeers("d")).kill("It was ended.");
+  go();
+  await net.turn(5_000);
+  const [requester] = opened[0].urls.filter((url) => url.includes("/p2prequester/"));
+  assert.ok(requester && !alice.bus.isHeard(requester));
 });

@@ -26,7 +26,7 @@ const OVER = { code: 410, description: "The invitation is over: it was withdrawn
 let opening = null; // of the runtime
 let me; // {runtime, url, person}
 let current = null; // {media, peer}
-let invited = null; // {user, sent, timer}: who was, and has not come yet; sent: what invitations.send() gave
+let invited = null; // {user, sent, timer, isReplaced}: who was, and has not come yet; sent: what invitations.send() gave
 let asked = null; // {invitation, end(why)}: what the person is asked about
 
 if (location.hash.startsWith(PREFIX)) $("#whom").value = decodeURIComponent(location.hash.slice(PREFIX.length));
@@ -140,12 +140,9 @@ function isPerson(whom) {
 async function invite(user) {
   if (current) throw new Error("There is a call already.");
   if (invited && !invited.sent) throw new Error(`${invited.user} is being invited.`);
-  if (invited) {
-    const before = invited;
-    await before.sent.withdraw();
-    forget(before);
-  }
-  const one = { user, sent: null, timer: 0 };
+  if (invited?.isReplaced) throw new Error(`The invitation of ${invited.user} is being withdrawn.`);
+  if (invited) await replace(invited);
+  const one = { user, sent: null, timer: 0, isReplaced: false };
   invited = one;
   try {
     const { runtime, url } = await open();
@@ -163,10 +160,23 @@ async function invite(user) {
   }, INVITED * 1_000);
 }
 
+/** Somebody else is to be invited. */
+async function replace(before) {
+  before.isReplaced = true;
+  try {
+    await before.sent.withdraw();
+    forget(before);
+  } finally {
+    before.isReplaced = false;
+  }
+}
+
 /** Not any more; who has accepted before stays accepted. */
 async function withdraw() {
   const one = invited;
-  $("#withdraw").disabled = true;
+  const button = $("#withdraw");
+  const isByKeyboard = button.matches(":focus-visible");
+  button.disabled = true;
   say("Withdrawing the invitation …");
   try {
     const isTold = await one.sent.withdraw();
@@ -176,7 +186,9 @@ async function withdraw() {
   } catch (error) {
     if (invited === one) say(error.code === 409 ? `${one.user} has accepted already.` : `It could not be withdrawn: ${error.message}`);
   } finally {
-    $("#withdraw").disabled = false;
+    button.disabled = false;
+    const isLeft = [document.body, button].includes(document.activeElement);
+    if (isByKeyboard && isLeft) (button.hidden ? $("#whom") : button).focus();
   }
 }
 

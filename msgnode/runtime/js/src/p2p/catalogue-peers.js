@@ -180,8 +180,9 @@ export class CataloguePeers {
     try {
       const stub = await this.#load("p2p-requester", url, handlerURL, { p2pRequesterStub: true, remoteRuntimeURL: peer.runtime, p2pHandler, handlerURL });
       peer.failures = 0;
-      if (!peer.stub || this.#isLost(peer, this.#bus.clock.now())) peer.stub = stub;
-      else this.#unload(stub); // they came to us meanwhile
+      const isKnown = this.#peers.get(plain(peer.runtime)) === peer;
+      if (isKnown && (!peer.stub || this.#isLost(peer, this.#bus.clock.now()))) peer.stub = stub;
+      else this.#unload(stub); // they came to us meanwhile, or the sandbox of the stub before has died
     } catch (error) {
       peer.failures += 1;
       peer.retryAt = this.#bus.clock.now() + backOff(peer.failures, LEAST_RETRY, MOST_RETRY);
