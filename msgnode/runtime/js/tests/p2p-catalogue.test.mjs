@@ -290,3 +290,27 @@ test("a requester is unloaded if what it was loaded for was forgotten meanwhile,
   const [requester] = opened[0].urls.filter((url) => url.includes("/p2prequester/"));
   assert.ok(requester && !alice.bus.isHeard(requester));
 });
+
+test("P25 who dials us some time after our own set-up failed is answered on his channel, and our requester is unloaded", async () => {
+  const [alice, bob] = await two({});
+  net.isBlocked = true;
+  await net.asked(alice.want(bob));
+  await net.turn(16_000);
+  assert.equal(stateOf(alice, bob), "failed");
+  net.isBlocked = false;
+  await net.turn(11_000);
+  asked.length = alice.got.length = bob.got.length = 0;
+  bob.want(alice);
+  for (let n = 0; n < 100; n += 1) {
+    alice.tell(bob, n);
+    bob.tell(alice, n);
+    if (n % 5 === 0) await net.turn(1);
+  }
+  await net.turn(5_000);
+  assert.equal(stateOf(alice, bob), "live");
+  for (let n = 100; n < 103; n += 1) assert.match((await net.asked(alice.want(bob, n))).cameBy, DIRECT);
+  assert.deepEqual(asked, []);
+  assert.deepEqual(bob.got, Array.from({ length: 103 }, (_, index) => index));
+  const [requester] = opened[0].urls.filter((url) => url.includes("/p2prequester/"));
+  assert.ok(!alice.bus.isHeard(requester));
+});

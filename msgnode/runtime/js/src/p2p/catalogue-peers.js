@@ -157,8 +157,12 @@ export class CataloguePeers {
   }
 
   /** Whether the other side's connection has ended so long ago that nothing of it waits any more. */
-  #isLost({ stub, state, lostAt }, now) {
-    return stub.url === this.handler && !BUSY.has(state) && now - lostAt > 2 * this.#settings.timers.resume;
+  #isLost(peer, now) {
+    return peer.stub.url === this.handler && this.#isSettled(peer, now);
+  }
+
+  #isSettled({ state, lostAt }, now) {
+    return !BUSY.has(state) && now - lostAt > 2 * this.#settings.timers.resume;
   }
 
   #known(runtime) {
@@ -259,10 +263,15 @@ export class CataloguePeers {
     if (!state || typeof resource !== "string") return;
     const peer = this.#peers.get(plain(resource)) ?? this.#known(resource);
     if (!peer) return;
-    if (stub.url === this.handler && !peer.stub) peer.stub = stub;
+    const now = this.#bus.clock.now();
+    const isOurs = peer.stub && peer.stub !== stub && state === "created" && this.#isSettled(peer, now);
+    if (stub.url === this.handler && (!peer.stub || isOurs)) {
+      if (isOurs) this.#unload(peer.stub); // it did not come about: theirs may
+      peer.stub = stub;
+    }
     if (!peer.stub || peer.stub === stub) {
       peer.state = state;
-      peer.usedAt = this.#bus.clock.now();
+      peer.usedAt = now;
       if (!BUSY.has(state)) peer.lostAt = peer.usedAt;
     }
     this.#tell({ value: state, ...(desc ? { desc } : {}), resource: stub.url, peer: peer.runtime });
