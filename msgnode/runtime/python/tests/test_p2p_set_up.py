@@ -291,7 +291,7 @@ async def test_case_p33_a_set_up_of_the_other_side_in_the_place_of_a_try_is_foll
         assert peer.state == "failed" and bob.invitations == 0
         alice.let_in()
         await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
-        assert peer.is_requester and bob.invitations == 1
+        assert alice.peer(bob).is_requester and bob.invitations == 1
 
 
 async def test_case_p20_a_try_that_comes_too_early_is_made_when_the_other_side_may_be_dialled(

@@ -5,7 +5,8 @@
  * - The handler is loaded at log-in; a requester by the first message for a runtime that says `p2p: true`. Nobody waits
  *   for either: until a stub is there, messages go through the node.
  * - From then on everything for that runtime is handed to the stub, which keeps the order; what it hands back goes
- *   through the node. A runtime that dials us is answered by the handler, and no requester is loaded for it.
+ *   through the node. A runtime that dials us is answered by the handler, and no requester is loaded for it; one that
+ *   was loaded, and has had no connection for a while, is unloaded.
  * - Whatever catalogue a registration names, the code is the home domain's: it says who speaks on a channel.
  * - A stub may say what is its own, of its connection objects, or from outside, and hand back what it was handed; the
  *   rest is refused as of any stub.
