@@ -2,7 +2,7 @@
 
 Rules
 - The modules are plain: imports and exports stand at the beginning of a line, an import is one line
-  of names in braces, and names are declared where they are exported.
+  of names in braces that are there, and names are declared where they are exported.
 - Each module keeps a scope of its own, so names need not differ. What the first one exports, the
   whole exports.
 - The same files give the same text.
@@ -54,7 +54,10 @@ def _add(path: Path, parts: dict[Path, str], above: tuple[Path, ...]) -> list[tu
     if path in parts:
         return exports
     for found in _IMPORT.finditer(text):
-        _add((path.parent / found[2]).resolve(), parts, (*above, path))
+        there = _add((path.parent / found[2]).resolve(), parts, (*above, path))
+        wanted = {name.split(" as ")[0].strip() for name in found[1].split(",") if name.strip()}
+        if lacking := wanted - {said for said, inside in there if said == inside}:
+            raise BundleError(f"{path.name}: {found[2]} has no {', '.join(sorted(lacking))}")
 
     def taken(found: re.Match[str]) -> str:
         names = found[1].replace(" as ", ": ")

@@ -248,16 +248,25 @@ def find(name: str, domain: str, kind: str = "protocolstub") -> ServedStub | Non
     return next((stub for stub in entries(kind) if stub.name == name), None)
 
 
-def select(constraints: Mapping[str, Any]) -> ServedStub | None:
+def select(constraints: Mapping[str, Any], named: ServedStub) -> ServedStub | None:
     """The first stub that a runtime with these constraints can run.
 
     They stand in the object itself or under `constraints`. A true one that is no mere capability
     names a kind of runtime; one that has neither `ws` nor `wss` takes the stub over HTTP, if it is
-    served.
+    served. No other stub takes the place of a P2P stub.
+
+    Args:
+        constraints: of the runtime.
+        named: the stub that it asks at.
+
+    Returns:
+        The stub, or None if there is none for it.
     """
     inner = constraints.get("constraints")
     said = inner if isinstance(inner, Mapping) else constraints
     has_sockets = not (said.get("ws", True) is False and said.get("wss", True) is False)
     asked = frozenset(key for key, value in said.items() if value is True) - _CAPABILITIES
+    if named.role:
+        return named if named.suits(asked) else None
     fitting = (stub for stub in served("protocolstub") if stub.needs_websocket == has_sockets)
     return next((stub for stub in fitting if stub.suits(asked)), None)

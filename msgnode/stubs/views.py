@@ -64,9 +64,10 @@ class CatalogueView(View):
         if not isinstance(constraints, dict):
             return _readable(_problem(HTTPStatus.BAD_REQUEST, "Constraints are a JSON object."))
         name = rest.strip("/") or catalogue.DEFAULT
-        if kind not in STUB_TYPES or catalogue.find(name, settings.DOMAIN) is None:
+        named = catalogue.find(name, settings.DOMAIN)
+        if kind not in STUB_TYPES or named is None:
             return _readable(_unknown(kind, rest))
-        stub = catalogue.select(constraints)
+        stub = catalogue.select(constraints, named)
         if stub is None:
             asked = ", ".join(sorted(map(str, constraints)))[:200]
             text = f"No stub of this node runs under these constraints: {asked}."

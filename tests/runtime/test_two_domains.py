@@ -144,6 +144,28 @@ def talk(one: Any, other: Any) -> None:
             )
 
 
+def hold_what_send_gives(page: Any) -> None:
+    """On what is loaded from now on: an invitation is answered after somebody has accepted it."""
+    held: list[str] = []
+
+    def pass_on(socket: Any) -> None:
+        server = socket.connect_to_server()
+
+        def receive(frame: str) -> None:
+            if '"invitation"' in frame and '"response"' in frame:
+                held.append(frame)
+                return
+            socket.send(frame)
+            if '"invitation"' in frame and '"create"' in frame:
+                for each in held:
+                    socket.send(each)
+                held.clear()
+
+        server.on_message(receive)
+
+    page.route_web_socket(re.compile("/ws"), pass_on)
+
+
 def fits(page: Any) -> None:
     """What is seen of a call is within the screen, can be touched, and read by everybody."""
     width = page.evaluate("innerWidth")
@@ -240,14 +262,22 @@ def test_a_caller_withdraws_an_invitation_on_a_phone(
             bob.wait_for_selector("#asked:visible")
             alice.wait_for_selector("#withdraw:visible")
 
-        # Bob is asked no longer, and may be invited again at once.
+        # Sent twice in a moment the form invites once more, not twice.
         invite()
+        alice.evaluate("[1, 2].forEach(() => document.querySelector('#dial').requestSubmit())")
+        bob.wait_for_selector("#call-says:has-text('has withdrawn the invitation')")
+        bob.wait_for_selector("#asked:visible")
+        alice.wait_for_selector("#call-says:has-text('is invited, for')")
         fits(alice)
-        alice.click("#withdraw")
+
+        # Bob is asked no longer, and may be invited again at once.
+        alice.focus("#withdraw")
+        alice.keyboard.press("Enter")
         bob.wait_for_selector("#asked", state="hidden")
         bob.wait_for_selector("#call-says:has-text('has withdrawn the invitation')")
         alice.wait_for_selector("#call-says:has-text('The invitation is withdrawn.')")
         alice.wait_for_selector("#withdraw", state="hidden")
+        alice.wait_for_selector("#whom:focus")
 
         # Bob's node is frozen: Alice is told so; who accepts all the same is told that it is over.
         invite()
@@ -269,3 +299,23 @@ def test_a_caller_withdraws_an_invitation_on_a_phone(
         alice.goto(f"{origin(here)}/health/live")
         bob.wait_for_selector("#asked", state="hidden")
         bob.wait_for_selector("#call-says:has-text('has withdrawn the invitation')")
+
+
+@pytest.mark.long
+def test_who_accepts_before_the_callers_node_has_answered_is_let_in(
+    two: tuple[Node, Node], tokens: tuple[str, str], browser: Any
+) -> None:
+    here, there = two
+    alices, bobs = tokens
+    with ExitStack() as stack:
+        bob = stack.enter_context(visit(browser, there, named(here, "localhost"), bobs))
+        bob.click("#reachable")
+        bob.wait_for_selector("#named:visible")
+        path = named(there, "b.localhost")
+        alice = stack.enter_context(visit(browser, here, path, alices))
+        hold_what_send_gives(alice)
+        alice.reload()
+        alice.fill("#whom", "bob@b.localhost")
+        alice.click("#dial button")
+        bob.click("#accept")
+        talk(alice, bob)

@@ -137,6 +137,10 @@ def test_p2p_stubs_are_one_module_each_and_chosen_by_name_alone(http: Client, na
     window = {"windowSandbox": True, "browser": True}
     assert chosen_by(http, window).json()["objectName"] == "MessagingNodeProtoStub"
     assert not {each.name for each in catalogue.served("protocolstub")} & set(P2P)
+    asked = http.post(entry, json.dumps(window), content_type="application/json")
+    assert asked.json() == descriptor
+    asked = http.post(entry, json.dumps({"python": True}), content_type="application/json")
+    assert asked.status_code == 404
 
 
 def test_modules_that_are_not_plain_are_not_joined(tmp_path: Path) -> None:
@@ -146,12 +150,15 @@ def test_modules_that_are_not_plain_are_not_joined(tmp_path: Path) -> None:
     joined = bundled(one)
     assert "const { a: first, b } = $module0;" in joined and joined.endswith("export { C };\n")
     assert bundled(one) == joined
+    (tmp_path / "third.js").write_text("export default class D {}\n")
     for odd in (
         'import * as all from "./other.js";',
         'import other from "./other.js";',
         'export { a } from "./other.js";',
         'import "./other.js";',
         'import { c } from "./one.js";',
+        'import { c } from "./other.js";',
+        'import { default as D } from "./third.js";',
     ):
         one.write_text(f"{odd}\nexport class C {{}}\n")
         with pytest.raises(BundleError):

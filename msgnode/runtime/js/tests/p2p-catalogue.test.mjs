@@ -15,12 +15,13 @@ const TIMERS = { forget: 60_000 };
 let net;
 let asked; // what the catalogue was asked for
 let isEmpty; // the catalogue has nothing
-let opened; // {sandboxes, instances} of each runtime
+let delay; // which it answers after
+let opened; // {sandboxes, instances, urls} of each runtime
 let killed; // instances that nobody can end but the test
 
 beforeEach(() => {
   net = new Net();
-  [asked, opened, killed, isEmpty] = [[], [], [], false];
+  [asked, opened, killed, isEmpty, delay] = [[], [], [], false, null];
 });
 afterEach(async () => {
   for (const each of [...killed]) {
@@ -39,19 +40,21 @@ function fromCatalogue(resolver, options, { RTCPeerConnection }) {
     baseOf: () => "http://127.0.0.1",
     document: async (url) => {
       asked.push(url.slice(CATALOGUE.length));
+      await delay;
       if (isEmpty) return undefined;
       return JSON.stringify({ ...descriptor, constraints: { windowSandbox: true, webrtc: true }, sourcePackage: { sourceCode: "there" } });
     },
   };
   const core = { homeDomain: "d", isLocal: (address) => bus.isLocal(address), count: (reason) => bus.report(reason, { isQuiet: true }) };
-  const instances = [];
+  const [instances, urls] = [[], []];
   const activate = (url, outer, config) => {
     const started = stub.activate(url, outer, { ...config, RTCPeerConnection, clock: net.clock });
     instances.push(started.instance);
+    urls.push(url);
     return started;
   };
   const sandboxes = new Sandboxes(core, { isOwn: () => true, loadOwn: async () => ({ activate }), clock: net.clock });
-  opened.push({ sandboxes, instances });
+  opened.push({ sandboxes, instances, urls });
   return new CataloguePeers({ resolver, catalogue, sandboxes }, { ...options, timers: { ...TIMERS, ...options.timers } }, { platform: "browser", capabilities: ["webrtc"] });
 }
 
@@ -240,4 +243,74 @@ test("P48 a stub may say what is its own and hand back what it was handed, and s
   stub.takes({ ...handed, id: MAX_HANDED + 2 });
   assert.ok(!stub.mayPost(handed) && stub.mayPost({ ...handed, id: 3 }), "the oldest is forgotten");
   for (const each of [stub, other]) each.remove();
+});
+
+test("P45 bytes that a stub hands back, or that a stub which ended was to answer, are refused: the node cannot carry them", async () => {
+  const limits = { timers: { idle: 5_000, linger: 0, peers: 1 } };
+  const [alice, bob] = await two({}, limits);
+  const carol = net.talker();
+  carol.p2p.start();
+  await net.turn();
+  await together(bob, alice);
+  await net.turn(6_000);
+  await net.asked(carol.want(alice)); // the handler forgets bob for her
+  const value = { n: 1, content: new Uint8Array([1, 2, 3]) };
+  const asked = alice.bus.request({ type: "create", from: alice.app, to: bob.app, body: { value } }).then(() => 200, ({ code }) => code);
+  assert.equal(await net.asked(asked), 503);
+  assert.ok(!bob.got.includes(1));
+
+  let question;
+  alice.bus.removeAllListenersOf(alice.app);
+  alice.bus.addListener(alice.app, (message) => (question = message));
+  carol.ask(alice, 2).catch(() => {});
+  await net.turn();
+  assert.match(question.body.via, DIRECT);
+  killed.push(...opened[0].instances);
+  (await opened[0].sandboxes.openForPeers("d")).kill("It was ended.");
+  net.seen.length = 0;
+  alice.bus.postMessage({ id: question.id, type: "response", from: alice.app, to: carol.app, body: { code: 200, value } });
+  await net.turn();
+  assert.deepEqual(net.seen.filter(({ type }) => type === "response"), []);
+});
+
+test("a requester is unloaded if what it was loaded for was forgotten meanwhile, with the sandbox that died", async () => {
+  const [alice, bob] = await two({});
+  await together(bob, alice);
+  const closing = bob.p2p.close();
+  await net.turn(15_000);
+  await closing;
+  let go;
+  delay = new Promise((resolve) => (go = resolve));
+  await net.asked(alice.want(bob));
+  assert.equal(asked.at(-1), "p2p-requester");
+  killed.push(...opened[0].instances);
+  (await opened[0].sandboxes.openForPeers("d")).kill("It was ended.");
+  go();
+  await net.turn(5_000);
+  const [requester] = opened[0].urls.filter((url) => url.includes("/p2prequester/"));
+  assert.ok(requester && !alice.bus.isHeard(requester));
+});
+
+test("P25 who dials us some time after our own set-up failed is answered on his channel, and our requester is unloaded", async () => {
+  const [alice, bob] = await two({});
+  net.isBlocked = true;
+  await net.asked(alice.want(bob));
+  await net.turn(16_000);
+  assert.equal(stateOf(alice, bob), "failed");
+  net.isBlocked = false;
+  await net.turn(11_000);
+  asked.length = alice.got.length = bob.got.length = 0;
+  bob.want(alice);
+  for (let n = 0; n < 100; n += 1) {
+    alice.tell(bob, n);
+    bob.tell(alice, n);
+    if (n % 5 === 0) await net.turn(1);
+  }
+  await net.turn(5_000);
+  assert.equal(stateOf(alice, bob), "live");
+  for (let n = 100; n < 103; n += 1) assert.match((await net.asked(alice.want(bob, n))).cameBy, DIRECT);
+  assert.deepEqual(asked, []);
+  assert.deepEqual(bob.got, Array.from({ length: 103 }, (_, index) => index));
+  const [requester] = opened[0].urls.filter((url) => url.includes("/p2prequester/"));
+  assert.ok(!alice.bus.isHeard(requester));
 });

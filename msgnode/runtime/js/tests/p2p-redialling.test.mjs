@@ -88,3 +88,63 @@ test("P50 who is ordered to hang up while a try is planned does not dial", async
   for (let minute = 0; minute < 60; minute += 1) await net.turn(MINUTE);
   assert.equal(at.length, 0);
 });
+
+test("P29 the connection with a tab that was closed is not dialled again: at its handler the newer tab would answer", async () => {
+  const [alice, tab] = await net.connected({}, { handlerId: "kept" });
+  const newer = net.talker({ handlerId: "kept", url: tab.url });
+  newer.p2p.start();
+  await net.turn();
+  await net.asked(newer.want(alice));
+  const at = invitations(tab);
+  const closing = tab.p2p.close();
+  await net.turn(5_000);
+  await closing;
+  tab.isGone = true;
+  await net.turn(MINUTE);
+  assert.deepEqual(at, []);
+  assert.deepEqual([alice.wayTo(newer), newer.wayTo(alice)], ["channel", "channel"]);
+  assert.match((await net.asked(alice.want(newer, 1))).cameBy, /p2prequester/);
+});
+
+test("P33 a set-up of the other side that came in the place of a try, and failed, is followed by the next try", async () => {
+  const [alice, bob] = await net.connected();
+  net.cut();
+  net.isBlocked = true;
+  for (let tenths = 0; tenths < 200 && bob.wayTo(alice) !== "node"; tenths += 1) await net.turn(100);
+  const at = invitations(bob);
+  await net.asked(bob.want(alice));
+  await net.turn(14_000);
+  assert.deepEqual([at.length, alice.states.at(-1)], [0, "in-progress"]);
+  await net.turn(2_000);
+  assert.equal(alice.states.at(-1), "failed");
+  net.isBlocked = false;
+  await net.turn(MINUTE);
+  assert.deepEqual([at.length, alice.states.at(-1)], [1, "live"]);
+});
+
+test("P20 P33 a try that comes while the other side is left alone is made when it is not any more", async () => {
+  const [alice, bob] = await net.connected();
+  await stop(bob);
+  await net.turn(10_000);
+  bob.isGone = false;
+  const peer = alice.peerOf(bob);
+  assert.ok(alice.states.at(-1) === "failed" && peer.hasRedial);
+  const at = invitations(bob);
+  peer.hasRedial = false; // as when the timer goes off a little early
+  alice.p2p.setUps.dial(peer);
+  assert.ok(at.length === 0 && peer.hasRedial);
+  await net.turn(MINUTE);
+  assert.equal(alice.states.at(-1), "live");
+});
+
+test("P29 P55 a tab that has a handler of its own is dialled again, whichever came last", async () => {
+  const [alice, tab] = await net.connected({}, { handlerId: "one" });
+  const newer = net.talker({ handlerId: "other", url: tab.url });
+  newer.p2p.start();
+  await net.turn();
+  await net.asked(newer.want(alice));
+  const at = invitations(tab);
+  net.cut();
+  await net.turn(MINUTE);
+  assert.deepEqual([at.length, alice.p2p.connections.map(({ way }) => way)], [1, ["channel", "channel"]]);
+});

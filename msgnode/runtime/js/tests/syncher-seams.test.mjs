@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { BadChange, applyChange } from "../src/syncher/changes.js";
+import { Follower } from "../src/syncher/follower.js";
 import { requestInParts } from "../src/syncher/talk.js";
 import { answerTo } from "../src/messages.js";
 import { settled } from "./fake-clock.mjs";
@@ -210,4 +211,19 @@ test("who answers in parts cannot fill the memory of who reads", async () => {
     for (let n = 0; n < 40; n += 1) say({ childrenObjects: { [`c${n}`]: { source: "s", value: "x".repeat(500_000) } } });
   });
   await rejects(requestInParts(bob.bus, { type: "read", from: bob.hyperty, to: url }), 413);
+});
+
+test("an object whose value is none is read again ever later", async () => {
+  const parts = { apply: () => {}, adopt: ({ isGood }) => assert.ok(isGood), failed: () => {}, count: () => {} };
+  let reads = 0;
+  const read = async () => ({ version: (reads += 1) });
+  const follower = new Follower({ ...parts, read }, node.clock);
+  follower.start({ version: 0, isGood: true });
+  follower.check();
+  for (let seconds = 0; seconds < 60; seconds += 1) {
+    await settled();
+    await node.clock.turn(1_000);
+  }
+  assert.ok(reads >= 5 && reads <= 7, String(reads));
+  follower.stop();
 });

@@ -52,7 +52,7 @@ class PeerToPeer:
         self._talk = Talk(self._bus, self.handler, settings.timers.answer)
         self._whereabouts = Whereabouts(self._bus)
         self._set_ups = SetUps(self, settings, self._bus, self._talk, qos)
-        self._redialling = Redialling(self._set_ups.dial)
+        self._redialling = Redialling(self._redial)
         self._arrivals = Arrivals(bus, self._whereabouts)
         self._requests = StubRequests(bus, self._talk, self._known, self._set_ups, self._arrivals)
         self._working: set[asyncio.Task[None]] = set()
@@ -242,8 +242,14 @@ class PeerToPeer:
         self._redialling.lost(peer, event)
 
     def failed(self, peer: Peer, until: float, code: int) -> None:
-        """A set-up that we began has failed."""
+        """A set-up has failed, or is not begun: its runtime is left alone until then."""
         self._redialling.failed(peer, until, code)
+
+    def _redial(self, peer: Peer) -> None:
+        """Dial a lost one again, unless another process would answer, which has its handler now."""
+        last = self._known.of(peer.runtime)
+        if last is peer or last is None or last.handler != peer.handler:
+            self._set_ups.dial(peer)
 
     # --- what set-ups need of us ------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ class Redialling:
         self._plan(peer, 0.0)
 
     def failed(self, peer: Peer, until: float, code: int) -> None:
-        """A set-up has failed.
+        """A set-up has failed, or is not begun.
 
         Args:
             peer: whose.

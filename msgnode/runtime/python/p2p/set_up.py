@@ -54,7 +54,7 @@ class Peers(Protocol):
         ...
 
     def failed(self, peer: Peer, until: float, code: int) -> None:
-        """A set-up that we began has failed; its runtime is left alone until then."""
+        """A set-up has failed, or is not begun; its runtime is left alone until then."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -115,7 +115,10 @@ class SetUps:
         is_settled = not peer.link.is_open and not peer.is_on_channel
         if self._peers.is_over() or is_busy or not is_settled:
             return
-        if self._quarantine.until(peer.runtime) <= now:
+        until = self._quarantine.until(peer.runtime)
+        if until > now:
+            self._peers.failed(peer, until, 0)
+        else:
             peer.dialling = self._peers.spawn(self._request(peer))
 
     async def _request(self, peer: Peer) -> None:
@@ -285,6 +288,8 @@ class SetUps:
             peer = making.peer
             if peer is not None and peer.state in (State.CREATED, State.IN_PROGRESS):
                 peer.enter(Event.BROKEN, str(error))
+                # It may have come in the place of one that we began.
+                self._peers.failed(peer, asyncio.get_running_loop().time(), 0)
         finally:
             self._end(making)
 

@@ -78,6 +78,15 @@ def check_name(name: Any, is_ours: bool = True) -> None:
         raise TypeError(text)
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Whether JSON says the same of both; to Python True equals 1, at any depth."""
+    return bool(one == other) and _sorted(one) == _sorted(other)
+
+
+def _sorted(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
 def size_of(value: Any) -> int:
     """Bytes of a value as JSON in UTF-8."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)

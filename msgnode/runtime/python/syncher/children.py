@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .changes import plain, size_of
+from .changes import is_same, plain, size_of
 
 MAX_CHILDREN = 10_000
 MAX_SIZE = 4 * 1024 * 1024  # bytes of all of them
@@ -131,7 +131,7 @@ class Children:
         for id_, told in sorted(objects.items(), key=_order):
             known = self._all.get(id_)
             value = told.get("value")
-            if known is None or known.value != value:
+            if known is None or not is_same(known.value, value):
                 child = self.put(id_, str(told.get("source", "")), value)
                 kind = "create" if known is None else "update"
                 events.append(ChildEvent(kind, id_, child.source, child.value))

@@ -135,9 +135,9 @@ class Follower:
             value = await self._copy.read()
             if self._is_stopped:
                 return
-            self._failures = 0
             self._task = None
             self._adopt(value)
+            self._failures = 0
         except Exception:
             if self._is_stopped:
                 return

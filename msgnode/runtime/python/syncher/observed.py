@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
 from typing import Any, Protocol, SupportsIndex
 
-from .changes import check_name, plain
+from .changes import check_name, is_same, plain
 
 
 class Sink(Protocol):
@@ -110,7 +110,7 @@ class ObservedDict(_Part, MutableMapping[str, Any]):
         path = self._path()
         check_name(name)
         copy = plain(value, depth=len(path) + 1)
-        if name in self._raw and type(self._raw[name]) is type(copy) and self._raw[name] == copy:
+        if name in self._raw and is_same(self._raw[name], copy):
             return
         self._admit(copy)
         self._raw[name] = copy

@@ -22,7 +22,7 @@ from typing import Any
 from msgnode.runtime.python.bus import Bus
 from msgnode.runtime.python.messages import Message, answer_to, body_of
 
-from .changes import MAX_OBJECT, size_of
+from .changes import MAX_OBJECT, is_same, size_of
 from .children import Child, ChildEvent, Children, Done
 from .errors import SyncError
 from .observed import ObservedDict, observe
@@ -277,7 +277,7 @@ class DataObjectReporter:
             raise SyncError(413, str(error)) from None
         except TypeError as error:
             raise SyncError(400, str(error)) from None
-        if known is None or known.value != child.value:  # else said twice
+        if known is None or not is_same(known.value, child.value):  # else said twice
             kind = "create" if known is None else "update"
             self._tell_child(ChildEvent(kind, child.id, child.source, child.value))
 

@@ -247,3 +247,58 @@ async def test_case_p50_who_is_ordered_to_hang_up_dials_no_more(
         await until(lambda: not peer.has_redial)
         await turn()
         assert bob.invitations == before
+
+
+async def test_case_p29_the_connection_with_a_process_that_ended_is_not_dialled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At the handler the other one of the same runtime URL would answer."""
+    monkeypatch.setattr(Redials, "next", lambda redials, now, jitter: 0.01)
+    async with two(monkeypatch) as (alice, bob):
+        alice.want(bob)
+        await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
+        older = alice.peer(bob)
+        older.instance = "older"
+        assert alice.p2p.peer(bob.url, bob.p2p.handler, "newer") is not older
+        bob.invitations = 0
+        rtc: Any = older._rtc
+        rtc.on_close()
+        assert older.has_redial
+        await until(lambda: not older.has_redial)
+        await turn()
+        assert older.dialling is None and bob.invitations == 0
+
+
+async def test_case_p33_a_set_up_of_the_other_side_in_the_place_of_a_try_is_followed_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Redials, "next", lambda redials, now, jitter: 0.2)
+    async with two(monkeypatch, P2PTimers(set_up=0.5)) as (alice, bob):
+        alice.want(bob)
+        await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
+        peer = alice.peer(bob)
+        rtc: Any = peer._rtc
+        rtc.on_close()
+        await until(lambda: peer.link.way == bob.peer(alice).link.way == "node")
+        alice.hold_from(lambda message: "data" in message["body"].get("value", {}))
+        bob.invitations = 0
+        bob.want(alice)
+        await until(lambda: alice._held)
+        assert peer.has_redial
+        await until(lambda: not peer.has_redial)
+        assert peer.state == "created" and not peer.is_requester
+        await until(lambda: peer.has_redial)
+        assert peer.state == "failed" and bob.invitations == 0
+        alice.let_in()
+        await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
+        assert alice.peer(bob).is_requester and bob.invitations == 1
+
+
+async def test_case_p20_a_try_that_comes_too_early_is_made_when_the_other_side_may_be_dialled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with lost(monkeypatch, 503) as (alice, bob, peer):
+        await until(lambda: peer.has_redial)
+        alice.p2p._set_ups._quarantine.failed(bob.url, asyncio.get_running_loop().time())
+        bob.refusal = 0
+        await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))

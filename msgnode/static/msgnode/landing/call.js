@@ -20,13 +20,14 @@ const PREFIX = "#call=";
 const RINGS = 10_000; // ms between signs of life while a person is asked
 const RINGS_MOST = 5;
 const INVITED = 60; // s for which somebody is invited
+const EARLY_MOST = 8;
 const BUSY = { code: 486, description: "Busy." };
 const OVER = { code: 410, description: "The invitation is over: it was withdrawn or has expired." };
 
 let opening = null; // of the runtime
 let me; // {runtime, url, person}
 let current = null; // {media, peer}
-let invited = null; // {user, sent, timer}: who was, and has not come yet; sent: what invitations.send() gave
+let invited = null; // who was: {user, sent: what invitations.send() gave, early: who came before it did, timer, isReplaced}
 let asked = null; // {invitation, end(why)}: what the person is asked about
 
 if (location.hash.startsWith(PREFIX)) $("#whom").value = decodeURIComponent(location.hash.slice(PREFIX.length));
@@ -124,7 +125,8 @@ function hear(message) {
     forget(invited);
     attempt(() => take(message));
   } else if (type === "create" && body?.value?.invitation !== undefined) {
-    answer(message, OVER);
+    if (invited && !invited.sent && invited.early.length < EARLY_MOST) invited.early.push(message);
+    else answer(message, OVER);
   } else if (type === "create" && body?.value?.connectionDescription) {
     attempt(() => ring(message));
   }
@@ -140,12 +142,9 @@ function isPerson(whom) {
 async function invite(user) {
   if (current) throw new Error("There is a call already.");
   if (invited && !invited.sent) throw new Error(`${invited.user} is being invited.`);
-  if (invited) {
-    const before = invited;
-    await before.sent.withdraw();
-    forget(before);
-  }
-  const one = { user, sent: null, timer: 0 };
+  if (invited?.isReplaced) throw new Error(`The invitation of ${invited.user} is being withdrawn.`);
+  if (invited) await replace(invited);
+  const one = { user, sent: null, early: [], timer: 0, isReplaced: false };
   invited = one;
   try {
     const { runtime, url } = await open();
@@ -153,6 +152,7 @@ async function invite(user) {
     one.sent = await runtime.invitations.send(user, { hyperty: url, seconds: INVITED });
   } catch (error) {
     forget(one);
+    one.early.forEach(hear);
     throw error;
   }
   $("#withdraw").hidden = false;
@@ -161,12 +161,26 @@ async function invite(user) {
     forget(one);
     say(`${user} has not come.`);
   }, INVITED * 1_000);
+  one.early.forEach(hear);
+}
+
+/** Somebody else is to be invited. */
+async function replace(before) {
+  before.isReplaced = true;
+  try {
+    await before.sent.withdraw();
+    forget(before);
+  } finally {
+    before.isReplaced = false;
+  }
 }
 
 /** Not any more; who has accepted before stays accepted. */
 async function withdraw() {
   const one = invited;
-  $("#withdraw").disabled = true;
+  const button = $("#withdraw");
+  const isByKeyboard = button.matches(":focus-visible");
+  button.disabled = true;
   say("Withdrawing the invitation …");
   try {
     const isTold = await one.sent.withdraw();
@@ -176,7 +190,9 @@ async function withdraw() {
   } catch (error) {
     if (invited === one) say(error.code === 409 ? `${one.user} has accepted already.` : `It could not be withdrawn: ${error.message}`);
   } finally {
-    $("#withdraw").disabled = false;
+    button.disabled = false;
+    const isLeft = [document.body, button].includes(document.activeElement);
+    if (isByKeyboard && isLeft) (button.hidden ? $("#whom") : button).focus();
   }
 }
 

@@ -5,7 +5,8 @@
  * - The handler is loaded at log-in; a requester by the first message for a runtime that says `p2p: true`. Nobody waits
  *   for either: until a stub is there, messages go through the node.
  * - From then on everything for that runtime is handed to the stub, which keeps the order; what it hands back goes
- *   through the node. A runtime that dials us is answered by the handler, and no requester is loaded for it.
+ *   through the node. A runtime that dials us is answered by the handler, and no requester is loaded for it; one that
+ *   was loaded, and has had no connection for a while, is unloaded.
  * - Whatever catalogue a registration names, the code is the home domain's: it says who speaks on a channel.
  * - A stub may say what is its own, of its connection objects, or from outside, and hand back what it was handed; the
  *   rest is refused as of any stub.
@@ -101,16 +102,22 @@ export class CataloguePeers {
 
   /** Which way a message goes; see `peers` of the Resolver. */
   route(message, via) {
+    const way = this.#route(message, via);
+    return way === undefined && contentOf(message) ? this.#refuseBytes(message) : way;
+  }
+
+  #route(message, via) {
     if (message.type === "response") return this.#stubs.get(via)?.takes(message);
     const peer = isForNode(message) ? undefined : this.#wanted(message);
-    if (!peer?.stub || !canName(message) || !this.#isBehindFence(peer, message.to)) {
-      if (!contentOf(message)) return undefined;
-      this.#bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.");
-      return null;
-    }
+    if (!peer?.stub || !canName(message) || !this.#isBehindFence(peer, message.to)) return undefined;
     peer.usedAt = this.#bus.clock.now();
     peer.stub.takes(message);
     this.#bus.forward(peer.stub.url, { ...message, body: { ...message.body, peer: peer.runtime } });
+    return null;
+  }
+
+  #refuseBytes(message) {
+    this.#bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.");
     return null;
   }
 
@@ -151,8 +158,12 @@ export class CataloguePeers {
   }
 
   /** Whether the other side's connection has ended so long ago that nothing of it waits any more. */
-  #isLost({ stub, state, lostAt }, now) {
-    return stub.url === this.handler && !BUSY.has(state) && now - lostAt > 2 * this.#settings.timers.resume;
+  #isLost(peer, now) {
+    return peer.stub.url === this.handler && this.#isSettled(peer, now);
+  }
+
+  #isSettled({ state, lostAt }, now) {
+    return !BUSY.has(state) && now - lostAt > 2 * this.#settings.timers.resume;
   }
 
   #known(runtime) {
@@ -174,8 +185,9 @@ export class CataloguePeers {
     try {
       const stub = await this.#load("p2p-requester", url, handlerURL, { p2pRequesterStub: true, remoteRuntimeURL: peer.runtime, p2pHandler, handlerURL });
       peer.failures = 0;
-      if (!peer.stub || this.#isLost(peer, this.#bus.clock.now())) peer.stub = stub;
-      else this.#unload(stub); // they came to us meanwhile
+      const isKnown = this.#peers.get(plain(peer.runtime)) === peer;
+      if (isKnown && (!peer.stub || this.#isLost(peer, this.#bus.clock.now()))) peer.stub = stub;
+      else this.#unload(stub); // they came to us meanwhile, or the sandbox of the stub before has died
     } catch (error) {
       peer.failures += 1;
       peer.retryAt = this.#bus.clock.now() + backOff(peer.failures, LEAST_RETRY, MOST_RETRY);
@@ -237,6 +249,10 @@ export class CataloguePeers {
   #posted(stub, message) {
     if (stub.isOwn(message)) this.#bus.postMessage(message);
     else if (stub.handedBack(message)) {
+      if (contentOf(message)) {
+        this.#refuseBytes(message);
+        return;
+      }
       const node = this.#resolver.routeByNode(message);
       if (node !== undefined) this.#bus.forward(node, taken(message, message.id, this.#bus.maxMessage));
     } else this.#bus.postFrom(stub.url, message);
@@ -248,10 +264,15 @@ export class CataloguePeers {
     if (!state || typeof resource !== "string") return;
     const peer = this.#peers.get(plain(resource)) ?? this.#known(resource);
     if (!peer) return;
-    if (stub.url === this.handler && !peer.stub) peer.stub = stub;
+    const now = this.#bus.clock.now();
+    const isOurs = peer.stub && peer.stub !== stub && state === "created" && this.#isSettled(peer, now);
+    if (stub.url === this.handler && (!peer.stub || isOurs)) {
+      if (isOurs) this.#unload(peer.stub); // it did not come about: theirs may
+      peer.stub = stub;
+    }
     if (!peer.stub || peer.stub === stub) {
       peer.state = state;
-      peer.usedAt = this.#bus.clock.now();
+      peer.usedAt = now;
       if (!BUSY.has(state)) peer.lostAt = peer.usedAt;
     }
     this.#tell({ value: state, ...(desc ? { desc } : {}), resource: stub.url, peer: peer.runtime });

@@ -62,7 +62,7 @@ export class PeerToPeer {
     this.#whereabouts = new Whereabouts(this.#bus);
     this.#arrivals = new Arrivals(this.#bus, this.#whereabouts);
     this.setUps = new SetUps(this, this.#settings, this.#bus, this.#talk, platform);
-    this.#redialling = new Redialling(this.#bus.clock, (peer) => this.setUps.dial(peer));
+    this.#redialling = new Redialling(this.#bus.clock, (peer) => this.#redial(peer));
     this.#requests = new StubRequests(this.#bus, { talk: this.#talk, known: this.known, setUps: this.setUps, arrivals: this.#arrivals });
     this.#listening = this.#bus.addListener(this.handler, (message) => this.#signalled(message));
     resolver.peers = this;
@@ -244,9 +244,15 @@ export class PeerToPeer {
     this.#redialling.lost(peer, event);
   }
 
-  /** A set-up that we began has failed. */
+  /** A set-up has failed, or is not begun: its runtime is left alone until then. */
   failed(peer, until, code) {
     this.#redialling.failed(peer, until, code);
+  }
+
+  /** Dial a lost one again, unless another tab would answer, which has taken over its handler. */
+  #redial(peer) {
+    const last = this.known.of(peer.runtime);
+    if (last === peer || last?.handler !== peer.handler) this.setUps.dial(peer);
   }
 
   // --- what set-ups need of us --------------------------------------------------------------------

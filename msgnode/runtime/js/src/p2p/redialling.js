@@ -31,7 +31,7 @@ export class Redialling {
     this.#plan(peer, 0);
   }
 
-  /** A set-up has failed; its runtime is left alone until then. `code` is that of a refusal. */
+  /** A set-up has failed, or is not begun; its runtime is left alone until then. `code` is that of a refusal. */
   failed(peer, until, code) {
     if (FINAL.has(code)) peer.isLost = false;
     this.#plan(peer, until - this.#clock.now());

@@ -77,7 +77,11 @@ export class SetUps {
   dial(peer) {
     const isBusy = peer.isSettingUp || peer.dialling !== null;
     if (this.#peers.isClosed || isBusy || peer.link.isOpen || peer.isOnChannel) return;
-    if (this.#quarantine.until(peer.runtime) > this.#bus.clock.now()) return;
+    const until = this.#quarantine.until(peer.runtime);
+    if (until > this.#bus.clock.now()) {
+      this.#peers.failed(peer, until, 0);
+      return;
+    }
     const attempt = this.#begin();
     peer.dialling = attempt;
     this.#request(peer, attempt).catch((error) => this.#bus.report("p2p.failed", { error }));
@@ -243,7 +247,10 @@ export class SetUps {
     } catch (error) {
       if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
       this.#bus.report("p2p.not-handled", { isQuiet: true });
-      if (made.peer?.isSettingUp) made.peer.enter("broken", error.message);
+      if (made.peer?.isSettingUp) {
+        made.peer.enter("broken", error.message);
+        this.#peers.failed(made.peer, this.#bus.clock.now(), 0); // it may have come in the place of one that we began
+      }
     } finally {
       this.#end(attempt, made);
     }

@@ -97,8 +97,8 @@ export class Follower {
     try {
       const value = await this.#parts.read();
       if (this.#isStopped) return;
-      this.#failures = 0;
       this.#adopt(value);
+      this.#failures = 0;
     } catch (error) {
       if (this.#isStopped) return;
       this.#isReading = false;

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from peers import FakeNode, Peer, settled, soon
 
+from msgnode.runtime.python.syncher import follower
 from msgnode.runtime.python.syncher.changes import MOST_NUMBER, apply_change
+from msgnode.runtime.python.syncher.children import Children
 from msgnode.runtime.python.syncher.errors import BadChange, SyncError
 from msgnode.runtime.python.syncher.syncher import Syncher
 from msgnode.runtime.python.syncher.talk import ask_in_parts
@@ -95,6 +97,26 @@ async def test_an_integer_that_javascript_would_change_is_refused(alice: Peer) -
         with pytest.raises(TypeError, match="text"):
             made.data["n"] = value
     assert made.data["n"] == MOST_NUMBER
+
+
+async def test_true_in_the_place_of_1_is_a_change_at_any_depth(alice: Peer, bob: Peer) -> None:
+    made = await alice.syncher.create({"flat": 1, "deep": {"a": [1, 0]}})
+    copy = await bob.syncher.subscribe(made.url)
+    made.data["flat"] = True
+    made.data["deep"] = {"a": [True, False]}
+    await soon(lambda: copy.version == 2)
+    assert copy.data["flat"] is True and copy.data["deep"]["a"][0] is True
+    made.data["deep"] = {"a": [True, False]}
+    assert made.version == 2
+    await made.add_child({"a": 1}, "child")
+    await made.update_child("child", {"a": True})
+    await soon(lambda: copy.version == 4)
+    assert copy.children[0].value["a"] is True
+    children = Children()
+    children.put("id", "hyperty://d/1", {"a": 1})
+    told = {"id": {"source": "hyperty://d/1", "value": {"a": True}}}
+    assert [each.type for each in children.replace(told)] == ["update"]
+    assert children.replace(told) == []
 
 
 async def test_who_creates_an_object_anew_is_noticed_whatever_his_clock_says(
@@ -242,3 +264,41 @@ async def test_who_answers_in_parts_cannot_fill_the_memory_of_who_reads(
     with pytest.raises(SyncError) as refused:
         await ask_in_parts(bob.bus, {"type": "read", "from": bob.hyperty, "to": url})
     assert refused.value.code == 413
+
+
+class Unfit:
+    """What takes over its first value, and no other."""
+
+    reads = 0
+
+    def apply(self, change: dict[str, Any]) -> None:
+        """Nothing changes."""
+
+    async def read(self) -> dict[str, Any]:
+        self.reads += 1
+        return {"version": self.reads}
+
+    def adopt(self, value: dict[str, Any]) -> None:
+        if value["version"]:
+            raise SyncError(502, "The reporter's object has no data.")
+
+    def unread(self) -> None:
+        """It is told so."""
+
+    def count(self, reason: str) -> None:
+        """It is counted."""
+
+
+async def test_an_object_whose_value_is_none_is_read_again_ever_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follower, "READ_EVERY", 0.0)
+    monkeypatch.setattr(follower, "LEAST_RETRY", 0.01)
+    unfit = Unfit()
+    it = follower.Follower(unfit)
+    it.start({"version": 0})
+    began = asyncio.get_running_loop().time()
+    it.check()
+    await soon(lambda: unfit.reads == 5)
+    it.stop()
+    assert asyncio.get_running_loop().time() - began >= 0.01 + 0.02 + 0.04 + 0.08
