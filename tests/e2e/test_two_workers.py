@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from msgnode.redis.client import RedisClient
-from tests.client import ALLOCATION, Client, Frame, address, code
+from tests.client import ALLOCATION, SESSION, Client, Frame, address, code, runtime
 from tests.e2e.pair import OwnRedis
 from tests.node import Node, eventually
 from tests.slow_link import SlowLink, slow_link
@@ -35,6 +35,8 @@ REGISTRY = "domain://registry.localhost/"
 LETTER = "x" * 100_000
 ENOUGH = 300  # letters: more than all buffers of the way hold together
 SMALL = 65_536  # bytes: buffers of a client's socket
+ALLOCATION_ROW = "SELECT 1 FROM msgnode_allocation WHERE allocation_key = ?"
+SESSION_ROW = "SELECT 1 FROM msgnode_session WHERE runtime_url = ?"
 LIMITS = {"LINK_BYTES": 1_000_000, "OUTBOX_BYTES": 1_000_000}  # soon full, so that little is sent
 
 
@@ -125,7 +127,7 @@ async def test_w5_an_allocation_is_not_answered_before_the_directory_has_it(
         body = {"scheme": "hyperty", "value": {"number": 1, "allocationKey": key}}
         asked = await here.send("create", ALLOCATION, body)
         async with asyncio.timeout(10):
-            while not is_committed(workers.one, key):
+            while not is_committed(workers.one, ALLOCATION_ROW, key):
                 await eventually()
         assert await here.settled() == []
     (held,) = (await here.answer(asked))["body"]["value"]["allocated"]
@@ -133,13 +135,29 @@ async def test_w5_an_allocation_is_not_answered_before_the_directory_has_it(
     assert (await here.expect(type="create"))["to"] == held
 
 
-def is_committed(worker: Node, key: str) -> bool:
-    """Whether an allocation with this key is in the database."""
+async def test_w5_a_session_is_not_opened_before_the_directory_has_it(workers: Workers) -> None:
+    there, beside = await workers.come(workers.other), await workers.come(workers.one)
+    client = await workers.clients.enter_async_context(workers.one.ws())
+    client.runtime_url = runtime()
+    assert code(await beside.ask("create", client.runtime_url)) == 404  # known here to be nobody's
+    with frozen(workers.redis):
+        asked = await client.send("open", SESSION)
+        answer = asyncio.create_task(client.answer(asked))
+        async with asyncio.timeout(10):
+            while not is_committed(workers.one, SESSION_ROW, client.runtime_url):
+                await eventually()
+        for _ in range(2):  # what was answered before this has arrived by then
+            assert await beside.settled() == []
+        assert not answer.done()
+    assert code(await answer) == 200
+    await there.send("create", client.runtime_url, {"value": 1})
+    assert (await client.expect(type="create"))["to"] == client.runtime_url
+
+
+def is_committed(worker: Node, query: str, value: str) -> bool:
+    """Whether the database has a row that is asked for with this value."""
     with closing(sqlite3.connect(worker.data_dir / "node.sqlite3")) as database:
-        found = database.execute(
-            "SELECT 1 FROM msgnode_allocation WHERE allocation_key = ?", (key,)
-        )
-        return found.fetchone() is not None
+        return database.execute(query, (value,)).fetchone() is not None
 
 
 async def test_w4_what_was_given_up_at_one_worker_is_404_at_the_other(workers: Workers) -> None:
