@@ -82,6 +82,6 @@ def _passed(peer: Peer, id_: str) -> Iterator[Whereabouts]:
         return peer.domain in (addresses.parse(sender).home, addresses.parse(to).home)
 
     url, now = raw_url(settings.RECORD["URL"]), timezone.now()
-    for row in by_id.rows(url, _written(id_), is_of_peer, now, HOURS, MOST):
+    for row in by_id.rows(url, _written(id_), peer.domain, is_of_peer, now, HOURS, MOST):
         text = f"{row.outcome} {row.code or ''}".rstrip()
         yield Whereabouts("passed", row.at, row.type, row.sender, row.to, text)

@@ -6,13 +6,16 @@ from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
 
 from spark.jobs.places import place
 
 from .files import files_below, folder_of
 
+MOST_READ = 20_000
+"""Rows that are looked at, the newest hour first; a common id may be in millions."""
 _COLUMNS = ("at", "id", "type", "sender", "to", "outcome", "code")
 
 
@@ -30,6 +33,7 @@ class Row(NamedTuple):
 def rows(
     url: str,
     ids: Collection[str],
+    about: str,
     is_wanted: Callable[[str, str], bool],
     until: datetime,
     hours: int,
@@ -40,6 +44,7 @@ def rows(
     Args:
         url: of the raw record.
         ids: as they were written.
+        about: what sender or recipient have in them.
         is_wanted: whether a sender and a recipient are of interest.
         until: the hour of this moment and those before.
         hours: how many.
@@ -48,22 +53,28 @@ def rows(
     Raises:
         OSError: the record cannot be read.
     """
-    found = [row for row in _read(url, list(ids), until, hours) if is_wanted(row.sender, row.to)]
+    asked = pc.field("id").isin(list(ids)) & (
+        pc.match_substring(pc.field("sender"), about) | pc.match_substring(pc.field("to"), about)
+    )
+    try:
+        found = [row for row in _read(url, asked, until, hours) if is_wanted(row.sender, row.to)]
+    except pa.ArrowException as error:
+        raise OSError(str(error)) from error
     return sorted(found)[-most:]
 
 
-def _read(url: str, ids: list[str], until: datetime, hours: int) -> Iterator[Row]:
+def _read(url: str, asked: Any, until: datetime, hours: int) -> Iterator[Row]:
     system, root = place(url)
     newest = until.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    left = MOST_READ
     for back in range(hours):
         folder = f"{root}/{folder_of(int((newest - timedelta(hours=back)).timestamp()))}"
         for file in files_below(system, folder):
-            if not file.path.endswith(".parquet") or file.base_name.startswith("_"):
+            if not file.path.endswith(".parquet") or file.base_name.startswith("_") or not left:
                 continue
-            filters = pc.field("id").isin(ids)
-            table = pq.read_table(
-                file.path, columns=list(_COLUMNS), filesystem=system, filters=filters
-            )
+            one = ds.dataset(file.path, filesystem=system, format="parquet")
+            table = one.head(left, columns=list(_COLUMNS), filter=asked)
+            left -= len(table)
             yield from map(_row, table.to_pylist())
 
 
