@@ -44,7 +44,8 @@ def landing(request: HttpRequest) -> HttpResponse:
     sockets = f"ws{secure}://{host}"
     other = _other(request)
     facts = {"domain": settings.DOMAIN, "http": f"http{secure}://{host}", "sockets": sockets}
-    response = render(request, "landing.html", {**facts, "other": other})
+    shown = {**facts, "other": other, "invites": settings.INVITATIONS["ON"]}
+    response = render(request, "landing.html", shown)
     asked = f"'self' {sockets} {other.origin}" if other else f"'self' {sockets}"
     response["Content-Security-Policy"] = (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
