@@ -17,11 +17,22 @@ ROOT = Path(__file__).resolve().parent.parent
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def raise_file_limit() -> int:
-    """Let this process and its children open as many files as the system allows."""
+def raise_file_limit(needed: int = 0) -> int:
+    """Let this process and its children open as many files as the system allows.
+
+    Args:
+        needed: how many there are to be; root may have more than the limit.
+
+    Raises:
+        RuntimeError: fewer are allowed.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
+    most = max(hard, needed)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (ValueError, OSError) as error:
+        raise RuntimeError(f"{most:,} open files are needed, {hard:,} are allowed") from error
+    return most
 
 
 def free_port() -> int:

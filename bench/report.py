@@ -24,6 +24,7 @@ _BESIDES = (
     ("sessions of others known", "sessions_known", "", 0),
     ("held back", "held_back", "", 0),
     ("memory", "memory_mb", " MB", 0),
+    ("memory of each", "kib_each", " KiB", 1),
     ("files", "files", "", 0),
     ("lost", "lost", "", 0),
     ("decisions kept", "decisions_kept", "", 2),

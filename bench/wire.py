@@ -68,10 +68,15 @@ class LoadSocket(asyncio.Protocol):
         self._answers: list[asyncio.Future[dict[str, Any]]] = []
 
     @classmethod
-    async def connect(cls, port: int, path: str = "/ws") -> LoadSocket:
-        """A socket that is upgraded."""
+    async def connect(cls, port: int, path: str = "/ws", source: str = "") -> LoadSocket:
+        """A socket that is upgraded, from this address of the machine."""
         loop = asyncio.get_running_loop()
-        _, socket = await loop.create_connection(lambda: cls(path.encode()), "127.0.0.1", port)
+        _, socket = await loop.create_connection(
+            lambda: cls(path.encode()),
+            "127.0.0.1",
+            port,
+            local_addr=(source, 0) if source else None,
+        )
         await asyncio.wait_for(socket._upgraded, 60)
         return socket
 

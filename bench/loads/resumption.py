@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.wire import LoadSocket
 
-from .runtimes import AT_ONCE, open_session, runtime_url
+from .runtimes import AT_ONCE, open_session, runtime_url, source_of
 
 
 class ResumptionLoad:
@@ -24,27 +24,29 @@ class ResumptionLoad:
         turns = asyncio.Semaphore(AT_ONCE)
         lost = 0
 
-        async def open_one(name: str) -> None:
+        async def open_one(number: int) -> None:
+            name = f"returning-{number}"
             async with turns:
-                socket, body = await open_session(self._port, name, [_claim(name)])
+                socket, body = await open_session(
+                    self._port, name, [_claim(name)], source=source_of(number)
+                )
             self._sockets.append(socket)
             self._tokens[name] = body["runtimeToken"]
 
-        async def reopen_one(name: str) -> None:
+        async def reopen_one(number: int, name: str) -> None:
             nonlocal lost
             async with turns:
-                socket = await LoadSocket.connect(self._port)
+                socket = await LoadSocket.connect(self._port, source=source_of(number))
                 url = f"{runtime_url(name)}/{self._tokens[name]}"
                 body = await socket.ask(id=1, type="re-open", from_=url, to="mn:/session")
             self._sockets.append(socket)
             lost += "runtimeToken" in body
 
         if sessions:
-            names = [f"returning-{number}" for number in range(sessions)]
-            await asyncio.gather(*map(open_one, names))
+            await asyncio.gather(*map(open_one, range(sessions)))
         else:
             self._sockets.clear()
-            await asyncio.gather(*map(reopen_one, self._tokens))
+            await asyncio.gather(*map(reopen_one, *zip(*enumerate(self._tokens), strict=True)))
         return {"sessions": len(self._tokens), "lost": lost}
 
 

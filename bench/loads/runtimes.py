@@ -26,12 +26,17 @@ def runtime_url(name: str) -> str:
     return f"runtime://localhost/{name}"
 
 
+def source_of(number: int) -> str:
+    """The loopback address that this one of many sessions comes from: 10,000 from each."""
+    return f"127.0.0.{1 + number // 10_000}"
+
+
 async def open_session(
-    port: int, name: str, resources: Iterable[str], token: str = ""
+    port: int, name: str, resources: Iterable[str], token: str = "", source: str = ""
 ) -> tuple[LoadSocket, dict[str, Any]]:
     """A session of the runtime `name`, subscribed to `resources` (naming a hyperty claims it), and
     the body of the answer to `open`."""
-    socket = await LoadSocket.connect(port)
+    socket = await LoadSocket.connect(port, source=source)
     url = runtime_url(name)
     body: dict[str, Any] = {"accessToken": token} if token else {}
     opened = await socket.ask(id=1, type="open", from_=url, to="mn:/session", body=body)
