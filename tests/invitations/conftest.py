@@ -10,6 +10,7 @@ from pytest_django import Settings
 
 from msgnode import models
 from msgnode.core.http_limits import HTTP_LIMITS
+from msgnode.core.rates import LockedRates
 from msgnode.invitations import endpoints
 
 BOB = "user://localhost/bob@example.org"
@@ -18,9 +19,9 @@ Message = dict[str, Any]
 
 
 @pytest.fixture(autouse=True)
-def _switched_on(settings: Settings) -> None:
+def _switched_on(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.INVITATIONS = {"ON": True, "PER_MINUTE": 100}
-    HTTP_LIMITS.clear()
+    monkeypatch.setattr(HTTP_LIMITS, "_own", LockedRates(lambda: 0.0))  # all in one moment
 
 
 @pytest.fixture
