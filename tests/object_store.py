@@ -49,6 +49,7 @@ pipeline = catch_errors gatekeeper cache listing_formats bulk s3api tempauth cop
   proxy-server
 [app:proxy-server]
 use = egg:swift#proxy
+conn_timeout = 10
 account_autocreate = true
 [filter:catch_errors]
 use = egg:swift#catch_errors
