@@ -50,8 +50,9 @@ def discard_all(peer: Peer, actor: str) -> None:
 
 
 def list_of(domain: str) -> str:
-    """The path of the list of what waits for a domain."""
-    return f"{reverse('admin:msgnode_peermessage_changelist')}?peer__domain={domain}"
+    """The path of the list of what waits for a domain, without what has left."""
+    waits = reverse("admin:msgnode_peermessage_changelist")
+    return f"{waits}?peer__domain={domain}&is_sent__exact=0"
 
 
 @admin.register(PeerMessage)

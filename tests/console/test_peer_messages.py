@@ -163,4 +163,5 @@ def test_by_command_one_lists_retries_and_discards(rows: list[PeerMessage]) -> N
 def test_the_alarm_of_a_stuck_peer_leads_to_what_waits_for_it(rows: list[PeerMessage]) -> None:
     alarm = Alarm.objects.create(kind="peer-stuck", subject=B, text="It is away.")
     page = reverse("admin:msgnode_alarm_change", args=[alarm.pk])
-    assert f"{LIST}?peer__domain={B}" in as_role(VIEWER).get(page).content.decode()
+    waits = f"{LIST}?peer__domain={B}&amp;is_sent__exact=0"
+    assert waits in as_role(VIEWER).get(page).content.decode()
