@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
@@ -10,7 +11,7 @@ import redis
 
 from tests import waiting
 from tests.client import Client, code, runtime
-from tests.node import Node, free_port
+from tests.node import Node, eventually, free_port
 from tests.services import redis_program
 
 _STARTED_WITHIN = 20.0  # seconds until a Redis answers
@@ -37,10 +38,15 @@ class Pair:
         return await client.open(runtime_url or runtime())
 
     async def back(self, to: Node, before: Client) -> Client:
-        """The runtime of `before` resumes its session at a worker."""
-        client = await self._stack.enter_async_context(to.ws())
-        answer = await client.reopen(before.runtime_url, before.token)
-        assert code(answer) == 200
+        """The runtime of `before` resumes its session at a worker, which may say to try again."""
+        async with asyncio.timeout(30):
+            while True:
+                client = await self._stack.enter_async_context(to.ws())
+                answer = await client.reopen(before.runtime_url, before.token)
+                if code(answer) != 503:
+                    break
+                await eventually()
+        assert code(answer) == 200, answer
         assert "runtimeToken" not in answer["body"], "the session was lost"
         return client
 
