@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +123,26 @@ class Writer(Protocol):
             Unavailable: by the future, if the database is out of reach.
         """
         ...
+
+
+async def result_of(writer: Writer, call: Callable[[], Result]) -> Result:
+    """Do something inside a transaction, in the writer's thread.
+
+    Args:
+        writer: commits it.
+        call: what uses the database.
+
+    Returns:
+        What the call gave, once that is committed.
+
+    Raises:
+        Conflict: a row breaks a constraint.
+        Unavailable: the database is out of reach.
+    """
+    found: list[Result] = []
+
+    def look() -> None:
+        found[:] = [call()]
+
+    await writer.submit(Call(look))
+    return found[0]

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
 
-from msgnode.bus.writing import Call, Writer
+from msgnode.bus.writing import Writer, result_of
 from msgnode.core import addresses
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, NotFound
 from msgnode.devices.safe_http import SafeHttp
@@ -22,8 +21,6 @@ from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED
 from . import discovery, refusals, store
 from .lookups import Lookups, RowLooks
 from .store import PeerRow
-
-Result = TypeVar("Result")
 
 
 class KnownPeers:
@@ -97,7 +94,7 @@ class KnownPeers:
             error = fault
         if error is not None and self._is_there(row.domain, row):
             why = error.description
-            await self._blocking(partial(store.note_not_found, row.domain, why, row.place))
+            await result_of(self._writer, partial(store.note_not_found, row.domain, why, row.place))
 
     async def _look(self, domain: str, row: PeerRow | None) -> NodeError | None:
         """Look for a stub, and note it; why there is none."""
@@ -113,7 +110,9 @@ class KnownPeers:
         if not self._is_there(domain, row):
             return None
         is_open = self._mode == "open"
-        what = await self._blocking(partial(store.note_found, domain, found, place, is_open))
+        what = await result_of(
+            self._writer, partial(store.note_found, domain, found, place, is_open)
+        )
         if what == "new":
             text = f"The node of {domain} waits for approval: its stub is {found.digest[:12]}."
             self._raise_alarm(PEER_PENDING, domain, text)
@@ -128,13 +127,3 @@ class KnownPeers:
         if row is None or now is None:
             return row is now
         return row.place == now.place
-
-    async def _blocking(self, call: Callable[[], Result]) -> Result:
-        """Run something that uses the database, in the writer's thread."""
-        found: list[Result] = []
-
-        def look() -> None:
-            found[:] = [call()]
-
-        await self._writer.submit(Call(look))
-        return found[0]

@@ -18,10 +18,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Call, Writer, retrieve_error
+from msgnode.bus.writing import Call, Writer, result_of, retrieve_error
 from msgnode.core import addresses
 from msgnode.core.errors import GatewayTimeout, NodeError, Unavailable
 from msgnode.storage import control
@@ -40,8 +40,6 @@ _EARLIER_AFTER = (0.0, 10.0)
 """Seconds after which what was subscribed earlier is looked for: until the later moment another
 worker may not have heard yet of the peer."""
 _NOTE_AT_MOST = 500
-
-Result = TypeVar("Result")
 
 
 class RefusedThere(NodeError):
@@ -122,7 +120,7 @@ class Observers:
                     control.post(ASKED, domain=domain, addresses=sorted(missing))
                 return missing
 
-            missing = await self._blocking(note)
+            missing = await result_of(self._writer, note)
             if isinstance(missing, NotNoted):
                 raise Unavailable(f"{domain} cannot be asked for more: {missing.value}.")
             self.asked({"domain": domain, "addresses": sorted(missing)})
@@ -153,7 +151,7 @@ class Observers:
         self._served[domain] = held
         self._earlier_at[domain] = [time.monotonic() + after for after in _EARLIER_AFTER]
         of = partial(subscription_rows.of, self.peers.get(domain, 0))
-        rows = await self._blocking(of)
+        rows = await result_of(self._writer, of)
         held.want((address for address, was_held in rows if was_held), were_held=True)
         held.want(address for address, was_held in rows if not was_held)
 
@@ -196,21 +194,21 @@ class Observers:
         self._swept_at = now
         for domain, held in list(self._served.items()):
             peer = self.peers.get(domain, 0)
-            found = await self._blocking(partial(subscription_rows.idle, peer))
+            found = await result_of(self._writer, partial(subscription_rows.idle, peer))
             before = self._idle.get(domain, {})
             since = self._idle[domain] = {each: before.get(each, now) for each in found}
             over = [each for each, at in since.items() if now - at >= self._linger]
             del over[_SWEEP_AT_MOST:]
             if over:
                 end = partial(subscription_rows.end_idle, peer, over, self._linger)
-                held.leave(await self._blocking(end))
+                held.leave(await result_of(self._writer, end))
 
     async def _want_earlier(self, domain: str) -> None:
         """Ask the peer for what was subscribed here before, and so not at the peer."""
         part = 0
         while True:
             look = partial(subscription_rows.observed, domain, part)
-            found, part = await self._blocking(look)
+            found, part = await result_of(self._writer, look)
             for start in range(0, len(found), _NOTE_AT_MOST):
                 await self._want_noted(domain, found[start : start + _NOTE_AT_MOST])
             if not part:
@@ -220,7 +218,7 @@ class Observers:
         held, peer = self._served.get(domain), self.peers.get(domain)
         if held is None or peer is None:
             return
-        missing = await self._blocking(partial(subscription_rows.note, peer, named))
+        missing = await result_of(self._writer, partial(subscription_rows.note, peer, named))
         if isinstance(missing, NotNoted):
             log.warning("%s is not asked for %d addresses: %s", domain, len(named), missing.value)
             self.missed(domain, named)
@@ -258,12 +256,3 @@ class Observers:
         }
         for id_ in told:
             self._missed(id_)
-
-    async def _blocking(self, call: Callable[[], Result]) -> Result:
-        found: list[Result] = []
-
-        def look() -> None:
-            found[:] = [call()]
-
-        await self._writer.submit(Call(look))
-        return found[0]
