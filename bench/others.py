@@ -38,7 +38,7 @@ def nodejs(directory: Path, name: str = NODEJS) -> Server | None:
 
 
 def nats(directory: Path) -> Server | None:
-    """NATS with a WebSocket door, None where it is not installed."""
+    """NATS over WebSocket, None where it is not installed."""
     program = shutil.which("nats-server")
     if program is None:
         return None

@@ -1,4 +1,4 @@
-"""The Python front door of the registry, for every other part of the node.
+"""The interface of the registry in Python, for every other part of the node.
 
 Synchronous; usable from any thread and any process (worker, Celery, shell), not on an event loop.
 Bodies and records are in the wire shape of docs/reference/registry.md; a refusal is a NodeError.

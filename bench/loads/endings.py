@@ -169,10 +169,10 @@ class EndingsLoad:
 
 def _sessions(port: int) -> int:
     """How many sessions the node has, by its metrics."""
-    door = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    door.request("GET", "/metrics")
-    lines = door.getresponse().read().decode().splitlines()
-    door.close()
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    connection.close()
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_METRIC))
 
 
