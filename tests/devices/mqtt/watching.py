@@ -101,7 +101,7 @@ async def say_numbers(broker: Mosquitto, topic: str, number: int, again: int = 0
     """Publish so many numbers in order, until the last was acknowledged.
 
     What was not acknowledged is said again, to whichever broker is there then; and so many before
-    it, for a broker that writes down each message only before it acknowledges the next.
+    it, for a broker that may forget those when it is killed.
     """
     said = 0
     while said < number:
