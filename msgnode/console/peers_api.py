@@ -61,6 +61,7 @@ class PeerLine(serializers.ModelSerializer):
     subscriptions = serializers.IntegerField(
         source="subscribed",
         read_only=True,
+        default=0,
         help_text="Addresses that this node has subscribed there.",
     )
 
@@ -85,6 +86,7 @@ class PeerLine(serializers.ModelSerializer):
     signed_by = serializers.CharField(
         source="signer",
         read_only=True,
+        default="",
         help_text="Id of the key that has signed the stub that was found; empty without `keys`.",
     )
 

@@ -16,6 +16,8 @@ from .files import files_below, folder_of
 
 MOST_READ = 20_000
 """Rows that are looked at, the newest hour first; a common id may be in millions."""
+TRIES = 3
+"""Of an hour whose files are replaced while they are read."""
 _COLUMNS = ("at", "id", "type", "sender", "to", "outcome", "code")
 
 
@@ -69,13 +71,33 @@ def _read(url: str, asked: Any, until: datetime, hours: int) -> Iterator[Row]:
     left = MOST_READ
     for back in range(hours):
         folder = f"{root}/{folder_of(int((newest - timedelta(hours=back)).timestamp()))}"
-        for file in files_below(system, folder):
-            if not file.path.endswith(".parquet") or file.base_name.startswith("_") or not left:
-                continue
-            one = ds.dataset(file.path, filesystem=system, format="parquet")
-            table = one.head(left, columns=list(_COLUMNS), filter=asked)
-            left -= len(table)
-            yield from map(_row, table.to_pylist())
+        found = _read_hour(system, folder, asked, left)
+        left -= len(found)
+        yield from found
+
+
+def _read_hour(system: Any, folder: str, asked: Any, most: int) -> list[Row]:
+    """A report replaces the files of an hour by one with the same rows: the hour is read anew."""
+    for again in reversed(range(TRIES)):
+        try:
+            return _rows_of_files(system, folder, asked, most)
+        except FileNotFoundError:
+            if not again:
+                raise
+    return []
+
+
+def _rows_of_files(system: Any, folder: str, asked: Any, most: int) -> list[Row]:
+    rows: list[Row] = []
+    for file in files_below(system, folder):
+        if not file.path.endswith(".parquet") or file.base_name.startswith("_"):
+            continue
+        if len(rows) >= most:
+            break
+        one = ds.dataset(file.path, filesystem=system, format="parquet")
+        table = one.head(most - len(rows), columns=list(_COLUMNS), filter=asked)
+        rows += map(_row, table.to_pylist())
+    return rows
 
 
 def _row(fields: dict[str, Any]) -> Row:

@@ -47,6 +47,7 @@ def post(client: Client, path: str, **body: Any) -> Any:
 def test_an_operator_adds_looks_approves_and_removes(operator: Client) -> None:
     added = post(operator, PEERS, domain=" B.example:8443 ", url="https://node.b.example")
     assert added.status_code == 201, added.content
+    assert added.json() == operator.get(PEER).json()
     assert post(operator, f"{PEER}approve/").status_code == 409, "no stub was found yet"
     assert ControlMessage.objects.filter(kind=store.CHANGED).exists()
     store.note_found(B, FOUND, store.read()[0].place, is_open=False)

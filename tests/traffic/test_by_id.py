@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,4 +74,43 @@ def test_a_file_that_cannot_be_read_is_said_not_passed_over(tmp_path: Path) -> N
     file = keep(tmp_path, 12, ("1", f"hyperty://{PEER}/one", 3))
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(OSError, match="parquet|Parquet"):
+        found(tmp_path)
+
+
+def test_an_hour_whose_files_are_replaced_meanwhile_is_read_anew_and_each_row_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = keep(tmp_path, 12, ("1", f"hyperty://{PEER}/one", 1))
+    second = keep(tmp_path, 12, ("1", f"hyperty://{PEER}/two", 2))
+    listed = by_id.files_below
+
+    def listed_then_replaced(system: Any, folder: str) -> Iterator[Any]:
+        for number, file in enumerate(list(listed(system, folder))):
+            if number and second.exists():
+                both = pa.concat_tables([pq.read_table(first), pq.read_table(second)])
+                pq.write_table(both, first.with_name("whole.parquet"))
+                first.unlink()
+                second.unlink()
+            yield file
+
+    monkeypatch.setattr(by_id, "files_below", listed_then_replaced)
+    assert [row.to.rpartition("/")[2] for row in found(tmp_path)] == ["one", "two"]
+
+
+def test_a_file_that_is_listed_and_never_there_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(tmp_path, 12, ("1", f"hyperty://{PEER}/one", 1))
+    listed = by_id.files_below
+
+    def gone_once_listed(system: Any, folder: str) -> list[Any]:
+        files = list(listed(system, folder))
+        for file in files:
+            Path(file.path).unlink()
+            keep(tmp_path, 12, ("1", f"hyperty://{PEER}/one", 1))
+            Path(file.path).rename(f"{file.path}.other.parquet")
+        return files
+
+    monkeypatch.setattr(by_id, "files_below", gone_once_listed)
+    with pytest.raises(FileNotFoundError):
         found(tmp_path)
