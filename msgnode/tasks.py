@@ -6,6 +6,7 @@ transaction, found by an index, dependent rows first so that no cascade exceeds 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -43,6 +44,7 @@ from .models import (
     Subscription,
 )
 from .storage import notices
+from .storage.deletion import delete_with_dependents
 
 BATCH = 1_000
 _INCREMENTAL = 2
@@ -114,7 +116,7 @@ def _purge() -> dict[str, int]:
         "notices": delete_in_batches(AlarmNotice.objects.filter(at__lt=now - ALARMS_KEPT))
         + delete_beyond(AlarmNotice.objects.exclude(sent_at=None), "at", NOTICES_AT_MOST),
         "invitations": delete_in_batches(Invitation.objects.filter(expires_at__lt=now))
-        + delete_in_batches(PushEndpoint.objects.filter(expires_at__lt=now))
+        + delete_in_batches(PushEndpoint.objects.filter(expires_at__lt=now), delete_with_dependents)
         + delete_in_batches(SentInvitation.objects.filter(ends_at__lt=now - SENT_KEPT)),
         "revocations": delete_in_batches(Revocation.objects.filter(ends_at__lt=now)),
         "bindings of tokens": binding_store.purge(now, BATCH),
@@ -184,11 +186,18 @@ def delete_beyond(rows: QuerySet[Any], column: str, kept: int) -> int:
     return deleted
 
 
-def delete_in_batches(rows: QuerySet[Any]) -> int:
-    """Delete the rows of a query without ever holding the database for more than BATCH of them."""
+def delete_in_batches(
+    rows: QuerySet[Any], delete: Callable[[QuerySet[Any]], int] | None = None
+) -> int:
+    """Delete the rows of a query without ever holding the database for more than BATCH of them.
+
+    Args:
+        rows: to delete.
+        delete: how a batch is deleted, if others may be adding to what refers to it.
+    """
     deleted = 0
     while ids := list(rows.order_by().values_list("pk", flat=True)[:BATCH]):
-        deleted += _delete(rows.model._default_manager.filter(pk__in=ids))
+        deleted += (delete or _delete)(rows.model._default_manager.filter(pk__in=ids))
     return deleted
 
 

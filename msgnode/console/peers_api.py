@@ -25,6 +25,7 @@ from rest_framework.routers import SimpleRouter
 from msgnode.federation import crossing, store, stub_signature, waiting_rows
 from msgnode.models import Peer, PeerMessage, PeerStub
 from msgnode.storage.control import post
+from msgnode.storage.deletion import delete_with_dependents
 
 from . import peer_messages, whereabouts
 from .peers import restart, url_of_node_fault
@@ -214,7 +215,7 @@ class PeerViews(
 
     def perform_destroy(self, instance: Peer) -> None:
         """Remove a peer, and have the workers read the peers again."""
-        super().perform_destroy(instance)
+        delete_with_dependents(Peer.objects.filter(pk=instance.pk))
         post(store.CHANGED)
 
     @extend_schema(request=Approval, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})

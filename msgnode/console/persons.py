@@ -21,7 +21,6 @@ from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
-from django.db import transaction
 from django.db.models import Model, Q, QuerySet
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
@@ -44,6 +43,7 @@ from msgnode.models import (
     Subscription,
 )
 from msgnode.qos.models import Reservation
+from msgnode.storage.deletion import delete_with_dependents
 from msgnode.traffic.pseudonyms import pseudonym
 from policies.models import DecisionEntry, NamedList
 from registry import api as registry
@@ -316,7 +316,6 @@ def _delete(rows: QuerySet[Any]) -> int:
     """In portions: SQLite has one writer. How many of the rows themselves there were."""
     number = 0
     while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:_PORTION]):
-        with transaction.atomic():
-            rows.model._default_manager.filter(pk__in=ids).delete()
+        delete_with_dependents(rows.model._default_manager.filter(pk__in=ids))
         number += len(ids)
     return number

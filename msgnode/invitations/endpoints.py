@@ -28,6 +28,7 @@ from msgnode import models
 from msgnode.core.errors import BadMessage, NotFound, TooMany
 from msgnode.identity.provider.cards import PUSH
 from msgnode.storage import control
+from msgnode.storage.deletion import delete_with_dependents
 
 from .wire import Invitation
 
@@ -75,16 +76,14 @@ def open_for(
     if is_new:
         mine = models.PushEndpoint.objects.filter(subject=subject).order_by("-renewed_at")
         old = list(mine.values_list("pk", flat=True)[MAX_PER_USER:])
-        models.PushEndpoint.objects.filter(pk__in=old).delete()
+        delete_with_dependents(models.PushEndpoint.objects.filter(pk__in=old))
     return endpoint
 
 
 def close(subject: str, runtime_url: str) -> int:
     """End the endpoint of a user's runtime, with what waits there; how many there were."""
     mine = models.PushEndpoint.objects.filter(subject=subject, runtime_url=runtime_url)
-    number = mine.count()
-    mine.delete()
-    return number
+    return delete_with_dependents(mine)
 
 
 def leave(id_: str, invitation: Invitation, seconds: int) -> None:
@@ -98,7 +97,7 @@ def leave(id_: str, invitation: Invitation, seconds: int) -> None:
     now = timezone.now()
     endpoint = models.PushEndpoint.objects.filter(pk=id_, expires_at__gt=now).first()
     if endpoint is None or not _is_active(endpoint.subject):
-        raise NotFound("There is no such endpoint.")
+        raise _no_such_endpoint()
     if invitation.user_url != endpoint.user_url:
         raise BadMessage("`to` is not whose endpoint this is.")
     known = models.Invitation.objects.filter(endpoint=endpoint)
@@ -118,8 +117,9 @@ def leave(id_: str, invitation: Invitation, seconds: int) -> None:
                 expires_at=expires,
             )
             control.post(LEFT, runtime_url=endpoint.runtime_url)
-    except IntegrityError:
-        return  # it came twice at once
+    except IntegrityError:  # it came twice at once, or the endpoint has gone meanwhile
+        if not known.filter(name=invitation.name).exists():
+            raise _no_such_endpoint() from None
 
 
 def waiting_runtimes() -> set[str]:
@@ -177,6 +177,10 @@ def handed_over(those: list[Waiting]) -> None:
     for each in those:
         it = models.Invitation.objects.filter(pk=each.pk, taken_until=each.taken_until)
         it.update(message="", taken_until=None)
+
+
+def _no_such_endpoint() -> NotFound:
+    return NotFound("There is no such endpoint.")
 
 
 def _waiting() -> QuerySet[models.Invitation]:

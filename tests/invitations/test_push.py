@@ -98,6 +98,18 @@ def test_what_has_not_expired_is_bounded(endpoint: models.PushEndpoint) -> None:
     assert models.Invitation.objects.count() == 1
 
 
+@pytest.mark.django_db(transaction=True)
+def test_at_an_endpoint_that_goes_meanwhile_nothing_is_said_to_be_left(
+    endpoint: models.PushEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closes(subject: str) -> bool:
+        return endpoints.close(subject, RUNTIME) == 1
+
+    monkeypatch.setattr(endpoints, "_is_active", closes)
+    assert post(endpoint.pk, invitation()).status_code == 404
+    assert not models.Invitation.objects.exists()
+
+
 def test_a_replayed_invitation_comes_once(endpoint: models.PushEndpoint) -> None:
     again = [invitation(), invitation(), invitation(resource="comm://a.example/other")]
     assert [post(endpoint.pk, each).status_code for each in again] == [201] * 3

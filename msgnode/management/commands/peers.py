@@ -16,6 +16,7 @@ from msgnode.federation import crossing, store, stub_signature, waiting_rows
 from msgnode.federation.stub_status import IDLE, LIVE
 from msgnode.models import Peer
 from msgnode.storage.control import post
+from msgnode.storage.deletion import delete_with_dependents
 
 _DECISIONS = {
     "block": Peer.Decision.BLOCKED,
@@ -104,7 +105,7 @@ class Command(Tool):
             self._order(peer, action, options["messages"])
             return
         elif action == "remove":
-            peer.delete()
+            delete_with_dependents(Peer.objects.filter(pk=peer.pk))
             post(store.CHANGED)
         elif why := store.decide(peer, _DECISIONS[action]):
             raise not_as_it_should_be(why)
