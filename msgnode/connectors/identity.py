@@ -142,7 +142,10 @@ class IdentityConnector(Component):
                 return self._granted(self._async_verifier.access_token, request, caller)
             case "getContact":
                 return self._card(request)
-            case "subscribePush" | "unsubscribePush" | "sendInvitation" | "withdrawInvitation":
+            case (
+                "subscribePush" | "unsubscribePush"
+                | "sendInvitation" | "withdrawInvitation" | "endInvitation"
+            ):  # fmt: skip
                 if self._invitations is None:
                     raise NotFound("Invitations are switched off at this node (INVITATIONS).")
                 return self._invitations(request, message.sender, caller)

@@ -16,6 +16,7 @@ METHODS = frozenset(
         *("getAccessToken", "getAccessTokenAuthorisationEndpoint", "refreshAccessToken"),
         *("revokeAccessToken", "login", "logout", "getContact"),
         *("subscribePush", "unsubscribePush", "sendInvitation", "withdrawInvitation"),
+        "endInvitation",
     }
 )
 MAX_RESOURCES = 64

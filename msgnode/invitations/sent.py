@@ -5,6 +5,7 @@ Rules
 - Who accepts it first, at its hyperty and before it expires, has it; from then on it is that
   runtime's, in its newest session, until `ends_at`.
 - Its user may withdraw it until somebody has accepted it; of the two exactly one succeeds.
+- Its user may end it at any time: whoever has accepted it is a guest no longer.
 - A user has at most MAX_PER_USER that are good for something.
 """
 
@@ -83,13 +84,25 @@ def withdraw(name: str, subject: str, location: str) -> None:
     it = SentInvitation.objects.filter(digest=digest(name), subject=subject)
     row = it.first()
     if row is None:
-        raise NotFound("This user has sent no such invitation, or it ended long ago.")
+        raise _none_such()
     if location and digest(location) != row.location_digest:
         raise BadMessage("params.location is not where this invitation was left.")
     if it.filter(runtime_url="", expires_at__gt=now).update(expires_at=now, ends_at=now):
         return
     if it.exclude(runtime_url="").exists():
         raise Conflict("The invitation was accepted before it was withdrawn.")
+
+
+def end(name: str, subject: str) -> None:
+    """Nobody can accept an invitation of a user any more, and who has is a guest no longer.
+
+    Raises:
+        NotFound: the user has sent no such invitation, or long ago.
+    """
+    now = timezone.now()
+    it = SentInvitation.objects.filter(digest=digest(name), subject=subject)
+    if not it.filter(ends_at__gt=now).update(expires_at=now, ends_at=now) and not it.exists():
+        raise _none_such()
 
 
 def accept(name: str, hyperty: str, runtime_url: str, session: str) -> bool:
@@ -100,9 +113,10 @@ def accept(name: str, hyperty: str, runtime_url: str, session: str) -> bool:
     if row is None:
         return False
     ends = max(row.ends_at, now + timedelta(seconds=row.stay))
-    free = it.filter(runtime_url="", expires_at__gt=now)
-    if free.update(runtime_url=runtime_url, session=session, ends_at=ends):
-        return True
+    if row.expires_at > now:
+        free = it.filter(runtime_url="", expires_at=row.expires_at)  # nobody has ended it meanwhile
+        if free.update(runtime_url=runtime_url, session=session, ends_at=ends):
+            return True
     return bool(it.filter(runtime_url=runtime_url, ends_at__gt=now).update(session=session))
 
 
@@ -119,6 +133,10 @@ def ended(seconds: float) -> Iterator[Right]:
     now = timezone.now()
     gone = SentInvitation.objects.filter(ends_at__lte=now, ends_at__gt=now - timedelta(0, seconds))
     yield from _rights(gone.exclude(session=""))
+
+
+def _none_such() -> NotFound:
+    return NotFound("This user has sent no such invitation, or it ended long ago.")
 
 
 def _rights(rows: QuerySet[SentInvitation]) -> Iterator[Right]:

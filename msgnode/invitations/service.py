@@ -7,6 +7,7 @@
                                 -> {invitation, expires, location?}
     withdrawInvitation {invitation, location?}
                                 good for nothing any more, and its receiver's node told -> {told}
+    endInvitation {invitation}  that, and who has accepted it is a guest no longer
 
 All of it is for sessions that are logged in at this domain's own provider. What is sent is signed
 by it, so that the receiver knows who invites and which code leads to him; and it is posted from
@@ -100,6 +101,8 @@ class InvitationService:
             return self._send(request, identity, caller)
         if request.method == "withdrawInvitation":
             return self._withdraw(request, identity)
+        if request.method == "endInvitation":
+            return self._end(request, identity)
         if request.method == "subscribePush":
             hyperty = request.text("hyperty")
             if hyperty:
@@ -162,9 +165,7 @@ class InvitationService:
         return {"code": 200, "value": value | ({"location": location} if location else {})}
 
     async def _withdraw(self, request: Execute, who: Identity) -> Body:
-        name, location = request.text("invitation"), request.text("location")
-        if not name or len(name) > wire.MAX_NAME:
-            raise BadMessage("withdrawInvitation needs params.invitation, the name that was given.")
+        name, location = _name(request), request.text("location")
         most: int = settings.INVITATIONS["PER_MINUTE"]
 
         def withdraw() -> None:
@@ -176,6 +177,18 @@ class InvitationService:
         is_told = bool(location) and await self._is_deleted(who.subject, location)
         self.steps["withdrawal_untold"] += not is_told
         return {"code": 200, "value": {"told": is_told}}
+
+    async def _end(self, request: Execute, who: Identity) -> Body:
+        name = _name(request)
+        most: int = settings.INVITATIONS["PER_MINUTE"]
+
+        def end() -> None:
+            _take("push-withdrawn", who.subject, most)
+            sent.end(name, who.subject)
+
+        await self._threads.run(end)
+        self.steps["ended_by_user"] += 1
+        return {"code": 200}
 
     async def _is_deleted(self, subject: str, location: str) -> bool:
         """Whether the receiver's node knows; if not, who accepts is refused here all the same."""
@@ -277,6 +290,14 @@ def _take(kind: str, subject: str, per_minute: int) -> None:
     """Count against the limit of a user. Raises TooMany."""
     if wait := HTTP_LIMITS.take(kind, subject, per_minute):
         raise TooMany(f"Too many invitations; the next one in {int(wait) + 1} seconds.")
+
+
+def _name(request: Execute) -> str:
+    """Of an invitation. Raises BadMessage."""
+    name = request.text("invitation")
+    if not name or len(name) > wire.MAX_NAME:
+        raise BadMessage(f"{request.method} needs params.invitation, the name that was given.")
+    return name
 
 
 def _number(request: Execute, name: str, default: float, least: float, most: float) -> float:

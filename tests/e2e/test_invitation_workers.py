@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.client import Client, code
 from tests.e2e.pair import Pair
-from tests.node import Node
+from tests.node import Node, eventually
 from tests.runtime.test_invitations import execute, token_of
 
 pytestmark = [pytest.mark.long, pytest.mark.any_server]
@@ -166,6 +166,12 @@ async def test_invitations_come_once_and_guests_stay_guests_while_workers_die(
             assert code(await guest.subscribe(f"{OTHER}/changes")) == 403
             await alice.send("update", f"{OBJECT}/changes", {"value": 1}, sender=OBJECT)
             await guest.expect(type="update", to=f"{OBJECT}/changes")
+
+            # Alice sends her guest away, whom she has let stay for an hour.
+            assert (await execute(alice, "endInvitation", invitation=name))["code"] == 200
+            async with asyncio.timeout(15):
+                while code(await guest.subscribe(f"{OBJECT}/changes")) != 403:
+                    await eventually()
 
             # A flood at both: what is taken in comes, the rest is told to wait, others are served.
             await asyncio.to_thread(other.start)

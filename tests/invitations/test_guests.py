@@ -188,6 +188,25 @@ async def test_another_worker_reads_what_a_session_has_accepted(
     assert other.subscribed == set()
 
 
+async def test_who_is_sent_away_by_his_inviter_is_refused_and_hears_nothing_at_every_worker(
+    scene: Scene, threads: DatabaseThreads
+) -> None:
+    await invite(stay=3600)
+    assert await scene.accept("i1")
+    other = Scene(threads, scene.bob)
+    assert await other.may_say(OBJECT)
+    for worker in (scene, other):
+        worker.subscribed.add(f"{OBJECT}/changes")
+    await sync_to_async(sent.end)("i1", "7")
+    for worker in (scene, other):
+        await worker.guests.look()
+        assert worker.subscribed == set()
+        with pytest.raises(Forbidden, match="ended"):
+            await worker.may_say(OBJECT)
+        with pytest.raises(Forbidden, match="ended"):
+            await worker.accept("i1")
+
+
 async def test_what_is_deleted_counts_no_longer(scene: Scene) -> None:
     await invite()
     assert await scene.accept("i1")

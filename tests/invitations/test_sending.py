@@ -17,7 +17,7 @@ from django.conf import settings
 from msgnode import models
 from msgnode.bus.table import RoutingTable
 from msgnode.connectors.identity_requests import Execute
-from msgnode.core.errors import BadGateway, GatewayTimeout, TooMany
+from msgnode.core.errors import BadGateway, BadMessage, GatewayTimeout, NotFound, TooMany
 from msgnode.core.identity import Identity, Speaker
 from msgnode.devices.safe_http import SafeHttp
 from msgnode.invitations import sent, service
@@ -126,6 +126,19 @@ async def test_a_withdrawal_of_which_a_frozen_node_is_not_told_holds_all_the_sam
     assert home.service.steps == {"sent": 1, "withdrawn": 1, "withdrawal_untold": 1}
     accept = sync_to_async(sent.accept)
     assert not await accept(value["invitation"], HYPERTY, "runtime://b.example/bob", "s")
+
+
+async def test_an_inviter_ends_what_he_has_sent_and_nothing_else(home: Home) -> None:
+    async with answering(CREATED) as port:
+        name = (await home.send(port))["invitation"]
+    await sync_to_async(sent.accept)(name, HYPERTY, "runtime://b.example/bob", "s")
+    for wrong, asked in ((NotFound, {"invitation": "another"}), (BadMessage, {})):
+        with pytest.raises(wrong, match="invitation"):
+            await home.ask("endInvitation", **asked)
+    assert await sync_to_async(lambda: len(list(sent.of(["s"]))))() == 1
+    assert await home.ask("endInvitation", invitation=name) == {}
+    assert not await sync_to_async(lambda: list(sent.of(["s"])))()
+    assert home.service.steps == {"sent": 1, "ended_by_user": 1}
 
 
 async def test_a_users_slow_endpoints_cost_others_nothing_and_him_no_withdrawal(

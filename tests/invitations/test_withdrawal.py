@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -68,6 +69,40 @@ def test_what_was_accepted_stays_so() -> None:
     with pytest.raises(Conflict):
         sent.withdraw("n", "1", WHERE)
     assert len(list(sent.of(["s"]))) == 1
+
+
+def test_of_one_that_is_withdrawn_while_it_is_accepted_exactly_one_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keep()
+
+    def withdrawn_meanwhile(*seconds: Any, **named: Any) -> timedelta:
+        sent.withdraw("n", "1", WHERE)
+        return timedelta(*seconds, **named)
+
+    monkeypatch.setattr(sent, "timedelta", withdrawn_meanwhile)
+    assert not sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
+    assert not list(sent.of(["s"]))
+
+
+def test_who_has_accepted_is_sent_away_by_who_invited_him_and_nobody_else() -> None:
+    keep()
+    assert sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
+    for name, subject in (("n", "2"), ("m", "1")):
+        with pytest.raises(NotFound):
+            sent.end(name, subject)
+    assert len(list(sent.of(["s"]))) == 1
+    for _ in range(2):
+        sent.end("n", "1")
+    assert not list(sent.of(["s"]))
+    assert [each.session for each in sent.ended(5)] == ["s"]
+    assert not sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
+
+
+def test_nobody_can_accept_what_was_ended() -> None:
+    keep()
+    sent.end("n", "1")
+    assert not sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
 
 
 def test_only_who_sent_it_withdraws_it_and_where_it_was_left() -> None:

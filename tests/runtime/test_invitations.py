@@ -28,7 +28,7 @@ from msgnode.runtime.python import (
 from msgnode.runtime.python.messages import Message
 from tests import waiting
 from tests.client import LIMIT, Client
-from tests.node import Node
+from tests.node import Node, eventually
 
 pytestmark = [pytest.mark.any_server, pytest.mark.long]
 
@@ -156,6 +156,13 @@ async def test_r70_a_caller_hosted_conversation_begins_with_an_invitation(
         head = {"id": came["id"], "type": "response", "from": hyperty, "to": came["from"]}
         alice.bus.post_message({**head, "body": {"code": 410}})
         assert (await asking)["body"]["code"] == 410
+
+        # Alice sends him away, who could have stayed for ten minutes.
+        await alice.invitations.end(sent)
+        reading = {"type": "read", "from": f"{bob.url}/call", "to": shared.url, "body": {}}
+        async with asyncio.timeout(LIMIT):
+            while (await bob.bus.request(reading))["body"]["code"] != 403:
+                await eventually()
 
         # What it took in all the same comes late, or not at all once it has expired.
         await bob.invitations.stop()

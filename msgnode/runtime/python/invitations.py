@@ -242,6 +242,11 @@ class Invitations:
         sent.close()
         return value.get("told") is True
 
+    async def end(self, sent: Sent) -> None:
+        """Nobody can accept it any more, and who has is sent away. Raises InvitationError."""
+        await self._ask("endInvitation", {"invitation": sent.invitation})
+        sent.close()
+
     async def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         message = {"type": "execute", "from": self._url, "to": f"domain://idm.{self._domain}"}
         answer = await self._bus.request({**message, "body": {"method": method, "params": params}})

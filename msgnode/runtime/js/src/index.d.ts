@@ -369,6 +369,8 @@ export class Invitations {
     isAcceptedBy(message: Message): boolean;
     /** Whether the callee's node has taken note. Rejects with a CardError 409 once it is accepted. */
     withdraw(): Promise<boolean>;
+    /** Who has accepted it is a guest of the node no longer, and nobody can accept it any more. */
+    end(): Promise<void>;
   }>;
 }
 

@@ -84,8 +84,8 @@ export class Invitations {
    * @param order {hyperty: the address here at which he is to answer, which this session holds; seconds: how long it
    *   can be accepted, 1 to 600; resource: what he is invited to, an object that this session holds; stay: how many
    *   seconds he may stay once he has accepted, where the node knows him by nothing else, at least until it expires}
-   * @returns {invitation, expires, isAcceptedBy(message), withdraw()}: withdraw gives whether the callee's node has
-   *   taken note; 409 once it is accepted
+   * @returns {invitation, expires, isAcceptedBy(message), withdraw(), end()}: withdraw gives whether the callee's node
+   *   has taken note; 409 once it is accepted. `end` sends away who has accepted it
    * @throws CardError 404 if he has no card, 410 if his card names no endpoint; AnswerError of the home node
    */
   async send(user, { hyperty, seconds = 60, resource, stay } = {}) {
@@ -110,7 +110,11 @@ export class Invitations {
       isOpen = false;
       return told === true;
     };
-    return { invitation, expires, isAcceptedBy, withdraw };
+    const end = async () => {
+      await this.#ask("endInvitation", { invitation });
+      isOpen = false;
+    };
+    return { invitation, expires, isAcceptedBy, withdraw, end };
   }
 
   async #ask(method, params) {

@@ -200,6 +200,18 @@ test("what was sent can be withdrawn until it is accepted", async () => {
   assert.equal(admitted.isAcceptedBy(accepted), true);
 });
 
+test("who has accepted is sent away, and then nobody can accept", async () => {
+  const expires = Math.floor(Date.now() / 1000) + 60;
+  const answers = { sendInvitation: { code: 200, value: { invitation: "secret", expires } }, endInvitation: { code: 200 } };
+  const asked = await atHome(answers);
+  const sent = await runtime.invitations.send({ userURL: "user://f/bob", endpoint: "https://f/push/1" }, { hyperty: "hyperty://d/a" });
+  await sent.end();
+  assert.deepEqual(asked[1], { method: "endInvitation", params: { invitation: "secret" } });
+  assert.equal(sent.isAcceptedBy({ type: "create", body: { value: { invitation: "secret" } } }), false);
+  answers.endInvitation = { code: 404, description: "none" };
+  await assert.rejects(sent.end(), { code: 404 });
+});
+
 test("a node that takes no invitations says so", async () => {
   await atHome({});
   await assert.rejects(runtime.invitations.receive(() => {}), { code: 404 });
