@@ -17,6 +17,7 @@ from django.conf import settings as django_settings
 from hypothesis import settings
 
 from tests.client import Client, runtime
+from tests.databases import database
 from tests.node import Node, running
 from tests.restored import put_back_after_commits
 from tests.template import migrated_database
@@ -37,6 +38,21 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated database without rows, the same for all processes of a test run."""
     own = tmp_path_factory.getbasetemp()
     return migrated_database(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a migrated database on PostgreSQL, which tests copy and do not use."""
+    with database(postgres_url) as url:
+        Node(tmp_path_factory.mktemp("postgres"), DATABASE_URL=url).migrate()
+        yield url
+
+
+@pytest.fixture
+def migrated_url(postgres_url: str, postgres_template: str) -> Iterator[str]:
+    """The URL of a migrated database of the test's own, on PostgreSQL."""
+    with database(postgres_url, postgres_template) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -168,13 +168,20 @@ class Node:
 
 @contextmanager
 def running(data_dir: Path, template: Path | None = None, **settings: object) -> Iterator[Node]:
-    """A node while the block runs; killed at its end. `template` is a migrated database."""
+    """A node while the block runs; killed at its end.
+
+    Args:
+        data_dir: Its directory.
+        template: A migrated database, which is copied unless DATABASE_URL names one that is
+            migrated already. Without it the tables are made.
+        settings: Of the node.
+    """
     data_dir.mkdir(parents=True, exist_ok=True)
     node = Node(data_dir, **settings)
-    if template is not None and "DATABASE_URL" not in settings:
-        shutil.copy(template, data_dir / "node.sqlite3")
-    else:
+    if template is None:
         node.migrate()
+    elif "DATABASE_URL" not in settings:
+        shutil.copy(template, data_dir / "node.sqlite3")
     try:
         yield node.start()
     finally:

@@ -8,12 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
-import psycopg
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
@@ -27,28 +23,11 @@ pytestmark = pytest.mark.long
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def own(request: pytest.FixtureRequest, tmp_path: Path, template: Path) -> Iterator[Node]:
     """A node of the test's own on the database of the parameter."""
-    if request.param == "sqlite":
-        with running(tmp_path, template) as node:
-            yield node
-        return
-    with (
-        _database(request.getfixturevalue("postgres_url")) as url,
-        running(tmp_path, DATABASE_URL=url) as node,
-    ):
+    where = {}
+    if request.param == "postgres":
+        where = {"DATABASE_URL": request.getfixturevalue("migrated_url")}
+    with running(tmp_path, template, **where) as node:
         yield node
-
-
-@contextmanager
-def _database(server: str) -> Iterator[str]:
-    """An empty database on a PostgreSQL server."""
-    name = f"test_{uuid4().hex}"
-    parts = urlsplit(server)
-    with psycopg.connect(server, autocommit=True) as client:
-        client.execute(f'CREATE DATABASE "{name}"')
-        try:
-            yield urlunsplit(parts._replace(path=f"/{name}"))
-        finally:
-            client.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @pytest.mark.parametrize("number", [1, pytest.param(4, marks=pytest.mark.long)])

@@ -15,7 +15,6 @@ import pytest
 from tests.client import Client, code
 from tests.conftest import Come
 from tests.e2e.pair import Pair
-from tests.e2e.test_partitions import own_database
 from tests.node import Node, eventually
 from tests.redis.servers import running as redis_running
 
@@ -48,18 +47,16 @@ print(json.dumps(sorted(Alarm.objects.filter(cleared_at=None).values_list("kind"
 
 @pytest.fixture
 async def pair(
-    tmp_path: Path, redis_url: str, postgres_url: str, answering_stun: int
+    tmp_path: Path, redis_url: str, migrated_url: str, answering_stun: int
 ) -> AsyncIterator[Pair]:
-    with own_database(postgres_url) as url:
-        both = Pair(tmp_path, REDIS_URL=redis_url, DATABASE_URL=url, QOS_BROKER="embedded")
-        both.one.migrate()
-        both.one.manage("shell", "-c", SERVER.replace("PORT", str(answering_stun)))
-        try:
-            both.start()
-            yield both
-            await both.leave()
-        finally:
-            both.kill()
+    both = Pair(tmp_path, REDIS_URL=redis_url, DATABASE_URL=migrated_url, QOS_BROKER="embedded")
+    both.one.manage("shell", "-c", SERVER.replace("PORT", str(answering_stun)))
+    try:
+        both.start()
+        yield both
+        await both.leave()
+    finally:
+        both.kill()
 
 
 async def test_case_25_of_20_at_once_at_two_workers_exactly_two_get_room_for_two(
