@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -161,12 +161,9 @@ def start_node(tmp_path: Path, template: Path, server: str) -> Iterator[Callable
         yield start
 
 
-@pytest.fixture
-async def come(node: Node) -> AsyncIterator[Come]:
-    """Brings a client with an open session to the shared node: `await come()`.
-
-    `runtime_url` is a fresh one by default; `handshake` is `ws` or `stub`; `to` another node.
-    """
+@asynccontextmanager
+async def arriving(node: Node) -> AsyncIterator[Come]:
+    """Brings clients to a node while the block runs."""
     async with AsyncExitStack() as stack:
 
         async def arrive(
@@ -179,4 +176,14 @@ async def come(node: Node) -> AsyncIterator[Come]:
             client = await stack.enter_async_context(place.ws())
             return await client.open(runtime_url)
 
+        yield arrive
+
+
+@pytest.fixture
+async def come(node: Node) -> AsyncIterator[Come]:
+    """Brings a client with an open session to the shared node: `await come()`.
+
+    `runtime_url` is a fresh one by default; `handshake` is `ws` or `stub`; `to` another node.
+    """
+    async with arriving(node) as arrive:
         yield arrive

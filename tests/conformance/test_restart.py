@@ -20,13 +20,15 @@ from tests.node import Node, running
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
-def own(request: pytest.FixtureRequest, tmp_path: Path, template: Path) -> Iterator[Node]:
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.any_server)])
+def own(
+    request: pytest.FixtureRequest, tmp_path: Path, template: Path, server: str
+) -> Iterator[Node]:
     """A node of the test's own on the database of the parameter."""
-    where = {}
+    settings = {"ASGI_SERVER": server}
     if request.param == "postgres":
-        where = {"DATABASE_URL": request.getfixturevalue("migrated_url")}
-    with running(tmp_path, template, **where) as node:
+        settings["DATABASE_URL"] = request.getfixturevalue("migrated_url")
+    with running(tmp_path, template, **settings) as node:
         yield node
 
 
@@ -137,6 +139,7 @@ async def test_a_clean_stop_signals_a_gap_to_a_session_whose_queue_was_lost(
         assert await back.settled() == []
 
 
+@pytest.mark.any_server
 async def test_after_a_kill_every_session_is_told_of_the_gap_once(own: Node, come: Come) -> None:
     client = await come(to=own)
     own.kill()
@@ -162,6 +165,7 @@ async def test_a_closed_session_stays_closed_after_a_kill(own: Node, come: Come)
         assert code(await talker.ask("create", held)) == 404
 
 
+@pytest.mark.any_server
 async def test_stubs_that_hammer_a_restarting_node_all_get_back(own: Node) -> None:
     clients = []
     for _ in range(20):
