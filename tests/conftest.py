@@ -25,8 +25,8 @@ from tests.template import migrated_database
 Come = Callable[..., Awaitable[Client]]
 
 FOR_ALL = ("idnode", "console", "attacked", "served")
-FOR_A_FILE = ("strict", "narrow", "relay", "hooked", "woken", "browser", "broker")
-"""Fixtures that start something for several tests, besides `node`, which nearly all of them use."""
+"""Fixtures that start something for the tests of several files, besides `node`, which nearly all of
+them use."""
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
@@ -132,10 +132,16 @@ def _is_other(item: pytest.Item) -> bool:
 def _keep_together(item: pytest.Item) -> None:
     """Tests that share what is started run in one process, which starts it, and not in each."""
     used = getattr(item, "fixturenames", ())
-    shared = next((name for name in (*FOR_ALL, *FOR_A_FILE) if name in used), "")
+    shared = next((name for name in FOR_ALL if name in used), "") or _of_its_file(item)
     if shared and item.get_closest_marker("xdist_group") is None:
-        place = "" if shared in FOR_ALL else f" of {item.path.name}"
-        item.add_marker(pytest.mark.xdist_group(f"{shared}{place}"))
+        item.add_marker(pytest.mark.xdist_group(shared))
+
+
+def _of_its_file(item: pytest.Item) -> str:
+    """The group of what shares a fixture of module scope in its file; "" for another test."""
+    known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    is_shared = any(found[-1].scope == "module" for found in known.values() if found)
+    return f"what {item.location[0]} shares" if is_shared else ""
 
 
 @pytest.fixture(scope="session")
