@@ -13,12 +13,14 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.client import Client
 
@@ -151,6 +153,12 @@ class Node:
             return door.getresponse().read().decode()
         finally:
             door.close()
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """What a query finds in the node's database, if that is SQLite."""
+        place = f"file:{self.data_dir / 'node.sqlite3'}?mode=ro"
+        with closing(sqlite3.connect(place, uri=True, timeout=20)) as database:
+            return database.execute(query, values).fetchall()
 
     def log(self) -> str:
         return (self.data_dir / "log").read_text(errors="replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import sqlite3
 from contextlib import closing
@@ -28,8 +29,12 @@ for task in PeriodicTask.objects.filter(task="spark.hourly"):
 ENDED = "select state from spark_reportrun where trigger = 'schedule' and ended_at is not null"
 
 
-def test_the_schedule_makes_a_report_that_the_console_shows(tmp_path: Path, chromium: str) -> None:
+def test_the_schedule_makes_a_report_that_the_console_shows(
+    tmp_path: Path, template: Path, chromium: str
+) -> None:
     data, port = tmp_path / "data", free_port()
+    data.mkdir()
+    shutil.copy(template, data / "node.sqlite3")
     manage = Node(data).manage  # with none of the tests' own settings
     with Launched(data, port, ("make", "run"), {"SPARK_KEEP_CLASSES": "false"}) as node:
         said = re.search(r"password (\S+)", node.line_with("console account"))
