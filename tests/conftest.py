@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from django.conf import settings as django_settings
 from hypothesis import settings
 
 from tests.client import Client, runtime
+from tests.databases import database
 from tests.node import Node, running
 from tests.restored import put_back_after_commits
 from tests.template import migrated_database
@@ -24,8 +25,8 @@ from tests.template import migrated_database
 Come = Callable[..., Awaitable[Client]]
 
 FOR_ALL = ("idnode", "console", "attacked", "served")
-FOR_A_FILE = ("strict", "narrow", "relay", "hooked", "woken", "browser", "broker")
-"""Fixtures that start something for several tests, besides `node`, which nearly all of them use."""
+"""Fixtures that start something for the tests of several files, besides `node`, which nearly all of
+them use."""
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
@@ -37,6 +38,21 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated database without rows, the same for all processes of a test run."""
     own = tmp_path_factory.getbasetemp()
     return migrated_database(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a migrated database on PostgreSQL, which tests copy and do not use."""
+    with database(postgres_url) as url:
+        Node(tmp_path_factory.mktemp("postgres"), DATABASE_URL=url).migrate()
+        yield url
+
+
+@pytest.fixture
+def migrated_url(postgres_url: str, postgres_template: str) -> Iterator[str]:
+    """The URL of a migrated database of the test's own, on PostgreSQL."""
+    with database(postgres_url, postgres_template) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -116,10 +132,16 @@ def _is_other(item: pytest.Item) -> bool:
 def _keep_together(item: pytest.Item) -> None:
     """Tests that share what is started run in one process, which starts it, and not in each."""
     used = getattr(item, "fixturenames", ())
-    shared = next((name for name in (*FOR_ALL, *FOR_A_FILE) if name in used), "")
+    shared = next((name for name in FOR_ALL if name in used), "") or _of_its_file(item)
     if shared and item.get_closest_marker("xdist_group") is None:
-        place = "" if shared in FOR_ALL else f" of {item.path.name}"
-        item.add_marker(pytest.mark.xdist_group(f"{shared}{place}"))
+        item.add_marker(pytest.mark.xdist_group(shared))
+
+
+def _of_its_file(item: pytest.Item) -> str:
+    """The group of what shares a fixture of module scope in its file; "" for another test."""
+    known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    is_shared = any(found[-1].scope == "module" for found in known.values() if found)
+    return f"what {item.location[0]} shares" if is_shared else ""
 
 
 @pytest.fixture(scope="session")
@@ -145,12 +167,9 @@ def start_node(tmp_path: Path, template: Path, server: str) -> Iterator[Callable
         yield start
 
 
-@pytest.fixture
-async def come(node: Node) -> AsyncIterator[Come]:
-    """Brings a client with an open session to the shared node: `await come()`.
-
-    `runtime_url` is a fresh one by default; `handshake` is `ws` or `stub`; `to` another node.
-    """
+@asynccontextmanager
+async def arriving(node: Node) -> AsyncIterator[Come]:
+    """Brings clients to a node while the block runs."""
     async with AsyncExitStack() as stack:
 
         async def arrive(
@@ -163,4 +182,14 @@ async def come(node: Node) -> AsyncIterator[Come]:
             client = await stack.enter_async_context(place.ws())
             return await client.open(runtime_url)
 
+        yield arrive
+
+
+@pytest.fixture
+async def come(node: Node) -> AsyncIterator[Come]:
+    """Brings a client with an open session to the shared node: `await come()`.
+
+    `runtime_url` is a fresh one by default; `handshake` is `ws` or `stub`; `to` another node.
+    """
+    async with arriving(node) as arrive:
         yield arrive

@@ -13,12 +13,14 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.client import Client
 
@@ -152,6 +154,12 @@ class Node:
         finally:
             door.close()
 
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """What a query finds in the node's database, if that is SQLite."""
+        place = f"file:{self.data_dir / 'node.sqlite3'}?mode=ro"
+        with closing(sqlite3.connect(place, uri=True, timeout=20)) as database:
+            return database.execute(query, values).fetchall()
+
     def log(self) -> str:
         return (self.data_dir / "log").read_text(errors="replace")
 
@@ -168,13 +176,20 @@ class Node:
 
 @contextmanager
 def running(data_dir: Path, template: Path | None = None, **settings: object) -> Iterator[Node]:
-    """A node while the block runs; killed at its end. `template` is a migrated database."""
+    """A node while the block runs; killed at its end.
+
+    Args:
+        data_dir: Its directory.
+        template: A migrated database, which is copied unless DATABASE_URL names one that is
+            migrated already. Without it the tables are made.
+        settings: Of the node.
+    """
     data_dir.mkdir(parents=True, exist_ok=True)
     node = Node(data_dir, **settings)
-    if template is not None and "DATABASE_URL" not in settings:
-        shutil.copy(template, data_dir / "node.sqlite3")
-    else:
+    if template is None:
         node.migrate()
+    elif "DATABASE_URL" not in settings:
+        shutil.copy(template, data_dir / "node.sqlite3")
     try:
         yield node.start()
     finally:

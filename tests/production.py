@@ -15,11 +15,9 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
-import psycopg
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -143,18 +141,6 @@ def proxy(kind: str, program: str, place: Path, ports: Ports) -> Iterator[int]:
         process.wait(20)
 
 
-@contextmanager
-def database(postgres_url: str) -> Iterator[str]:
-    """The URL of an empty database of its own."""
-    name = f"t{uuid4().hex[:12]}"
-    with psycopg.connect(postgres_url, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")  # type: ignore[call-overload]
-        try:
-            yield urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
-        finally:
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[call-overload]
-
-
 def settings(database_url: str, redis_url: str) -> dict[str, str]:
     """Those of production, for clients without an identity."""
     return {
@@ -171,7 +157,10 @@ def settings(database_url: str, redis_url: str) -> dict[str, str]:
 
 
 class Production:
-    """Its processes. The proxy is started when the workers and the web process answer."""
+    """Its processes, on a migrated database.
+
+    The proxy is started when the workers and the web process answer.
+    """
 
     def __init__(self, place: Path, kind: str, program: str, **settings: str) -> None:
         self.place = place
@@ -189,7 +178,6 @@ class Production:
 
     def start(self) -> None:
         self.place.mkdir(parents=True, exist_ok=True)
-        self.one.migrate()
         for process in (self.one, self.other, self.web):
             process.start()
             self._stack.callback(process.kill)

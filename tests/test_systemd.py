@@ -22,8 +22,9 @@ import httpx
 import pytest
 
 from msgnode.launch.pdeathsig import tie
+from tests.databases import database
 from tests.node import ROOT, free_port
-from tests.production import database, settings
+from tests.production import settings
 from tests.services import needs_program
 from tests.waiting import until
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from tests.client import Client
-from tests.console.browser import Browser, log_in, operated
+from tests.console.browser import Browser, log_in
 from tests.node import Node, running
 
 PATIENCE = 5.0  # seconds a word may take on a busy machine
@@ -38,7 +38,7 @@ def attacked(
     tmp_path_factory: pytest.TempPathFactory, template: Path
 ) -> Iterator[tuple[Node, Browser]]:
     place = tmp_path_factory.mktemp("attacked")
-    with running(place, template, **operated(**LIMITS)) as node:
+    with running(place, template, **LIMITS) as node:
         browser = log_in(node)
         process = psutil.Process(node.pid)
         before = process.memory_info().rss

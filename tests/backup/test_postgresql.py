@@ -6,16 +6,15 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from tests import databases
 from tests.backup.test_backup import fails
 from tests.node import Node, running
 
@@ -44,19 +43,8 @@ AuditEntry.objects.create(actor='alice', action='test', object='line\\nbreak\\tt
 @pytest.fixture
 def database(postgres_url: str) -> Iterator[Callable[[], str]]:
     """Makes empty databases: `database()` is the URL of one."""
-    made: list[str] = []
-
-    def make() -> str:
-        name = f"t{uuid4().hex[:12]}"
-        with psycopg.connect(postgres_url, autocommit=True) as server:
-            server.execute(f"CREATE DATABASE {name}")
-        made.append(name)
-        return urlsplit(postgres_url)._replace(path=f"/{name}").geturl()
-
-    yield make
-    with psycopg.connect(postgres_url, autocommit=True) as server:
-        for name in made:
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(databases.database(postgres_url))
 
 
 def filled(place: Path, template: Path) -> Node:
@@ -174,7 +162,7 @@ def test_a_backup_of_a_running_node_is_restored_row_by_row(
     url, target = database(), database()
     source.manage("move_to", url)
     archive = str(tmp_path / "backup.tar.gz")
-    with running(tmp_path / "there", DATABASE_URL=url) as node:
+    with running(tmp_path / "there", template, DATABASE_URL=url) as node:
         node.manage("backup", "--output", archive)
         status, said = fails(node, "restore", archive, "--replace")
         assert (status, "serves this database" in said) == (2, True), said
@@ -194,7 +182,7 @@ def test_a_backup_of_a_running_node_is_restored_row_by_row(
     assert rows(target) == there
     status, said = fails(source, "restore", archive, "--replace")
     assert (status, "is of a database of postgresql" in said) == (1, True), said
-    with running(tmp_path / "runs", DATABASE_URL=target) as node:
+    with running(tmp_path / "runs", template, DATABASE_URL=target) as node:
         assert node.get("/health/ready") == 200
 
 

@@ -19,7 +19,8 @@ from tests.node import Node, eventually, running
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
 ENDS = pytest.mark.parametrize("end", ["drop", "leave"])
-ROUNDS = pytest.mark.parametrize("rounds", [25, pytest.param(200, marks=pytest.mark.long)])
+MANY = pytest.param(200, marks=[pytest.mark.long, pytest.mark.any_server])
+ROUNDS = pytest.mark.parametrize("rounds", [25, MANY])
 
 Start = Callable[..., Awaitable[FieldRuntime]]
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from tests.client import ALLOCATION, SM, Client, address, code, runtime
-from tests.conftest import Come
+from tests.client import ALLOCATION, SM, address, code, runtime
+from tests.conftest import Come, arriving
 from tests.node import Node, eventually, running
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
@@ -40,13 +40,10 @@ def strict(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator
 
 
 @pytest.fixture
-async def guest(strict: Node, come: Come) -> AsyncIterator[Come]:
+async def guest(strict: Node) -> AsyncIterator[Come]:
     """Brings clients to the strict node."""
-
-    async def arrive(runtime_url: str = "", handshake: str = "ws") -> Client:
-        return await come(runtime_url, handshake, strict)
-
-    yield arrive
+    async with arriving(strict) as arrive:
+        yield arrive
 
 
 @BOTH

@@ -180,6 +180,7 @@ async def test_who_is_thawed_is_served_again(start_node: Callable[..., Node], st
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_no_runtime_url_is_opened_above_or_below_anothers(
     start_node: Callable[..., Node],
 ) -> None:

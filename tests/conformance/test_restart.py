@@ -8,12 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
-from uuid import uuid4
 
-import psycopg
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
@@ -24,31 +20,16 @@ from tests.node import Node, running
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
-def own(request: pytest.FixtureRequest, tmp_path: Path, template: Path) -> Iterator[Node]:
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.any_server)])
+def own(
+    request: pytest.FixtureRequest, tmp_path: Path, template: Path, server: str
+) -> Iterator[Node]:
     """A node of the test's own on the database of the parameter."""
-    if request.param == "sqlite":
-        with running(tmp_path, template) as node:
-            yield node
-        return
-    with (
-        _database(request.getfixturevalue("postgres_url")) as url,
-        running(tmp_path, DATABASE_URL=url) as node,
-    ):
+    settings = {"ASGI_SERVER": server}
+    if request.param == "postgres":
+        settings["DATABASE_URL"] = request.getfixturevalue("migrated_url")
+    with running(tmp_path, template, **settings) as node:
         yield node
-
-
-@contextmanager
-def _database(server: str) -> Iterator[str]:
-    """An empty database on a PostgreSQL server."""
-    name = f"test_{uuid4().hex}"
-    parts = urlsplit(server)
-    with psycopg.connect(server, autocommit=True) as client:
-        client.execute(f'CREATE DATABASE "{name}"')
-        try:
-            yield urlunsplit(parts._replace(path=f"/{name}"))
-        finally:
-            client.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @pytest.mark.parametrize("number", [1, pytest.param(4, marks=pytest.mark.long)])
@@ -158,6 +139,7 @@ async def test_a_clean_stop_signals_a_gap_to_a_session_whose_queue_was_lost(
         assert await back.settled() == []
 
 
+@pytest.mark.any_server
 async def test_after_a_kill_every_session_is_told_of_the_gap_once(own: Node, come: Come) -> None:
     client = await come(to=own)
     own.kill()
@@ -183,6 +165,7 @@ async def test_a_closed_session_stays_closed_after_a_kill(own: Node, come: Come)
         assert code(await talker.ask("create", held)) == 404
 
 
+@pytest.mark.any_server
 async def test_stubs_that_hammer_a_restarting_node_all_get_back(own: Node) -> None:
     clients = []
     for _ in range(20):

@@ -370,6 +370,7 @@ async def test_case_14_the_disconnect_command_frees_everything(
     ]
     + ["[" * 5000, '{"a":' * 5000, "{}", '{"id":{},"type":[],"from":1,"to":2,"body":"x"}'],
 )
+@pytest.mark.any_server
 async def test_case_15_what_is_no_message_is_answered_400_and_the_session_goes_on(
     come: Come, handshake: str, frame: str | bytes
 ) -> None:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import http.cookiejar
 import re
+import sqlite3
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
 
 from tests.node import Node, running
 
 PASSWORD = "let me in"
-
-
-def operated(**settings: object) -> dict[str, object]:
-    """Settings of a node on which `log_in` can make its operator."""
-    return {"DJANGO_SUPERUSER_PASSWORD": PASSWORD, **settings}
+OPERATOR = """
+INSERT INTO auth_user (username, email, password, first_name, last_name, date_joined,
+                       is_superuser, is_staff, is_active)
+VALUES ('operator', 'o@example.org', :password, '', '', :now, TRUE, TRUE, TRUE)
+"""
 
 
 class Browser:
@@ -62,17 +67,24 @@ class Browser:
 
 
 def log_in(node: Node) -> Browser:
-    """Make the operator of a node started with `operated()`, and log in."""
-    account = ("--username", "operator", "--email", "o@example.org")
-    node.manage("createsuperuser", "--noinput", *account)
+    """Make the operator of a node on SQLite, which may run, and log in."""
+    with closing(sqlite3.connect(node.data_dir / "node.sqlite3", timeout=20)) as rows, rows:
+        rows.execute(OPERATOR, {"password": _hash(), "now": f"{datetime.now(UTC):%F %T}"})
     browser = Browser(node)
     browser.fill_in("login/", username="operator", password=PASSWORD)
     return browser
 
 
+@functools.cache
+def _hash() -> str:
+    """The password as a node keeps it."""
+    hasher = PBKDF2PasswordHasher()
+    return hasher.encode(PASSWORD, hasher.salt())
+
+
 @contextmanager
 def operated_node(folder: Path, template: Path, **settings: object) -> Iterator[Node]:
     """A running node whose operator has an account."""
-    with running(folder, template, **operated(**settings)) as node:
+    with running(folder, template, **settings) as node:
         log_in(node)
         yield node

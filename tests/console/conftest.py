@@ -12,7 +12,7 @@ from django.test import Client
 from tests.node import Node, running
 
 from . import window
-from .browser import Browser, log_in, operated
+from .browser import Browser, log_in
 from .traffic import Traffic, talking
 
 
@@ -29,7 +29,7 @@ def console(
     tmp_path_factory: pytest.TempPathFactory, template: Path
 ) -> Iterator[tuple[Node, Browser]]:
     """A node and its operator's browser, shared: tests use runtime URLs of their own."""
-    with running(tmp_path_factory.mktemp("console"), template, **operated()) as node:
+    with running(tmp_path_factory.mktemp("console"), template) as node:
         yield node, log_in(node)
         assert node.is_running(), node.log()
 

@@ -13,7 +13,7 @@ from tests.client import SESSION, Client, address, code, runtime
 from tests.node import eventually
 from tests.services import redis_server
 
-from .browser import log_in, operated
+from .browser import log_in
 
 pytestmark = pytest.mark.any_server
 
@@ -101,7 +101,7 @@ def own_redis():
 
 @pytest.mark.long
 async def test_a_ban_ends_and_keeps_out_a_runtime_at_all_workers(own_redis, start_node):
-    first = start_node(**operated(), REDIS_URL=own_redis)
+    first = start_node(REDIS_URL=own_redis)
     database = f"sqlite:///{first.data_dir}/node.sqlite3"
     second = start_node(DATABASE_URL=database, REDIS_URL=own_redis)
     browser = await asyncio.to_thread(log_in, first)
@@ -141,7 +141,7 @@ async def test_a_ban_ends_and_keeps_out_a_runtime_at_all_workers(own_redis, star
 
 @pytest.mark.long
 async def test_a_banned_source_address_gets_no_socket_and_a_ban_outlives_a_restart(start_node):
-    node = start_node(**operated())
+    node = start_node()
     browser = await asyncio.to_thread(log_in, node)
     async with node.ws() as client, node.ws() as silent:
         await client.open()

@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.client import address
-from tests.console.browser import PASSWORD, Browser, log_in, operated
+from tests.console.browser import PASSWORD, Browser, log_in
 from tests.node import Node
 from tests.services import redis_server
 
@@ -170,11 +170,12 @@ async def test_a_hundred_pages_of_one_operator_leave_the_node_to_others(
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_workers_add_up_and_one_that_freezes_or_dies_is_said(
     start_node: Any,
 ) -> None:
     with redis_server() as url:
-        first = start_node(**operated(), REDIS_URL=url, WORKER_TIMEOUT=3)
+        first = start_node(REDIS_URL=url, WORKER_TIMEOUT=3)
         database = f"sqlite:///{first.data_dir}/node.sqlite3"
         second = start_node(DATABASE_URL=database, REDIS_URL=url, WORKER_TIMEOUT=3)
         browser = await asyncio.to_thread(log_in, first)
@@ -197,11 +198,12 @@ async def test_workers_add_up_and_one_that_freezes_or_dies_is_said(
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_a_session_of_another_worker_is_shown_and_a_frozen_worker_is_named(
     start_node: Any,
 ) -> None:
     with redis_server() as url:
-        first = start_node(**operated(), REDIS_URL=url, WORKER_TIMEOUT=8)
+        first = start_node(REDIS_URL=url, WORKER_TIMEOUT=8)
         database = f"sqlite:///{first.data_dir}/node.sqlite3"
         second = start_node(DATABASE_URL=database, REDIS_URL=url, WORKER_TIMEOUT=8)
         browser = await asyncio.to_thread(log_in, first)
@@ -224,8 +226,9 @@ async def test_a_session_of_another_worker_is_shown_and_a_frozen_worker_is_named
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_a_log_out_closes_the_page_at_once(start_node: Any) -> None:
-    node = start_node(**operated())
+    node = start_node()
     browser = await asyncio.to_thread(log_in, node)
     async with watching(node, browser) as socket:
         await text(socket)
@@ -239,7 +242,7 @@ async def test_a_log_out_closes_the_page_at_once(start_node: Any) -> None:
 
 @pytest.mark.long
 async def test_an_open_page_does_not_hold_up_a_worker_that_stops(start_node: Any) -> None:
-    node = start_node(**operated(), DRAIN_SECONDS=300)
+    node = start_node(DRAIN_SECONDS=300)
     browser = await asyncio.to_thread(log_in, node)
     async with watching(node, browser) as socket:
         await text(socket)

@@ -17,7 +17,7 @@ from tests.node import Node
 from tests.services import redis_server
 
 from . import window
-from .browser import log_in, operated, operated_node
+from .browser import log_in, operated_node
 from .traffic import Traffic
 
 pytestmark = pytest.mark.long
@@ -188,11 +188,12 @@ def test_a_disk_that_fills_is_on_the_first_page_and_what_to_do_one_click_away(
     assert console.clicks == 1
 
 
+@pytest.mark.any_server
 def test_a_worker_that_died_is_said_on_the_first_page_without_a_click(
     start_node: Any, chromium_window: Any
 ) -> None:
     with redis_server() as url:
-        first = start_node(**operated(), REDIS_URL=url, WORKER_TIMEOUT=3)
+        first = start_node(REDIS_URL=url, WORKER_TIMEOUT=3)
         database = f"sqlite:///{first.data_dir}/node.sqlite3"
         second = start_node(DATABASE_URL=database, REDIS_URL=url, WORKER_TIMEOUT=3)
         log_in(first)

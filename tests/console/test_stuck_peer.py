@@ -19,7 +19,7 @@ from tests.federation.nodes import A, B, TwoNodes, come
 from tests.federation.sandboxes import needs_deno
 
 from . import window
-from .browser import log_in, operated
+from .browser import log_in
 from .test_operator_tasks import Console
 from .traffic import Traffic, talking
 
@@ -35,7 +35,7 @@ WHY = re.compile("disconnected: (the peer has not answered|The connection was lo
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[TwoNodes]:
-    two = TwoNodes(tmp_path_factory.mktemp("stuck"), template, **operated())
+    two = TwoNodes(tmp_path_factory.mktemp("stuck"), template)
     two.start()
     try:
         two.introduce()

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tests import waiting
 from tests.client import Client
-from tests.console.browser import Browser, log_in, operated
+from tests.console.browser import Browser, log_in
 from tests.console.test_live_socket import LIMIT, until, watching
 from tests.node import Node
 from tests.services import redis_server
@@ -65,9 +65,10 @@ async def test_the_page_is_for_who_may_see_sessions(console: tuple[Node, Browser
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_a_trace_goes_on_at_another_worker_and_back(start_node: Any) -> None:
     with redis_server() as url:
-        first = start_node(**operated(), REDIS_URL=url, WORKER_TIMEOUT=8)
+        first = start_node(REDIS_URL=url, WORKER_TIMEOUT=8)
         database = f"sqlite:///{first.data_dir}/node.sqlite3"
         second = start_node(DATABASE_URL=database, REDIS_URL=url, WORKER_TIMEOUT=8)
         browser = await asyncio.to_thread(log_in, first)
@@ -93,6 +94,7 @@ async def test_a_trace_goes_on_at_another_worker_and_back(start_node: Any) -> No
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_spans_reach_a_collector_and_one_that_is_away_costs_only_spans(
     start_node: Any,
 ) -> None:

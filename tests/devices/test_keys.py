@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tests.client import LIMIT, address
-from tests.console.browser import log_in, operated
+from tests.console.browser import log_in
 from tests.devices.client import Device, Events, api_key
 from tests.node import Node
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.long, pytest.mark.any_server]
 async def test_a_key_that_is_deleted_or_changed_ends_its_sessions_and_no_others(
     start_node: Callable[..., Node],
 ) -> None:
-    node = await asyncio.to_thread(start_node, **operated(), DEVICE_HTTP=True)
+    node = await asyncio.to_thread(start_node, DEVICE_HTTP=True)
     browser = await asyncio.to_thread(log_in, node)
     async with AsyncExitStack() as stack:
         devices, streams, rows = [], [], []

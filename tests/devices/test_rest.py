@@ -306,6 +306,7 @@ async def test_case_15_from_the_address_of_another_is_403(node: Node, come: Come
 
 
 @pytest.mark.parametrize("to", ["domain://msg-node.localhost/sm", "hyperty://localhost/nobody"])
+@pytest.mark.any_server
 async def test_case_15_as_another_runtime_that_is_not_there_is_403(node: Node, to: str) -> None:
     """A runtime with a socket is taken at its word; a device, which is one runtime, is not."""
     async with Device(node) as device:
@@ -366,6 +367,7 @@ async def test_case_19_a_device_that_floods_is_held_back_like_a_socket(narrow: N
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile(
     start_node: Callable[..., Node],
 ) -> None:
@@ -383,6 +385,7 @@ async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile
 
 
 @pytest.mark.long
+@pytest.mark.any_server
 async def test_a_session_goes_on_after_the_node_was_killed(
     start_node: Callable[..., Node],
 ) -> None:

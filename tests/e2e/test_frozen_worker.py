@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from websockets.exceptions import ConnectionClosed
 
@@ -29,21 +28,14 @@ FROZEN = 12.0
 
 
 @pytest.fixture
-async def pair(tmp_path: Path, redis_url: str, postgres_url: str) -> AsyncIterator[Pair]:
-    name = f"frozen{time.monotonic_ns()}"
-    with psycopg.connect(postgres_url, autocommit=True) as server:
-        server.execute(f"CREATE DATABASE {name}")
-    url = postgres_url.rpartition("/")[0] + f"/{name}"
-    both = Pair(tmp_path, REDIS_URL=redis_url, DATABASE_URL=url)
-    both.one.migrate()
+async def pair(tmp_path: Path, redis_url: str, migrated_url: str) -> AsyncIterator[Pair]:
+    both = Pair(tmp_path, REDIS_URL=redis_url, DATABASE_URL=migrated_url)
     try:
         both.start()
         yield both
         await both.leave()
     finally:
         both.kill()
-        with psycopg.connect(postgres_url, autocommit=True) as server:
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 async def ready_again(node: Node) -> None:

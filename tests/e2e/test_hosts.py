@@ -22,7 +22,7 @@ from tests.client import Client
 from tests.e2e.asking import Runtime, pairs, traffic, until_back, until_quiet
 from tests.e2e.hosts import Host, Network
 from tests.node import Node, eventually, free_port
-from tests.production import database, settings
+from tests.production import settings
 from tests.redis.servers import RedisServer
 from tests.services import needs_program
 from tests.waiting import until
@@ -97,7 +97,7 @@ ENDS = "on-marked-down shutdown-sessions"
 
 @pytest.fixture(params=[Setup()], ids=str)
 def machines(
-    request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str
+    request: pytest.FixtureRequest, tmp_path: Path, migrated_url: str
 ) -> Iterator[Machines]:
     needs_program("haproxy")
     with ExitStack() as stack:
@@ -108,7 +108,7 @@ def machines(
         )
         stack.callback(redis.stop)
         redis.start()
-        url = urlsplit(stack.enter_context(database(postgres_url)))
+        url = urlsplit(migrated_url)
         balancer = Balancer(tmp_path)
         database_port = free_port()
         seen = url._replace(netloc=f"{url.username}@{network.address}:{database_port}").geturl()
@@ -139,7 +139,6 @@ def machines(
         process = subprocess.Popen([program, "-db", "-f", str(file)], stderr=subprocess.DEVNULL)
         stack.callback(process.wait)
         stack.callback(process.kill)
-        workers[0].migrate()
         for worker in workers:
             worker.start()
         until(lambda: balancer.number_up() == len(workers), 30)

@@ -21,7 +21,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.client import ALLOCATION, SESSION, SM, Client, address, runtime
-from tests.console.browser import Browser, log_in, operated
+from tests.console.browser import Browser, log_in
 from tests.e2e.pair import Pair
 from tests.issuer import Issuer, enter
 from tests.node import Node, eventually
@@ -98,10 +98,12 @@ def run(
     place.mkdir()
     shutil.copy(template, place / "node.sqlite3")
     enter(place / "node.sqlite3", issuer.row())
-    settings = operated(
-        ADMISSION_DOMAINS="identified.test=identified,strict.test=strict",
-        POLICY_LOG_SAMPLE=1, POLICY_LOG_MASKS_BODIES="false", RECORD_FLUSH_SECONDS=0.2,
-    )  # fmt: skip
+    settings = {
+        "ADMISSION_DOMAINS": "identified.test=identified,strict.test=strict",
+        "POLICY_LOG_SAMPLE": "1",
+        "POLICY_LOG_MASKS_BODIES": "false",
+        "RECORD_FLUSH_SECONDS": "0.2",
+    }
     with contextlib.ExitStack() as stack:
         if request.param == "two workers":
             redis_url = request.getfixturevalue("redis_url")

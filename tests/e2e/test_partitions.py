@@ -4,13 +4,11 @@ workers, each with a way of its own to a real Redis and a real PostgreSQL."""
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from tests.client import Client, address, code, runtime
@@ -20,17 +18,6 @@ from tests.node import Node, eventually
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 LEASE = 3
-
-
-@contextmanager
-def own_database(server: str) -> Iterator[str]:
-    """An empty database of the server; its URL."""
-    name = f"cut{time.monotonic_ns()}"
-    with psycopg.connect(server, autocommit=True) as there:
-        there.execute(f"CREATE DATABASE {name}")
-    yield server.rpartition("/")[0] + f"/{name}"
-    with psycopg.connect(server, autocommit=True) as there:
-        there.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @dataclass
@@ -49,14 +36,12 @@ class Scene:
 
 
 @pytest.fixture
-async def scene(tmp_path: Path, redis_url: str, postgres_url: str) -> AsyncIterator[Scene]:
+async def scene(tmp_path: Path, redis_url: str, migrated_url: str) -> AsyncIterator[Scene]:
     with ExitStack() as ways:
-        database_url = ways.enter_context(own_database(postgres_url))
-        redis, database = ways.enter_context(Way(redis_url)), ways.enter_context(Way(database_url))
+        redis, database = ways.enter_context(Way(redis_url)), ways.enter_context(Way(migrated_url))
         common = {"WORKERS": 2, "WORKER_TIMEOUT": LEASE}
-        whole = Node(tmp_path, REDIS_URL=redis_url, DATABASE_URL=database_url, **common)
+        whole = Node(tmp_path, REDIS_URL=redis_url, DATABASE_URL=migrated_url, **common)
         cut = Node(tmp_path, REDIS_URL=redis.url, DATABASE_URL=database.url, **common)
-        whole.migrate()
         async with AsyncExitStack() as stack:
             try:
                 await asyncio.gather(asyncio.to_thread(whole.start), asyncio.to_thread(cut.start))

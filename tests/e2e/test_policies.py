@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -14,12 +15,12 @@ from tests.e2e.launched import Launched
 from tests.e2e.policed import DOMAIN, MANAGER, PolicedNode, Runtime, policed_node
 from tests.services import free_port, redis_server
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("policed")]
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[PolicedNode]:
-    with policed_node() as running:
+def node(template: Path) -> Iterator[PolicedNode]:
+    with policed_node(template) as running:
         yield running
 
 
@@ -220,17 +221,17 @@ def test_what_was_decided_can_be_read_afterwards(node):
     assert said.strip().endswith("True")
 
 
-def test_a_default_of_refusal_refuses_what_nobody_permits():
-    with policed_node(POLICY_DELIVER_NOT_APPLICABLE="no") as strict:
+def test_a_default_of_refusal_refuses_what_nobody_permits(template):
+    with policed_node(template, POLICY_DELIVER_NOT_APPLICABLE="no") as strict:
         alice = Runtime(strict, "strict")
         assert alice.opened["body"]["code"] == 403
 
 
-def test_every_worker_puts_a_publication_in_force():
+def test_every_worker_puts_a_publication_in_force(template):
     command = (sys.executable, "-m", "msgnode.servers.main")
     with (
         redis_server() as redis,
-        policed_node(REDIS_URL=redis) as node,
+        policed_node(template, REDIS_URL=redis) as node,
         Launched(
             node.process.data_dir, free_port(), command, {"DOMAIN": DOMAIN, "REDIS_URL": redis}
         ) as second,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.policed import PolicedNode, Runtime, policed_node
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("policy console")]
 
 playwright = pytest.importorskip("playwright.sync_api")
 
 
 @pytest.fixture(scope="module")
-def node() -> Iterator[PolicedNode]:
-    with policed_node(DJANGO_SUPERUSER_PASSWORD="hunter2-hunter2") as running:
+def node(template: Path) -> Iterator[PolicedNode]:
+    with policed_node(template, DJANGO_SUPERUSER_PASSWORD="hunter2-hunter2") as running:
         running.manage(
             *("createsuperuser", "--noinput", "--username", "op", "--email", "op@example.com")
         )

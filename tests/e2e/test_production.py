@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.client import code
-from tests.production import REFERER, Production, database, log_in, settings, token_of
+from tests.production import REFERER, Production, log_in, settings, token_of
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
@@ -36,16 +36,16 @@ def program(name: str) -> str:
 
 @pytest.fixture(params=["nginx", "haproxy"])
 def node(
-    request: pytest.FixtureRequest, tmp_path: Path, postgres_url: str, redis_url: str
+    request: pytest.FixtureRequest, tmp_path: Path, migrated_url: str, redis_url: str
 ) -> Iterator[Production]:
     front = program(request.param)
-    with database(postgres_url) as url:
-        made = Production(tmp_path / "node", request.param, front, **settings(url, redis_url))
-        try:
-            made.start()
-            yield made
-        finally:
-            made.stop()
+    place = tmp_path / "node"
+    made = Production(place, request.param, front, **settings(migrated_url, redis_url))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 async def test_console_and_api_have_a_process_of_their_own_and_a_worker_may_die(

@@ -19,9 +19,10 @@ from typing import Any
 
 import pytest
 
+from tests.databases import database
 from tests.e2e.asking import Runtime, pairs, traffic, until_back, until_quiet
 from tests.node import ROOT, Node, eventually
-from tests.production import database, settings
+from tests.production import settings
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -17,6 +18,15 @@ from tests import waiting
 from tests.client import LIMIT
 from tests.e2e.launched import Launched
 from tests.services import free_port
+
+
+@pytest.fixture
+def data(tmp_path: Path, template: Path) -> Path:
+    """A node's directory with a migrated database: its start is not about the tables."""
+    place = tmp_path / "data"
+    place.mkdir()
+    shutil.copy(template, place / "node.sqlite3")
+    return place
 
 
 @pytest.mark.long
@@ -122,9 +132,9 @@ def test_it_runs_twice_in_the_same_place_and_tells_the_password_once(tmp_path: P
 
 
 @pytest.mark.long
-def test_two_nodes_run_side_by_side(tmp_path: Path) -> None:
+def test_two_nodes_run_side_by_side(tmp_path: Path, data: Path) -> None:
     with (
-        Launched(tmp_path / "one", free_port()) as one,
+        Launched(data, free_port()) as one,
         Launched(tmp_path / "two", free_port()) as two,
     ):
         one.ready()
@@ -156,23 +166,23 @@ def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redi
 
 
 @pytest.mark.long
-def test_a_second_node_in_the_same_place_is_refused(tmp_path: Path) -> None:
-    with Launched(tmp_path, free_port()) as first:
+def test_a_second_node_in_the_same_place_is_refused(data: Path) -> None:
+    with Launched(data, free_port()) as first:
         first.ready()
-        with Launched(tmp_path, free_port()) as second:
+        with Launched(data, free_port()) as second:
             assert second.status() == 1
-            assert f"a node already runs in {tmp_path} (process {first.pid})" in second.text()
+            assert f"a node already runs in {data} (process {first.pid})" in second.text()
         assert first.get("/health/ready") == 200
 
 
 @pytest.mark.long
-def test_nothing_survives_a_launcher_that_was_killed_and_the_next_starts(tmp_path: Path) -> None:
+def test_nothing_survives_a_launcher_that_was_killed_and_the_next_starts(data: Path) -> None:
     port = free_port()
-    with Launched(tmp_path, port) as node:
+    with Launched(data, port) as node:
         node.ready()
         node.signal(signal.SIGKILL)
         assert node.status() == -signal.SIGKILL
-        with Launched(tmp_path, port) as second:
+        with Launched(data, port) as second:
             second.ready()
             assert node.survivors() == []
             second.signal(signal.SIGTERM)
@@ -180,8 +190,8 @@ def test_nothing_survives_a_launcher_that_was_killed_and_the_next_starts(tmp_pat
 
 
 @pytest.mark.long
-def test_nothing_survives_a_supervisord_that_was_killed(tmp_path: Path) -> None:
-    with Launched(tmp_path, free_port()) as node:
+def test_nothing_survives_a_supervisord_that_was_killed(data: Path) -> None:
+    with Launched(data, free_port()) as node:
         node.ready()
         node.program("supervisord").kill()
         assert node.status() == 1
@@ -190,8 +200,8 @@ def test_nothing_survives_a_supervisord_that_was_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_program_that_ends_is_started_again_and_it_is_said(tmp_path: Path) -> None:
-    with Launched(tmp_path, free_port()) as node:
+def test_a_program_that_ends_is_started_again_and_it_is_said(data: Path) -> None:
+    with Launched(data, free_port()) as node:
         node.ready()
         node.program("msgnode beat").kill()
         assert "beat ended and was started again" in node.line_with("again")
@@ -201,9 +211,9 @@ def test_a_program_that_ends_is_started_again_and_it_is_said(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_a_program_that_cannot_start_is_named(tmp_path: Path) -> None:
-    (tmp_path / "beat.started").mkdir()  # beat cannot leave its mark
-    with Launched(tmp_path, free_port()) as node:
+def test_a_program_that_cannot_start_is_named(data: Path) -> None:
+    (data / "beat.started").mkdir()  # beat cannot leave its mark
+    with Launched(data, free_port()) as node:
         assert node.status() == 1
         assert "beat.started" in node.text()
         assert node.survivors() == []
@@ -211,10 +221,10 @@ def test_a_program_that_cannot_start_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("turn", [signal.SIGTERM, signal.SIGINT], ids=lambda turn: turn.name)
-def test_it_stops_when_make_is_told_to(tmp_path: Path, turn: signal.Signals) -> None:
+def test_it_stops_when_make_is_told_to(data: Path, turn: signal.Signals) -> None:
     binaries = Path(sys.executable).parent
     make = ("make", "--old-file=.venv/.start", f"BIN={binaries}", "run")
-    with Launched(tmp_path, free_port(), command=make) as node:
+    with Launched(data, free_port(), command=make) as node:
         node.ready()
         node.signal(turn)
         assert node.status() == -turn  # as make does, after its child has ended
@@ -223,8 +233,8 @@ def test_it_stops_when_make_is_told_to(tmp_path: Path, turn: signal.Signals) -> 
 
 
 @pytest.mark.long
-def test_several_workers_share_a_port_and_a_redis_of_their_own(tmp_path: Path) -> None:
-    with Launched(tmp_path / "data", free_port(), environment={"WORKERS": "2"}) as node:
+def test_several_workers_share_a_port_and_a_redis_of_their_own(data: Path) -> None:
+    with Launched(data, free_port(), environment={"WORKERS": "2"}) as node:
         node.ready()
         for words in ("redis-server", "msgnode.servers.main"):
             assert node.program(words).is_running()
@@ -235,7 +245,7 @@ def test_several_workers_share_a_port_and_a_redis_of_their_own(tmp_path: Path) -
         node.signal(signal.SIGTERM)
         assert node.status() == 0, node.text()
         assert node.survivors() == []
-    assert stat.S_IMODE((tmp_path / "data" / "redis.conf").stat().st_mode) == 0o600
+    assert stat.S_IMODE((data / "redis.conf").stat().st_mode) == 0o600
 
 
 def _serves(command: list[str]) -> bool:

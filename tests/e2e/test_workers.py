@@ -15,7 +15,7 @@ from django.urls import reverse
 from websockets.exceptions import ConnectionClosed
 
 from tests.client import Client, address, code
-from tests.console.browser import log_in, operated
+from tests.console.browser import log_in
 from tests.e2e.pair import OwnRedis, Pair
 from tests.node import eventually
 
@@ -28,7 +28,7 @@ READS = 30
 @pytest.fixture
 async def pair(tmp_path: Path, template: Path, redis_url: str) -> AsyncIterator[Pair]:
     shutil.copy(template, tmp_path / "node.sqlite3")
-    both = Pair(tmp_path, REDIS_URL=redis_url, REGISTRY_READS_PER_MINUTE=READS, **operated())
+    both = Pair(tmp_path, REDIS_URL=redis_url, REGISTRY_READS_PER_MINUTE=READS)
     try:
         both.start()
         yield both

@@ -6,8 +6,6 @@ import asyncio
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -63,18 +61,13 @@ class TwoNodes:
 
     def peer(self, node: Node | None = None, domain: str = B) -> dict[str, Any]:
         """A peer as a node sees it, b as a does if none is named."""
-        node = node or self.a
-        done = subprocess.run(
-            [sys.executable, "manage.py", "peers", "--json"],
-            cwd=node.root, env=node.environment, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        return next(each for each in json.loads(done.stdout) if each["domain"] == domain)
+        return peer_row(node or self.a, domain)
 
     def wait(self, condition: Any, node: Node | None = None, domain: str = B) -> dict[str, Any]:
         until = time.monotonic() + SECONDS
         while not condition(peer := self.peer(node, domain)):
             assert time.monotonic() < until, f"{peer}\n{(node or self.a).log()}"
-            time.sleep(0.2)
+            time.sleep(0.1)
         return peer
 
     def wait_live(self) -> None:

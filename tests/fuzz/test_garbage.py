@@ -93,6 +93,7 @@ class Garbage:
 
 @pytest.mark.parametrize("handshake", ["ws", "stub"])
 @pytest.mark.parametrize("round_", range(ROUNDS))
+@pytest.mark.any_server
 async def test_after_a_bunch_of_garbage_the_session_still_answers(
     node: Node, come: Come, handshake: str, round_: int
 ) -> None:

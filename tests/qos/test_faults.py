@@ -15,7 +15,6 @@ import pytest
 from tests.client import Client, code
 from tests.conftest import Come
 from tests.e2e.pair import Pair
-from tests.e2e.test_partitions import own_database
 from tests.node import Node, eventually
 from tests.redis.servers import running as redis_running
 
@@ -28,38 +27,27 @@ __all__ = ["answering_stun", "place"]
 
 pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(300)]
 
-MODELS = "from msgnode.qos.models import *\n"
 SERVER = """
 from msgnode.qos.models import *
 TurnServer.objects.create(name="t", urls="turn:127.0.0.1:PORT", capacity=5_000_000)
 """
-ROW = """
-import json
-from msgnode.qos.models import *
-row = Reservation.objects.get(pk="ID")
-print(json.dumps([row.received, row.sent, row.is_incomplete]))
-"""
-STANDING = """
-import json
-from msgnode.models import Alarm
-print(json.dumps(sorted(Alarm.objects.filter(cleared_at=None).values_list("kind", flat=True))))
-"""
+ROW = "SELECT received, sent, is_incomplete FROM qos_reservation WHERE id = ?"
+USED = "SELECT used FROM qos_customer WHERE name = ?"
+STANDING = "SELECT kind FROM msgnode_alarm WHERE cleared_at IS NULL"
 
 
 @pytest.fixture
 async def pair(
-    tmp_path: Path, redis_url: str, postgres_url: str, answering_stun: int
+    tmp_path: Path, redis_url: str, migrated_url: str, answering_stun: int
 ) -> AsyncIterator[Pair]:
-    with own_database(postgres_url) as url:
-        both = Pair(tmp_path, REDIS_URL=redis_url, DATABASE_URL=url, QOS_BROKER="embedded")
-        both.one.migrate()
-        both.one.manage("shell", "-c", SERVER.replace("PORT", str(answering_stun)))
-        try:
-            both.start()
-            yield both
-            await both.leave()
-        finally:
-            both.kill()
+    both = Pair(tmp_path, REDIS_URL=redis_url, DATABASE_URL=migrated_url, QOS_BROKER="embedded")
+    both.one.manage("shell", "-c", SERVER.replace("PORT", str(answering_stun)))
+    try:
+        both.start()
+        yield both
+        await both.leave()
+    finally:
+        both.kill()
 
 
 async def test_case_25_of_20_at_once_at_two_workers_exactly_two_get_room_for_two(
@@ -129,12 +117,17 @@ async def test_case_31_a_quota_that_is_reached_in_mid_call_cuts_it(
         talking.communicate()
     body = {**VIDEO, "value": {"class": "audio", "cspId": "mid"}}
     assert code(await client.ask("create", QOS, body)) == 403
-    used = int(
-        place.shell(
-            'from msgnode.qos.models import *\nprint(Customer.objects.get(name="mid").used)'
-        )
-    )
-    assert quota <= used < 20_000 * 500 * 4
+    await until_rows(place.node, lambda rows: quota <= rows[0][0] < 20_000 * 500 * 4, USED, "mid")
+
+
+async def until_rows(
+    node: Node, is_so: Callable[[list[Any]], bool], query: str, *values: object
+) -> None:
+    """Wait until this is so of what a query finds in the node's database."""
+    limit = time.monotonic() + LIMIT
+    while not is_so(rows := node.rows(query, *values)):
+        assert time.monotonic() < limit, rows
+        await eventually(0.2)
 
 
 class Places:
@@ -200,7 +193,7 @@ async def test_cases_33_34_and_35_each_part_killed_in_turn_cuts_no_call_and_coun
 
         other.kill()
         await state(places.node, lambda said: said == "1 of 2 TURN servers up")
-        assert "turn-down" in await asyncio.to_thread(places.shell, STANDING)
+        await until_rows(places.node, lambda rows: ("turn-down",) in rows, STANDING)
         assert (await until(client, value, state="active"))["state"] == "active"
 
         await asyncio.to_thread(places.node.kill)
@@ -214,10 +207,9 @@ async def test_cases_33_34_and_35_each_part_killed_in_turn_cuts_no_call_and_coun
         result = await asyncio.to_thread(finished, talking, 150)
         assert (result.sent, result.received) == (2 * packets, 2 * packets), result.said[-1500:]
         truth = 2 * packets * 500
-        program = ROW.replace("ID", value["reservationId"])
         async with asyncio.timeout(LIMIT):
             while True:
-                received, sent, is_incomplete = await asyncio.to_thread(places.shell, program)
+                ((received, sent, is_incomplete),) = places.node.rows(ROW, value["reservationId"])
                 assert received <= truth and sent <= truth, "counted twice"
                 if (received, sent) == (truth, truth) or is_incomplete:
                     break
@@ -247,9 +239,6 @@ async def test_case_33_a_node_that_is_killed_in_mid_call_counts_to_the_byte_afte
         await until(back, value, received=2 * packets * 500, sent=2 * packets * 500)
         path = {"resource": f"/reservations/{value['reservationId']}"}
         assert code(await back.ask("delete", QOS, path)) == 200  # ends what the client has left
-        program = ROW.replace("ID", value["reservationId"])
-        async with asyncio.timeout(LIMIT):
-            while json.loads(place.shell(program)) != [2 * packets * 500] * 2 + [False]:
-                await eventually(0.2)
-        used = f"{MODELS}print(Customer.objects.get(name='csp1').used)"
-        assert int(place.shell(used)) == 4 * packets * 500
+        counted = [(2 * packets * 500, 2 * packets * 500, False)]
+        await until_rows(place.node, lambda rows: rows == counted, ROW, value["reservationId"])
+        await until_rows(place.node, lambda rows: rows == [(4 * packets * 500,)], USED, "csp1")

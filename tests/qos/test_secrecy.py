@@ -14,7 +14,7 @@ import pytest
 
 from tests.client import code
 from tests.conftest import Come
-from tests.console.browser import log_in, operated
+from tests.console.browser import log_in
 from tests.e2e.test_no_tokens import found, kept
 from tests.node import Node
 from tests.redis.servers import running as redis_running
@@ -42,11 +42,9 @@ print(json.dumps(secret_store.current(3600)))
 def place(tmp_path: Path, start_node: Callable[..., Node]) -> Iterator[Place]:
     with redis_running(tmp_path) as redis, running(tmp_path, redis.port) as turn:
         node = start_node(
-            **operated(
-                QOS_BROKER="embedded", QOS_TURN_REDIS_URL=redis.url, QOS_POLL_SECONDS=1,
-                POLICY_LOG_SAMPLE=1, POLICY_LOG_MASKS_BODIES="false", RECORD_FLUSH_SECONDS=0.2,
-                LOG_LEVEL="DEBUG",
-            )
+            QOS_BROKER="embedded", QOS_TURN_REDIS_URL=redis.url, QOS_POLL_SECONDS=1,
+            POLICY_LOG_SAMPLE=1, POLICY_LOG_MASKS_BODIES="false", RECORD_FLUSH_SECONDS=0.2,
+            LOG_LEVEL="DEBUG",
         )  # fmt: skip
         found = Place(node, redis, turn)
         found.shell(turn.row() + 'Customer.objects.create(name="csp1")\nprint(1)')

@@ -6,14 +6,14 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.node import Node
+from tests.node import Node, running
 from tests.runtime import talkers
 from tests.runtime.talkers import Talker, talker
 from tests.runtime.tls_front import certificate, tls_front
@@ -30,8 +30,38 @@ def they_talk(one: Talker, other: Talker, times: int = 20) -> None:
         assert told["codes"] == [200] * times, told
 
 
-@pairs
-@pytest.mark.parametrize("sandbox", ["own", "all"])
+@pytest.fixture(scope="module")
+def two_domains(
+    tmp_path_factory: pytest.TempPathFactory, template: Path
+) -> Iterator[dict[str, str]]:
+    """The catalogues of two domains, each of a node."""
+    place = tmp_path_factory.mktemp("two")
+    with ExitStack() as stack:
+        nodes = {
+            domain: stack.enter_context(running(place / domain, template, DOMAIN=domain))
+            for domain in ("a.test", "b.test")
+        }
+        yield {domain: f"http://127.0.0.1:{node.port}" for domain, node in nodes.items()}
+
+
+@pytest.fixture(scope="module")
+def over_tls(
+    tmp_path_factory: pytest.TempPathFactory, template: Path
+) -> Iterator[tuple[int, Path]]:
+    """The port where a node is reached over TLS, and the certificate to trust."""
+    place = tmp_path_factory.mktemp("tls")
+    pem = certificate(place)
+    with (
+        running(place / "node", template, PROXIES=1) as node,
+        tls_front(node.port, pem) as port,
+    ):
+        yield port, pem
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "sandbox"),
+    [(*PAIRS[0], "own"), (*PAIRS[0], "all"), (*PAIRS[1], "all"), (*PAIRS[2], "own")],
+)
 def test_two_kinds_of_runtimes_over_one_node(
     one: str, other: str, sandbox: str, node: Node, browser: Any
 ) -> None:
@@ -53,16 +83,11 @@ def test_a_page_whose_sandboxes_are_frames_of_the_node(node: Node, browser: Any)
 
 @pairs
 def test_two_kinds_of_runtimes_over_two_nodes_of_different_domains(
-    one: str, other: str, start_node: Callable[..., Node], browser: Any
+    one: str, other: str, two_domains: dict[str, str], browser: Any
 ) -> None:
-    here, there = (start_node(DOMAIN=each) for each in ("a.test", "b.test"))
-    catalogues = {
-        "a.test": f"http://127.0.0.1:{here.port}",
-        "b.test": f"http://127.0.0.1:{there.port}",
-    }
     with (
-        talker(one, browser, {"domain": "b.test", "catalogues": catalogues}) as first,
-        talker(other, browser, {"domain": "a.test", "catalogues": catalogues}) as second,
+        talker(one, browser, {"domain": "b.test", "catalogues": two_domains}) as first,
+        talker(other, browser, {"domain": "a.test", "catalogues": two_domains}) as second,
     ):
         they_talk(first, second)
         if isinstance(second, talkers.Page):
@@ -70,16 +95,13 @@ def test_two_kinds_of_runtimes_over_two_nodes_of_different_domains(
 
 
 @pytest.mark.parametrize("kind", ["nodejs", "python", "chromium"])
-def test_a_sandbox_connects_over_tls(
-    kind: str, start_node: Callable[..., Node], tmp_path: Path, browser: Any
-) -> None:
-    node = start_node(PROXIES=1)
-    pem = certificate(tmp_path)
+def test_a_sandbox_connects_over_tls(kind: str, over_tls: tuple[int, Path], browser: Any) -> None:
+    port, pem = over_tls
     trusted = {"NODE_EXTRA_CA_CERTS": str(pem), "SSL_CERT_FILE": str(pem)}
-    with ExitStack() as stack:
-        port = stack.enter_context(tls_front(node.port, pem))
-        catalogues = {"localhost": f"https://localhost:{port}"}
-        options = {"domain": "localhost", "catalogues": catalogues, "sandbox": "all"}
-        one = stack.enter_context(talker(kind, browser, options, **trusted))
-        other = stack.enter_context(talker("nodejs", browser, options, **trusted))
+    catalogues = {"localhost": f"https://localhost:{port}"}
+    options = {"domain": "localhost", "catalogues": catalogues, "sandbox": "all"}
+    with (
+        talker(kind, browser, options, **trusted) as one,
+        talker("nodejs", browser, options, **trusted) as other,
+    ):
         they_talk(one, other)

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from tests.length import length
 from tests.node import Node
 from tests.runtime.cutting_proxy import cutting_proxy
 from tests.runtime.sharers import Sharer, sharer
 
 pytestmark = [pytest.mark.long, pytest.mark.any_server]
 
-SECONDS = float(os.environ.get("SHARE_SECONDS", "20"))
+SECONDS = float(os.environ.get("SHARE_SECONDS", length(8, full=20)))
 EQUAL_WITHIN = 90.0
 TRIOS = (
     ("python", "nodejs", "chromium"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.length import length
 from tests.node import Node
 
 from .p2p_pages import PATIENT, Talker, ask, browser, connect, count_of, talker, until, ways
@@ -100,7 +101,11 @@ def test_case_p60_two_come_together_and_the_node_hears_no_more_of_them(
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("kinds", "least"),
-    [(PAIRS[0], 10_000), (PAIRS[1], 1_000), (("python", "python"), 10_000)],
+    [
+        (PAIRS[0], length(2_000, full=10_000)),
+        (PAIRS[1], 1_000),
+        (("python", "python"), length(2_000, full=10_000)),
+    ],
     ids=str,
 )
 def test_cases_p31_p32_and_p33_each_number_arrives_once_and_in_order_though_five_channels_end(
@@ -158,7 +163,7 @@ def test_cases_p57_and_p62_a_runtime_that_closes_says_bye_its_protostub_in_a_san
 
 
 @pytest.mark.long
-def test_case_p26_both_invite_at_once_100_times_and_one_connection_comes_about(
+def test_case_p26_both_invite_at_once_many_times_and_one_connection_comes_about(
     browser: Any, node: Node
 ) -> None:
     with talker("chromium", browser, node) as one:
@@ -167,7 +172,7 @@ def test_case_p26_both_invite_at_once_100_times_and_one_connection_comes_about(
             "catalogues": {"localhost": f"http://127.0.0.1:{node.port}"},
             "p2p": {"timers": {name: 1000 * each for name, each in PATIENT.items()}},
         }
-        for _ in range(10):
+        for _ in range(length(3, full=10)):
             found = one.page.evaluate(  # type: ignore[attr-defined]
                 """async (options) =>
                     (await import("/tests/runtime/p2p.mjs")).glare(options, 10)""",

@@ -25,6 +25,7 @@ from spark import cluster, java, job_main, report_runs
 from spark.jobs import shipping
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
+from tests.length import length
 from tests.services import free_port
 from tests.spark.conftest import DAY
 from tests.spark.standalone import Standalone, standalone
@@ -37,7 +38,7 @@ on_a_cluster = [
     pytest.mark.django_db(transaction=True),
 ]
 NEXT = DAY + timedelta(days=1)
-ROWS = 400_000
+ROWS = length(40_000, full=400_000)
 
 
 def marked(test: Any) -> Any:

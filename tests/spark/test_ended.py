@@ -15,6 +15,7 @@ from msgnode.traffic.generate import Plan, hours
 from spark import report_runs
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
+from tests.length import length
 from tests.spark.conftest import DAY
 from tests.spark.independent import Independent
 from tests.waiting import until
@@ -26,7 +27,7 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
 ]
 NEXT = DAY + timedelta(days=1)
-ROWS = 400_000
+ROWS = length(40_000, full=400_000)
 
 
 @pytest.fixture

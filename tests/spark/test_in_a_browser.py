@@ -11,7 +11,7 @@ import pytest
 
 from tests import waiting
 from tests.accessibility import axe_faults
-from tests.console.browser import log_in, operated
+from tests.console.browser import log_in
 from tests.console.window import opened, operator_page
 from tests.node import Node, running
 
@@ -23,9 +23,7 @@ PAPER = {"width": 794, "height": 1123}  # A4 at 96 dots an inch
 @pytest.fixture(scope="module")
 def reporting(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
     """A node with a daily report, made by its own commands."""
-    with running(
-        tmp_path_factory.mktemp("reporting"), template, **operated(SPARK_KEEP_CLASSES=False)
-    ) as node:
+    with running(tmp_path_factory.mktemp("reporting"), template, SPARK_KEEP_CLASSES=False) as node:
         log_in(node)  # makes the account
         node.manage("traffic_generate", "--rows", "20000", "--days", "3", "--seed", "7")
         node.manage("report_run", "daily", "--json", seconds=150)

@@ -44,10 +44,10 @@ def environment(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> O
 HOURS = (DAY - timedelta(hours=10), DAY + timedelta(hours=3), BUSY, BUSY + timedelta(hours=1))
 
 
-def fill(record: str, name: str, seed: int) -> None:
+def fill(record: str, name: str, seed: int, filled: tuple[datetime, ...] = HOURS) -> None:
     files = RecordFiles(f"{record}/raw", name, max_bytes=1 << 40, min_free=0)
     tables = dict(hours(Plan(4_000, 2, seed, NEXT)))
-    for hour in HOURS:
+    for hour in filled:
         files.write(int(hour.timestamp()), tables[hour])
 
 
@@ -102,7 +102,7 @@ def test_a_report_of_an_object_store_is_that_of_a_disk(
     local = tmp_path / "record"
     for number in range(9):
         for place in (str(local), environment.url):
-            fill(place, f"w{number}", number)
+            fill(place, f"w{number}", number, (BUSY,) if number else HOURS)
     settings.DATA_DIR = tmp_path
     settings.RECORD = settings.RECORD | {"URL": environment.url}
     settings.REPORTS = settings.REPORTS | {

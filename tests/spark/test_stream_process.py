@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 from contextlib import closing, suppress
@@ -40,9 +41,11 @@ def messages(data: Path) -> int:
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(500)
 def test_the_stream_runs_beside_the_node_and_goes_on_after_its_spark_was_killed(
-    tmp_path: Path,
+    tmp_path: Path, template: Path
 ) -> None:
     data = tmp_path / "data"
+    data.mkdir()
+    shutil.copy(template, data / "node.sqlite3")
     asked = {
         "REPORT_STREAM": "true", "REPORT_STREAM_SECONDS": "1", "SPARK_MASTER": "local[2]",
         "SPARK_MEMORY": "1g", "SPARK_KEEP_CLASSES": "false",
@@ -87,7 +90,7 @@ def log_of(data: Path) -> str:
 
 @pytest.mark.django_db
 def test_a_report_that_was_made_since_is_not_replaced_by_an_older_one_of_the_stream(
-    tmp_path: Path,
+    tmp_path: Path, template: Path
 ) -> None:
     start = datetime(2026, 11, 20, 9, tzinfo=UTC)
 

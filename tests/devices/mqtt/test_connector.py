@@ -57,20 +57,14 @@ async def test_case_27_the_last_will_detaches_the_session_which_keeps_what_comes
             await client.expect(type="create")
             device.cut()
             async with asyncio.timeout(20):
-                state = STATE.format("sleeper")
-                while "detached" not in await asyncio.to_thread(
-                    served.manage, "shell", "-c", state
-                ):
-                    pass
+                while served.rows(STATE, "runtime://localhost/sleeper") != [("detached",)]:
+                    await eventually()
             await client.send("create", device.runtime_url, {"value": "kept"})
         async with thing(broker, "sleeper") as device:
             assert (await device.receive())["body"]["value"] == "kept"
 
 
-STATE = (
-    "from msgnode.models import Session; "
-    "print(Session.objects.filter(runtime_url='runtime://localhost/{}').last().state)"
-)
+STATE = "SELECT state FROM msgnode_session WHERE runtime_url = ?"
 
 
 async def test_case_29_a_sensor_updates_its_object_for_two_observers(

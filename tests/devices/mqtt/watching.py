@@ -83,11 +83,7 @@ async def until_state(node: Node, *states: str) -> str:
 
 def standing(node: Node) -> str:
     """The alarms that stand, with their texts."""
-    return node.manage(
-        "shell", "-c",
-        "from msgnode.models import Alarm; "
-        "print(*Alarm.objects.filter(cleared_at=None).values_list('kind', 'text'))",
-    )  # fmt: skip
+    return str(node.rows("SELECT kind, text FROM msgnode_alarm WHERE cleared_at IS NULL"))
 
 
 async def until_alarm(node: Node, words: str, stands: bool = True) -> None:
