@@ -1,8 +1,8 @@
 """Between rows and entries: the only place that knows both shapes.
 
-`entry()` makes an entry of a row of a model, `values()` the values of COLUMNS of an entry. The
-database itself makes the JSON of an entry by the expression `as_json()`, and `from_json()` reads it:
-that costs a tenth of what a row of a model does.
+`entry()` makes an entry of a row of a model, `values()` the values of COLUMNS of an entry. Where
+many are read the database makes the JSON of each by the expression `as_json()`, and `from_json()`
+reads it: that costs a fraction of what a row of a model does.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The statements of the registry's changes: many rows with one, no model made of any.
 
 Groups of changes are small and many, and for those Django's models cost several times what the
-database does. PostgreSQL is given the rows of a statement as one JSON value, SQLite, which is in the
-same process, one after another. A statement is made once for a table, its columns and a kind of
-database.
+database does. PostgreSQL is given the rows of a statement as one JSON value; SQLite, which is in
+the same process, takes them one after another. A statement is made once for a table, its columns
+and a kind of database.
 """
 
 from __future__ import annotations
