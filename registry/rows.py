@@ -90,7 +90,8 @@ def as_json(kind: Kind, vendor: str) -> str:
         return f"json({table}.{column})" if is_sqlite else f"{table}.{column}"
 
     def moment(column: str) -> str:  # SQLite has them as text, in UTC
-        return f"replace({table}.{column}, ' ', 'T') || 'Z'" if is_sqlite else f"{table}.{column}"
+        text = f"replace(replace({table}.{column}, ' ', 'T'), '+00:00', '') || 'Z'"
+        return text if is_sqlite else f"{table}.{column}"
 
     plain = ("url", "status", "expires", "owner", "p2p_requester", "p2p_handler", *_OWN[kind])
     parts = {

@@ -22,9 +22,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """New rows, of one model; a row that belongs to a session has its `session_id`."""
+    """New rows of one model: the values of its columns, without those that have their default.
 
-    rows: Sequence[Any]
+    A row that belongs to a session has its `session_id`.
+    """
+
+    model: type[Any]
+    rows: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,19 +52,20 @@ class SessionStore:
 
     def opened(self, session: LiveSession) -> Future[Any]:
         """Insert the row of a new session; done with the commit."""
-        row = models.Session(
-            id=uuid.UUID(session.id),
-            runtime_url=session.runtime_url,
-            token_hash=session.token_hash,
-            state=models.Session.State.OPEN,
-            handshake=session.handshake,
-            remote_address=session.speaker.remote_address,
-            visits_from=visits_from(session),
+        row = {
+            "id": uuid.UUID(session.id),
+            "runtime_url": session.runtime_url,
+            "token_hash": session.token_hash,
+            "state": models.Session.State.OPEN,
+            "handshake": session.handshake,
+            "remote_address": session.speaker.remote_address,
+            "visits_from": visits_from(session),
             **_of_identity(session),
-            worker=self._worker,
-            epoch=self._epoch,
-        )
-        return self._writer.submit(Create([row]))
+            "worker": self._worker,
+            "epoch": self._epoch,
+            "opened_at": timezone.now(),
+        }
+        return self._writer.submit(Create(models.Session, [row]))
 
     def resumed(self, session: LiveSession) -> Future[Any]:
         """Note the new token, and that the session is with this worker; done with the commit."""

@@ -36,11 +36,10 @@ class SubscriptionStore:
         id_ = uuid.UUID(session.id)
         changes: list[Change] = []
         if subscribed:
-            changes.append(
-                Create([models.Subscription(session_id=id_, address=each) for each in subscribed])
-            )
+            rows = [{"session_id": id_, "address": each} for each in subscribed]
+            changes.append(Create(models.Subscription, rows))
         if claimed:
-            changes.append(Create([_claim(address, id_) for address in claimed]))
+            changes.append(Create(models.Allocation, [_claim(each, id_) for each in claimed]))
         for address, owner in taken_over.items():
             changes.append(Call(_take_over(address, uuid.UUID(owner.id), id_)))
         return self._writer.submit(*changes, result=result)
@@ -86,13 +85,13 @@ class SubscriptionStore:
             connection.close()
 
 
-def _claim(address: str, session_id: uuid.UUID) -> models.Allocation:
-    return models.Allocation(
-        address=address,
-        scheme=addresses.parse(address).scheme,
-        session_id=session_id,
-        kind=Kind.CLAIMED,
-    )
+def _claim(address: str, session_id: uuid.UUID) -> dict[str, Any]:
+    return {
+        "address": address,
+        "scheme": addresses.parse(address).scheme,
+        "session_id": session_id,
+        "kind": Kind.CLAIMED,
+    }
 
 
 def _take_over(address: str, before: uuid.UUID, after: uuid.UUID) -> Any:

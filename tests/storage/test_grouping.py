@@ -21,15 +21,17 @@ IDS = [uuid.UUID(int=number) for number in range(1, 4)]
 
 
 def opened(id_: uuid.UUID) -> list[Change]:
-    return [Create([models.Session(id=id_, runtime_url=f"runtime://d/{id_}", token_hash="h")])]
+    row = {"id": id_, "runtime_url": f"runtime://d/{id_}", "token_hash": "h"}
+    return [Create(models.Session, [row])]
 
 
 def allocated(id_: uuid.UUID, address: str) -> list[Change]:
-    return [Create([models.Allocation(address=address, scheme="comm", session_id=id_)])]
+    row = {"address": address, "scheme": "comm", "session_id": id_}
+    return [Create(models.Allocation, [row])]
 
 
 def subscribed(id_: uuid.UUID, address: str) -> list[Change]:
-    return [Create([models.Subscription(address=address, session_id=id_)])]
+    return [Create(models.Subscription, [{"address": address, "session_id": id_}])]
 
 
 def detached(id_: uuid.UUID) -> list[Change]:
