@@ -57,7 +57,7 @@ class AllocationStore:
         """Store addresses that a session was given; `result` is what the future comes to."""
         common = {
             "scheme": scheme,
-            "session_id": uuid.UUID(session.id),
+            "session_id": session.id,
             "allocation_key": key,
             "kind": Kind.MADE,
             "created_at": timezone.now(),
@@ -67,7 +67,7 @@ class AllocationStore:
 
     def released(self, session: Listener, addresses: Sequence[str], result: Any) -> Future[Any]:
         """Delete the rows of a session's addresses; `result` is what the future comes to."""
-        gone = Delete(models.Allocation, uuid.UUID(session.id), addresses)
+        gone = Delete(models.Allocation, session.id, addresses)
         return self._writer.submit(gone, result=result)
 
     def lent(

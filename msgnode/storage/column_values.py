@@ -36,8 +36,8 @@ def preparation(field: Field[Any, Any]) -> Prepare | None:
     return lambda value: field.get_db_prep_save(value, connection)
 
 
-def _hex(value: UUID | None) -> str | None:
-    return None if value is None else value.hex
+def _hex(value: UUID | str | None) -> str | None:
+    return value.hex if isinstance(value, UUID) else value
 
 
 def _moment(value: datetime | None) -> str | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Any, assert_never
-from uuid import UUID
 
 from django.db.models import Model
 
@@ -68,14 +67,14 @@ class _Stretch:
 
     def _begin(self) -> None:
         self.sessions: list[Row] = []
-        self.columns: dict[UUID, dict[str, Any]] = {}
-        self.deletions: dict[type[Model], dict[UUID, None]] = {}
-        self.named: dict[type[Model], list[tuple[UUID, str]]] = {}
+        self.columns: dict[str, dict[str, Any]] = {}
+        self.deletions: dict[type[Model], dict[str, None]] = {}
+        self.named: dict[type[Model], list[tuple[str, str]]] = {}
         self.rows: dict[type[Model], list[Row]] = {}
         self.together: dict[Callable[[list[Any]], None], list[Any]] = {}
-        self._reached: dict[UUID, Stage] = {}
+        self._reached: dict[str, Stage] = {}
 
-    def at(self, stage: Stage, session_id: UUID) -> None:
+    def at(self, stage: Stage, session_id: str) -> None:
         """A change of a session at a stage: it waits for a stretch of its own if that is over."""
         if self._reached.get(session_id, Stage.SESSIONS) > stage:
             self.write()
@@ -106,7 +105,7 @@ class _Stretch:
         self._begin()
 
 
-def _update(columns: dict[UUID, dict[str, Any]]) -> None:
+def _update(columns: dict[str, dict[str, Any]]) -> None:
     """One statement for all rows that change the same columns."""
     alike: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
     for session_id, values in columns.items():
