@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from django.db import DEFAULT_DB_ALIAS, connections, models
+from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.models import QuerySet
 
 _MARK = "\0"
@@ -18,7 +18,7 @@ Build = Callable[[Mapping[str, str]], QuerySet[Any]]  # of the rows for values o
 
 
 class PreparedQuery:
-    """One compiled query of rows of a model.
+    """One compiled query.
 
     Args:
         build: makes the query from the value of each key. It may put something before a value,
@@ -31,24 +31,13 @@ class PreparedQuery:
         compiler = queryset.query.get_compiler(DEFAULT_DB_ALIAS)
         self._sql, params = compiler.as_sql()
         self._params = [_place(param) for param in params]
-        self._model: type[models.Model] = queryset.model
-        self._columns = [column.target.attname for column, _, _ in compiler.select]
-        self._converters = compiler.get_converters([column for column, _, _ in compiler.select])
 
     def rows(self, values: Mapping[str, str]) -> list[Any]:
-        """The rows for these values of its keys."""
+        """The rows for these values of its keys, as the database gives them."""
         params = [fixed if key is None else f"{fixed}{values[key]}" for fixed, key in self._params]
-        connection = connections[DEFAULT_DB_ALIAS]
-        with connection.cursor() as cursor:
+        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
             cursor.execute(self._sql, params)
-            found = cursor.fetchall()
-        return [self._row(connection, list(row)) for row in found]
-
-    def _row(self, connection: Any, values: list[Any]) -> Any:
-        for position, (converters, column) in self._converters.items():
-            for convert in converters:
-                values[position] = convert(values[position], column, connection)
-        return self._model.from_db(DEFAULT_DB_ALIAS, self._columns, values)
+            return cursor.fetchall()
 
 
 def _place(param: Any) -> tuple[Any, str | None]:

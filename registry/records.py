@@ -8,6 +8,7 @@ indexes must hold them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -49,6 +50,7 @@ REQUIRED = {
     Kind.OBJECT: (*_COMMON, "schema", "name", "reporter"),
 }
 _P2P = ("p2pRequester", "p2pHandler")
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 OPTIONAL = {Kind.HYPERTY: ("guid", *_P2P), Kind.OBJECT: _P2P}
 
 
@@ -152,6 +154,6 @@ def _text(name: str, value: object, limit: int) -> str:
         raise BadMessage(f"The field {name!r} must be text.")
     if len(value) > limit:
         raise BadMessage(f"The field {name!r} is longer than {limit} characters.")
-    if "\x00" in value or any("\ud800" <= char <= "\udfff" for char in value):
+    if _UNSTORABLE.search(value):
         raise BadMessage(f"The field {name!r} has a character that cannot be stored.")
     return value

@@ -6,19 +6,20 @@ matches more than MAX_MATCHES entries is refused rather than cut off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from msgnode.core import addresses
 from msgnode.core.errors import BadMessage, TooMany
 
-from . import entries, rows
+from . import entries, rows, statements
 from .commands import Search
 from .entries import Entry, Kind
 from .models import Hyperty
@@ -35,8 +36,14 @@ _MOST_QUERIES = 256  # all combinations of keys are fewer, for one limit and one
 
 def get(kind: Kind, url: str) -> Entry | None:
     """The entry of a URL as it is now."""
-    row = rows.MODELS[kind]._default_manager.filter(url=url).first()
-    return entries.settled(rows.entry(row), timezone.now())[0] if row else None
+    found = by_urls(kind, [url])
+    return found[0] if found else None
+
+
+def by_urls(kind: Kind, urls: Sequence[str]) -> list[Entry]:
+    """The entries of these URLs as they are now; of one that is none there is none."""
+    now = timezone.now()
+    return [entries.settled(entry, now)[0] for entry in statements.read(kind, urls)]
 
 
 def find(search: Search) -> list[Entry]:
@@ -46,7 +53,7 @@ def find(search: Search) -> list[Entry]:
     if len(found) > limit:
         raise TooMany(f"More than {limit} entries match; search by a narrower key.")
     now = timezone.now()
-    settled = (entries.settled(rows.entry(row), now)[0] for row in found)
+    settled = (entries.settled(rows.from_json(text), now)[0] for (text,) in found)
     return [
         entry
         for entry in settled
@@ -62,7 +69,7 @@ def guid_spellings(guid: str) -> list[str]:
 
 
 def _rows(search: Search, limit: int) -> list[Any]:
-    """The newest rows of a search's key."""
+    """The newest rows of a search's key: the JSON of an entry each."""
     keys = (*_OWNER_KEYS, *_OWN_KEYS[search.kind])
     values = {key: value for key in keys if (value := getattr(search, key))}
     if not values:
@@ -75,7 +82,8 @@ def _rows(search: Search, limit: int) -> list[Any]:
 @lru_cache(_MOST_QUERIES)
 def _query(kind: Kind, keys: tuple[str, ...], limit: int, vendor: str) -> PreparedQuery:
     """The query of searches with these keys; it is another for each kind of database."""
-    return PreparedQuery(lambda values: _newest(kind, values, limit), keys)
+    text = RawSQL(rows.as_json(kind, vendor), (), TextField())  # noqa: S611  (our own names)
+    return PreparedQuery(lambda values: _newest(kind, values, limit).values_list(text), keys)
 
 
 def _newest(kind: Kind, values: Mapping[str, str], limit: int) -> QuerySet[Any]:

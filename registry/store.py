@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, OperationalError, connection, transaction
@@ -23,10 +24,10 @@ from django.utils import timezone
 
 from msgnode.core.errors import InternalFault, NodeError, NotFound
 
-from . import entries, ownership, rows
+from . import entries, ownership, rows, statements
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Update
 from .entries import Change, Entry, Kind
-from .models import Hyperty, RegistryEntry, Runtime, StatusChange, User
+from .models import RegistryEntry, Runtime, StatusChange, User
 from .records import idp_identifier
 
 MAX_BATCH = 500
@@ -77,26 +78,12 @@ def apply(
 def publish(changes: Iterable[Change]) -> None:
     """Write changes to the history and tell the listeners of the announced ones."""
     noted = list(changes)
-    _write_history(noted)
+    if noted:
+        statements.insert(StatusChange, rows.HISTORY, map(rows.history, noted))
     announced = [change for change in noted if change.is_announced]
     if announced:
         for listener in listeners:
             listener(announced)
-
-
-def _write_history(changes: list[Change]) -> None:
-    """One statement for all: rows of models would take most of the time of a mass expiry."""
-    if not changes:
-        return
-    quote = connection.ops.quote_name
-    columns = ", ".join(map(quote, rows.HISTORY))
-    marks = ", ".join(["%s"] * len(rows.HISTORY))
-    table = quote(StatusChange._meta.db_table)
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            f"INSERT INTO {table} ({columns}) VALUES ({marks})",  # noqa: S608  (our own names)
-            [rows.history(change, connection.ops) for change in changes],
-        )
 
 
 def locked(model: type[RegistryEntry]) -> QuerySet[RegistryEntry]:
@@ -128,8 +115,8 @@ class _Batch:
         for kind in Kind:
             urls = sorted({command.url for command in self.commands if command.kind is kind})
             if urls:
-                for row in locked(rows.MODELS[kind]).filter(url__in=urls).order_by("url"):
-                    self.stored[kind, row.url] = rows.entry(row)
+                for entry in statements.read(kind, urls, is_locked=True):
+                    self.stored[kind, entry.url] = entry
         self.current = dict(self.stored)
         self.owners = self._owners()
         self.reporters = self._reporters()
@@ -207,7 +194,7 @@ class _Batch:
                     urls |= {new, before.reporter or ""}
         if not urls:
             return {}
-        return {row.url: str(row.user_id) for row in Hyperty.objects.filter(url__in=urls)}
+        return {entry.url: entry.user for entry in statements.read(Kind.HYPERTY, urls)}
 
     def _reporters(self) -> dict[tuple[Kind, str], Entry]:
         """The registered reporters of the data objects that somebody wants to change."""
@@ -218,8 +205,8 @@ class _Batch:
                 urls.add((before and before.reporter) or "")
                 if isinstance(command, Register | Update):
                     urls.add(command.facts.get("reporter") or "")
-        found = Hyperty.objects.filter(url__in=urls - {""}) if urls - {""} else ()
-        return {(Kind.HYPERTY, row.url): rows.entry(row) for row in found}
+        found = statements.read(Kind.HYPERTY, urls - {""}) if urls - {""} else ()
+        return {(Kind.HYPERTY, entry.url): entry for entry in found}
 
     def _write(self) -> None:
         written = [e for key, e in self.current.items() if self.stored.get(key) != e]
@@ -227,30 +214,41 @@ class _Batch:
         for kind in Kind:
             model = rows.MODELS[kind]
             mine = sorted((e for e in written if e.kind is kind), key=lambda e: e.url)
-            fresh = [rows.row(e) for e in mine if (kind, e.url) not in self.stored]
-            changed = [rows.row(e) for e in mine if (kind, e.url) in self.stored]
+            fresh = [rows.values(e) for e in mine if (kind, e.url) not in self.stored]
             if fresh:
-                model._default_manager.bulk_create(fresh)
-            if changed:
-                model._default_manager.bulk_create(
-                    changed,
-                    update_conflicts=True,
-                    unique_fields=["url"],
-                    update_fields=rows.CHANGING[kind],
-                )
+                statements.insert(model, rows.COLUMNS[kind], fresh)
+            for columns, values in self._changed(kind, mine).items():
+                statements.update(model, columns, values)
+
+    def _changed(self, kind: Kind, entries: list[Entry]) -> dict[tuple[str, ...], list[Any]]:
+        """What changes of rows that are there, by the columns that do."""
+        alike: dict[tuple[str, ...], list[Any]] = {}
+        for entry in entries:
+            before = self.stored.get((kind, entry.url))
+            if before is not None:
+                old, new = rows.values(before), rows.values(entry)
+                which = [at for at, value in enumerate(new) if value != old[at]]
+                columns = (*(rows.COLUMNS[kind][at] for at in which), "url")
+                values = alike.setdefault(columns, [])
+                values.append((*(new[at] for at in which), entry.url))
+        return alike
 
     def _name_users_and_runtimes(self, written: list[Entry]) -> None:
-        users = {e.user for e in written if e.kind is Kind.HYPERTY}
-        runtimes = {e.runtime for e in written if e.runtime}
-        users -= set(User.objects.filter(user_id__in=users).values_list("user_id", flat=True))
-        runtimes -= set(Runtime.objects.filter(url__in=runtimes).values_list("url", flat=True))
-        User.objects.bulk_create(
-            [User(user_id=u, idp_identifier=idp_identifier(u)) for u in sorted(users)],
-            ignore_conflicts=True,
-        )
-        Runtime.objects.bulk_create(
-            [Runtime(url=url) for url in sorted(runtimes)], ignore_conflicts=True
-        )
+        """Enter those that the entries have not named before."""
+        users: set[str] = set()
+        runtimes: set[str] = set()
+        for entry in written:
+            before = self.stored.get((entry.kind, entry.url))
+            if entry.kind is Kind.HYPERTY and (before is None or before.user != entry.user):
+                users.add(entry.user)
+            if entry.runtime and (before is None or before.runtime != entry.runtime):
+                runtimes.add(entry.runtime)
+        if users:
+            named = ((user, idp_identifier(user), self.now) for user in sorted(users))
+            statements.insert(User, ("user_id", "idp_identifier", "first_seen"), named, leaves=True)
+        if runtimes:
+            seen = ((url, self.now) for url in sorted(runtimes))
+            statements.insert(Runtime, ("url", "first_seen"), seen, leaves=True)
 
 
 def expires_max() -> int:

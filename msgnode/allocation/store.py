@@ -55,18 +55,19 @@ class AllocationStore:
         self, session: Listener, scheme: str, key: str, addresses: Sequence[str], result: Any
     ) -> Future[Any]:
         """Store addresses that a session was given; `result` is what the future comes to."""
-        id_ = uuid.UUID(session.id)
-        rows = [
-            models.Allocation(
-                address=address, scheme=scheme, session_id=id_, allocation_key=key, kind=Kind.MADE
-            )
-            for address in addresses
-        ]
-        return self._writer.submit(Create(rows), result=result)
+        common = {
+            "scheme": scheme,
+            "session_id": session.id,
+            "allocation_key": key,
+            "kind": Kind.MADE,
+            "created_at": timezone.now(),
+        }
+        rows = [{"address": address, **common} for address in addresses]
+        return self._writer.submit(Create(models.Allocation, rows), result=result)
 
     def released(self, session: Listener, addresses: Sequence[str], result: Any) -> Future[Any]:
         """Delete the rows of a session's addresses; `result` is what the future comes to."""
-        gone = Delete(models.Allocation, uuid.UUID(session.id), addresses)
+        gone = Delete(models.Allocation, session.id, addresses)
         return self._writer.submit(gone, result=result)
 
     def lent(

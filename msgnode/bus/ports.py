@@ -211,15 +211,16 @@ class ComponentInfo:
 class Component(ABC):
     """An addressed part of the node. Subclass it, name it in node/parts.py: that is all it takes.
 
-    `addresses` are answered exactly (one trailing slash is ignored), and also everything below
-    them if `answers_below` is set. With `tells_workers` an answer may say what all workers have to
-    know before it is given: who holds or hears an address, who is logged in.
+    `addresses` are answered exactly (one trailing slash is ignored), with `answers_below` also what
+    is below them. With `tells_workers` an answer may say what all workers have to know before it is
+    given: who holds an address, who is logged in. `cancels`: futures end with their time.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str] = "component"
     answers_below: ClassVar[bool] = False
     tells_workers: ClassVar[bool] = False
+    cancels: ClassVar[bool] = False
 
     def __init__(self, addresses: tuple[str, ...]) -> None:
         self.addresses = addresses
@@ -336,8 +337,7 @@ MessageObserver = Callable[[TrafficRecord, bytes], None]
 CLOSED_BY_RUNTIME = "closed by the runtime"
 """The reason of an end that the runtime asked for, with `close` or `disconnect`."""
 SessionEnd = Callable[[Listener, str], None]
-"""`session_closed(session, reason)`: after CLOSED; idempotent. Called for thousands in a row: it
-starts no thread, no task and no query of its own."""
+"""`session_closed(session, reason)`: after CLOSED; idempotent; starts no thread, task or query."""
 
 
 class NoPolicies:

@@ -48,7 +48,7 @@ class _Asked:
         self.caller = caller
         self.is_over = False
         self.limit: asyncio.TimerHandle | None = None
-        self.task: asyncio.Task[Body] | None = None
+        self.task: asyncio.Future[Body] | None = None
 
 
 class Replies:
@@ -88,8 +88,10 @@ class Replies:
             everywhere.add_done_callback(lambda _: self._conclude(asked, answer))
             return 0
         asked = self._begin(component, message, session, caller)
-        if isinstance(answer, asyncio.Future):  # of the group writer: it goes on to its end
+        if isinstance(answer, asyncio.Future):
             waiting: asyncio.Future[Body] = answer
+            if component.cancels:
+                asked.task = waiting
         else:
             waiting = asked.task = asyncio.ensure_future(_of(answer))
         waiting.add_done_callback(partial(self._finish, asked))

@@ -7,6 +7,7 @@ undoes what it did.
 Rows of many submissions are written with one statement: `Create`, `Update` and `Delete` keep their
 order for what belongs to one session, and `Together` among its own; between sessions they have
 none. A `Call` comes after everything submitted before it and before everything submitted later.
+A session is named by its id, 32 hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -15,23 +16,26 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
-from uuid import UUID
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """New rows, of one model; a row that belongs to a session has its `session_id`."""
+    """New rows of one model: the values of its columns, without those that have their default.
 
-    rows: Sequence[Any]
+    A row that belongs to a session has its `session_id`.
+    """
+
+    model: type[Any]
+    rows: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
     """New values for columns of a session's own row."""
 
-    session_id: UUID
+    session_id: str
     columns: Mapping[str, Any]
 
 
@@ -43,7 +47,7 @@ class Delete:
     """
 
     model: type[Any]
-    session_id: UUID
+    session_id: str
     addresses: Sequence[str] | None = None
 
 

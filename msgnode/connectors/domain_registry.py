@@ -49,6 +49,7 @@ class DomainRegistryConnector(Component):
 
     name = "domain-registry"
     kind = "connector"
+    cancels = True
 
     def __init__(
         self,

@@ -1,18 +1,19 @@
 """The embedded domain registry behind the connector: requests to registry.api, off the event loop.
 
 Changes are committed in groups in the order in which they were asked, at most MAX_CHANGES of them
-waiting; searches run in a few threads, each with its own database connection, at most MAX_SEARCHES
-waiting.
+waiting. Searches by a URL that wait share a statement; other searches run in a few threads, each
+with its own database connection. At most MAX_SEARCHES of either are waiting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.conf import settings
 
 from msgnode.bus.ports import Body
+from msgnode.core import addresses
 from msgnode.core.errors import Conflict, NodeError, NotFound
 from msgnode.storage.database_threads import DatabaseThreads
 from msgnode.storage.fence import Check, unfenced
@@ -26,6 +27,9 @@ from .registry_requests import Change, Find, Refresh, Register, Remove, Request
 THREADS = 4
 MAX_SEARCHES = 5_000
 MAX_CHANGES = 20_000
+AT_ONCE = 250
+"""URLs in one statement."""
+TOO_MANY = "The registry has too many searches waiting; try again later."
 
 Result = TypeVar("Result")
 
@@ -43,27 +47,31 @@ class EmbeddedRegistry:
         self._commits: GroupCommit[Command] = GroupCommit(
             "registry-writer", self._apply, api.MAX_BATCH, room=MAX_CHANGES, fenced=fenced
         )
-        self._threads = DatabaseThreads(
-            "registry-search",
-            THREADS,
-            MAX_SEARCHES,
-            "The registry has too many searches waiting; try again later.",
+        self._by_url: GroupCommit[Find] = GroupCommit(
+            "registry-by-url", _found_by_url, AT_ONCE, room=MAX_SEARCHES, refusal=TOO_MANY
         )
+        self._threads = DatabaseThreads("registry-search", THREADS, MAX_SEARCHES, TOO_MANY)
 
     def carry_out(self, request: Request, by: Claimant | None) -> Awaitable[Body]:
         """What the request is answered. What is queued here is in order with earlier requests."""
         match request:
+            case Find() if _is_by_url(request):
+                return self._by_url.submit(request)
             case Find():
                 return self.in_thread(lambda: _found(request))
             case Register(kind, url, body, user):
-                return self._committed(api.registration(kind, url, dict(body), user, by))
+                return self._commits.submit(api.registration(kind, url, dict(body), user, by))
             case Refresh(kind, url):
-                return self._committed(api.KeepAlive(kind, api.key(url, "URL"), by))
+                return self._commits.submit(api.KeepAlive(kind, api.key(url, "URL"), by))
             case Change(kind, url, body):
-                return self._committed(api.update_of(kind, api.key(url, "URL"), dict(body), by))
+                return self._commits.submit(
+                    api.update_of(kind, api.key(url, "URL"), dict(body), by)
+                )
             case Remove(kind, url, user, name) if url:
                 of_user = user if user and kind is Kind.HYPERTY else None  # objects have no user
-                return self._committed(api.Disconnect(kind, api.key(url, "URL"), of_user, by=by))
+                return self._commits.submit(
+                    api.Disconnect(kind, api.key(url, "URL"), of_user, by=by)
+                )
             case Remove(name=name):
                 return self.in_thread(lambda: _remove_named(name, by, self._check))
 
@@ -87,18 +95,37 @@ class EmbeddedRegistry:
     async def stop(self) -> None:
         """Commit what was asked; searches that have not begun are dropped."""
         self._threads.stop()
+        await self._by_url.stop()
         await self._commits.stop()
 
-    def _apply(self, commands: list[Command]) -> Sequence[Any]:
-        return api.apply(commands, check=self._check)
+    def _apply(self, commands: list[Command]) -> Sequence[Body | NodeError]:
+        outcomes = api.apply(commands, check=self._check)
+        return [
+            outcome if isinstance(outcome, NodeError) else dict(registry_answers.DONE)
+            for outcome in outcomes
+        ]
 
-    def _committed(self, command: Command) -> Awaitable[Body]:
-        return _answer(self._commits.submit(command))
+
+def _is_by_url(request: Find) -> bool:
+    """Whether one entry is asked for by what can be its URL, and nothing else."""
+    url = request.search.url
+    if not url.isprintable() or len(url) > addresses.MAX_HELD or request.name or request.page:
+        return False
+    return bool(url) and request.search == Search(request.search.kind, url=url)
 
 
-async def _answer(done: Awaitable[Any]) -> Body:
-    await done
-    return dict(registry_answers.DONE)
+def _found_by_url(requests: list[Find]) -> list[Body]:
+    """The answers to searches by URLs."""
+    found: dict[tuple[Kind, str], Entry] = {}
+    for kind in Kind:
+        urls = {each.search.url for each in requests if each.search.kind is kind}
+        if urls:
+            found |= {(kind, entry.url): entry for entry in api.by_urls(kind, list(urls))}
+    answers = []
+    for request in requests:
+        entry = found.get((request.search.kind, request.search.url))
+        answers.append(_answered(request, [entry] if entry is not None else []))
+    return answers
 
 
 def _found(request: Find) -> Body:
@@ -107,6 +134,10 @@ def _found(request: Find) -> Body:
     if not entries and request.name:
         request = Find(Search(Kind.OBJECT, name=request.name), page=request.page)
         entries = [e for e in api.find(request.search) if _has_all(e, search)]
+    return _answered(request, entries)
+
+
+def _answered(request: Find, entries: list[Entry]) -> Body:
     records = {entry.url: api.record(entry) for entry in entries}
     code = api.outcome(entries)
     unavailable = int(settings.REGISTRY["UNAVAILABLE_CODE"])

@@ -113,6 +113,8 @@ def _find(body: Mapping[str, Any], domain: str) -> Find:
     criteria = _mapping(body.get("criteria"), "criteria")
     wanted = {**criteria, **_mapping(criteria.get("filter"), "criteria.filter")}
     found = _keyed(resource, wanted, domain)
+    if not wanted and body.get("page") is None:
+        return found
     scheme = wanted.get("scheme")
     search = found.search
     if isinstance(scheme, str) and scheme and not found.is_single:

@@ -6,7 +6,6 @@ What was closed before the worker's start is the purge's (msgnode.tasks).
 from __future__ import annotations
 
 from collections import OrderedDict
-from uuid import UUID
 
 from msgnode.bus.address_budget import source_of
 
@@ -17,26 +16,26 @@ class ClosedSessions:
     def __init__(self, per_source: float, total: float) -> None:
         self._per_source = per_source
         self._total = total
-        self._sources: OrderedDict[UUID, str] = OrderedDict()  # oldest first
-        self._of: dict[str, OrderedDict[UUID, None]] = {}
+        self._sources: OrderedDict[str, str] = OrderedDict()  # oldest first
+        self._of: dict[str, OrderedDict[str, None]] = {}
 
     def __len__(self) -> int:
         return len(self._sources)
 
-    def add(self, session_id: UUID, address: str) -> list[UUID]:
+    def add(self, session_id: str, address: str) -> list[str]:
         """A session of this network address has closed; those whose rows are kept no longer."""
         source = source_of(address)
         self._sources[session_id] = source
         mine = self._of.setdefault(source, OrderedDict())
         mine[session_id] = None
-        gone: list[UUID] = []
+        gone: list[str] = []
         if len(mine) > self._per_source:
             gone.append(self._forget(next(iter(mine))))
         if len(self._sources) > self._total:
             gone.append(self._forget(next(iter(self._sources))))
         return gone
 
-    def _forget(self, session_id: UUID) -> UUID:
+    def _forget(self, session_id: str) -> str:
         source = self._sources.pop(session_id)
         mine = self._of[source]
         del mine[session_id]

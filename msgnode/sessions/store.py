@@ -52,19 +52,20 @@ class SessionStore:
 
     def opened(self, session: LiveSession) -> Future[Any]:
         """Insert the row of a new session; done with the commit."""
-        row = models.Session(
-            id=uuid.UUID(session.id),
-            runtime_url=session.runtime_url,
-            token_hash=session.token_hash,
-            state=models.Session.State.OPEN,
-            handshake=session.handshake,
-            remote_address=session.speaker.remote_address,
-            visits_from=visits_from(session),
+        row = {
+            "id": session.id,
+            "runtime_url": session.runtime_url,
+            "token_hash": session.token_hash,
+            "state": models.Session.State.OPEN,
+            "handshake": session.handshake,
+            "remote_address": session.speaker.remote_address,
+            "visits_from": visits_from(session),
             **_of_identity(session),
-            worker=self._worker,
-            epoch=self._epoch,
-        )
-        return self._writer.submit(Create([row]))
+            "worker": self._worker,
+            "epoch": self._epoch,
+            "opened_at": timezone.now(),
+        }
+        return self._writer.submit(Create(models.Session, [row]))
 
     def resumed(self, session: LiveSession) -> Future[Any]:
         """Note the new token, and that the session is with this worker; done with the commit."""
@@ -96,17 +97,16 @@ class SessionStore:
 
         The rows of the oldest closed sessions go where there are more than are kept.
         """
-        id_ = uuid.UUID(session.id)
         columns = {
             "state": models.Session.State.CLOSED,
             "closed_at": timezone.now(),
             "close_reason": reason[:100],
         }
-        gone = self._closed.add(id_, session.speaker.remote_address)
+        gone = self._closed.add(session.id, session.speaker.remote_address)
         return self._writer.submit(
-            Update(id_, columns),
-            Delete(models.Allocation, id_),
-            Delete(models.Subscription, id_),
+            Update(session.id, columns),
+            Delete(models.Allocation, session.id),
+            Delete(models.Subscription, session.id),
             *(Together(_delete_closed, each) for each in gone),
         )
 
@@ -181,10 +181,10 @@ class SessionStore:
         )
 
     def _update(self, session: LiveSession, **columns: Any) -> Future[Any]:
-        return self._writer.submit(Update(uuid.UUID(session.id), columns))
+        return self._writer.submit(Update(session.id, columns))
 
 
-def _delete_closed(ids: list[uuid.UUID]) -> None:
+def _delete_closed(ids: list[str]) -> None:
     closed = models.Session.objects.filter(state=models.Session.State.CLOSED)
     for start in range(0, len(ids), _AT_ONCE):
         closed.filter(id__in=ids[start : start + _AT_ONCE]).delete()

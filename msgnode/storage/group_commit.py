@@ -2,7 +2,8 @@
 
 A commit waits for the disk; a hundred changes that arrive together wait once, and nobody waits for
 two commits. What a change is, and how a group of them is written, is the affair of whoever makes
-the GroupCommit: the writer of session rows, the registry.
+the GroupCommit: the writer of session rows, the registry. Searches that wait can share a statement
+in the same way.
 
 Promise: submissions are written in the order submitted, each whole or not at all, and each is
 answered: by its result after the commit, or by an error. A group that fails is tried in halves, so
@@ -67,6 +68,7 @@ class GroupCommit(Generic[Item]):
             bounded by whoever submits.
         patience: seconds that a database out of reach is waited for.
         fenced: called in the thread when the database has refused the worker's epoch.
+        refusal: what is said of a submission that finds no room.
     """
 
     def __init__(
@@ -78,7 +80,9 @@ class GroupCommit(Generic[Item]):
         room: int | None = None,
         patience: float = 8.0,
         fenced: Callable[[], None] | None = None,
+        refusal: str = "Too many changes are waiting; try again later.",
     ) -> None:
+        self._refusal = refusal
         self.committed = 0
         self.durations = Histogram((0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0))
         self._name = name
@@ -110,7 +114,7 @@ class GroupCommit(Generic[Item]):
             TooMany: there is no room.
         """
         if self._room is not None and self.backlog >= self._room:
-            raise TooMany("Too many changes are waiting; try again later.")
+            raise TooMany(self._refusal)
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         future.add_done_callback(retrieve_error)

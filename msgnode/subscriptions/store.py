@@ -33,16 +33,15 @@ class SubscriptionStore:
         result: Any,
     ) -> Future[Any]:
         """New subscriptions and claims, and claims taken over from an earlier session."""
-        id_ = uuid.UUID(session.id)
+        id_ = session.id
         changes: list[Change] = []
         if subscribed:
-            changes.append(
-                Create([models.Subscription(session_id=id_, address=each) for each in subscribed])
-            )
+            rows = [{"session_id": id_, "address": each} for each in subscribed]
+            changes.append(Create(models.Subscription, rows))
         if claimed:
-            changes.append(Create([_claim(address, id_) for address in claimed]))
+            changes.append(Create(models.Allocation, [_claim(each, id_) for each in claimed]))
         for address, owner in taken_over.items():
-            changes.append(Call(_take_over(address, uuid.UUID(owner.id), id_)))
+            changes.append(Call(_take_over(address, owner.id, id_)))
         return self._writer.submit(*changes, result=result)
 
     def unsubscribed(
@@ -57,7 +56,7 @@ class SubscriptionStore:
 
         `unclaimed` names these after the commit.
         """
-        id_ = uuid.UUID(session.id)
+        id_ = session.id
         ended = Delete(models.Subscription, id_, gone)
         if not owned:
             return self._writer.submit(ended, result=result)
@@ -86,16 +85,16 @@ class SubscriptionStore:
             connection.close()
 
 
-def _claim(address: str, session_id: uuid.UUID) -> models.Allocation:
-    return models.Allocation(
-        address=address,
-        scheme=addresses.parse(address).scheme,
-        session_id=session_id,
-        kind=Kind.CLAIMED,
-    )
+def _claim(address: str, session_id: str) -> dict[str, Any]:
+    return {
+        "address": address,
+        "scheme": addresses.parse(address).scheme,
+        "session_id": session_id,
+        "kind": Kind.CLAIMED,
+    }
 
 
-def _take_over(address: str, before: uuid.UUID, after: uuid.UUID) -> Any:
+def _take_over(address: str, before: str, after: str) -> Any:
     def take_over() -> None:
         rows = models.Allocation.objects.filter(address=address, session_id=before)
         if not rows.update(session_id=after):

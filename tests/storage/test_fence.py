@@ -29,10 +29,10 @@ async def test_what_comes_after_the_epoch_is_retired_is_refused_and_told() -> No
     await sync_to_async(enter)("one")
     told = threading.Event()
     writer = GroupWriter(Fence("one", 5.0).check, told.set)
-    await writer.submit(Create([models.AddressPool(scheme="before")]))
+    await writer.submit(Create(models.AddressPool, [{"scheme": "before"}]))
     assert not told.is_set()
     await sync_to_async(retire)("one")
-    after = [writer.submit(Create([models.AddressPool(scheme=f"{n}")])) for n in range(3)]
+    after = [writer.submit(Create(models.AddressPool, [{"scheme": f"{n}"}])) for n in range(3)]
     outcomes = await asyncio.gather(*after, return_exceptions=True)
     assert {type(each) for each in outcomes} == {Fenced}
     assert told.is_set()
@@ -51,7 +51,7 @@ async def test_who_retires_an_epoch_waits_for_its_transaction_under_way() -> Non
         is_inside.set()
         assert goes_on.wait(20)
 
-    written = writer.submit(Call(inside), Create([models.AddressPool(scheme="s")]))
+    written = writer.submit(Call(inside), Create(models.AddressPool, [{"scheme": "s"}]))
     seen: list[bool] = []
 
     def take_over() -> None:

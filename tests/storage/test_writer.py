@@ -44,7 +44,7 @@ class Gate:
 
 
 def pool(scheme: str) -> Create:
-    return Create([models.AddressPool(scheme=scheme)])
+    return Create(models.AddressPool, [{"scheme": scheme}])
 
 
 def add(to: list[str], word: str) -> Call:
@@ -118,7 +118,7 @@ async def test_changes_are_applied_in_the_order_they_were_submitted(writer: Grou
             writer.submit(pool("a"), add(order, "call 1")),
             writer.submit(Call(lambda: models.AddressPool.objects.filter(scheme="a").delete())),
             writer.submit(pool("a"), add(order, "call 2")),
-            writer.submit(Create([models.Alarm(kind="k", text="t")]), add(order, "call 3")),
+            writer.submit(Create(models.Alarm, [{"kind": "k", "text": "t"}]), add(order, "call 3")),
         ]
 
     results = await in_one_group(writer, submit)
