@@ -14,7 +14,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,10 +26,11 @@ from msgnode.core.addresses import names_of
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Kind
 from msgnode.servers.collector import Collector
+from msgnode.workers.announcements import Announcements
 from msgnode.workers.interest import Interest
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
-from msgnode.workers.peer import Peer
-from msgnode.workers.remote import RemoteSession
+from msgnode.workers.remote_sessions import RemoteSessions
+from msgnode.workers.watchers import Watchers
 
 from .subscription import Worker, join_late, start_workers
 from .workers import redis_of
@@ -179,16 +180,9 @@ class _Nobody:
     def release(self, kind: Kind, name: str, member: str) -> None: ...
 
 
-class _NoCopies:
-    """Of other workers' sessions none is in the table."""
-
-    def tell_at(self, name: str, epochs: Collection[str]) -> None: ...
-
-    def evict(self, name: str) -> dict[Peer, list[str]]:
-        return {}
-
-    def remotes_at(self, name: str) -> Iterator[RemoteSession]:
-        return iter(())
+def _never(epoch: str) -> bool:
+    """No worker of this part ends."""
+    return False
 
 
 async def _asked_for(sessions: int, mix: str, draw: Callable[[random.Random, int], int]) -> str:
@@ -196,9 +190,10 @@ async def _asked_for(sessions: int, mix: str, draw: Callable[[random.Random, int
     transport: Any = SimpleNamespace(me=SimpleNamespace(epoch="one"))
     directory: Any = _Nobody()
     table = RoutingTable()
-    own = OwnNames(directory, table, transport, lambda epoch: False, lambda epoch: False)
-    interest = Interest(directory, table, transport, own)
-    interest.copies = _NoCopies()
+    watchers, remotes = Watchers(table), RemoteSessions(table)
+    told = Announcements(watchers, transport)
+    own = OwnNames(directory, table, transport, watchers, told, remotes, _never, _never)
+    interest = Interest(directory, table, transport, own, remotes)
     picks = random.Random(16)  # noqa: S311  (which addresses are sent to)
     asked = 0
     for number in range(2 * _MESSAGES):

@@ -25,13 +25,15 @@ from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.directory import Directory
 from msgnode.servers.collector import Collector
-from msgnode.workers.homes import Homes
-from msgnode.workers.interest import Interest
-from msgnode.workers.own_names import HOLDS, OwnNames
+from msgnode.workers.copies import SessionCopies
+from msgnode.workers.departures import Departures
+from msgnode.workers.network import PeerNetwork
+from msgnode.workers.own_names import HOLDS
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import AddressAdded, SessionsAt, SessionUp
-from msgnode.workers.replication import TableReplicator
+from msgnode.workers.remote import RemoteSession
 from msgnode.workers.transport import PeerTransport
+from msgnode.workers.watchers import Watchers
 from msgnode.workers.worker_process import WorkerId
 
 from .workers import redis_of
@@ -45,6 +47,7 @@ MOST_BESIDE = 10  # workers of one process that can be
 REMOTE = 20_000  # sessions of others, all of which are watched
 THERE, QUICK_THERE = 100_000, 2_000  # sessions of others beside which a worker comes
 _TIMEOUT = 10.0
+_LINK_BYTES = 16 * 1024 * 1024
 
 
 class _Session:
@@ -61,13 +64,6 @@ class _Session:
         self.speaker = Speaker(self.id, self.runtime_url, Origin.RUNTIME)
 
 
-class Moves:
-    """No session of this part changes its worker."""
-
-    def is_leaving(self, session_id: str) -> bool:
-        return False
-
-
 class Worker:
     """One worker without a server. Implements what the replicator asks of its sessions."""
 
@@ -77,30 +73,23 @@ class Worker:
         self.table = RoutingTable()
         self.layer = StreamChannelLayer([url])
         me = WorkerId(uuid.uuid4().hex[:8], str(uuid.uuid4()), "host", 1)
+        watchers = Watchers(self.table)
         self.transport = PeerTransport(
-            self.layer, me, secret, _TIMEOUT, 16 * 1024 * 1024, _nothing, _nothing
+            self.layer, me, secret, _TIMEOUT, _LINK_BYTES, watchers.snapshot, _nothing, _nothing
         )
         self.directory = Directory(url, self.transport.node)
-        self.names = OwnNames(
-            self.directory, self.table, self.transport, lambda epoch: False, lambda epoch: False
-        )
-        self.interest = Interest(self.directory, self.table, self.transport, self.names)
-        self.replicator = TableReplicator(
-            self.table,
+        network = PeerNetwork(self.transport, watchers, self.directory, self.table)
+        self.names, self.interest, self.homes = network.names, network.interest, network.homes
+        self.remotes = remotes = network.remotes
+        self.names.begin(HOLDS, ())
+        SessionCopies(
             self.transport,
             self,  # type: ignore[arg-type]
             self.names,
             self.interest,
-        )
-        self.names.begin(HOLDS, ())
-        self.replicator.move_by(Moves())  # type: ignore[arg-type]
-        self.homes = Homes(
-            self.directory,
-            self.transport,
-            self.names,
-            self.interest,
-            lambda: True,
-            lambda epoch: False,
+            network.renewal,
+            remotes,
+            Departures(remotes, network.announcements, _stays),
         )
 
     async def start(self, others: list[Worker]) -> None:
@@ -128,14 +117,6 @@ class Worker:
         return [], [], []
 
     def withdraw(self, address: str, session: Listener) -> None: ...
-
-    def remote_entered(self, session: Listener) -> None: ...
-
-    def remote_left(self, session: Listener) -> None: ...
-
-    def check_socket(self, peer: Peer, asked: Any) -> None: ...
-
-    def socket_checked(self, peer: Peer, checked: Any) -> None: ...
 
 
 def measure(plan: Plan) -> PartResult:
@@ -222,6 +203,10 @@ def _nothing(*_: str) -> None:
     """No alarm is looked at."""
 
 
+def _stays(session_id: str, remote: RemoteSession) -> None:
+    """No session of this part changes its worker."""
+
+
 async def _told_to_all(worker: Worker, session: _Session, address: str) -> None:
     said = AddressAdded(session.id, Layer.SUBSCRIBED.value, [address])
     worker.transport.tell(said, len(address))
@@ -280,7 +265,7 @@ async def join_late(url: str, there: list[Worker]) -> Sample:
     began = time.perf_counter()
     await comes.start(there)
     sample = {"p50_ms": 1000 * (time.perf_counter() - began)}
-    sample["sessions_known"] = float(len(comes.replicator.remotes))
+    sample["sessions_known"] = float(len(comes.remotes.by_id))
     await comes.close()
     for each in there:
         each.transport.forget(each.transport.peers[comes.transport.me.epoch])

@@ -33,7 +33,7 @@ class RoutingTable:
     """All look-ups are dictionary look-ups; their cost does not grow with the table."""
 
     def __init__(self) -> None:
-        self.watcher: TableObserver | None = None
+        self._watcher: TableObserver | None = None
         self.owners: dict[str, Listener] = {}
         self.learned: dict[str, Listener] = {}
         self.probes: dict[str, Listener] = {}
@@ -45,6 +45,10 @@ class RoutingTable:
         self._fan_out: dict[str, tuple[Listener, ...]] = {}
         self._ids: dict[str, frozenset[str]] = {}  # of the fan-outs
         self.return_paths = ReturnPaths()
+
+    def watch(self, watcher: TableObserver) -> None:
+        """From now on a watcher hears of changes; there is one at most."""
+        self._watcher = watcher
 
     # --- look-ups ---------------------------------------------------------------------------------
 
@@ -179,34 +183,34 @@ class RoutingTable:
 
     def remove_runtime(self, session: Listener) -> None:
         """Take a session out that has ended."""
-        if self._take_out(session) and self.watcher is not None and session.is_here:
-            self.watcher.left(session)
+        if self._take_out(session) and self._watcher is not None and session.is_here:
+            self._watcher.left(session)
 
     def add_probe(self, session: Listener) -> None:
         """Enter the session by which a worker watches its path."""
         self.probes[session.runtime_url] = session
-        if self.watcher is not None and session.is_here:
-            self.watcher.entered(session)
+        if self._watcher is not None and session.is_here:
+            self._watcher.entered(session)
 
     def remove_probe(self, session: Listener) -> None:
         """Take out the session by which a worker watches its path."""
         if self.probes.get(session.runtime_url) is not session:
             return
         del self.probes[session.runtime_url]
-        if self.watcher is not None and session.is_here:
-            self.watcher.left(session)
+        if self._watcher is not None and session.is_here:
+            self._watcher.left(session)
 
     def touch(self, session: Listener) -> None:
         """Something about a session has changed: its socket came or went, who it speaks for."""
-        if self.watcher is not None and session.is_here:
-            self.watcher.entered(session)
+        if self._watcher is not None and session.is_here:
+            self._watcher.entered(session)
 
     def learn(self, address: str, session: Listener) -> None:
         """The session was the first to use the address as `from`."""
         before = self.learned.get(address)
         self.learned[address] = session
-        if self.watcher is not None and session.is_here and before is not session:
-            self.watcher.changed(Layer.LEARNED, address, session, True, before)
+        if self._watcher is not None and session.is_here and before is not session:
+            self._watcher.changed(Layer.LEARNED, address, session, True, before)
 
     def forget(self, address: str, session: Listener) -> None:
         """The address is no longer known from the session's `from`."""
@@ -257,8 +261,8 @@ class RoutingTable:
         self._ids.pop(address, None)
 
     def _tell(self, layer: Layer, address: str, session: Listener, holds: bool) -> None:
-        if self.watcher is not None and session.is_here:
-            self.watcher.changed(layer, address, session, holds)
+        if self._watcher is not None and session.is_here:
+            self._watcher.changed(layer, address, session, holds)
 
     def _take_out(self, session: Listener) -> bool:
         sessions = self.runtimes.get(session.runtime_url)

@@ -79,7 +79,8 @@ def follow() -> None:
     user_logged_in.connect(_logged_in)
 
 
-def _values(row: Model) -> Fields:
+def values_of(row: Model) -> Fields:
+    """The fields of a row that the log keeps, with their values."""
     return {
         field.name: field.value_from_object(row)
         for field in row._meta.concrete_fields
@@ -92,7 +93,7 @@ def _remember(sender: type[Model], instance: Any, **_: Any) -> None:
     if not actor():
         return
     row = sender._base_manager.filter(pk=instance.pk).first() if instance.pk is not None else None
-    instance._audit_before = _values(row) if row is not None else {}
+    instance._audit_before = values_of(row) if row is not None else {}
 
 
 def _saved(sender: type[Model], instance: Any, created: bool, **_: Any) -> None:
@@ -100,7 +101,7 @@ def _saved(sender: type[Model], instance: Any, created: bool, **_: Any) -> None:
     if not who:
         return
     before = {} if created else instance.__dict__.pop("_audit_before", {})
-    after = _values(instance)
+    after = values_of(instance)
     if before != after:
         kind = f"{sender._meta.model_name}.{'add' if created else 'change'}"
         note(who, kind, instance, *_without_secrets(before, after))
@@ -108,7 +109,7 @@ def _saved(sender: type[Model], instance: Any, created: bool, **_: Any) -> None:
 
 def _deleted(sender: type[Model], instance: Any, **_: Any) -> None:
     if who := actor():
-        before = instance.__dict__.pop("_audit_before", {}) or _values(instance)
+        before = instance.__dict__.pop("_audit_before", {}) or values_of(instance)
         note(who, f"{sender._meta.model_name}.delete", instance, *_without_secrets(before, {}))
 
 

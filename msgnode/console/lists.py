@@ -7,7 +7,6 @@ column.
 
 from __future__ import annotations
 
-import ipaddress
 import uuid
 from collections.abc import Iterable
 from functools import cached_property
@@ -131,15 +130,6 @@ def as_uuid(term: str) -> uuid.UUID | None:
         return uuid.UUID(term)
     except ValueError:
         return None
-
-
-def is_ip_address(term: str) -> bool:
-    """Whether a search term is an IPv4 or IPv6 address."""
-    try:
-        ipaddress.ip_address(term)
-    except ValueError:
-        return False
-    return True
 
 
 def begins_with(field: str, beginning: str) -> Q:

@@ -14,11 +14,12 @@ from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
 from unfold.decorators import action, display
 
 from msgnode.models import Session
+from msgnode.web.proxies import is_ip_address
 from policies.authoring.drafts import paths_of_rules
 from policies.models import DecisionEntry
 
 from .end_sessions import end
-from .lists import WrittenByTheNode, address_filter, as_uuid, begins_with, is_ip_address
+from .lists import WrittenByTheNode, address_filter, as_uuid, begins_with
 
 ALL = "all"
 REFUSALS = 10

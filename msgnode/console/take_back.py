@@ -22,8 +22,8 @@ from django.http import HttpRequest
 
 from msgnode.models import AuditEntry
 
-from .audit import Fields, plain_fields
-from .auditing import HIDDEN, UNINTERESTING
+from .audit import plain_fields
+from .auditing import HIDDEN, values_of
 
 MODELS = {
     "ban": "msgnode.Ban",
@@ -118,17 +118,9 @@ def _has_changed(entry: AuditEntry, name: str) -> bool:
 
 def _is_otherwise(row: Model, entry: AuditEntry) -> bool:
     """Whether what the change has set is something else by now."""
-    now = plain_fields(_fields(row))
+    now = plain_fields(values_of(row))
     return any(
         now.get(name) != value
         for name, value in entry.after.items()
         if name in now and entry.before.get(name) != value
     )
-
-
-def _fields(row: Model) -> Fields:
-    return {
-        field.name: field.value_from_object(row)
-        for field in row._meta.concrete_fields
-        if field.name not in UNINTERESTING
-    }

@@ -80,7 +80,7 @@ class PeerLink:
             peer.domain, peer.runtime_url, self._post, observed, self._pump
         )
         self.sandbox: SandboxProcess | None = None
-        self._session.on_answer = self.exchange.answered_here
+        self._session.on_answer.append(self.exchange.answered_here)
         self._posts = StubPosts(peer, self.exchange, self.subscriptions, self._session, self)
         self._idleness = Idleness(limits.idle_seconds, self.exchange, self.subscriptions)
         self._limits = limits

@@ -12,14 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from msgnode.bus.pipeline import Pipeline
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Origin
 from msgnode.devices.answering_link import AnsweringLink, nothing
 from msgnode.devices.connection import FrameConnection
-from msgnode.sessions.connection import ConnectionSettings
-from msgnode.sessions.connection_limits import ConnectionLimits
-from msgnode.sessions.manager import SessionManager
+from msgnode.devices.connection_opener import ConnectionOpener
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.session_factory import PEER
 
@@ -81,30 +78,14 @@ class Opener(Protocol):
         ...
 
 
-class PeerSessions:
+class PeerSessions(ConnectionOpener):
     """Implements Opener. One instance per worker."""
-
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        sessions: SessionManager,
-        sockets: ConnectionLimits,
-        connection_settings: ConnectionSettings,
-    ) -> None:
-        self._pipeline = pipeline
-        self._sessions = sessions
-        self._sockets = sockets
-        self._settings = connection_settings
 
     async def open(self, domain: str, stub_url: str, outlet: PeerOutlet) -> PeerConnection:
         """Open it over a connection that counts against the limits of the peer's domain."""
-        source = _source(domain)
-        self._sockets.check(source)
-        connection = PeerConnection(
-            outlet, source, self._sessions, self._pipeline.carry, self._settings
-        )
+        connection = self._made(PeerConnection, outlet, _source(domain))
         await connection.begin_session(stub_url)
-        self._sockets.add(connection, source)
+        self._limits.add(connection, _source(domain))
         return connection
 
     async def close(self, connection: PeerConnection, domain: str, stub_url: str) -> None:
@@ -113,8 +94,7 @@ class PeerSessions:
         with suppress(NodeError, TimeoutError):  # else it ends after the grace period
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await connection.session_frame("close", stub_url)
-        if connection in self._sockets.connections:
-            self._sockets.remove(connection, _source(domain))
+        self._uncount(connection, _source(domain))
         connection.end(CloseCode.NORMAL, "the peer is served no more")
         connection.lost()
 
@@ -128,13 +108,13 @@ class KeptSession:
         stub_url: the runtime URL of the session.
         on_frame: takes each frame for the peer.
 
-    `on_answer` is shown those before that are answers of the node itself.
+    Those in `on_answer` are shown frames before that are answers of the node itself.
     """
 
     def __init__(
         self, opener: Opener, domain: str, stub_url: str, on_frame: Callable[[bytes], None]
     ) -> None:
-        self.on_answer: Callable[[bytes], None] = _nobody
+        self.on_answer: list[Callable[[bytes], None]] = []
         self._opener = opener
         self._names = (domain, stub_url)
         self._on_frame = on_frame
@@ -156,8 +136,12 @@ class KeptSession:
             return
         await self.close()
         outlet = PeerOutlet()
-        outlet.on_frame, outlet.on_answer = self._on_frame, self.on_answer
+        outlet.on_frame, outlet.on_answer = self._on_frame, self._answered
         self._connection = await self._opener.open(*self._names, outlet)
+
+    def _answered(self, frame: bytes) -> None:
+        for each in self.on_answer:
+            each(frame)
 
     async def close(self) -> None:
         """End the session, if there is one; `open` begins another."""

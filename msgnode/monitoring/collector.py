@@ -161,7 +161,7 @@ class NodeCollector(Collector):
             text = "Of these, those of which nothing could be found out."
             yield counter("holders_unknown", text, homes.not_known)
             text = "Names of which it is kept up here who is there on other workers."
-            yield gauge("watched_addresses", text, value=network.interest.number_watched)
+            yield gauge("watched_addresses", text, value=len(network.interest.watched))
 
 
 def _caches() -> Iterator[Metric]:

@@ -87,7 +87,7 @@ class Monitoring:
             export.sent if export is not None else None,
         )
         if cluster is not None:
-            cluster.replicator.frames.watch(self.tracer)
+            cluster.frames.watch(self.tracer)
         taps = Taps(pipeline.watch)
         talkers = Talkers(partial(taps.put, "talkers"))
         sessions = sampled.sessions.sessions

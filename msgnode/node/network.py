@@ -12,6 +12,7 @@ from msgnode.workers.inbox import channel_layer
 from msgnode.workers.lease import Lease
 from msgnode.workers.network import PeerNetwork
 from msgnode.workers.transport import PeerTransport
+from msgnode.workers.watchers import Watchers
 from msgnode.workers.worker_process import WorkerId
 
 from .alarms import Alarms
@@ -24,14 +25,17 @@ def peer_network(
     if not settings.REDIS_URL:
         return None
     limits: dict[str, Any] = settings.NODE
+    watchers = Watchers(table)
     transport = PeerTransport(
         channel_layer(),
         me,
         f"{settings.DOMAIN} {settings.SECRET_KEY}",
         limits["WORKER_TIMEOUT"],
         limits["LINK_BYTES"],
+        watchers.snapshot,
         alarms.raise_alarm,
         alarms.clear_alarm,
         lambda: lease.is_held,
     )
-    return PeerNetwork(transport, Directory(settings.REDIS_URL, transport.node[:12]), table)
+    directory = Directory(settings.REDIS_URL, transport.node[:12])
+    return PeerNetwork(transport, watchers, directory, table)

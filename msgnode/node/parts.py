@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import uuid
 from functools import partial
 from typing import Any
@@ -59,7 +60,7 @@ from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers.cluster import Cluster
 from msgnode.workers.lease import Lease
 from msgnode.workers.remote import ask_worker
-from msgnode.workers.worker_process import WorkerId, this_host
+from msgnode.workers.worker_process import WorkerId, this_host, times_fenced
 from policies.apps import PoliciesConfig
 
 from . import devices, federation, options, visitors
@@ -80,7 +81,7 @@ class Parts:
         self.worker = f"{socket.gethostname()}:{os.getpid()}"[:64]
         self.epoch = str(uuid.uuid4())
         self.me = WorkerId(self.worker, self.epoch, this_host(), os.getpid())
-        self.times_fenced = 0
+        self.times_fenced = times_fenced(sys.argv)
         self.table = RoutingTable()
         is_alone = not settings.REDIS_URL
         seconds = limits["WORKER_TIMEOUT"] * (2 if is_alone else 1)

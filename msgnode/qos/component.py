@@ -27,12 +27,21 @@ class QosConnector(Component):
         domain: of the node.
         broker: None where the node has none.
         refusal: why no credential may be given, "" if it may.
+        describe: how the broker is, and its last fault.
+        on_asked: hears of each reservation that was asked for: of what class, and the code.
     """
 
     name = "qos"
     kind = "connector"
 
-    def __init__(self, domain: str, broker: Broker | None, refusal: str = "") -> None:
+    def __init__(
+        self,
+        domain: str,
+        broker: Broker | None,
+        refusal: str,
+        describe: Callable[[], tuple[str, str]],
+        on_asked: Callable[[Listener, str, int], None],
+    ) -> None:
         super().__init__((f"domain://qos.{domain}",))
         self._broker = broker
         self._refusal = refusal
@@ -40,14 +49,12 @@ class QosConnector(Component):
         self._classes = {"audio", "video", "data"}
         self.requests: Counter[tuple[str, int]] = Counter()
         """Requests by what was asked for, and the code of the answer."""
-        self.on_asked: Callable[[Listener, str, int], None] = lambda caller, named, code: None
-        """Hears of each reservation that was asked for: of what class, and the code."""
-        self.describe: Callable[[], tuple[str, str]] = lambda: ("off", "")
-        """How the broker is, and its last fault."""
+        self._describe = describe
+        self._on_asked = on_asked
 
     def update_card(self) -> ComponentInfo:
         """With the state of the broker, and its last fault."""
-        self.card.state, fault = self.describe()
+        self.card.state, fault = self._describe()
         self.card.last_error = fault or self.card.last_error
         return self.card
 
@@ -75,13 +82,13 @@ class QosConnector(Component):
         except NodeError as refusal:
             self.requests[asked, refusal.code] += 1
             if isinstance(request, Reserve):
-                self.on_asked(caller, self._class_of(request.order), refusal.code)
+                self._on_asked(caller, self._class_of(request.order), refusal.code)
             raise
         self.requests[asked, 200] += 1
         if isinstance(request, Reserve):
             granted = str(body["value"]["class"])
             self._classes.add(granted)
-            self.on_asked(caller, granted, 200)
+            self._on_asked(caller, granted, 200)
         return body
 
     def _class_of(self, order: Order) -> str:

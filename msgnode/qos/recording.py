@@ -9,8 +9,6 @@ from uuid import UUID
 from msgnode.bus.ports import Listener
 from msgnode.core.record import ReservationEvent, SessionRecord
 
-from .component import QosConnector
-from .supervisor import Supervisor
 from .sweep import Ended
 
 _MOST = 2**31 - 1
@@ -19,22 +17,19 @@ _MOST = 2**31 - 1
 Note = Callable[[SessionRecord], None]
 
 
+def _unnoted(row: SessionRecord) -> None:
+    """Nobody records."""
+
+
 class ReservationRows:
     """Notes what happens to reservations; on the event loop.
 
     Args:
-        note: takes a row for the record.
+        note: takes a row for the record; None where there is none.
     """
 
-    def __init__(self, note: Note) -> None:
-        self._note = note
-
-    def follow(self, connector: QosConnector, supervisor: Supervisor) -> None:
-        """Hear of all that they do."""
-        connector.on_asked = self.asked
-        supervisor.on_ended = self.ended
-        if supervisor.relays is not None:
-            supervisor.relays.on_relayed = self.relayed
+    def __init__(self, note: Note | None) -> None:
+        self._note = note or _unnoted
 
     def asked(self, caller: Listener, traffic_class: str, code: int) -> None:
         """A reservation was made, or refused."""

@@ -39,6 +39,7 @@ class Relays:
         credential_seconds: of a credential, at most.
         raise_alarm: takes kind, subject and text.
         clear_alarm: takes kind and subject.
+        on_relayed: hears how many bytes more were relayed for reservations of a class.
     """
 
     def __init__(
@@ -50,11 +51,12 @@ class Relays:
         credential_seconds: int,
         raise_alarm: Alarm,
         clear_alarm: Clear,
+        on_relayed: Callable[[str, int], None],
     ) -> None:
         self.ledger = Ledger()
         self.servers = TurnServers(poll, raise_alarm, clear_alarm)
         self.received = self.sent = 0
-        self.on_relayed: Callable[[str, int], None] = lambda traffic_class, size: None
+        self._on_relayed = on_relayed
         self._uncounted = 0
         self._room = RoomWatch(raise_alarm, clear_alarm)
         self._epoch = epoch
@@ -126,7 +128,7 @@ class Relays:
             for traffic_class, (received, sent) in written.added.items():
                 self.received += max(0, received)
                 self.sent += max(0, sent)
-                self.on_relayed(traffic_class, received + sent)
+                self._on_relayed(traffic_class, received + sent)
         self.ledger.forget(time.monotonic())
 
     async def _share(self, redis: TurnRedis, in_thread: InThread) -> None:

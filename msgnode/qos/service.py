@@ -70,8 +70,8 @@ class QosService:
         self._back_end: BackEnd | None = None
         self._remote: RemoteBroker | None = None
         refusal = "" if settings["GIVES_CREDENTIALS"] else _NO_TLS
-        self.connector = QosConnector(domain, self._broker(settings["BROKER"]), refusal)
-        self.connector.describe = lambda: (self.state, self._remote.fault if self._remote else "")
+        broker = self._broker(settings["BROKER"])
+        rows = ReservationRows(note)
         notices = Notices(f"domain://qos.{domain}", "qos", enforcer, recorder)
         self.notifier = Notifier(notices, table, holders)
         self.supervisor: Supervisor | None = None
@@ -86,6 +86,7 @@ class QosService:
                     settings["CREDENTIAL_SECONDS"],
                     raise_alarm,
                     clear_alarm,
+                    rows.relayed,
                 )
             self.supervisor = Supervisor(
                 epoch,
@@ -94,9 +95,9 @@ class QosService:
                 grace,
                 relays,
                 timedelta(days=settings["KEPT_DAYS"]),
+                rows.ended,
             )
-            if note is not None:
-                ReservationRows(note).follow(self.connector, self.supervisor)
+        self.connector = QosConnector(domain, broker, refusal, self._describe, rows.asked)
 
     def _broker(self, named: str) -> Broker | None:
         if not named:
@@ -106,6 +107,9 @@ class QosService:
         self._back_end = BackEnd(named, UNREACHABLE, 3.0, 1, _CONNECTIONS)
         self._remote = RemoteBroker(self.store, self._back_end)
         return self._remote
+
+    def _describe(self) -> tuple[str, str]:
+        return self.state, self._remote.fault if self._remote is not None else ""
 
     @property
     def state(self) -> str:

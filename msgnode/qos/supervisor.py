@@ -42,6 +42,7 @@ class Supervisor:
         grace: seconds that it outlives its session.
         relays: the TURN servers, where they are the node's affair.
         kept: how long a reservation is kept after it has ended.
+        on_ended: hears of each reservation that has ended, once its owner was told.
     """
 
     def __init__(
@@ -50,13 +51,14 @@ class Supervisor:
         notifier: Notifier,
         unused: float,
         grace: float,
-        relays: Relays | None = None,
-        kept: timedelta = timedelta(days=90),
+        relays: Relays | None,
+        kept: timedelta,
+        on_ended: Callable[[sweep.Ended], None],
     ) -> None:
         self.supervises = False
         self.ended: Counter[str] = Counter()
         """Reservations that have ended, by reason."""
-        self.on_ended: Callable[[sweep.Ended], None] = lambda ended: None
+        self._on_ended = on_ended
         self._epoch = epoch
         self._notifier = notifier
         self._unused = unused
@@ -92,7 +94,7 @@ class Supervisor:
         await self.in_thread(lambda: sweep.told(done))
         for each in ended:
             self.ended[each.reason] += 1
-            self.on_ended(each)
+            self._on_ended(each)
 
     async def _forget(self) -> None:
         """Delete what is old, some in each round; once nothing is, look again in an hour."""

@@ -131,9 +131,8 @@ class StreamChannelLayer(BaseChannelLayer):
             return self._client
         async with self._connecting:
             if self._client is None:
-                client = client_of(self._url)
-                client.on_push = self._pushed
-                client.on_connected = self._subscribe_again
+                client = client_of(self._url, on_push=self._pushed)
+                client.on_connected.append(self._subscribe_again)
                 await client.start()
                 self._client = client
         return self._client
@@ -163,7 +162,7 @@ class _Inbox:
 
     def __init__(self, url: str, key: bytes, expiry: int) -> None:
         self._client = RedisClient(url, "msgnode-inbox", key=key)
-        self._client.on_connected = self._connected
+        self._client.on_connected.append(self._connected)
         self._key = key
         self._expiry = expiry
         self._last = b"0-0"

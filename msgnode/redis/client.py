@@ -31,11 +31,15 @@ TIMEOUT = 4.0  # seconds, for each step: an unreachable server is named within 5
 _PAUSES = (0.05, 2.0)  # seconds between two attempts, the first and the longest
 
 
+def ignore(message: list[Any]) -> None:
+    """Nobody wants what the server says unasked."""
+
+
 class RedisClient:
     """One instance per purpose; commands that block others have a client of their own.
 
-    `on_connected(is_new)` is called when commands can be sent: `is_new` if the server may not have
-    what it was given before. `on_push` hears what the server says unasked.
+    Those in `on_connected` are called when commands can be sent, with whether the server may not
+    have what it was given before. `on_push` hears what the server says unasked.
     """
 
     def __init__(
@@ -44,9 +48,10 @@ class RedisClient:
         name: str = "msgnode",
         timeout: float = TIMEOUT,
         key: bytes = b"",
+        on_push: Callable[[list[Any]], None] = ignore,
     ) -> None:
-        self.on_connected: Callable[[bool], None] = lambda is_new: None
-        self.on_push: Callable[[list[Any]], None] = lambda message: None
+        self.on_connected: list[Callable[[bool], None]] = []
+        self._on_push = on_push
         self.connects = 0
         self._url = parse(url) if isinstance(url, str) else url
         self._key = key
@@ -123,15 +128,14 @@ class RedisClient:
         self._server = server
         self._connection = connection
         self.connects += 1
-        self.on_connected(is_new)
+        for each in self.on_connected:
+            each(is_new)
 
     async def _open(self) -> Connection:
         url, loop = self._url, asyncio.get_running_loop()
 
         def make() -> Connection:
-            connection = Connection(
-                self._timeout, lambda message: self.on_push(message), lambda why: lost(why)
-            )
+            connection = Connection(self._timeout, self._on_push, lambda why: lost(why))
             made.append(connection)
             return connection
 

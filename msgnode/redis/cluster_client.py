@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .client import TIMEOUT, RedisClient
+from .client import TIMEOUT, RedisClient, ignore
 from .connection import Part
 from .faults import RedisFault, Unreachable
 from .slots import Slots, owner, slots_of
@@ -29,12 +29,18 @@ _LOOK_AGAIN = 0.5  # seconds between two questions while a server is out of reac
 class ClusterClient:
     """Has what RedisClient has, over all masters of a cluster.
 
-    `on_connected(is_new)` is called for each master that is there again, or has come instead.
+    Those in `on_connected` are called for each master that is there again, or has come instead.
     """
 
-    def __init__(self, url: RedisUrl, name: str, timeout: float = TIMEOUT) -> None:
-        self.on_connected: Callable[[bool], None] = lambda is_new: None
-        self.on_push: Callable[[list[Any]], None] = lambda message: None
+    def __init__(
+        self,
+        url: RedisUrl,
+        name: str,
+        timeout: float = TIMEOUT,
+        on_push: Callable[[list[Any]], None] = ignore,
+    ) -> None:
+        self.on_connected: list[Callable[[bool], None]] = []
+        self._on_push = on_push
         self._url = url
         self._name = name
         self._timeout = timeout
@@ -50,7 +56,7 @@ class ClusterClient:
         except TimeoutError:
             raise Unreachable("The Redis Cluster does not answer.") from None
         self._looking = asyncio.create_task(self._look())
-        self.on_connected(False)
+        self._tell(False)
 
     @property
     def run_id(self) -> str:
@@ -88,6 +94,10 @@ class ClusterClient:
         at = owner(self._slots, key)
         return self._masters[at]
 
+    def _tell(self, is_new: bool) -> None:
+        for each in self.on_connected:
+            each(is_new)
+
     # --- who the masters are ----------------------------------------------------------------------
 
     async def _look(self) -> None:
@@ -103,7 +113,7 @@ class ClusterClient:
                 slots = await slots_of(self._url._replace(seeds=seeds), self._timeout)
                 if slots != self._slots:
                     await self._take(slots)
-                    self.on_connected(True)
+                    self._tell(True)
                 seen = self._state()
             except RedisFault as fault:
                 log.debug("The Redis Cluster is not whole yet: %s", fault)
@@ -121,8 +131,7 @@ class ClusterClient:
             master = masters.get((host, port)) or self._masters.get((host, port))
             if master is None:
                 one = self._url._replace(host=host, port=port, seeds=())
-                master = RedisClient(one, self._name, self._timeout)
-                master.on_push = lambda message: self.on_push(message)
+                master = RedisClient(one, self._name, self._timeout, on_push=self._on_push)
                 new.append(master)
             masters[host, port] = master
         try:
@@ -131,16 +140,19 @@ class ClusterClient:
             await asyncio.gather(*(each.close() for each in new))
             raise
         for each in new:
-            each.on_connected = lambda is_new: self.on_connected(is_new)
+            each.on_connected.append(self._tell)
         before, self._masters, self._slots = self._masters, masters, slots
         left = [each for place, each in before.items() if place not in masters]
         await asyncio.gather(*(each.close() for each in left))
 
 
-def client_of(url: str, name: str = "msgnode") -> RedisClient | ClusterClient:
+def client_of(
+    url: str, name: str = "msgnode", on_push: Callable[[list[Any]], None] = ignore
+) -> RedisClient | ClusterClient:
     """A client of the Redis of this URL, not connected yet. Raises Refused for what is none."""
     parsed = parse(url)
-    return ClusterClient(parsed, name) if parsed.seeds else RedisClient(parsed, name)
+    kind = ClusterClient if parsed.seeds else RedisClient
+    return kind(parsed, name, on_push=on_push)
 
 
 def check(url: str) -> None:

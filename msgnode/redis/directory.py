@@ -52,14 +52,18 @@ class Directory:
         url: of the Redis.
         node: what only entries of this node have in their keys.
         expiry: seconds that an entry stays.
+
+    Attributes:
+        on_connected: are called when it can be asked, again or for the first time.
+        is_failing: whether something could not be said, and is to be said again.
     """
 
     def __init__(self, url: str, node: str, expiry: float = EXPIRY) -> None:
         self.expiry = expiry
-        self.on_connected: Callable[[], None] = lambda: None
+        self.on_connected: list[Callable[[], None]] = []
         self.is_failing = False
         self._client = client_of(url, "msgnode-directory")
-        self._client.on_connected = lambda is_new: self.on_connected()
+        self._client.on_connected.append(self._connected)
         self._prefix = f"msgnode:{node}"
         self._milliseconds = int(expiry * 1000)
         self._owed: dict[_Entry, bool] = {}  # -> whether it is to be there
@@ -77,6 +81,10 @@ class Directory:
     async def close(self) -> None:
         """Say nothing more."""
         await self._client.close()
+
+    def _connected(self, is_new: bool) -> None:
+        for each in self.on_connected:
+            each()
 
     # --- saying -----------------------------------------------------------------------------------
 

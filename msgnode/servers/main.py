@@ -21,6 +21,7 @@ import uvloop
 from msgnode.servers.affinity import keep_to_one_processor
 from msgnode.servers.collector import Collector
 from msgnode.servers.start import listening_socket, serving
+from msgnode.workers.worker_process import TIMES_FENCED
 
 log = logging.getLogger("msgnode.servers.main")
 
@@ -32,7 +33,6 @@ and would wait Python's 5 ms to have it back."""
 
 _LAST_WORDS = 0.5
 """Seconds a worker that begins again waits for its sockets to have been told."""
-_FENCED = "--times-fenced="
 
 
 def main() -> int:
@@ -68,8 +68,7 @@ class Worker:
         self._where = f"{settings.HOST}:{settings.PORT}"
         self._stopping: asyncio.Task[None] | None = None
         self._is_fenced = False
-        self._node.parts.times_fenced = _times_fenced()
-        self._node.parts.lease.on_lost = self._fence
+        self._node.parts.lease.on_lost.append(self._fence)
         self._serving = serving(settings.ASGI_SERVER)(application, settings.NODE)
         self._loop = self._serving.loop
         self._shares_port = settings.WORKERS > 1
@@ -113,10 +112,10 @@ class Worker:
         except Exception:
             log.exception("The worker could not leave in order.")
         count = self._node.parts.times_fenced + 1
-        words = [word for word in sys.orig_argv[1:] if not word.startswith(_FENCED)]
+        words = [word for word in sys.orig_argv[1:] if not word.startswith(TIMES_FENCED)]
         try:
             logging.shutdown()
-            os.execv(sys.executable, [sys.executable, *words, f"{_FENCED}{count}"])  # noqa: S606
+            os.execv(sys.executable, [sys.executable, *words, f"{TIMES_FENCED}{count}"])  # noqa: S606
         finally:
             os._exit(1)  # a supervisor starts another
 
@@ -148,12 +147,6 @@ def _in_words(error: Exception) -> str:
         if shutil.disk_usage(settings.DATA_DIR).free < _NO_SPACE:
             return f"the disk of DATA_DIR {settings.DATA_DIR} is full ({error})"
     return str(error)
-
-
-def _times_fenced() -> int:
-    """How often this process has begun again, which it tells itself."""
-    told = [word.removeprefix(_FENCED) for word in sys.argv if word.startswith(_FENCED)]
-    return int(told[0]) if told and told[0].isdigit() else 0
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ class BehindProxies:
         headers: list[tuple[bytes, bytes]] = list(scope["headers"])
         if self._proxies > 0:
             named = _values(headers, b"x-forwarded-for")
-            if len(named) >= self._proxies and _is_address(named[-self._proxies]):
+            if len(named) >= self._proxies and is_ip_address(named[-self._proxies]):
                 scope["client"] = (named[-self._proxies], 0)
             named = _values(headers, b"x-forwarded-proto")
             if named and named[-1] in ("http", "https"):
@@ -51,7 +51,8 @@ def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[str]:
     return [part.strip() for part in said.split(",") if part.strip()]
 
 
-def _is_address(text: str) -> bool:
+def is_ip_address(text: str) -> bool:
+    """Whether a text is an IPv4 or IPv6 address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

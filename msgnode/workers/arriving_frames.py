@@ -8,40 +8,67 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from msgnode.bus.ports import DeliveryResult, Listener, Response
-from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 
+from .handover import Handover
 from .peer import Peer
-from .ports import ArrivalTracer, LocalSessions, SessionHandover
-from .protocol import AnyFrame, Backpressure, RequestFrame, ResponseFrame, SessionDown
-from .remote import RemoteSession
+from .ports import ArrivalTracer, LocalSessions
+from .protocol import (
+    AnyFrame,
+    Backpressure,
+    LostFrames,
+    PeerMessage,
+    PlainFrame,
+    RequestFrame,
+    ResponseFrame,
+    SessionDown,
+)
+from .remote import path_of
 from .transport import PeerTransport
 
 
 class ArrivingFrames:
-    """One instance per worker. `moves` is set before the start."""
+    """One instance per worker."""
 
-    def __init__(self, table: RoutingTable, transport: PeerTransport, local: LocalSessions) -> None:
-        self.moves: SessionHandover
+    def __init__(
+        self,
+        table: RoutingTable,
+        transport: PeerTransport,
+        local: LocalSessions,
+        moves: Handover,
+    ) -> None:
         self._tracer: ArrivalTracer | None = None
         self._table = table
         self._transport = transport
         self._local = local
+        self._moves = moves
         self._behind: set[str] = set()
+        transport.heard_by.update(self._hear())
+
+    def _hear(self) -> dict[type[PeerMessage], Callable[[Peer, Any], None]]:
+        """By the kind of a message, what is done when another worker says it."""
+        return {
+            PlainFrame: self._take,
+            ResponseFrame: self._take,
+            RequestFrame: self._take,
+            LostFrames: self._lost,
+        }
 
     def watch(self, tracer: ArrivalTracer) -> None:
         """Tell of those that another worker traces."""
         self._tracer = tracer
 
-    def take(self, peer: Peer, message: AnyFrame) -> None:
+    def _take(self, peer: Peer, message: AnyFrame) -> None:
         """A frame has come for sessions of this worker."""
         if isinstance(message, RequestFrame):
             answerer = message.sessions[0] if len(message.sessions) == 1 else ""
-            self._table.return_paths.remember(_path_of(message), answerer)
+            self._table.return_paths.remember(path_of(message), answerer)
         for id_ in message.sessions:
             session = self._local.sessions.get(id_) or self._own_probe(id_)
             try:
@@ -51,15 +78,10 @@ class ArrivingFrames:
                 if session is not None:
                     session.missed()
 
-    def forward(self, remote: RemoteSession, message: AnyFrame) -> None:
-        """A frame came for a session that has moved on."""
-        path = _path_of(message) if isinstance(message, RequestFrame) else None
-        if message.trace:
-            remote.deliver_traced(message.frame, path, message.trace)
-        elif path is not None:
-            remote.deliver_request(message.frame, path)
-        else:
-            remote.deliver(message.frame)
+    def _lost(self, peer: Peer, message: LostFrames) -> None:
+        for id_ in message.sessions:
+            with FAULTS.kept_to("session"):
+                self._local.missed(id_)
 
     def _own_probe(self, id_: str) -> Listener | None:
         for probe in self._table.probes.values():
@@ -71,11 +93,11 @@ class ArrivingFrames:
         if isinstance(message, ResponseFrame):
             response = Response(message.to, message.id, message.responder)
             if session is None:
-                self.moves.take_response(peer, id_, message.frame, response)
+                self._moves.take_response(peer, id_, message.frame, response)
                 return
             taken = self._local.respond(session, message.frame, response)
         elif session is None:
-            if not self.moves.take(peer, id_, message):
+            if not self._moves.take(peer, id_, message):
                 peer.out.put(SessionDown(id_))
                 if len(message.sessions) == 1:
                     self._local.undeliverable(message.frame)
@@ -92,7 +114,3 @@ class ArrivingFrames:
     def _caught_up(self, id_: str) -> None:
         self._behind.discard(id_)
         self._transport.tell(Backpressure(id_, False))
-
-
-def _path_of(message: RequestFrame) -> ReturnPath:
-    return ReturnPath(message.sender, message.id_key, message.asker, message.runtime_url)

@@ -26,7 +26,10 @@ from msgnode.sessions.session_factory import SessionSettings
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.workers import membership_store
+from msgnode.workers.arriving_frames import ArrivingFrames
+from msgnode.workers.copies import SessionCopies
 from msgnode.workers.counter_sync import CounterSync
+from msgnode.workers.departures import Departures
 from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.failover import Failover
 from msgnode.workers.handover import Handover
@@ -36,7 +39,6 @@ from msgnode.workers.moving_sessions import MovingSessions
 from msgnode.workers.network import PeerNetwork
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import CheckSocket, Goodbye, SocketChecked
-from msgnode.workers.replication import TableReplicator
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +69,10 @@ class Cluster:
         self.network = network
         self.transport = transport = network.transport
         self.withdraw = allocation.drop
-        self.remote_entered = identities.remote_entered
-        self.remote_left = identities.remote_left
         self.missed = sessions.missed
         self.undeliverable = bounce
-        names, interest = network.names, network.interest
-        self.replicator = TableReplicator(table, transport, self, names, interest)
+        names, remotes = network.names, network.remotes
+        announcements, renewal = network.announcements, network.renewal
         moving = MovingSessions(
             settings,
             table,
@@ -83,15 +83,22 @@ class Cluster:
             identities,
             guard,
             names,
-            interest,
-            self.replicator,
+            renewal,
+            remotes,
+            announcements,
+        )
+        departures = Departures(remotes, announcements, moving.send_off)
+        copies = SessionCopies(
+            transport, self, names, network.interest, renewal, remotes, departures
         )
         self.failover = Failover(
             transport,
             lease,
             network.others,
             names,
-            self.replicator,
+            announcements,
+            remotes,
+            copies,
             moving,
             sessions,
             store,
@@ -99,23 +106,33 @@ class Cluster:
         )
         self.moves = Handover(
             transport,
-            self.replicator,
+            remotes,
+            announcements,
+            departures,
+            network.watchers.leaving,
             moving,
             self.failover,
             settings.outbox_bytes,
             table.return_paths,
         )
+        self.frames = ArrivingFrames(table, transport, self, self.moves)
         self.counts = CounterSync(transport, counters)
         self.entries = DirectoryEntries(
             network.directory,
             transport,
             self,
             names,
-            interest,
+            renewal,
             network.presence,
             network.homes.forget_unknown,
         )
         answer_lookups(network.rpc, identities.logged_in.find)
+        remotes.on_entered.append(identities.remote_entered)
+        remotes.on_left.append(identities.remote_left)
+        transport.heard_by.update(
+            {CheckSocket: self._check_socket, SocketChecked: self._socket_checked}
+        )
+        self._remotes = remotes
         self._sessions = sessions
         self._allocation = allocation
         self._subscriptions = subscriptions
@@ -198,12 +215,12 @@ class Cluster:
 
     def hears(self, session_id: str) -> bool:
         """Whether the worker that has a session is heard of."""
-        remote = self.replicator.remotes.get(session_id)
+        remote = self._remotes.by_id.get(session_id)
         return remote is not None and remote.peer.is_up
 
     async def call(self, session_id: str, kind: str, text: bytes, seconds: float) -> bytes | None:
         """What that worker answers within so many seconds; None if it does not."""
-        remote = self.replicator.remotes.get(session_id)
+        remote = self._remotes.by_id.get(session_id)
         if remote is None:
             return None
         return await self.network.rpc.call(remote.peer, kind, text, seconds)
@@ -232,7 +249,7 @@ class Cluster:
         """
         return self._guard.respond(session, frame, response, perf_counter())
 
-    def check_socket(self, peer: Peer, asked: CheckSocket) -> None:
+    def _check_socket(self, peer: Peer, asked: CheckSocket) -> None:
         """Another worker asks whether anybody is behind a session's socket."""
         session_id = asked.session
 
@@ -246,6 +263,6 @@ class Cluster:
         else:
             self._liveness.ask(session, tell)
 
-    def socket_checked(self, peer: Peer, checked: SocketChecked) -> None:
+    def _socket_checked(self, peer: Peer, checked: SocketChecked) -> None:
         """Another worker has found out whether anybody is behind a session's socket."""
         self._liveness.worker_said(checked.session, checked.outcome)

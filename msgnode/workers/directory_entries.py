@@ -19,7 +19,7 @@ from msgnode.redis.directory import Directory
 from msgnode.redis.faults import RedisFault
 
 from .directory_presence import LOOK_INTERVAL, DirectoryPresence
-from .interest import Interest
+from .interest_renewal import InterestRenewal
 from .own_names import HOLDS, LISTENS, SPEAKS, OwnNames
 from .ports import LocalSessions
 from .transport import PeerTransport
@@ -37,7 +37,7 @@ class DirectoryEntries:
         transport: PeerTransport,
         local: LocalSessions,
         names: OwnNames,
-        interest: Interest,
+        interest: InterestRenewal,
         presence: DirectoryPresence,
         on_back: Callable[[], None],
     ) -> None:
@@ -50,7 +50,7 @@ class DirectoryEntries:
         self._interest = interest
         self._epoch = transport.me.epoch
         self._filling: asyncio.Task[None] | None = None
-        directory.on_connected = self._connected
+        directory.on_connected.append(self._connected)
 
     async def start(self) -> None:
         """Enter what this worker's sessions hold. Raises RedisFault."""

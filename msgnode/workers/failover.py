@@ -25,12 +25,14 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
+from msgnode.workers.announcements import Announcements
+from msgnode.workers.copies import SessionCopies
 from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.moving_sessions import MovingSessions
 from msgnode.workers.other_workers import LeaseWatch, OtherWorkers
 from msgnode.workers.own_names import OwnNames
 from msgnode.workers.peer import Peer
-from msgnode.workers.replication import TableReplicator
+from msgnode.workers.remote_sessions import RemoteSessions
 from msgnode.workers.transport import PeerTransport
 from msgnode.workers.worker_process import has_ended
 
@@ -52,7 +54,9 @@ class Failover:
         lease: Lease,
         others: OtherWorkers,
         names: OwnNames,
-        replicator: TableReplicator,
+        announcements: Announcements,
+        remotes: RemoteSessions,
+        copies: SessionCopies,
         moving: MovingSessions,
         sessions: SessionManager,
         store: SessionStore,
@@ -65,7 +69,9 @@ class Failover:
         self._others = others
         self._timeout = transport.timeout
         self._names = names
-        self._replicator = replicator
+        self._announcements = announcements
+        self._remotes = remotes
+        self._copies = copies
         self._moving = moving
         self._sessions = sessions
         self._store = store
@@ -164,7 +170,6 @@ class Failover:
         peer = self._transport.peers.get(epoch)
         if peer is not None:
             self._transport.forget(peer)
-            self._replicator.peer_down(peer)
         task = asyncio.create_task(self._take_over_dead(epoch, peer))
         self._takeovers.add(task)
         task.add_done_callback(self._takeovers.discard)
@@ -184,7 +189,7 @@ class Failover:
                 await asyncio.sleep(1.0)
         await asyncio.sleep(self._timeout)  # the others say what they took meanwhile
         if peer is not None:
-            self._replicator.copies.forget(peer)
+            self._copies.forget(peer)
         self._others.dead.discard(epoch)
 
     async def take_over(self, epochs: list[str] | None, ids: list[str]) -> None:
@@ -213,13 +218,13 @@ class Failover:
         self, row: models.Session, owned: dict[str, str], subscribed: list[str]
     ) -> None:
         session = self._sessions.restored(row)
-        remote = self._replicator.remotes.pop(session.id, None)
+        remote = self._remotes.by_id.pop(session.id, None)
         self._moving.put_in_place(session, remote, owned, subscribed)
         if row.epoch:
             held = (session.runtime_url, *owned)
             self._names.taken(held, subscribed, str(row.epoch))
         self._sessions.adopt(session)
-        self._replicator.announcements.announce(session)
+        self._announcements.announce(session)
 
 
 def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:

@@ -21,6 +21,8 @@ from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPaths
 from msgnode.core.faults import FAULTS
 
+from .announcements import Announcements
+from .departures import Departures
 from .failover import Failover
 from .moving_sessions import MovingSessions
 from .peer import Peer
@@ -34,8 +36,7 @@ from .protocol import (
     TransferBegin,
     TransferEnd,
 )
-from .remote import RemoteSession
-from .replication import TableReplicator
+from .remote_sessions import RemoteSessions
 from .transport import PeerTransport
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,6 @@ class _IncomingSession:
         self.early: list[bytes] = []
         self.has_gap = False
         self._room = limit
-        session.deliver = self.hold
 
     def hold(self, frame: bytes) -> DeliveryResult:
         self._room -= len(frame)
@@ -73,29 +73,34 @@ class _IncomingSession:
 
 
 class Handover:
-    """One instance per worker. Implements replication's SessionHandover."""
+    """One instance per worker."""
 
     def __init__(
         self,
         transport: PeerTransport,
-        replicator: TableReplicator,
+        remotes: RemoteSessions,
+        announcements: Announcements,
+        departures: Departures,
+        leaving: set[str],
         host: MovingSessions,
         successor: Failover,
         limit: int,
         return_paths: ReturnPaths,
     ) -> None:
         self._transport = transport
-        self._replicator = replicator
+        self._remotes = remotes
+        self._announcements = announcements
+        self._departures = departures
         self._host = host
         self._successor = successor
         self._seconds = transport.timeout
         self._limit = limit
         self._return_paths = return_paths
         self._arrivals: dict[str, _IncomingSession] = {}
-        self._leaving: dict[str, Peer] = {}
+        self._leaving = leaving
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        replicator.move_by(self)
+        transport.on_down.append(self._down)
         transport.heard_by.update(self._hear())
 
     # --- receiving --------------------------------------------------------------------------------
@@ -107,14 +112,14 @@ class Handover:
         """
         limit = monotonic() + 2 * self._seconds
         while (
-            session_id in self._replicator.remotes
+            session_id in self._remotes.by_id
             or session_id in self._arrivals
             or session_id in self._leaving
         ):
             if monotonic() > limit:
                 log.warning("A session could not be brought here.")
                 return
-            remote = self._replicator.remotes.get(session_id)
+            remote = self._remotes.by_id.get(session_id)
             wanted = self._wanted.setdefault(session_id, asyncio.get_running_loop().create_future())
             is_settled = session_id not in self._arrivals and session_id not in self._leaving
             if remote is not None and is_settled:
@@ -135,16 +140,16 @@ class Handover:
         if arrival is not None:
             (arrival.put if peer is arrival.giver else arrival.hold)(message.frame)
             return True
-        remote = self._replicator.remotes.get(session_id)
+        remote = self._remotes.by_id.get(session_id)
         if remote is None:
             return False
-        self._replicator.frames.forward(remote, message)  # maybe to the very worker that sent it
+        remote.forward(message)  # maybe to the very worker that sent it
         return True
 
     def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
         """A response for a session that is not here."""
         arrival = self._arrivals.get(session_id)
-        remote = self._replicator.remotes.get(session_id)
+        remote = self._remotes.by_id.get(session_id)
         if arrival is not None and self._host.has_asked(arrival.session, response):
             (arrival.put if peer is arrival.giver else arrival.hold)(frame)
         elif arrival is None and remote is not None:
@@ -163,10 +168,11 @@ class Handover:
 
     def _arrives(self, peer: Peer, message: TransferBegin) -> None:
         session_id = message.session
-        self._replicator.announcements.taken_in(session_id, {*message.told, peer.epoch})
-        remote = self._replicator.remotes.pop(session_id, None)
+        self._announcements.taken_in(session_id, {*message.told, peer.epoch})
+        remote = self._remotes.by_id.pop(session_id, None)
         session = self._host.unpack(message.state, remote)
-        self._arrivals[session_id] = _IncomingSession(session, peer, self._limit)
+        arrival = self._arrivals[session_id] = _IncomingSession(session, peer, self._limit)
+        session.deliver = arrival.hold
 
     def _ends(self, peer: Peer, message: TransferEnd) -> None:
         for path in message.return_paths:
@@ -189,7 +195,7 @@ class Handover:
     def _moved(self, peer: Peer, message: SessionMoved) -> None:
         to = self._transport.peers.get(message.epoch)
         for id_ in message.sessions:
-            remote = self._replicator.remotes.get(id_)
+            remote = self._remotes.by_id.get(id_)
             if remote is not None and remote.peer is peer and to is not None:
                 remote.peer = to
 
@@ -198,23 +204,12 @@ class Handover:
         if wanted is not None and not wanted.done():
             wanted.set_result(None)
 
-    def taken_over(self, session_id: str) -> None:
-        """A peer has a session that we have too: it could not reach us and took it."""
-        peer = next(
-            iter(self._transport.peers.values())
-        )  # the message that follows names the right one
-        self._leave(session_id, peer)
-
-    def down(self, peer: Peer) -> None:
+    def _down(self, peer: Peer) -> None:
         """What a peer was giving us is all that will come of it; what we were giving it stays."""
         for id_, arrival in tuple(self._arrivals.items()):
             if arrival.giver is peer:
                 with FAULTS.kept_to("session"):
                     self._has_arrived(id_)
-
-    def is_leaving(self, session_id: str) -> bool:
-        """Whether a session is being given to another worker."""
-        return session_id in self._leaving
 
     # --- giving -----------------------------------------------------------------------------------
 
@@ -246,16 +241,16 @@ class Handover:
         if state is None:
             peer.out.put(RequestRefused(session_id))
             return
-        self._leaving[session_id] = peer
+        self._leaving.add(session_id)
         try:
-            told = [*self._replicator.announcements.told_of(session_id)]
+            told = [*self._announcements.told_of(session_id)]
             peer.out.put(TransferBegin(session_id, state, told), len(state) + 40 * len(told))
             while (frame := self._host.next_frame(session_id)) is not None:
                 await peer.room()
                 if not peer.is_up or not peer.out.put_frame(session_id, frame):
                     self._host.keep(session_id)
                     return
-            told = self._leave(session_id, peer)
+            told = self._departures.leave(session_id, peer)
             moved = SessionMoved([session_id], peer.epoch)
             self._transport.tell_some(told, moved)
             settled = self._transport.heard()
@@ -267,16 +262,8 @@ class Handover:
             if (arrived := self._transport.done_by(peer.epoch)) is not None:
                 await arrived  # until then who looks for the session may ask here
         finally:
-            del self._leaving[session_id]
+            self._leaving.discard(session_id)
             self._settle(session_id)
-
-    def _leave(self, session_id: str, peer: Peer) -> list[str]:
-        """A session is remote from now on; the workers that were told of it."""
-        remote = RemoteSession(session_id, peer)
-        self._replicator.remotes[session_id] = remote
-        told = self._replicator.announcements.handed_over(session_id)
-        self._host.send_off(session_id, remote)
-        return told
 
     def _start(self, job: Any) -> None:
         task = asyncio.ensure_future(job)

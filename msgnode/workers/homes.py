@@ -71,7 +71,6 @@ class Homes:
         self._transport = transport
         self._names = names
         self._interest = interest
-        interest.look_for = self.look_for
         self._looking_for: set[str] = set()
         self._questions: list[Question] = []
         self._known: OrderedDict[Hashable, frozenset[str]] = OrderedDict()

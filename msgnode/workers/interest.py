@@ -11,18 +11,19 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
+from msgnode.bus.ports import Layer
 from msgnode.bus.table import RoutingTable
 from msgnode.core.addresses import names_of
 from msgnode.redis.directory import Directory, Kind
 
-from .own_names import WATCHES, OwnNames, in_parts
-from .ports import SessionsAtNames
+from .own_names import WATCHES, OwnNames
+from .peer import Peer
 from .protocol import Unwatch
 from .remote import RemoteSession
+from .remote_sessions import RemoteSessions
 from .transport import PeerTransport
 
 MOST_WATCHED = 50_000
@@ -30,20 +31,20 @@ MOST_MISSED = 10_000
 
 
 class Interest:
-    """One instance per worker.
-
-    `look_for` finds out in the background who is at some names; `copies` is set before the start.
-    """
+    """One instance per worker."""
 
     def __init__(
-        self, directory: Directory, table: RoutingTable, transport: PeerTransport, own: OwnNames
+        self,
+        directory: Directory,
+        table: RoutingTable,
+        transport: PeerTransport,
+        own: OwnNames,
+        remotes: RemoteSessions,
     ) -> None:
-        self.look_for: Callable[[Collection[str]], None] = lambda names: None
-        self.copies: SessionsAtNames
         self._directory = directory
         self._table = table
-        self._transport = transport
         self._own = own
+        self._remotes = remotes
         self._epoch = transport.me.epoch
         self._watched: OrderedDict[str, bool] = OrderedDict()  # -> whether all have said who
         self._missed: OrderedDict[str, frozenset[str]] = OrderedDict()  # -> sessions that did not
@@ -65,10 +66,19 @@ class Interest:
         """Whether it matters here who is at a name."""
         return name in self._watched or self._own.holds(name)
 
+    def watches(self, name: str) -> bool:
+        """Whether a name is watched here."""
+        return name in self._watched
+
     @property
-    def number_watched(self) -> int:
-        """How many names are watched."""
-        return len(self._watched)
+    def watched(self) -> Collection[str]:
+        """The names that are watched."""
+        return self._watched.keys()
+
+    @property
+    def missed(self) -> list[str]:
+        """The addresses of messages that have not reached all that listen, maybe."""
+        return list(self._missed)
 
     async def watch(self, names: Collection[str]) -> dict[str, set[str]]:
         """Be entered as a watcher; by name, the other workers that are there. Raises RedisFault."""
@@ -88,6 +98,10 @@ class Interest:
         self._watched.setdefault(name, False)
         self._watched.move_to_end(name)
 
+    def expect_all(self, names: Iterable[str]) -> list[str]:
+        """The same of several names; those of them at which not all are known."""
+        return [each for each in names if not self._watched.setdefault(each, False)]
+
     def know(self, name: str) -> None:
         """All that are at the name are in the routing table, and every change comes."""
         if name not in self._watched:
@@ -106,12 +120,6 @@ class Interest:
             if name in self._watched:
                 self._watched[name] = False
 
-    def ask_again(self, name: str) -> None:
-        """What is known of a name may not be all."""
-        if name in self._watched:
-            self._watched[name] = False
-            self.look_for([name])
-
     def miss(self, address: str) -> None:
         """A message to the address reaches only who is known to listen there."""
         heard = frozenset(each.id for each in self._table.subscribers(address))
@@ -123,32 +131,28 @@ class Interest:
         del self._watched[name]
         self._directory.release(Kind.NAME, name, WATCHES + self._epoch)
         if not self._own.holds(name):
-            for peer, dropped in self.copies.evict(name).items():
+            for peer, dropped in self.evict(name).items():
                 peer.out.put(Unwatch([name], dropped), len(name) + 40 * len(dropped))
 
-    def handed_off(self, held: Collection[str], heard: Collection[str], epoch: str) -> None:
-        """A session that is there is with another worker now, and still in our table."""
-        self._own.gone(held, heard, epoch)
-        names = {*held, *heard}
-        if self._transport.takes:  # else nobody sends anything from here any more
-            self.look_for([each for each in names if not self._watched.setdefault(each, False)])
+    # --- who stands in the table for what is watched ----------------------------------------------
 
-    # --- kept up ----------------------------------------------------------------------------------
+    def needs(self, session: RemoteSession) -> bool:
+        """Whether a session of another worker is at a name that matters here."""
+        is_at_a_name = bool(session.owned or session.subscribed or session.learned)
+        return is_at_a_name or self.accepts(session.runtime_url)
 
-    async def enter_again(self, pause: float) -> None:
-        """Be entered at everything once more. Raises RedisFault."""
-        for some in in_parts(self._watched):
-            found = await self.watch([each for each in some if each in self._watched])
-            new = [each for each, epochs in found.items() if epochs - self._known_at(each)]
-            self._watched.update(dict.fromkeys(new, False))
-            self.look_for(new)
-            await asyncio.sleep(pause)
+    def evict(self, name: str) -> dict[Peer, list[str]]:
+        """Take out who is at a name.
 
-    def look_after(self) -> None:
-        """Do again what could not be done."""
-        if self._missed:
-            self.look_for(list(self._missed))
-
-    def _known_at(self, name: str) -> set[str]:
-        """The workers whose sessions the routing table has at a name."""
-        return {each.peer.epoch for each in self.copies.remotes_at(name)}
+        Returns:
+            By worker, the sessions that are not in the table any more.
+        """
+        dropped: dict[Peer, list[str]] = {}
+        for session in tuple(self._remotes.at(name)):
+            for layer in Layer:
+                self._remotes.take_from(session, layer, name)
+            ids = dropped.setdefault(session.peer, [])
+            if not self.needs(session):
+                ids.append(session.id)
+                self._remotes.remove(session)
+        return dropped

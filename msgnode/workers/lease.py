@@ -53,6 +53,9 @@ class Lease:
         epoch: of this worker.
         seconds: it runs without a renewal.
         is_alone: whether the node has no other workers.
+
+    Attributes:
+        on_lost: are told, once, why this worker serves nothing more.
     """
 
     def __init__(self, epoch: str, seconds: float, is_alone: bool) -> None:
@@ -60,7 +63,7 @@ class Lease:
         self.why_lost = ""
         self.renewed = 0
         self.failed = 0
-        self.on_lost: Callable[[str], None] = lambda why: None
+        self.on_lost: list[Callable[[str], None]] = []
         self._epoch = epoch
         self._is_alone = is_alone
         self._describe: Callable[[], dict[str, Any]] = dict
@@ -122,7 +125,8 @@ class Lease:
             self.why_lost = why
             self.until = _NEVER
             self._waiting.clear()
-            self.on_lost(why)
+            for each in self.on_lost:
+                each(why)
 
     def refused(self) -> None:
         """A write was refused because the epoch is retired. From any thread."""

@@ -15,7 +15,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from msgnode.redis.faults import Full
 
@@ -38,24 +38,23 @@ _ASK_AGAIN = 0.05  # seconds between two requests for the same lost batch
 _READER_PATIENCE = 5.0  # seconds that a full link may hold senders back
 _ACKNOWLEDGED_PART = 64  # of a link's bytes: so much may come before it is acknowledged
 
-
-class Sessions(Protocol):
-    """What the links need of those who tell of sessions."""
-
-    def snapshot(self, peer: Peer) -> Iterator[PeerMessage]:
-        """What a peer must know at the begin of a stream; each word is true when it is taken."""
-        ...
-
-    def peer_down(self, peer: Peer) -> None:
-        """It is not heard of; its sessions may come back with it."""
-        ...
+Snapshot = Callable[[Peer], Iterator[PeerMessage]]
 
 
 class Links:
-    """One instance per worker. `sessions` is set before the start.
+    """One instance per worker.
+
+    Args:
+        inbox: by which batches leave.
+        epoch: of this worker.
+        timeout: seconds that publishing a batch may take.
+        link_bytes: that may wait for one peer.
+        snapshot: what a peer must know at the begin of a stream; each word is true when taken.
+        raise_alarm: takes kind, subject and text.
 
     Attributes:
         heard: by the kind of a message, who does what a peer says by it.
+        on_down: are told of a peer that is not heard of; its sessions may come back with it.
         changes: how often something was said to others.
         is_ready: whether this worker takes sessions.
         learned: set when all is known of one more worker.
@@ -67,10 +66,11 @@ class Links:
         epoch: str,
         timeout: float,
         link_bytes: int,
+        snapshot: Snapshot,
         raise_alarm: Callable[[str, str, str], None],
     ) -> None:
-        self.sessions: Sessions
         self.heard: dict[type[PeerMessage], Callable[[Peer, Any], None]] = {}
+        self.on_down: list[Callable[[Peer], None]] = []
         self.changes = 0
         self.is_ready = False
         self.learned = asyncio.Event()
@@ -78,6 +78,7 @@ class Links:
         self._epoch = epoch
         self._timeout = timeout
         self.link_bytes = link_bytes
+        self._first_said = snapshot
         self._raise_alarm = raise_alarm
 
     # --- the life of a link -----------------------------------------------------------------------
@@ -89,10 +90,12 @@ class Links:
         self._begin(peer)
 
     def close(self, peer: Peer) -> None:
-        """Say nothing more to a peer; what it has not acknowledged is lost."""
+        """Say nothing more to a peer: what it has not acknowledged is lost, and others are told."""
         peer.is_up = peer.is_ready = False
         peer.end()
         peer.lost |= peer.out.begin()
+        for each in self.on_down:
+            each(peer)
 
     async def flush(self, peer: Peer) -> None:
         """Publish what was said to a peer whose tasks have ended."""
@@ -128,7 +131,7 @@ class Links:
         peer.tasks.append(asyncio.create_task(self._snapshot(peer, peer.out.stream)))
 
     async def _snapshot(self, peer: Peer, stream: int) -> None:
-        for message in self.sessions.snapshot(peer):
+        for message in self._first_said(peer):
             if peer.out.stream != stream:
                 return
             peer.out.put(message, len(protocol.encode([message])))

@@ -18,10 +18,11 @@ from msgnode.sessions.session import LiveSession
 from msgnode.sessions.session_factory import SessionSettings
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
-from msgnode.workers.interest import Interest
+from msgnode.workers.announcements import Announcements
+from msgnode.workers.interest_renewal import InterestRenewal
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
 from msgnode.workers.remote import RemoteSession
-from msgnode.workers.replication import TableReplicator
+from msgnode.workers.remote_sessions import RemoteSessions
 
 
 class SessionTransfer(msgspec.Struct):
@@ -46,8 +47,9 @@ class MovingSessions:
         identities: IdentityService,
         guard: ResponseGuard,
         names: OwnNames,
-        interest: Interest,
-        replicator: TableReplicator,
+        renewal: InterestRenewal,
+        remotes: RemoteSessions,
+        announcements: Announcements,
     ) -> None:
         self._settings = settings
         self._table = table
@@ -58,8 +60,9 @@ class MovingSessions:
         self._identities = identities
         self._guard = guard
         self._names = names
-        self._interest = interest
-        self._replicator = replicator
+        self._renewal = renewal
+        self._remotes = remotes
+        self._announcements = announcements
 
     # --- leaving ----------------------------------------------------------------------------------
 
@@ -99,7 +102,7 @@ class MovingSessions:
         self._sessions.release(session)
         self._table.replace(session, remote, remote.owned, remote.subscribed)
         held = {session.runtime_url, *remote.owned}
-        self._interest.handed_off(held, remote.subscribed, remote.peer.epoch)
+        self._renewal.handed_off(held, remote.subscribed, remote.peer.epoch)
         self._sessions.hand_off(session_id)
         self._allocation.hand_off(session_id)
         self._subscriptions.hand_off(session_id)
@@ -121,7 +124,7 @@ class MovingSessions:
         """The session is one of this worker's."""
         self._sessions.adopt(session)
         self._store.moved(session)
-        self._replicator.announcements.announce(session)
+        self._announcements.announce(session)
 
     def has_asked(self, session: Any, response: Response) -> bool:
         """Whether a session that arrives has asked for a response; counted if not."""
@@ -150,7 +153,7 @@ class MovingSessions:
         had_owned = remote.owned if remote is not None else set()
         had_subscribed = remote.subscribed if remote is not None else set()
         if remote is not None:
-            self._replicator.copies.forget_learned(remote)
+            self._remotes.forget_learned(remote)
             table.replace(remote, session, had_owned, had_subscribed)
             remote.resume()
         else:

@@ -9,28 +9,56 @@ from __future__ import annotations
 from msgnode.bus.table import RoutingTable
 from msgnode.redis.directory import Directory
 
+from .announcements import Announcements
 from .directory_presence import DirectoryPresence
 from .homes import Homes
 from .identity_lookup import IdentityLookup
 from .interest import Interest
+from .interest_renewal import InterestRenewal
 from .other_workers import OtherWorkers
 from .own_names import OwnNames
+from .remote_sessions import RemoteSessions
+from .replication import TableReplicator
 from .rpc import PeerRpc
 from .transport import PeerTransport
+from .watchers import Watchers
 
 
 class PeerNetwork:
-    """One instance per worker of a node that has several."""
+    """One instance per worker of a node that has several.
 
-    def __init__(self, transport: PeerTransport, directory: Directory, table: RoutingTable) -> None:
+    Args:
+        transport: to the others; what it tells them first is the snapshot of `watchers`.
+        watchers: what the others watch here.
+        directory: in which workers are entered at names.
+        table: the routing table of this worker.
+    """
+
+    def __init__(
+        self,
+        transport: PeerTransport,
+        watchers: Watchers,
+        directory: Directory,
+        table: RoutingTable,
+    ) -> None:
         self.transport = transport
+        self.watchers = watchers
         self.directory = directory
         self.others = OtherWorkers(transport.me.epoch, transport.peers)
         self.presence = DirectoryPresence(transport.timeout)
+        self.remotes = RemoteSessions(table)
+        self.announcements = Announcements(watchers, transport)
         self.names = OwnNames(
-            directory, table, transport, self.others.is_retired, self.others.is_dead
+            directory,
+            table,
+            transport,
+            watchers,
+            self.announcements,
+            self.remotes,
+            self.others.is_retired,
+            self.others.is_dead,
         )
-        self.interest = Interest(directory, table, transport, self.names)
+        self.interest = Interest(directory, table, transport, self.names, self.remotes)
         self.rpc = PeerRpc(transport)
         self.identities = IdentityLookup(transport, self.rpc)
         self.homes = Homes(
@@ -40,6 +68,12 @@ class PeerNetwork:
             self.interest,
             self.knows_all,
             self.others.is_retired,
+        )
+        self.renewal = InterestRenewal(
+            self.interest, self.names, self.remotes, transport, self.homes.look_for
+        )
+        self.replicator = TableReplicator(
+            table, transport, self.names, self.announcements, self.remotes.rivals
         )
 
     @property

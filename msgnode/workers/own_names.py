@@ -28,10 +28,12 @@ from msgnode.core.faults import FAULTS
 from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
 
+from .announcements import Announcements
 from .peer import Peer
-from .ports import SessionsAtNames
 from .protocol import EntriesOwed
+from .remote_sessions import RemoteSessions
 from .transport import PeerTransport
+from .watchers import Watchers
 
 HOLDS, SPEAKS, LISTENS, WATCHES = "=", "~", "", "?"
 _AT_ONCE = 200  # names entered again before Redis is waited for
@@ -40,7 +42,7 @@ _FORGOTTEN_AFTER = 60.0  # seconds that an unknown epoch is taken for that of a 
 
 
 class OwnNames:
-    """One instance per worker. `sessions` is set before the start.
+    """One instance per worker.
 
     `is_retired` says whether a worker has ended and what it had was taken, `is_dead` whether it has
     ended and that is being taken.
@@ -54,23 +56,27 @@ class OwnNames:
         directory: Directory,
         table: RoutingTable,
         transport: PeerTransport,
+        watchers: Watchers,
+        announcements: Announcements,
+        remotes: RemoteSessions,
         is_retired: Callable[[str], bool],
         is_dead: Callable[[str], bool],
     ) -> None:
-        self.sessions: SessionsAtNames
         self.tells_all = False
         self._directory = directory
         self._table = table
         self._transport = transport
+        self._watched_by = watchers.names
+        self._watchers = watchers
+        self._announcements = announcements
+        self._remotes = remotes
         self._is_retired = is_retired
         self._is_dead = is_dead
         self._epoch = transport.me.epoch
-        self._watchers: dict[str, set[str]] = {}  # epoch -> names of ours that it watches
         self._unknown: dict[str, float] = {}  # epochs of watchers nobody has heard of, since when
         self._at: Mapping[str, set[str]] = {HOLDS: set(), SPEAKS: set(), LISTENS: set()}
         self._new: list[tuple[str, str]] = []  # of these names, those of this turn of the loop
         self._replaced: list[tuple[str, str]] = []  # entries of the dead, until ours are there
-        self._owed: set[str] = set()  # of our names, those that the directory did not take
         self._entering: set[asyncio.Task[None]] = set()
         self._is_started = False
 
@@ -107,9 +113,9 @@ class OwnNames:
                     for above in _above(name) if kind == HOLDS else ():
                         self._directory.release(Kind.BELOW, above, f"{self._epoch} {name}")
             if not self._is_here(name):
-                if name in self._owed:
-                    self._owes(self._owed - {name})
-                for epoch, watched in self._watchers.items():
+                if name in self._watchers.owed:
+                    self._owes(self._watchers.owed - {name})
+                for epoch, watched in self._watched_by.items():
                     if self._is_up(epoch):  # another one is told when it is there again
                         watched.discard(name)
 
@@ -147,13 +153,9 @@ class OwnNames:
 
     def watchers_of(self, name: str) -> list[str]:
         """The workers that are to hear what changes at a name."""
-        if self.tells_all or name in self._owed:
+        if self.tells_all or name in self._watchers.owed:
             return list(self._transport.peers)
-        return [epoch for epoch, watched in self._watchers.items() if name in watched]
-
-    def watched_by(self, epoch: str) -> list[str]:
-        """The names of ours that a worker watches."""
-        return list(self._watchers.get(epoch, ()))
+        return [epoch for epoch, watched in self._watched_by.items() if name in watched]
 
     @property
     def barriers(self) -> tuple[Barrier, Barrier]:
@@ -187,16 +189,11 @@ class OwnNames:
         entering.add_done_callback(entered)
         return found
 
-    @property
-    def is_owing(self) -> bool:
-        """Whether something is not in the directory that should be."""
-        return bool(self._owed)
-
     def _all_told_what_is_owed(self) -> asyncio.Future[None] | None:
-        return self._transport.barrier() if self._owed or self.tells_all else None
+        return self._transport.barrier() if self._watchers.owed or self.tells_all else None
 
     def _everybody_told(self) -> asyncio.Future[None] | None:
-        is_for_all = self._owed or self.tells_all
+        is_for_all = self._watchers.owed or self.tells_all
         return self._transport.barrier() if is_for_all else self._transport.heard()
 
     def _enter_soon(self) -> None:
@@ -220,10 +217,10 @@ class OwnNames:
                 await self._enter(new)
             except RedisFault:
                 owed = {name for _, name in new if self._is_here(name)}
-                new_ones = owed - self._owed
-                self._owes(self._owed | owed)
+                new_ones = owed - self._watchers.owed
+                self._owes(self._watchers.owed | owed)
                 for name in new_ones:
-                    self.sessions.tell_at(name, list(self._transport.peers))
+                    self._announcements.tell_at(name, list(self._transport.peers))
             for name, member in replaced:
                 self._directory.release(Kind.NAME, name, member)
 
@@ -237,18 +234,18 @@ class OwnNames:
                 for above in _above(name) if name in self._table.runtimes else ():
                     self._directory.claim(Kind.BELOW, above, f"{self._epoch} {name}")
             found = await self._directory.join(names, kind + self._epoch)
-            self._owes(self._owed.difference(names))
+            self._owes(self._watchers.owed.difference(names))
             for name, members in found.items():
                 if name not in there:  # it has ended meanwhile
                     self._directory.release(Kind.NAME, name, kind + self._epoch)
                     continue
                 told = {e for e, what in self.others(name, members) if what != LISTENS}
                 for epoch in told:
-                    self._watchers.setdefault(epoch, set()).add(name)
-                self.sessions.tell_at(name, told)
+                    self._watched_by.setdefault(epoch, set()).add(name)
+                self._announcements.tell_at(name, told)
 
     def _owes(self, names: set[str]) -> None:
-        before, self._owed = bool(self._owed), names
+        before, self._watchers.owed = bool(self._watchers.owed), names
         if bool(names) != before:
             self._transport.tell(EntriesOwed(bool(names)))
 
@@ -261,25 +258,25 @@ class OwnNames:
     def asked(self, peer: Peer, name: str) -> list[str]:
         """Another worker watches a name from now on; the workers to which sessions have gone."""
         if self._is_here(name):
-            self._watchers.setdefault(peer.epoch, set()).add(name)
-        self.sessions.tell_at(name, [peer.epoch])
-        gone = {each.peer.epoch for each in self.sessions.remotes_at(name)}
+            self._watched_by.setdefault(peer.epoch, set()).add(name)
+        self._announcements.tell_at(name, [peer.epoch])
+        gone = {each.peer.epoch for each in self._remotes.at(name)}
         return list(gone - {peer.epoch})
 
     def met(self, peer: Peer, name: str) -> None:
         """Another worker has sessions at a name; where this one has some, too, they are told."""
-        watched = self._watchers.setdefault(peer.epoch, set())
+        watched = self._watched_by.setdefault(peer.epoch, set())
         if self.holds(name) and name not in watched:
             watched.add(name)
-            self.sessions.tell_at(name, [peer.epoch])
+            self._announcements.tell_at(name, [peer.epoch])
 
     def unwatched(self, peer: Peer, names: Iterable[str]) -> None:
         """Another worker watches these names no longer."""
-        self._watchers.get(peer.epoch, set()).difference_update(names)
+        self._watched_by.get(peer.epoch, set()).difference_update(names)
 
     def forget(self, epoch: str) -> None:
         """A worker has ended: it watches nothing any more."""
-        for name in self._watchers.pop(epoch, ()):
+        for name in self._watched_by.pop(epoch, ()):
             self._directory.release(Kind.NAME, name, WATCHES + epoch)
 
     # --- kept up ----------------------------------------------------------------------------------
@@ -293,11 +290,11 @@ class OwnNames:
 
     def look_after(self) -> None:
         """Do again what could not be done, and forget who has not been heard of for long."""
-        if self._owed and not self._entering:
+        if self._watchers.owed and not self._entering:
             for kind, there in self._at.items():
-                self._new.extend((kind, name) for name in self._owed & there)
+                self._new.extend((kind, name) for name in self._watchers.owed & there)
             self._enter_new()
-        for epoch in tuple(self._watchers):
+        for epoch in tuple(self._watched_by):
             if self._has_ended(epoch):
                 self.forget(epoch)
 

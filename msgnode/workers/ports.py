@@ -2,54 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from msgnode.bus.ports import DeliveryResult, Listener, Response
-
-from .peer import Peer
-from .protocol import AnyFrame, CheckSocket, SocketChecked
-from .remote import RemoteSession
-
-
-class SessionsAtNames(Protocol):
-    """The sessions at names, ours and those of other workers."""
-
-    def tell_at(self, name: str, epochs: Collection[str]) -> None:
-        """Tell these workers which sessions of this one are at a name."""
-        ...
-
-    def remotes_at(self, name: str) -> Iterator[RemoteSession]:
-        """The sessions of other workers at a name."""
-        ...
-
-    def evict(self, name: str) -> Mapping[Peer, list[str]]:
-        """Take out who is at a name; the sessions that are not in the table any more."""
-        ...
-
-
-class SessionHandover(Protocol):
-    """What is done about sessions that change their worker."""
-
-    def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
-        """A frame for a session that is not here; whether it was taken."""
-        ...
-
-    def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
-        """A response for a session that is not here."""
-        ...
-
-    def taken_over(self, session_id: str) -> None:
-        """A peer has a session that we have as well: theirs counts."""
-        ...
-
-    def down(self, peer: Peer) -> None:
-        """A peer is not heard of."""
-        ...
-
-    def is_leaving(self, session_id: str) -> bool:
-        """Whether a session is being given to another worker."""
-        ...
 
 
 class LocalSessions(Protocol):
@@ -68,14 +24,6 @@ class LocalSessions(Protocol):
         """The session does not own the address any more."""
         ...
 
-    def remote_entered(self, session: Listener) -> None:
-        """A session of another worker is there, or it speaks for somebody else now."""
-        ...
-
-    def remote_left(self, session: Listener) -> None:
-        """A session of another worker has ended."""
-        ...
-
     def missed(self, session_id: str) -> None:
         """Frames for the session were lost: tell it."""
         ...
@@ -86,14 +34,6 @@ class LocalSessions(Protocol):
 
     def undeliverable(self, frame: bytes) -> None:
         """A frame came for a session that has ended meanwhile."""
-        ...
-
-    def check_socket(self, peer: Peer, asked: CheckSocket) -> None:
-        """Another worker asks whether anybody is behind a session's socket."""
-        ...
-
-    def socket_checked(self, peer: Peer, checked: SocketChecked) -> None:
-        """Another worker has found out whether anybody is behind a session's socket."""
         ...
 
 

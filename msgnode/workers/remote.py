@@ -11,7 +11,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 
 from .peer import Peer
-from .protocol import CheckSocket
+from .protocol import AnyFrame, CheckSocket, RequestFrame
 
 
 class RemoteSession:
@@ -85,6 +85,16 @@ class RemoteSession:
         peer = self.peer
         return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, beside, traceparent))
 
+    def forward(self, message: AnyFrame) -> None:
+        """Hand over a frame that came to this worker from another one: the session has moved on."""
+        path = path_of(message) if isinstance(message, RequestFrame) else None
+        if message.trace:
+            self.deliver_traced(message.frame, path, message.trace)
+        elif path is not None:
+            self.deliver_request(message.frame, path)
+        else:
+            self.deliver(message.frame)
+
     def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
         """Only the worker that has the session knows that."""
         return False
@@ -127,6 +137,11 @@ class RemoteSession:
         for callback in callbacks:
             with FAULTS.kept_to("sender"):
                 callback()
+
+
+def path_of(message: RequestFrame) -> ReturnPath:
+    """The way back for the answer to a request that came from another worker."""
+    return ReturnPath(message.sender, message.id_key, message.asker, message.runtime_url)
 
 
 def ask_worker(session: Listener) -> None:

@@ -10,7 +10,7 @@ So all tables end equal, whatever the order of the words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 from msgnode.bus.ports import Listener
@@ -25,11 +25,10 @@ class Remote(Listener, Protocol):
 
 
 class Rivals:
-    """One instance per worker. `withdraw` takes an address from a session of this worker."""
+    """One instance per worker."""
 
-    def __init__(self, table: RoutingTable, withdraw: Callable[[str, Listener], None]) -> None:
+    def __init__(self, table: RoutingTable) -> None:
         self._table = table
-        self._withdraw = withdraw
         self._owners: dict[str, dict[str, Listener]] = {}  # of an address with several, all
         self._learners: dict[str, dict[str, Listener]] = {}
 
@@ -38,18 +37,22 @@ class Rivals:
         yield from self._owners.get(address, {}).values()
         yield from self._learners.get(address, {}).values()
 
-    def own(self, session: Remote, address: str) -> None:
-        """A session of another worker holds an address."""
+    def own(self, session: Remote, address: str) -> Listener | None:
+        """A session of another worker holds an address.
+
+        Returns:
+            The session of this worker that held it until now, and does so no longer.
+        """
         session.owned.add(address)
         before = self._table.owners.get(address)
         self._table.allocate(address, session)
         if before is None or before is session:
-            return
+            return None
         if before.is_here:
-            self._withdraw(address, before)
-        else:
-            rivals = self._owners.setdefault(address, {before.id: before})
-            rivals[session.id] = session
+            return before
+        rivals = self._owners.setdefault(address, {before.id: before})
+        rivals[session.id] = session
+        return None
 
     def disown(self, session: Remote, address: str) -> None:
         """A session of another worker holds an address no longer."""

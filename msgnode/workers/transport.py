@@ -27,7 +27,7 @@ from typing import Any
 from msgnode.core.faults import FAULTS
 
 from .inbox import LAYER_AWAY, RETRY, Inbox
-from .links import Links
+from .links import Links, Snapshot
 from .peer import DOWN, Peer, acknowledged_by
 from .protocol import PROTOCOL, PeerMessage, Ready
 from .worker_process import WorkerId
@@ -40,14 +40,15 @@ _EPOCHS_KEPT = 10_000
 class PeerTransport:
     """One instance per worker.
 
-    `layer` is a channel layer, `secret` what only workers of this node know; `may_serve` says
-    whether what comes may be taken.
+    `layer` is a channel layer, `secret` what only workers of this node know; `snapshot` is what a
+    peer is told first, and `may_serve` says whether what comes may be taken.
 
     Attributes:
         peers: the other workers that are heard of, by epoch.
         refused: epochs that speak another protocol.
         takes: whether other workers may give their sessions to this one.
         heard_by: by the kind of a message, who does what another worker says by it.
+        on_down: are told of a peer that is not heard of; its sessions may come back with it.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class PeerTransport:
         secret: str,
         timeout: float,
         link_bytes: int,
+        snapshot: Snapshot,
         raise_alarm: Callable[[str, str, str], None],
         clear_alarm: Callable[[str, str], None],
         may_serve: Callable[[], bool] = lambda: True,
@@ -68,8 +70,9 @@ class PeerTransport:
         self.protocol = PROTOCOL
         self.refused: dict[str, None] = {}
         self.inbox = Inbox(layer, me.name, secret, raise_alarm, clear_alarm)
-        self.links = Links(self.inbox, me.epoch, timeout, link_bytes, raise_alarm)
+        self.links = Links(self.inbox, me.epoch, timeout, link_bytes, snapshot, raise_alarm)
         self.heard_by = self.links.heard
+        self.on_down = self.links.on_down
         self.node = self.inbox.node
         self._may_serve = may_serve
         self._raise_alarm = raise_alarm
@@ -129,9 +132,7 @@ class PeerTransport:
         Returns:
             The sessions of other workers for which something was under way.
         """
-        missed: set[str] = set()
-        for peer in self.peers.values():
-            missed |= peer.lost | peer.out.begin()
+        missed = {id_ for peer in self.peers.values() for id_ in peer.lost | peer.out.begin()}
         await self._end_tasks()
         await self.inbox.close(RETRY)
         return missed
@@ -230,7 +231,6 @@ class PeerTransport:
         self.links.close(peer)
         log.warning("A worker %s.", why, extra={"worker": peer.name})
         self._raise_alarm("worker-down", peer.name, f"The worker {peer.name} {why}.")
-        self.links.sessions.peer_down(peer)
 
     def forget(self, peer: Peer) -> None:
         """The peer has ended; nothing of it is heard any more."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+TIMES_FENCED = "--times-fenced="
+"""The argument by which a process that begins again tells itself how often it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +51,13 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return True
+
+
+def times_fenced(arguments: Sequence[str]) -> int:
+    """How often a process has begun again because it had lost its lease.
+
+    Args:
+        arguments: of the process, which tells itself when it begins again.
+    """
+    told = [each.removeprefix(TIMES_FENCED) for each in arguments if each.startswith(TIMES_FENCED)]
+    return int(told[0]) if told and told[0].isdigit() else 0

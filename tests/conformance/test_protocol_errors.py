@@ -110,15 +110,20 @@ async def opened(node: Node, runtime_url: str = "") -> AsyncIterator[Socket]:
         yield socket
 
 
-@pytest.mark.parametrize(("code", "fault"), FAULTS)
-async def test_a_fault_of_the_protocol_closes_with_its_code_and_no_reset(
-    node: Node, code: int, fault: bytes
-) -> None:
+async def closes_with(code: int, fault: bytes, node: Node) -> None:
+    """See that a fault of the protocol ends the socket with a code, and not with a reset."""
     async with opened(node) as socket:
         await socket.write(fault)
         opcode, payload = await socket.frame()
         assert (opcode, int.from_bytes(payload[:2], "big")) == (8, code)
         assert await socket.rest() == b""
+
+
+@pytest.mark.parametrize(("code", "fault"), FAULTS)
+async def test_a_fault_of_the_protocol_closes_with_its_code_and_no_reset(
+    node: Node, code: int, fault: bytes
+) -> None:
+    await closes_with(code, fault, node)
 
 
 @pytest.mark.parametrize(("code", "fault"), LENGTHS)
@@ -126,11 +131,7 @@ async def test_a_fault_of_the_protocol_closes_with_its_code_and_no_reset(
 async def test_a_length_that_is_not_in_its_shortest_form_closes_with_its_code(
     node: Node, code: int, fault: bytes
 ) -> None:
-    async with opened(node) as socket:
-        await socket.write(fault)
-        opcode, payload = await socket.frame()
-        assert (opcode, int.from_bytes(payload[:2], "big")) == (8, code)
-        assert await socket.rest() == b""
+    await closes_with(code, fault, node)
 
 
 @pytest.mark.parametrize(("code", "fault"), [FAULTS[0], FAULTS[5], FAULTS[12]])

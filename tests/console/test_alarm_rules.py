@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, User
-from django.test import Client
 
 from msgnode.console import roles
 from msgnode.models import AlarmNotice, AlarmRule, AuditEntry, ControlMessage
+
+from .accounts import as_role
 
 pytestmark = pytest.mark.django_db
 
@@ -26,16 +26,8 @@ def hosts(settings: Any) -> None:
     settings.ALARM_WEBHOOK_HOSTS = ["hooks.example.org"]
 
 
-def in_role(role: str) -> Client:
-    user = User.objects.create_user(role, is_staff=True)
-    user.groups.add(Group.objects.get(name=role))
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 def test_a_rule_is_made_audited_and_made_known_to_the_workers() -> None:
-    client = in_role(roles.OPERATOR)
+    client = as_role(roles.OPERATOR)
     answer = client.post(ADD, FORM)
     assert answer.status_code == 302, answer.content.decode()
     rule = AlarmRule.objects.get()
@@ -59,17 +51,17 @@ def test_a_rule_is_made_audited_and_made_known_to_the_workers() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_and_nothing_is_made(change: dict[str, str]) -> None:
-    answer = in_role(roles.OPERATOR).post(ADD, {**FORM, **change})
+    answer = as_role(roles.OPERATOR).post(ADD, {**FORM, **change})
     assert answer.status_code == 200
     assert "errorlist" in answer.content.decode() or 'role="alert"' in answer.content.decode()
     assert not AlarmRule.objects.exists()
 
 
 def test_a_viewer_sees_rules_but_no_webhook() -> None:
-    in_role(roles.OPERATOR).post(ADD, FORM)
+    as_role(roles.OPERATOR).post(ADD, FORM)
     rule = AlarmRule.objects.get()
     AlarmNotice.objects.create(rule=rule, target=rule.webhook, is_raised=True, text="It floods.")
-    viewer = in_role(roles.VIEWER)
+    viewer = as_role(roles.VIEWER)
     for page in (
         "/admin/msgnode/alarmrule/", f"/admin/msgnode/alarmrule/{rule.pk}/change/",
         "/admin/msgnode/alarmnotice/",
@@ -82,7 +74,7 @@ def test_a_viewer_sees_rules_but_no_webhook() -> None:
 
 
 def test_a_test_and_a_silence_ask_first() -> None:
-    client = in_role(roles.OPERATOR)
+    client = as_role(roles.OPERATOR)
     client.post(ADD, FORM)
     rule = AlarmRule.objects.get()
     root = f"/admin/msgnode/alarmrule/{rule.pk}"
@@ -102,7 +94,7 @@ def test_a_test_and_a_silence_ask_first() -> None:
 
 
 def test_a_change_without_secrets_is_taken_back() -> None:
-    client = in_role(roles.OPERATOR)
+    client = as_role(roles.OPERATOR)
     client.post(ADD, {**FORM, "webhook": ""})
     rule = AlarmRule.objects.get()
     client.post(f"/admin/msgnode/alarmrule/{rule.pk}/change/", {**FORM, "webhook": "", "limit": 5})

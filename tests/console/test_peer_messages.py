@@ -8,7 +8,6 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
@@ -18,7 +17,7 @@ from msgnode.console.roles import OPERATOR, VIEWER
 from msgnode.federation import waiting_rows
 from msgnode.models import Alarm, AuditEntry, ControlMessage, Peer, PeerMessage
 
-from . import test_peers_api
+from .accounts import as_role
 from .test_peers_api import post
 
 B = "b.example"
@@ -26,13 +25,6 @@ LIST = reverse("admin:msgnode_peermessage_changelist")
 QUEUE = f"/api/v1/peers/{B}/queue/"
 
 pytestmark = pytest.mark.django_db
-
-
-def as_role(role: str) -> Client:
-    """Somebody of a role, who may also log in to the console."""
-    client = test_peers_api.as_role(role)
-    User.objects.filter(username=role).update(is_staff=True)
-    return client
 
 
 @pytest.fixture

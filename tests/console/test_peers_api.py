@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from msgnode.console.roles import OPERATOR, VIEWER
 from msgnode.federation import store
 from msgnode.federation.descriptor import FoundStub
 from msgnode.models import AuditEntry, ControlMessage, Peer, PeerSubscription
+
+from .accounts import as_role
 
 B = "b.example:8443"
 PEERS = "/api/v1/peers/"
@@ -21,17 +22,9 @@ FOUND = FoundStub("one", "1" * 64, {"url": "wss://b.example/ws"}, "1")
 pytestmark = pytest.mark.django_db
 
 
-def as_role(role: str) -> Client:
-    user = User.objects.create_user(role)
-    user.groups.add(Group.objects.get(name=role))
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 @pytest.fixture
 def operator() -> Client:
-    return as_role(OPERATOR)
+    return as_role(OPERATOR, is_staff=False)
 
 
 @pytest.fixture
@@ -122,7 +115,7 @@ def test_what_cannot_be_a_peer_is_said_at_its_field(
 
 
 def test_a_viewer_reads_and_decides_nothing(peer: Peer) -> None:
-    viewer = as_role(VIEWER)
+    viewer = as_role(VIEWER, is_staff=False)
     assert viewer.get(PEERS).status_code == viewer.get(PEER).status_code == 200
     assert post(viewer, PEERS, domain="c.example").status_code == 403
     assert viewer.delete(PEER).status_code == 403
@@ -134,7 +127,7 @@ def test_a_viewer_reads_and_decides_nothing(peer: Peer) -> None:
 
 
 def test_the_openapi_document_has_every_action() -> None:
-    paths = as_role(VIEWER).get("/api/schema?format=json").json()["paths"]
+    paths = as_role(VIEWER, is_staff=False).get("/api/schema?format=json").json()["paths"]
     told = {path.removeprefix("/api/v1/peers/") for path in paths if "/peers/" in path}
     actions = {f"{{domain}}/{each}/" for each in
                ("approve", "pause", "resume", "block", "restart", "look",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 import pytest
-from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from msgnode.console import roles
@@ -16,6 +15,8 @@ from msgnode.qos.bookings import Book, Limits
 from msgnode.qos.models import Customer, Reservation, RoundTrip, TurnServer, Usage
 from tests.qos import rows
 
+from .accounts import as_role
+
 pytestmark = pytest.mark.django_db
 
 LISTS = ("turnserver", "trafficclass", "customer", "roundtrip", "reservation")
@@ -25,15 +26,6 @@ SERVER = {
     "password": "of the command line",
 }  # fmt: skip
 PASSWORD = SERVER["password"]
-
-
-def browser(role: str) -> Client:
-    user = User.objects.create_user(f"the {role or 'stranger'}", is_staff=True)
-    if role:
-        user.groups.add(Group.objects.get(name=role))
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def reserve(**order: object) -> Reservation:
@@ -53,7 +45,7 @@ def test_every_role_sees_the_lists_and_one_without_a_role_nothing(role: str) -> 
     rows.server("turn1", capacity=5_000_000, state="up", fault="")
     rows.customer("csp1", quota=1000, used=250)
     row = reserve(customer="csp1")
-    seeing, stranger = browser(role), browser("")
+    seeing, stranger = as_role(role), as_role("")
     for name in LISTS:
         page(seeing, f"{name}/")
         assert stranger.get(f"/admin/qos/{name}/").status_code in (302, 403)
@@ -66,7 +58,7 @@ def test_every_role_sees_the_lists_and_one_without_a_role_nothing(role: str) -> 
 
 @pytest.mark.parametrize("role", [roles.OPERATOR, roles.ADMINISTRATOR])
 def test_who_operates_adds_a_server_whose_password_is_sealed_and_never_shown(role: str) -> None:
-    client = browser(role)
+    client = as_role(role)
     answer = client.post("/admin/qos/turnserver/add/", SERVER)
     assert answer.status_code == 302, answer.content.decode()[-2000:]
     server = TurnServer.objects.get()
@@ -90,7 +82,7 @@ def test_who_operates_adds_a_server_whose_password_is_sealed_and_never_shown(rol
 def test_who_does_not_operate_changes_and_ends_nothing(role: str) -> None:
     server = rows.server()
     row = reserve()
-    client = browser(role)
+    client = as_role(role)
     for name in LISTS:
         assert client.get(f"/admin/qos/{name}/add/").status_code == 403
     changed = client.post(f"/admin/qos/turnserver/{server.pk}/change/", SERVER)
@@ -106,7 +98,7 @@ def test_who_does_not_operate_changes_and_ends_nothing(role: str) -> None:
 def test_who_operates_ends_reservations_and_it_is_noted(role: str) -> None:
     rows.server()
     row, kept = reserve(), reserve()
-    client = browser(role)
+    client = as_role(role)
     answer = client.post(
         "/admin/qos/reservation/", {"action": "end", "_selected_action": [row.pk]}, follow=True
     )
@@ -132,7 +124,7 @@ def test_who_operates_ends_reservations_and_it_is_noted(role: str) -> None:
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_made(field: str, value: str, said: str) -> None:
-    answer = browser(roles.OPERATOR).post("/admin/qos/turnserver/add/", {**SERVER, field: value})
+    answer = as_role(roles.OPERATOR).post("/admin/qos/turnserver/add/", {**SERVER, field: value})
     assert said in answer.content.decode()
     assert not TurnServer.objects.exists()
 
@@ -144,7 +136,7 @@ def test_a_customer_shows_its_use_over_days_and_what_is_incomplete() -> None:
             customer=customer, day=date(2026, 11, 22) - timedelta(days=number),
             received=number * 10, sent=5, is_incomplete=number == 3,
         )  # fmt: skip
-    shown = page(browser(roles.VIEWER), f"customer/{customer.pk}/change/")
+    shown = page(as_role(roles.VIEWER), f"customer/{customer.pk}/change/")
     assert shown.count('<th scope="row">2026-') == 30
     assert "2026-11-22" in shown and "2026-10-12" not in shown
     assert shown.count(">incomplete<") == 1
@@ -152,7 +144,7 @@ def test_a_customer_shows_its_use_over_days_and_what_is_incomplete() -> None:
 
 
 def test_round_trips_are_entered_once_for_a_network_and_a_server() -> None:
-    client, server = browser(roles.OPERATOR), rows.server()
+    client, server = as_role(roles.OPERATOR), rows.server()
     form = {"network": "an1", "server": str(server.pk), "milliseconds": "12.5"}
     assert client.post("/admin/qos/roundtrip/add/", form).status_code == 302
     assert client.post("/admin/qos/roundtrip/add/", form).status_code == 200
@@ -164,7 +156,7 @@ def test_a_server_and_a_customer_with_reservations_are_not_deleted() -> None:
     server = rows.server()
     customer = rows.customer("csp1")
     reserve(customer="csp1")
-    client = browser(roles.OPERATOR)
+    client = as_role(roles.OPERATOR)
     for path in (f"turnserver/{server.pk}", f"customer/{customer.pk}"):
         client.post(f"/admin/qos/{path}/delete/", {"post": "yes"})
     assert TurnServer.objects.exists() and Customer.objects.exists()

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from django.contrib.auth.models import Group, User
 from django.test import Client
 
 from msgnode.console import definitions
@@ -15,17 +14,11 @@ from msgnode.console.operator_actions import fill_pool
 from msgnode.console.roles import OPERATOR, VIEWER
 from msgnode.models import AddressPool, Allocation, Ban, ControlMessage, PoolAddress, Session
 
+from .accounts import as_role
+
 pytestmark = pytest.mark.django_db
 
 SESSIONS, VISITORS = "/admin/msgnode/session/", "/api/v1/visitors/"
-
-
-def as_role(role: str) -> Client:
-    user = User.objects.create_user(role, is_staff=True)
-    user.groups.add(Group.objects.get(name=role))
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 @pytest.fixture

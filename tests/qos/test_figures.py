@@ -144,8 +144,16 @@ def test_the_next_supervisor_clears_what_the_one_before_has_raised() -> None:
     assert alarms.standing == {}
 
 
+def nothing(*_: object) -> None:
+    """Nobody listens."""
+
+
+def connector_of(broker: EmbeddedBroker | None, refusal: str = "") -> QosConnector:
+    return QosConnector("localhost", broker, refusal, lambda: ("off", ""), nothing)
+
+
 async def test_case_42_without_tls_no_credential_is_given_and_the_answer_says_why() -> None:
-    connector = QosConnector("localhost", EmbeddedBroker(cast(Any, None)), "over TLS only")
+    connector = connector_of(EmbeddedBroker(cast(Any, None)), "over TLS only")
     order = {"resource": "/reservations", "value": {"class": "video"}}
     renewal = {"resource": "/reservations/abc"}
     for type_, body in (("create", order), ("update", renewal)):
@@ -156,7 +164,7 @@ async def test_case_42_without_tls_no_credential_is_given_and_the_answer_says_wh
 
 
 async def test_requests_are_counted_by_what_they_ask_for_and_their_code() -> None:
-    connector = QosConnector("localhost", None)
+    connector = connector_of(None)
     message: Any = SimpleNamespace(type="create", fields=lambda: {"resource": "/resources"})
     for _ in range(2):
         with pytest.raises(Exception, match="no QoS broker"):
@@ -168,7 +176,7 @@ def test_the_state_of_broker_servers_and_redis_is_told() -> None:
     service: Any = QosService.__new__(QosService)
     service.supervisor = service._remote = None
     assert service.state == "off"
-    relays = Relays("me", "redis://x", "r", 15, 60, lambda *_: None, lambda *_: None)
+    relays = Relays("me", "redis://x", "r", 15, 60, nothing, nothing, nothing)
     service.supervisor = SimpleNamespace(relays=relays, supervises=False)
     assert service.state == "standby"
     service.supervisor.supervises = True

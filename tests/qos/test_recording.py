@@ -39,8 +39,13 @@ class Followed:
         self.rows: list[SessionRecord] = []
         self.broker = Broker()
         self.notes = ReservationRows(self.rows.append)
-        self.connector = QosConnector("d", self.broker)  # type: ignore[arg-type]
-        self.notes.follow(self.connector, SimpleNamespace(relays=None))  # type: ignore[arg-type]
+        self.connector = QosConnector(
+            "d",
+            self.broker,  # type: ignore[arg-type]
+            "",
+            lambda: ("connected", ""),
+            self.notes.asked,
+        )
 
     async def reserve(self, **value: Any) -> None:
         body = {"resource": "/reservations", "value": value}

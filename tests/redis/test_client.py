@@ -179,7 +179,7 @@ async def test_after_a_restart_it_is_there_again_and_knows_that_the_server_is_an
     try:
         client = await connect(server.url)
         said: asyncio.Queue[bool] = asyncio.Queue()
-        client.on_connected = said.put_nowait
+        client.on_connected.append(said.put_nowait)
         late = client.execute("BLPOP", "nothing", 0)
         server.stop()
         with pytest.raises(Unreachable):
@@ -225,7 +225,7 @@ async def test_the_master_that_sentinels_name_is_found_and_the_next_one_after_it
             url = f"redis+sentinel://127.0.0.1:{port}/nodes/0"
             client = await _patiently(lambda: connect(url))
             said: asyncio.Queue[bool] = asyncio.Queue()
-            client.on_connected = said.put_nowait
+            client.on_connected.append(said.put_nowait)
             await _patiently(lambda: _has_a_replica(client))
             await asyncio.sleep(
                 1.5

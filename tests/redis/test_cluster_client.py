@@ -103,7 +103,7 @@ async def test_w11_when_a_master_ends_its_replica_serves_and_all_is_entered_agai
     directory = Directory(running.url, uuid.uuid4().hex)
     said: asyncio.Queue[None] = asyncio.Queue()
     await directory.start()
-    directory.on_connected = lambda: said.put_nowait(None)
+    directory.on_connected.append(lambda: said.put_nowait(None))
     await directory.keep_filled("one")
     layer = StreamChannelLayer([running.url])
     channels = [await layer.new_channel() for _ in range(6)]

@@ -84,7 +84,7 @@ async def test_what_is_said_while_redis_is_away_is_said_again_and_what_was_let_g
     server.start()
     directory = Directory(server.url, "node")
     connected = asyncio.Event()
-    directory.on_connected = connected.set
+    directory.on_connected.append(connected.set)
     await directory.start()
     try:
         directory.claim(Kind.NAME, "left", "one")

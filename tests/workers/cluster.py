@@ -14,17 +14,24 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.pending import Pending
 from msgnode.core.rates import Rates
 from msgnode.redis.directory import Kind
+from msgnode.workers.announcements import Announcements
+from msgnode.workers.arriving_frames import ArrivingFrames
+from msgnode.workers.copies import SessionCopies
 from msgnode.workers.counter_sync import CounterSync
+from msgnode.workers.departures import Departures
 from msgnode.workers.handover import Handover
 from msgnode.workers.homes import Homes
 from msgnode.workers.interest import Interest
+from msgnode.workers.interest_renewal import InterestRenewal
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import Backpressure, CheckSocket, SocketChecked
+from msgnode.workers.protocol import Backpressure
 from msgnode.workers.remote import RemoteSession
+from msgnode.workers.remote_sessions import RemoteSessions
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
 from msgnode.workers.transport import PeerTransport
+from msgnode.workers.watchers import Watchers
 from msgnode.workers.worker_process import WorkerId
 from tests.fakes import FakeSession
 
@@ -72,6 +79,7 @@ class Fellow:
         self.gaps: list[str] = []
         self.sessions: dict[str, FakeSession] = {}
         self.table = RoutingTable()
+        self.watchers = Watchers(self.table)
         self.guard = ResponseGuard(self.table, True, self.gaps.append)
         self.transport = PeerTransport(
             layer,
@@ -79,6 +87,7 @@ class Fellow:
             secret,
             PATIENCE,
             link_bytes,
+            self.watchers.snapshot,
             lambda kind, subject, text: self.alarms.append(kind),
             lambda kind, subject: self.cleared.append(kind),
         )
@@ -86,28 +95,46 @@ class Fellow:
         self.retired: set[str] = set()
         self.ended: set[str] = set()  # whose sessions are being taken over
         has_ended = self.retired.__contains__
+        self.remotes = remotes = RemoteSessions(self.table)
+        self.announcements = Announcements(self.watchers, self.transport)
         self.names = OwnNames(
-            directory, self.table, self.transport, has_ended, self.ended.__contains__
+            directory,
+            self.table,
+            self.transport,
+            self.watchers,
+            self.announcements,
+            remotes,
+            has_ended,
+            self.ended.__contains__,
         )
-        self.interest = Interest(directory, self.table, self.transport, self.names)
-        self.replicator = TableReplicator(
-            self.table, self.transport, self, self.names, self.interest
-        )
+        self.interest = Interest(directory, self.table, self.transport, self.names, remotes)
         self.names.begin(HOLDS, ())
         self.homes = Homes(
             directory, self.transport, self.names, self.interest, lambda: True, has_ended
+        )
+        self.renewal = InterestRenewal(
+            self.interest, self.names, remotes, self.transport, self.homes.look_for
+        )
+        TableReplicator(self.table, self.transport, self.names, self.announcements, remotes.rivals)
+        departures = Departures(remotes, self.announcements, self.send_off)
+        self.copies = SessionCopies(
+            self.transport, self, self.names, self.interest, self.renewal, remotes, departures
         )
         self.rates = Rates()
         self.counts = CounterSync(self.transport, {"test": self.rates})
         self.rpc = PeerRpc(self.transport)
         self.moves = Handover(
             self.transport,
-            self.replicator,
+            remotes,
+            self.announcements,
+            departures,
+            self.watchers.leaving,
             self,
             self,
             1024 * 1024,
             self.table.return_paths,
         )
+        self.frames = ArrivingFrames(self.table, self.transport, self, self.moves)
 
     def directory(self, secret: str) -> Any:
         return self.directories.setdefault(secret, SharedDirectory())
@@ -184,7 +211,7 @@ class Fellow:
     async def know(self, session: Listener) -> RemoteSession:
         """A session of another worker, as before something is sent to its runtime."""
         await self.watch(session.runtime_url)
-        found = self.replicator.remotes[session.id]
+        found = self.remotes.by_id[session.id]
         assert found in self.table.runtimes[session.runtime_url]
         return found
 
@@ -199,12 +226,6 @@ class Fellow:
     def withdraw(self, address: str, session: Listener) -> None:
         self.table.release(address, session)
 
-    def remote_entered(self, session: Listener) -> None:
-        """Nobody here wants to know."""
-
-    def remote_left(self, session: Listener) -> None:
-        """Nor that it has gone."""
-
     def missed(self, session_id: str) -> None:
         self.gaps.append(session_id)
 
@@ -216,12 +237,6 @@ class Fellow:
 
     def undeliverable(self, frame: bytes) -> None:
         self.strays.append(frame)
-
-    def check_socket(self, peer: Peer, asked: CheckSocket) -> None:
-        """Nobody here asks."""
-
-    def socket_checked(self, peer: Peer, checked: SocketChecked) -> None:
-        """Nor waits for it."""
 
     def pack(self, session_id: str) -> bytes | None:
         session = self.sessions.get(session_id)
@@ -245,7 +260,7 @@ class Fellow:
         remote.owned, remote.subscribed = set(owned), set(subscribed)
         self.table.replace(session, remote, owned, subscribed)
         held = {session.runtime_url, *owned}
-        self.interest.handed_off(held, subscribed, remote.peer.epoch)
+        self.renewal.handed_off(held, subscribed, remote.peer.epoch)
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> FakeSession:
         id_, _, runtime_url = state.decode().partition(" ")
@@ -266,7 +281,7 @@ class Fellow:
 
     def welcome(self, session: Any) -> None:
         self.sessions[session.id] = session
-        self.replicator.announcements.announce(session)
+        self.announcements.announce(session)
 
     async def take_over(self, epochs: list[str], ids: list[str]) -> None:
         """There is no database here."""
@@ -276,7 +291,7 @@ class Fellow:
 
     def left(self, peer: Peer) -> None:
         self.transport.forget(peer)
-        self.replicator.copies.forget(peer)
+        self.copies.forget(peer)
 
 
 class LossyLayer:

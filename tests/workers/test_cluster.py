@@ -63,7 +63,7 @@ async def test_what_one_worker_routes_all_do_that_send_there(meet: Meet) -> None
     await one.settled()
     assert other.seen() == third.seen() == one.seen()
     assert not other.table.owners
-    assert not other.replicator.remotes
+    assert not other.remotes.by_id
 
 
 async def test_w9_a_worker_that_comes_later_copies_nothing_and_finds_all(meet: Meet) -> None:
@@ -74,9 +74,9 @@ async def test_w9_a_worker_that_comes_later_copies_nothing_and_finds_all(meet: M
         one.table.subscribe(f"comm://d/{number}/changes", session)
     await one.settled()
     one, other = await meet(1)
-    assert not other.replicator.remotes
+    assert not other.remotes.by_id
     await other.watch(*(f"comm://d/{number}/changes" for number in range(300)))
-    assert len(other.replicator.remotes) == 300
+    assert len(other.remotes.by_id) == 300
     assert not other.table.owners
     await other.watch(*(f"hyperty://d/{number}" for number in range(300)))
     assert other.seen() == one.seen()
@@ -629,7 +629,7 @@ async def _do(deeds: list[Any]) -> None:
             worker.interest._unwatch(name)
     for worker in workers:
         held = set(worker.table.owners) | set(worker.table.learned) | set(worker.table.runtimes)
-        for remote in worker.replicator.remotes.values():
+        for remote in worker.remotes.by_id.values():
             assert {remote.runtime_url, *remote.owned, *remote.learned} & held
     await asyncio.gather(*(worker.transport.stop() for worker in workers))
 

@@ -126,7 +126,7 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     nobody = address()
     assert (await stays.ask("create", nobody))["code"] == 404
     lost: list[str] = []
-    frozen.parts.lease.on_lost = lost.append
+    frozen.parts.lease.on_lost.append(lost.append)
     freeze(frozen)
     assert await sync_to_async(membership_store.renew)(frozen.parts.epoch, -60.0)
     assert len(live.parts.sessions.sessions) == 1

@@ -35,7 +35,7 @@ class Housed(Fellow):
         super().__init__(layer, name, secret)
         self.presence = DirectoryPresence(self.transport.timeout)
         self.entries = DirectoryEntries(
-            self.in_redis, self.transport, self, self.names, self.interest, self.presence,
+            self.in_redis, self.transport, self, self.names, self.renewal, self.presence,
             self.homes.forget_unknown,
         )  # fmt: skip
 

@@ -162,7 +162,7 @@ async def test_w4_who_asks_where_a_session_was_is_told_where_it_is(three: Three)
     await one.in_redis.members(Kind.NAME, [HELD])
     await third.watch(HELD)
     assert third.table.owners[HELD].id == session.id
-    third.replicator.remotes[session.id].deliver(b"1")
+    third.remotes.by_id[session.id].deliver(b"1")
     await _until(lambda: other.sessions[session.id].frames == [b"1"])
 
 
@@ -179,7 +179,7 @@ async def test_w4_where_nobody_was_a_holder_that_comes_is_told_of(three: Three) 
     one.table.release(HELD, session)
     await one.settled()
     assert not other.table.owners
-    assert session.id not in other.replicator.remotes
+    assert session.id not in other.remotes.by_id
 
 
 async def test_w9_what_becomes_of_a_session_is_told_to_who_knows_of_it_and_to_no_other(
@@ -190,7 +190,7 @@ async def test_w9_what_becomes_of_a_session_is_told_to_who_knows_of_it_and_to_no
     one.table.allocate(HELD, session)
     await one.settled()
     await other.watch(HELD)
-    remote = other.replicator.remotes[session.id]
+    remote = other.remotes.by_id[session.id]
     session.is_connected = not session.is_connected
     one.table.touch(session)
     await one.settled()
@@ -198,9 +198,9 @@ async def test_w9_what_becomes_of_a_session_is_told_to_who_knows_of_it_and_to_no
     assert third.table.sizes == {**third.table.sizes, "allocations": 0, "runtimes": 0}
     one.end(session)
     await one.settled()
-    assert not other.replicator.remotes
+    assert not other.remotes.by_id
     assert not other.table.runtimes
-    assert not one.replicator.announcements._told
+    assert not one.announcements._told
 
 
 async def test_a_frame_for_a_session_that_is_gone_is_answered_and_its_copy_goes(
@@ -211,13 +211,13 @@ async def test_a_frame_for_a_session_that_is_gone_is_answered_and_its_copy_goes(
     one.table.allocate(HELD, session)
     await one.settled()
     await other.watch(HELD)
-    remote = other.replicator.remotes[session.id]
-    one.replicator.announcements._told.clear()  # as if the other had not been told
-    one.names._watchers.clear()
+    remote = other.remotes.by_id[session.id]
+    one.announcements._told.clear()  # as if the other had not been told
+    one.watchers.names.clear()
     one.end(session)
     remote.deliver(b"late")
     await _until(lambda: one.strays == [b"late"])
-    await _until(lambda: session.id not in other.replicator.remotes)
+    await _until(lambda: session.id not in other.remotes.by_id)
     assert not other.table.owners
 
 
@@ -269,7 +269,7 @@ async def test_w7_who_could_not_be_found_out_is_told_of_a_gap_and_nobody_else(
     layer.loses = lambda message: False
 
     def is_told() -> bool:
-        sender.interest.look_after()
+        sender.renewal.look_after()
         return bool(other.gaps)
 
     await _until(is_told)
@@ -299,7 +299,7 @@ async def test_w11_after_an_engine_came_back_empty_subscriptions_are_heard_of_ag
     operator = RedisClient(server.url)
     await operator.start()
     await _until(lambda: one.presence.is_filled and other.presence.is_filled)
-    await _until(lambda: not one.names._owed and one.transport.hears_itself)
+    await _until(lambda: not one.watchers.owed and one.transport.hears_itself)
     directory = Directory(server.url, one.transport.node)
     await directory.start()
     epochs = [each.transport.me.epoch for each in (one, other)]

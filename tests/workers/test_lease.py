@@ -95,7 +95,7 @@ async def test_a_worker_that_was_taken_for_dead_meanwhile_has_lost_it(
     lease: Lease, clock: Clock
 ) -> None:
     told: list[str] = []
-    lease.on_lost = told.append
+    lease.on_lost.append(told.append)
     await retire(lease)
     clock.ahead = 10 * SECONDS
     called: list[int] = []

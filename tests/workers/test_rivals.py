@@ -23,7 +23,11 @@ class Settled:
     def __init__(self) -> None:
         self.table = RoutingTable()
         self.withdrawn: list[tuple[str, Listener]] = []
-        self.rivals = Rivals(self.table, lambda *taken: self.withdrawn.append(taken))
+        self.rivals = Rivals(self.table)
+
+    def own(self, session: RemoteSession) -> None:
+        if (loser := self.rivals.own(session, AT)) is not None:
+            self.withdrawn.append((AT, loser))
 
     @property
     def owner(self) -> Listener | None:
@@ -52,7 +56,7 @@ def own_session(id_: str) -> FakeSession:
 def test_what_a_peer_says_it_holds_is_taken_from_a_session_here(settled: Settled) -> None:
     own, other = own_session("1"), remote("2")
     settled.table.allocate(AT, own)
-    settled.rivals.own(other, AT)
+    settled.own(other)
     assert settled.owner is other
     assert settled.withdrawn == [(AT, own)]
     settled.rivals.disown(other, AT)
@@ -61,8 +65,8 @@ def test_what_a_peer_says_it_holds_is_taken_from_a_session_here(settled: Settled
 
 def test_of_two_that_peers_hold_the_other_is_left_when_one_lets_go(settled: Settled) -> None:
     one, other = remote("1"), remote("2")
-    settled.rivals.own(one, AT)
-    settled.rivals.own(other, AT)
+    settled.own(one)
+    settled.own(other)
     assert set(settled.rivals.at(AT)) == {one, other}
     settled.rivals.disown(other, AT)
     assert settled.owner is one
@@ -74,8 +78,8 @@ def test_of_two_that_peers_hold_the_other_is_left_when_one_lets_go(settled: Sett
 
 def test_the_one_that_lets_go_first_may_be_the_one_that_did_not_count(settled: Settled) -> None:
     one, other = remote("1"), remote("2")
-    settled.rivals.own(one, AT)
-    settled.rivals.own(other, AT)
+    settled.own(one)
+    settled.own(other)
     settled.rivals.disown(one, AT)
     assert settled.owner is other
 
@@ -84,8 +88,8 @@ def test_what_a_session_here_releases_falls_to_a_peer_that_has_it_already(
     settled: Settled,
 ) -> None:
     one, other, own = remote("1"), remote("2"), own_session("3")
-    settled.rivals.own(one, AT)
-    settled.rivals.own(other, AT)
+    settled.own(one)
+    settled.own(other)
     settled.table.allocate(AT, own)
     settled.table.release(AT, own)
     settled.rivals.fall_back(AT)
@@ -95,7 +99,7 @@ def test_what_a_session_here_releases_falls_to_a_peer_that_has_it_already(
 def test_said_twice_nothing_changes(settled: Settled) -> None:
     one = remote("1")
     for _ in range(2):
-        settled.rivals.own(one, AT)
+        settled.own(one)
         settled.rivals.learn(one, AT)
     assert settled.owner is settled.learner is one
     assert not set(settled.rivals.at(AT))

@@ -76,6 +76,8 @@ class Broker:
         on_up, on_down: the connection is there; it is gone, and why.
         on_room: there is room to publish again.
         counters: what is counted.
+        may_connect: whether this worker may; one that was frozen would end its successor's
+            connection.
     """
 
     def __init__(
@@ -88,19 +90,19 @@ class Broker:
         on_down: Callable[[str], None],
         on_room: Callable[[], None],
         counters: MqttCounters,
+        may_connect: Callable[[], bool],
     ) -> None:
         self.address = address
         self.client_id = client_id
         self.counters = counters
         self.is_up = False
-        self.may_connect: Callable[[], bool] = lambda: True
-        """Whether this worker may; one that was frozen would end its successor's connection."""
         self.receive = receive
         self.on_room = on_room
         self.known: OrderedDict[int, Delivery] = OrderedDict()
         self._filters = filters
         self._on_up = on_up
         self._on_down = on_down
+        self._may_connect = may_connect
         self._client: _Client | None = None
 
     @property
@@ -138,7 +140,7 @@ class Broker:
         """Be connected; runs until cancelled."""
         pause = _FIRST_PAUSE
         while True:
-            if not self.may_connect():
+            if not self._may_connect():
                 await asyncio.sleep(_FIRST_PAUSE)
                 continue
             client = self._client = _Client(self)

@@ -197,8 +197,8 @@ class MqttConnector:
                 self.counters,
                 settings.idle,
                 self._changed,
+                self._holds_lease,
             )
-            self._frames.broker.may_connect = self._holds_lease
             self._start(self._frames, self._frames.run())
             self._is_stale = True
         if self._is_stale:
@@ -227,8 +227,8 @@ class MqttConnector:
                     self._sensors_opener,
                     self.counters,
                     self._changed,
+                    self._holds_lease,
                 )
-                feed.broker.may_connect = self._holds_lease
                 self._feeds[topic] = feed
                 self._start(feed, feed.run())
         self._changed()

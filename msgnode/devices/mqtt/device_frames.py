@@ -58,6 +58,7 @@ class DeviceFrames:
         counters: MqttCounters,
         idle: float,
         changed: Callable[[], None],
+        may_connect: Callable[[], bool],
     ) -> None:
         self.fault = "not connected yet"
         self._domain = domain
@@ -70,7 +71,7 @@ class DeviceFrames:
         self._line: deque[_Device] = deque()  # who has something to publish
         self.broker = Broker(
             address, client_id, topics.filters, self._receive, self._up, self._down,
-            self._publish, counters,
+            self._publish, counters, may_connect,
         )  # fmt: skip
 
     def __len__(self) -> int:

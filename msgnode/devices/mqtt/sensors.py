@@ -71,6 +71,7 @@ class SensorFeed:
         opener: Opener,
         counters: MqttCounters,
         changed: Callable[[], None],
+        may_connect: Callable[[], bool],
     ) -> None:
         self.topic = topic
         self.fault = "not connected yet"
@@ -88,7 +89,7 @@ class SensorFeed:
         self._claims = ObjectClaims(self._session, domain, self._ids, counters, self._refuse)
         self.broker = Broker(
             address, f"{client_id}-topic-{topic.id}", (topic.topic,), self._receive, self._up,
-            self._down, self._publish, counters,
+            self._down, self._publish, counters, may_connect,
         )  # fmt: skip
 
     def __len__(self) -> int:

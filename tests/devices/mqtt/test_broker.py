@@ -25,9 +25,8 @@ async def test_a_worker_whose_lease_has_run_out_does_not_end_its_successors_conn
         address = BrokerAddress("127.0.0.1", server.sockets[0].getsockname()[1])
         broker = Broker(
             address, "node", (), lambda delivery: None, lambda: None, lambda why: None,
-            lambda: None, MqttCounters(),
+            lambda: None, MqttCounters(), holds_lease,
         )  # fmt: skip
-        broker.may_connect = holds_lease
         job = asyncio.create_task(broker.run())
         async with asyncio.timeout(30):
             await came.wait()

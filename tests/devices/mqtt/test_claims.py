@@ -55,7 +55,9 @@ def feed_at(monkeypatch: pytest.MonkeyPatch, connection: Connection) -> SensorFe
     topic = SensorTopic(1, "t/+", "iot://localhost/{1}", "value")
     opener: Any = None
     address: BrokerAddress = None  # type: ignore[assignment]
-    feed = SensorFeed(topic, "localhost", address, "node", opener, MqttCounters(), lambda: None)
+    feed = SensorFeed(
+        topic, "localhost", address, "node", opener, MqttCounters(), lambda: None, lambda: True
+    )
     node: Any = connection
     feed._session.connection = node
     return feed
