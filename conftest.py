@@ -4,8 +4,12 @@ Some hundred processes of a test run read the same modules: compiled code is kep
 this is switched off, as it often is in containers.
 """
 
+import gc
 import os
 import sys
+from collections.abc import Generator
+
+import pytest
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -14,3 +18,14 @@ pytest_plugins = [
     *("tests.services", "tests.object_store", "tests.issuer"),
     *("tests.retries", "tests.groups", "pytester"),
 ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without the garbage collector, and keep them out of its sight."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -27,6 +27,10 @@ from msgnode.settings import *  # noqa: E402, F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast; guards nothing here
 CELERY_TASK_ALWAYS_EAGER = True
+MIDDLEWARE = [  # each test client has one of its own
+    "tests.static_files.LookedThroughOnce" if each.startswith("whitenoise.") else each
+    for each in MIDDLEWARE  # noqa: F405
+]
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":  # noqa: F405
     # A file: in memory, threads that share a database meet locks that nothing waits for.
     DATABASES["default"]["TEST"] = {"NAME": f"{_data_dir}/test.sqlite3"}  # noqa: F405

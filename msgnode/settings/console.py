@@ -12,21 +12,29 @@ from django.urls import reverse_lazy
 _POLICIES = "policies.view_policyset"
 
 
+_LIT = "_page_lit_in_the_side_bar"
+
+
 def _lit_where_it_leads(pages: list[dict[str, Any]]) -> None:
     """One light in the side bar: of the pages whose address the path begins with, the longest."""
 
-    def is_active(mine: Any) -> Callable[[HttpRequest], bool]:
+    def find(path: str) -> dict[str, Any] | None:
+        first = str(reverse_lazy("admin:index"))
+        links = [(str(page["link"]), page) for page in pages]
+        leads_here = [each for each in links if path.startswith(each[0])]
+        link, page = max(leads_here, key=lambda each: len(each[0]), default=("", None))
+        return page if link != first or path == first else None
+
+    def is_active(mine: dict[str, Any]) -> Callable[[HttpRequest], bool]:
         def active(request: HttpRequest) -> bool:
-            links = (str(page["link"]) for page in pages)
-            leads_here = [link for link in links if request.path.startswith(link)]
-            first = str(reverse_lazy("admin:index"))
-            lit = max(leads_here, key=len, default="")
-            return lit == str(mine) and (lit != first or request.path == first)
+            if not hasattr(request, _LIT):  # found once for a request: every page asks
+                setattr(request, _LIT, find(request.path))
+            return getattr(request, _LIT) is mine
 
         return active
 
     for page in pages:
-        page["active"] = is_active(page["link"])
+        page["active"] = is_active(page)
 
 
 def unfold(domain: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import hashlib
 import io
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgnode.resources import SHARED
@@ -97,13 +97,12 @@ def _files() -> Iterator[tuple[str, bytes]]:
 def _modules() -> set[str]:
     """The package's modules and, of ours, all that they import when they run."""
     folder = _ROOT / _PACKAGE.replace(".", "/")
-    found = {_PACKAGE}
     waiting = [_PACKAGE, *(f"{_PACKAGE}.{path.stem}" for path in folder.glob("[a-z]*.py"))]
     for part in ("syncher", "p2p"):
         waiting += [f"{_PACKAGE}.{part}.{path.stem}" for path in folder.glob(f"{part}/[a-z]*.py")]
+    found = set(waiting)
     while waiting:
         module = waiting.pop()
-        found.add(module)
         for name in _imported(module):
             parents = [name[:end] for end in range(len(name)) if name[end] == "."]
             for each in (name, *parents):
@@ -118,7 +117,7 @@ def _imported(module: str) -> Iterator[str]:
     if path is None:
         return
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in _running(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _running([ast.parse(path.read_text(encoding="utf-8"))]):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -128,13 +127,16 @@ def _imported(module: str) -> Iterator[str]:
             yield from (f"{name}.{each.name}" for each in node.names)
 
 
-def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a module, without those that only a type checker sees."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+def _running(statements: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """These and the statements inside them, without those that only a type checker sees."""
+    for each in statements:
+        if isinstance(each, ast.If) and "TYPE_CHECKING" in ast.dump(each.test):
             continue
-        yield child
-        yield from _running(child)
+        yield each
+        for part in ("body", "handlers", "orelse", "finalbody", "cases"):
+            inside = getattr(each, part, ())
+            if isinstance(inside, list):  # an expression may have a body, too, that is no list
+                yield from _running(inside)
 
 
 def _is_taken(module: str) -> bool:

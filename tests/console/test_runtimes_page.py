@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
@@ -34,6 +33,12 @@ console.log(JSON.stringify(asked.map(({ schema, value }) => ({
 OPEN = "document.querySelectorAll('#runtime-list li[data-state=open][data-tracing=true]').length"
 
 
+def validator(schema: dict[str, Any]) -> Any:
+    import jsonschema  # takes seconds for the grammar of URIs: not while tests are collected
+
+    return jsonschema.Draft7Validator(schema)
+
+
 def messages() -> dict[str, dict[str, Any]]:
     plain = json.loads(json.dumps(document()))
     return {each["name"]: each for each in composed(plain)}
@@ -47,7 +52,7 @@ def test_all_that_a_runtime_may_say_is_there_with_its_schema_in_one_piece() -> N
     }  # fmt: skip
     assert "$ref" not in json.dumps(known)
     for each in known.values():
-        jsonschema.Draft7Validator(each["schema"]).validate(each["example"])
+        validator(each["schema"]).validate(each["example"])
 
 
 def test_the_page_finds_the_faults_that_a_validator_finds(nodejs: str) -> None:
@@ -70,7 +75,7 @@ def test_the_page_finds_the_faults_that_a_validator_finds(nodejs: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for each, said in zip(asked, json.loads(done.stdout), strict=True):
-        is_right = jsonschema.Draft7Validator(each["schema"]).is_valid(each["value"])
+        is_right = validator(each["schema"]).is_valid(each["value"])
         assert (said["faults"] == []) == is_right, (each["value"], said["faults"])
     of_allocation = next(
         said["fields"]
