@@ -56,7 +56,7 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     invitations = SimpleNamespace(service=parts, delivery=parts, guests=guests)
     monkeypatch.setattr(node, "invitations", invitations)
     monkeypatch.setattr(node, "federation", SimpleNamespace(links={}))
-    interest = SimpleNamespace(number_watched=0)
+    interest = SimpleNamespace(watched=())
     network = SimpleNamespace(homes=homes, interest=interest)
     cluster = SimpleNamespace(transport=transport, network=network)
     monkeypatch.setattr(node, "cluster", cluster)
