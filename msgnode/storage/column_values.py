@@ -7,7 +7,6 @@ zone) is asked here once, of the field. Whatever is not known here is prepared b
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -23,7 +22,7 @@ from django.db.models import (
     UUIDField,
 )
 
-Prepare = Callable[[Any], Any]
+from msgnode.core.row_statements import Prepare
 
 
 def preparation(field: Field[Any, Any]) -> Prepare | None:

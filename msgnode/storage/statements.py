@@ -1,36 +1,22 @@
-"""Statements for many rows, without the ORM's work at each: it costs more than all the rest.
+"""Statements for many rows of models, without the ORM's work at each.
 
-The groups that share a transaction are many and small. PostgreSQL is given the rows of a statement
-as one JSON value; SQLite, which is in the same process, takes them one after another. A statement
-is made once for a model, its columns and a kind of database.
+That would cost more than all the rest, because the groups that share a transaction are many and
+small. A statement is made once for a model, its columns and a kind of database.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 from django.db import connection
 from django.db.models import AutoField, Field, Model
 
-from .column_values import Prepare, preparation
+from msgnode.core import row_statements
+from msgnode.core.row_statements import Column, Statement
 
-_encode = msgspec.json.Encoder().encode
-
-
-class _Column(NamedTuple):
-    """Its name, what makes its default, and what SQLite's values are prepared by."""
-
-    name: str
-    default: Callable[[], Any]
-    prepare: Prepare | None
-
-
-class _Statement(NamedTuple):
-    sql: str
-    columns: tuple[_Column, ...]
+from .column_values import preparation
 
 
 def insert(model: type[Model], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -41,11 +27,11 @@ def insert(model: type[Model], rows: Sequence[Mapping[str, Any]]) -> None:
         rows: values by columns; a column that is not named has its default.
     """
     if rows:
-        statement = _insertion(model, connection.vendor)
+        statement, defaults = _insertion(model, connection.vendor)
         _run(
             statement,
             (
-                [row[name] if name in row else default() for name, default, _ in statement.columns]
+                [row[name] if name in row else default() for name, default in defaults]
                 for row in rows
             ),
         )
@@ -73,87 +59,42 @@ def delete(model: type[Model], columns: tuple[str, ...], rows: Iterable[Sequence
     _run(_deletion(model, columns, connection.vendor), rows)
 
 
-def _run(statement: _Statement, rows: Iterable[Sequence[Any]]) -> None:
-    columns = statement.columns
+def _run(statement: Statement, rows: Iterable[Sequence[Any]]) -> None:
+    parameters = statement.parameters(rows)
     with connection.cursor() as cursor:
-        if connection.vendor == "sqlite":
-            values = [
-                [
-                    value if column.prepare is None else column.prepare(value)
-                    for value, column in zip(row, columns, strict=True)
-                ]
-                for row in rows
-            ]
-            cursor.executemany(statement.sql, values)
+        if statement.is_sqlite:
+            cursor.executemany(statement.sql, parameters)
         else:
-            names = [column.name for column in columns]
-            named = [dict(zip(names, row, strict=True)) for row in rows]
-            cursor.execute(statement.sql, [_encode(named).decode()])
+            cursor.execute(statement.sql, parameters[0])
 
 
 @cache
-def _insertion(model: type[Model], vendor: str) -> _Statement:
+def _insertion(
+    model: type[Model], vendor: str
+) -> tuple[Statement, list[tuple[str, Callable[[], Any]]]]:
+    """The statement, and its columns with what makes their defaults."""
     fields = [each for each in model._meta.concrete_fields if not isinstance(each, AutoField)]
-    names = ", ".join(_quoted(str(each.column)) for each in fields)
-    if vendor == "sqlite":
-        source = f"VALUES ({', '.join(['%s'] * len(fields))})"
-    else:
-        source = f"SELECT {names} FROM {_rows_of(fields)}"  # noqa: S608  (our own names)
-    table = _quoted(model._meta.db_table)
-    sql = f"INSERT INTO {table} ({names}) {source}"  # noqa: S608  (our own names)
-    return _Statement(sql, _columns(fields, vendor))
+    columns = tuple(map(_column, fields))
+    statement = row_statements.insertion(model._meta.db_table, columns, vendor == "sqlite")
+    return statement, [(str(each.column), each.get_default) for each in fields]
 
 
 @cache
-def _alteration(model: type[Model], columns: tuple[str, ...], vendor: str) -> _Statement:
-    fields = _fields(model, columns)
-    names = [_quoted(str(each.column)) for each in fields]
-    table, key = _quoted(model._meta.db_table), names[-1]
-    if vendor == "sqlite":
-        changed = ", ".join(f"{name} = %s" for name in names[:-1])
-        sql = f"UPDATE {table} SET {changed} WHERE {key} = %s"  # noqa: S608  (our own names)
-    else:
-        changed = ", ".join(f"{name} = r.{name}" for name in names[:-1])
-        rows = _rows_of(fields)
-        sql = f"UPDATE {table} SET {changed} FROM {rows} WHERE {table}.{key} = r.{key}"  # noqa: S608  (our own names)
-    return _Statement(sql, _columns(fields, vendor))
+def _alteration(model: type[Model], names: tuple[str, ...], vendor: str) -> Statement:
+    columns = _columns(model, names)
+    return row_statements.alteration(model._meta.db_table, columns, vendor == "sqlite")
 
 
 @cache
-def _deletion(model: type[Model], columns: tuple[str, ...], vendor: str) -> _Statement:
-    fields = _fields(model, columns)
-    names = [_quoted(str(each.column)) for each in fields]
-    table = _quoted(model._meta.db_table)
-    if vendor == "sqlite":
-        which = " AND ".join(f"{name} = %s" for name in names)
-        sql = f"DELETE FROM {table} WHERE {which}"  # noqa: S608  (our own names)
-    else:
-        which = " AND ".join(f"{table}.{name} = r.{name}" for name in names)
-        sql = f"DELETE FROM {table} USING {_rows_of(fields)} WHERE {which}"  # noqa: S608  (our own names)
-    return _Statement(sql, _columns(fields, vendor))
+def _deletion(model: type[Model], names: tuple[str, ...], vendor: str) -> Statement:
+    columns = _columns(model, names)
+    return row_statements.deletion(model._meta.db_table, columns, vendor == "sqlite")
 
 
-def _fields(model: type[Model], columns: tuple[str, ...]) -> list[Field[Any, Any]]:
+def _columns(model: type[Model], names: tuple[str, ...]) -> tuple[Column, ...]:
     known = {field.column: field for field in model._meta.concrete_fields}
-    return [known[column] for column in columns]
+    return tuple(_column(known[name]) for name in names)
 
 
-def _columns(fields: list[Field[Any, Any]], vendor: str) -> tuple[_Column, ...]:
-    return tuple(
-        _Column(
-            str(each.column),
-            each.get_default,
-            preparation(each) if vendor == "sqlite" else None,
-        )
-        for each in fields
-    )
-
-
-def _rows_of(fields: list[Field[Any, Any]]) -> str:
-    """PostgreSQL's rows of a statement, from one parameter."""
-    typed = ", ".join(f"{_quoted(str(each.column))} {each.db_type(connection)}" for each in fields)
-    return f"jsonb_to_recordset(%s) AS r({typed})"
-
-
-def _quoted(name: str) -> str:
-    return connection.ops.quote_name(name)
+def _column(field: Field[Any, Any]) -> Column:
+    return Column(str(field.column), str(field.db_type(connection)), preparation(field))
