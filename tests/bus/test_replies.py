@@ -124,6 +124,22 @@ async def test_an_answer_that_does_not_come_is_504_at_its_limit_and_taken_back_i
     assert len(caller.answers) == 1
 
 
+@pytest.mark.parametrize("cancels", [False, True])
+async def test_a_future_is_cancelled_with_its_time_where_the_component_says_so(
+    cancels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeComponent, "cancels", cancels)
+    caller = FakeCaller()
+    answer: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+    Replies(NoPolicies(), 0.05).ask(FakeComponent(answer), request(), FakeSession("one"), caller)
+    async with asyncio.timeout(10):
+        while not caller.answers:
+            await eventually(0.01)
+    await turns()
+    assert [each["body"]["code"] for each in caller.answers] == [504]
+    assert answer.cancelled() == cancels
+
+
 async def test_an_answer_that_is_given_up_is_503_and_not_silence() -> None:
     caller = FakeCaller()
     answer: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()

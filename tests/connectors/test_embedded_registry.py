@@ -10,11 +10,11 @@ from asgiref.sync import sync_to_async
 
 from msgnode.connectors import embedded_registry
 from msgnode.connectors.embedded_registry import EmbeddedRegistry
-from msgnode.connectors.registry_requests import Refresh, Register
+from msgnode.connectors.registry_requests import Find, Refresh, Register
 from msgnode.core.errors import InternalFault, NotFound, TooMany
 from msgnode.storage.fence import Fenced
-from registry import store
-from registry.api import Kind
+from registry import api, store
+from registry.api import Kind, Search
 from registry.models import Hyperty
 from tests.registry.conftest import hyperty
 
@@ -80,3 +80,55 @@ async def test_a_worker_without_its_lease_registers_nothing() -> None:
     await registry.stop()
     assert told
     assert not await sync_to_async(Hyperty.objects.exists)()
+
+
+def search(number: int) -> Find:
+    return Find(Search(Kind.HYPERTY, url=f"hyperty://d/{number}"), is_single=True)
+
+
+async def test_searches_by_url_that_wait_share_a_statement(
+    registry: EmbeddedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        await registry.carry_out(register(number), None)
+    asked: list[int] = []
+
+    def by_urls(kind: Kind, urls: list[str]) -> list[api.Entry]:
+        asked.append(len(urls))
+        return found(kind, urls)
+
+    found = api.by_urls
+    monkeypatch.setattr(api, "by_urls", by_urls)
+    answers = await asyncio.gather(
+        *(registry.carry_out(search(number), None) for number in (1, 2, 3, 1))
+    )
+    assert asked == [3]
+    assert [answer["code"] for answer in answers] == [200, 200, 404, 200]
+    assert answers[1]["value"]["hypertyID"] == "hyperty://d/2"
+
+
+async def test_a_search_that_fails_fails_alone(
+    registry: EmbeddedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def by_urls(kind: Kind, urls: list[str]) -> list[api.Entry]:
+        if "hyperty://d/2" in urls:
+            raise ValueError
+        return []
+
+    monkeypatch.setattr(api, "by_urls", by_urls)
+    answers = [registry.carry_out(search(number), None) for number in range(5)]
+    codes = [
+        answer if isinstance(answer, InternalFault) else answer["code"]
+        for answer in await asyncio.gather(*answers, return_exceptions=True)
+    ]
+    assert isinstance(codes.pop(2), InternalFault)
+    assert codes == [404] * 4
+
+
+@pytest.mark.parametrize("url", ["hyperty://d/\x00", "hyperty://d/" + "x" * 1000])
+async def test_what_can_be_no_url_is_searched_for_apart(
+    registry: EmbeddedRegistry, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setattr(api, "by_urls", lambda kind, urls: pytest.fail("in the statement of all"))
+    answer = await registry.carry_out(Find(Search(Kind.HYPERTY, url=url), is_single=True), None)
+    assert answer["code"] == 404
