@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import socket
@@ -12,8 +13,8 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
-from twisted.internet import abstract
-from twisted.internet.protocol import Factory
+from twisted.internet import abstract, asyncioreactor
+from twisted.internet.protocol import Factory, Protocol
 
 from msgnode.servers import daphne_internals
 
@@ -64,6 +65,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (_stock.Server, "application_close_timeout", "attribute"),
     (_autobahn.WebSocketProtocol, "sendData", "(self, data, sync, chopsize)"),
     # names a module makes its parts from
+    (asyncioreactor, "callWithLogger", ""),
     (_autobahn, "hltype", ""),
     (_autobahn, "hlval", ""),
     (_autobahn_twisted, "hltype", ""),
@@ -178,3 +180,42 @@ def test_of_many_connections_that_wait_a_port_takes_a_few_in_each_turn() -> None
             port.doRead()
             taken.append(len(made) - before)
     assert taken == [4, 4, 3, 0]
+
+
+def test_a_read_is_not_named_to_a_log_and_one_that_fails_ends_its_connection_alone() -> None:
+    from twisted.internet import reactor  # the one that daphne_internals has installed
+
+    loop = daphne_internals.event_loop()
+    callers: list[str] = []
+    lost = asyncio.Event()
+    heard = asyncio.Event()
+
+    class Reading(Protocol):
+        def dataReceived(self, data: bytes) -> None:  # noqa: N802 (Twisted's name)
+            callers.extend(each.function for each in inspect.stack())
+            if data == b"bad":
+                raise ValueError(data)
+            heard.set()
+
+        def connectionLost(self, reason: Any = None) -> None:  # noqa: N802 (Twisted's name)
+            if reason.check(ValueError):
+                lost.set()
+
+    async def talk(address: Any) -> None:
+        sockets = [await asyncio.open_connection(*address) for _ in range(2)]
+        said = ((b"bad", lost), (b"good", heard))
+        for (_, writer), (text, noticed) in zip(sockets, said, strict=True):
+            writer.write(text)
+            await asyncio.wait_for(noticed.wait(), 10)
+        for _, writer in sockets:
+            writer.close()
+
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listening.setblocking(False)
+        factory = Factory.forProtocol(Reading)
+        port: Any = reactor.adoptStreamPort(listening.fileno(), socket.AF_INET, factory)
+        stack.callback(port.stopListening)
+        loop.run_until_complete(talk(listening.getsockname()))
+    assert "_readOrWrite" in callers
+    assert not {"callWithLogger", "callWithContext"} & set(callers)
