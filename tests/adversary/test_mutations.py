@@ -19,11 +19,12 @@ from websockets.exceptions import WebSocketException
 from tests.adversary.conftest import talking
 from tests.client import Client, address, code
 from tests.fuzz.test_garbage import Garbage
+from tests.length import length
 from tests.node import Node, eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.any_server]
 
-FRAMES = int(os.environ.get("MUTATED_FRAMES", "20000"))
+FRAMES = int(os.environ.get("MUTATED_FRAMES", length(6_000, full=20_000)))
 CLIENTS = 8
 BUNCH = 300
 ROOM = 64 * 1024 * 1024

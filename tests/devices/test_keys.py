@@ -43,13 +43,9 @@ async def test_a_key_that_is_deleted_or_changed_ends_its_sessions_and_no_others(
 
 def row_of(node: Node, key: str) -> tuple[str, str]:
     """The number and the name of a key."""
-    told = node.manage(
-        "shell", "-c",
-        "from msgnode.models import ApiKey; "
-        f"key = ApiKey.objects.get(prefix={key.split('_')[1]!r}); print('ROW', key.pk, key.name)",
-    )  # fmt: skip
-    _, number, name = next(each for each in told.splitlines() if each.startswith("ROW")).split()
-    return number, name
+    wanted = "SELECT id, name FROM msgnode_apikey WHERE prefix = ?"
+    ((number, name),) = node.rows(wanted, key.split("_")[1])
+    return str(number), name
 
 
 async def ended(device: Device, stream: Events) -> None:

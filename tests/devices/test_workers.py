@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,22 +14,33 @@ import pytest
 
 from tests.client import address
 from tests.devices.client import Device
-from tests.e2e.pair import Pair
+from tests.e2e.pair import Pair, running
 from tests.node import eventually
 
 pytestmark = pytest.mark.long
 
 
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Pair]:
+    """Workers that outlive a test: of all tests that end neither."""
+    with running(tmp_path_factory.mktemp("workers"), template, DEVICE_HTTP=True) as both:
+        yield both
+        assert both.one.is_running(), both.one.log()
+        assert both.other.is_running(), both.other.log()
+
+
 @pytest.fixture
-async def pair(tmp_path: Path, template: Path, redis_url: str) -> AsyncIterator[Pair]:
-    shutil.copy(template, tmp_path / "node.sqlite3")
-    both = Pair(tmp_path, REDIS_URL=redis_url, DEVICE_HTTP=True)
-    try:
-        both.start()
+async def pair(workers: Pair) -> AsyncIterator[Pair]:
+    yield workers
+    await workers.leave()
+
+
+@pytest.fixture
+async def own_pair(tmp_path: Path, template: Path) -> AsyncIterator[Pair]:
+    """Workers of a test's own, which may end them."""
+    with running(tmp_path, template, DEVICE_HTTP=True) as both:
         yield both
         await both.leave()
-    finally:
-        both.kill()
 
 
 def beside(device: Device, port: int) -> Device:
@@ -118,10 +128,10 @@ async def test_one_idempotency_key_at_two_workers_at_once_is_carried_once(pair: 
         await other.http.aclose()
 
 
-async def test_a_worker_that_stops_in_peace_loses_nothing_of_a_device(pair: Pair) -> None:
-    talker = await pair.come(pair.other)
-    async with Device(pair.one) as device:
-        other = beside(device, pair.other.port)
+async def test_a_worker_that_stops_in_peace_loses_nothing_of_a_device(own_pair: Pair) -> None:
+    talker = await own_pair.come(own_pair.other)
+    async with Device(own_pair.one) as device:
+        other = beside(device, own_pair.other.port)
         for n in range(3):
             await talker.send("create", device.runtime_url, {"value": n})
         answer = (await device.poll()).json()
@@ -132,8 +142,8 @@ async def test_a_worker_that_stops_in_peace_loses_nothing_of_a_device(pair: Pair
         for n in range(3, 6):
             await talker.send("create", device.runtime_url, {"value": n})
         await talker.ask("read", address())  # what was sent before it has been carried
-        pair.one.terminate()
-        assert await asyncio.to_thread(pair.one.status) == 0
+        own_pair.one.terminate()
+        assert await asyncio.to_thread(own_pair.one.status) == 0
         while len(heard) < 6:
             answer = (await other.poll(answer["next"])).json()
             assert answer["gap"] is False
@@ -142,15 +152,17 @@ async def test_a_worker_that_stops_in_peace_loses_nothing_of_a_device(pair: Pair
         await other.http.aclose()
 
 
-async def test_a_device_goes_on_with_its_session_after_its_worker_was_killed(pair: Pair) -> None:
-    async with Device(pair.one) as device:
-        other = beside(device, pair.other.port)
+async def test_a_device_goes_on_with_its_session_after_its_worker_was_killed(
+    own_pair: Pair,
+) -> None:
+    async with Device(own_pair.one) as device:
+        other = beside(device, own_pair.other.port)
         (mine,) = await device.allocate()
         async with other.events() as events:
-            talker = await pair.come(pair.other)
+            talker = await own_pair.come(own_pair.other)
             await talker.send("create", mine, {"value": 1})
             assert (await events.message())["body"]["value"] == 1
-            pair.one.kill()
+            own_pair.one.kill()
             name, data = await events.next()
             assert (name, data["code"]) == ("close", 3001)
         while (answer := await other.poll(wait=1)).status_code == 503:
@@ -166,16 +178,16 @@ async def test_a_device_goes_on_with_its_session_after_its_worker_was_killed(pai
 
 
 async def test_a_stream_goes_on_elsewhere_when_the_worker_of_its_session_is_frozen(
-    pair: Pair,
+    own_pair: Pair,
 ) -> None:
-    async with Device(pair.one) as device:
-        other = beside(device, pair.other.port)
+    async with Device(own_pair.one) as device:
+        other = beside(device, own_pair.other.port)
         (mine,) = await device.allocate()
         async with other.events() as events:
-            talker = await pair.come(pair.other)
+            talker = await own_pair.come(own_pair.other)
             await talker.send("create", mine, {"value": 1})
             assert (await events.message())["body"]["value"] == 1
-            os.kill(pair.one.pid, signal.SIGSTOP)
+            os.kill(own_pair.one.pid, signal.SIGSTOP)
             try:
                 name, data = await events.next()
                 assert (name, data["code"]) == ("close", 3001)
@@ -183,7 +195,7 @@ async def test_a_stream_goes_on_elsewhere_when_the_worker_of_its_session_is_froz
                     await eventually()
                 assert answer.status_code in (200, 204)
             finally:
-                os.kill(pair.one.pid, signal.SIGCONT)
+                os.kill(own_pair.one.pid, signal.SIGCONT)
         while True:
             await talker.send("create", mine, {"value": 2})
             heard = (await other.poll(wait=5)).json()["messages"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import subprocess
-from contextlib import AsyncExitStack, closing, suppress
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import redis
@@ -84,6 +86,21 @@ class OwnRedis:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+
+@contextmanager
+def running(place: Path, template: Path, **settings: object) -> Iterator[Pair]:
+    """Two workers while the block runs, on a Redis of their own and a copy of a database."""
+    shutil.copy(template, place / "node.sqlite3")
+    redis = OwnRedis(place)
+    both = Pair(place, REDIS_URL=redis.url, **settings)
+    try:
+        redis.start()
+        both.start()
+        yield both
+    finally:
+        both.kill()
+        redis.stop()
 
 
 def _answers(client: redis.Redis) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import re
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.client import Client, address, code
 from tests.console.browser import log_in
-from tests.e2e.pair import OwnRedis, Pair
+from tests.e2e.pair import OwnRedis, Pair, running
 from tests.node import eventually
 
 pytestmark = pytest.mark.long
@@ -25,16 +25,27 @@ pytestmark = pytest.mark.long
 READS = 30
 
 
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Pair]:
+    """Workers that outlive a test: of all tests that end neither."""
+    with running(tmp_path_factory.mktemp("workers"), template) as both:
+        yield both
+        assert both.one.is_running(), both.one.log()
+        assert both.other.is_running(), both.other.log()
+
+
 @pytest.fixture
-async def pair(tmp_path: Path, template: Path, redis_url: str) -> AsyncIterator[Pair]:
-    shutil.copy(template, tmp_path / "node.sqlite3")
-    both = Pair(tmp_path, REDIS_URL=redis_url, REGISTRY_READS_PER_MINUTE=READS)
-    try:
-        both.start()
+async def pair(workers: Pair) -> AsyncIterator[Pair]:
+    yield workers
+    await workers.leave()
+
+
+@pytest.fixture
+async def own_pair(tmp_path: Path, template: Path) -> AsyncIterator[Pair]:
+    """Workers of a test's own, which may end them and count all that they do."""
+    with running(tmp_path, template, REGISTRY_READS_PER_MINUTE=READS) as both:
         yield both
         await both.leave()
-    finally:
-        both.kill()
 
 
 async def flow(sender: Client, to: str, number: int, first: int = 0) -> None:
@@ -122,13 +133,13 @@ async def test_w6_a_session_is_resumed_at_the_other_worker_with_all_that_waited(
 
 
 async def test_w7_killed_the_sessions_of_a_worker_are_resumed_at_the_other_with_a_gap(
-    pair: Pair,
+    own_pair: Pair,
 ) -> None:
-    stays = await pair.come(pair.other)
-    clients = [await pair.come(pair.one) for _ in range(20)]
+    stays = await own_pair.come(own_pair.other)
+    clients = [await own_pair.come(own_pair.one) for _ in range(20)]
     held = [(await client.allocate())[0] for client in clients]
-    pair.one.kill()
-    returned = await asyncio.gather(*(pair.back(pair.other, each) for each in clients))
+    own_pair.one.kill()
+    returned = await asyncio.gather(*(own_pair.back(own_pair.other, each) for each in clients))
     for client, own in zip(returned, held, strict=True):
         gap = await client.expect(type="update", to=f"{client.runtime_url}/status")
         assert gap["body"]["value"] == "gap"
@@ -137,20 +148,20 @@ async def test_w7_killed_the_sessions_of_a_worker_are_resumed_at_the_other_with_
 
 
 async def test_w7_told_to_stop_a_worker_sends_its_sessions_to_the_other_and_nothing_is_lost(
-    pair: Pair,
+    own_pair: Pair,
 ) -> None:
-    talker = await pair.come(pair.other)
-    clients = [await pair.come(pair.one) for _ in range(10)]
+    talker = await own_pair.come(own_pair.other)
+    clients = [await own_pair.come(own_pair.one) for _ in range(10)]
     held = [(await client.allocate())[0] for client in clients]
     stay_away = clients.pop()
     enough = asyncio.Event()
     sending = asyncio.create_task(_send_until(enough, talker, held))
-    pair.one.terminate()
+    own_pair.one.terminate()
     codes = await asyncio.gather(*(_until_closed(client) for client in [*clients, stay_away]))
     assert {each for each, _ in codes} == {3001}
-    returned = await asyncio.gather(*(pair.back(pair.other, each) for each in clients))
-    assert await asyncio.to_thread(pair.one.status) == 0
-    late = await pair.back(pair.other, stay_away)
+    returned = await asyncio.gather(*(own_pair.back(own_pair.other, each) for each in clients))
+    assert await asyncio.to_thread(own_pair.one.status) == 0
+    late = await own_pair.back(own_pair.other, stay_away)
     enough.set()
     sent = await sending
     for client, (_, before) in zip([*returned, late], codes, strict=True):
@@ -192,42 +203,42 @@ QUOTA_RULE = {
 }
 
 
-async def test_a_quota_and_a_limit_of_requests_hold_over_both_workers(pair: Pair) -> None:
+async def test_a_quota_and_a_limit_of_requests_hold_over_both_workers(own_pair: Pair) -> None:
     document = [{"id": "S", "policies": [{"id": "P", "rules": [QUOTA_RULE]}]}]
-    (pair.one.data_dir / "quota.json").write_text(json.dumps(document))
-    words = ("policy_import", str(pair.one.data_dir / "quota.json"), "--mode", "enforce")
-    await asyncio.to_thread(pair.one.manage, *words, "--publish")
-    while pair.one.log().count("Policies of version 1 are in force") < 2:
+    (own_pair.one.data_dir / "quota.json").write_text(json.dumps(document))
+    words = ("policy_import", str(own_pair.one.data_dir / "quota.json"), "--mode", "enforce")
+    await asyncio.to_thread(own_pair.one.manage, *words, "--publish")
+    while own_pair.one.log().count("Policies of version 1 are in force") < 2:
         await eventually()
-    here, there = await pair.come(pair.one), await pair.come(pair.other)
+    here, there = await own_pair.come(own_pair.one), await own_pair.come(own_pair.other)
     nobody = f"{here.runtime_url}x/limited"
     assert {code(await here.ask("create", nobody)) for _ in range(QUOTA - 10)} == {404}
     assert await _until(429, lambda: _code_of(there, nobody)) < 20  # 10, and one late by a moment
     assert await _until(429, lambda: _code_of(here, nobody)) == 0
-    pair.one.terminate()
-    assert await asyncio.to_thread(pair.one.status) == 0
-    await asyncio.to_thread(pair.one.start)
-    again = await pair.come(pair.one)
+    own_pair.one.terminate()
+    assert await asyncio.to_thread(own_pair.one.status) == 0
+    await asyncio.to_thread(own_pair.one.start)
+    again = await own_pair.come(own_pair.one)
     assert await _until(429, lambda: _code_of(again, nobody)) < 10  # it was told on joining
     live = "/domain-registry/live"
-    assert {pair.one.get(live) for _ in range(READS - 10)} == {200}
-    assert await _until(429, lambda: asyncio.to_thread(pair.other.get, live)) < 20
+    assert {own_pair.one.get(live) for _ in range(READS - 10)} == {200}
+    assert await _until(429, lambda: asyncio.to_thread(own_pair.other.get, live)) < 20
 
 
-async def test_whichever_worker_is_asked_tells_the_numbers_of_both(pair: Pair) -> None:
-    here, _ = await pair.come(pair.one), await pair.come(pair.other)
+async def test_whichever_worker_is_asked_tells_the_numbers_of_both(own_pair: Pair) -> None:
+    here, _ = await own_pair.come(own_pair.one), await own_pair.come(own_pair.other)
     assert code(await here.ask("create", address())) == 404
-    for worker in (pair.one, pair.other):
+    for worker in (own_pair.one, own_pair.other):
         text = await asyncio.to_thread(worker.text, "/metrics")
         told = re.findall(r'^msgnode_sessions{state="open",worker="(\S+)"} 1.0$', text, re.M)
         assert {name.rpartition(":")[2] for name in told} == {
-            str(pair.one.pid), str(pair.other.pid)
+            str(own_pair.one.pid), str(own_pair.other.pid)
         }  # fmt: skip
         assert len(re.findall(r"^msgnode_worker_answered\S* 1.0$", text, re.M)) == 2
         assert len(re.findall(r"^# TYPE msgnode_messages_total counter$", text, re.M)) == 1
         assert len(re.findall(r"^msgnode_delivery_seconds_bucket.*\+Inf", text, re.M)) == 2
         assert re.search(r'^msgnode_alarms\{kind="gap"\} 0.0$', text, re.M)
-    alone = await asyncio.to_thread(pair.one.text, "/metrics?worker=this")
+    alone = await asyncio.to_thread(own_pair.one.text, "/metrics?worker=this")
     assert len(re.findall(r"^msgnode_sockets{", alone, re.M)) == 1
 
 

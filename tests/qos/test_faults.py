@@ -181,7 +181,7 @@ async def test_cases_33_34_and_35_each_part_killed_in_turn_cuts_no_call_and_coun
         if str(mine.port) not in ice["urls"][0]:
             mine, other = other, mine
         await state(places.node, lambda said: said == "2 of 2 TURN servers up")
-        packets = 4_000  # 80 seconds
+        packets = 2_500  # 50 seconds
         talking = talk(mine, ice, packets=packets, size=500)
         await until(client, value, state="active")
 
@@ -225,7 +225,7 @@ async def test_case_33_a_node_that_is_killed_in_mid_call_counts_to_the_byte_afte
         await in_redis(place)
         value = await reserve(client)
         (ice,) = value["iceServers"]
-        packets = 3_000  # 60 seconds
+        packets = 2_000  # 40 seconds
         talking = talk(place.turn, ice, packets=packets, size=500)
         await until(client, value, state="active")
         await asyncio.to_thread(place.node.kill)

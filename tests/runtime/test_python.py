@@ -110,9 +110,8 @@ def test_python_and_javascript_talk_over_one_node(
 
 def sessions_of(node: Node, runtime_url: str) -> int:
     """How many sessions a runtime has at a node."""
-    rows = f"Session.objects.filter(runtime_url={runtime_url!r}).exclude(state='closed')"
-    said = node.manage("shell", "-c", f"from msgnode.models import Session; print({rows}.count())")
-    return int(said.splitlines()[-1])
+    wanted = "SELECT 1 FROM msgnode_session WHERE runtime_url = ? AND state != 'closed'"
+    return len(node.rows(wanted, runtime_url))
 
 
 @pytest.fixture
