@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from msgnode.traffic.columns import STORED
 from msgnode.traffic.files import RecordFiles, RecordFull
 from msgnode.traffic.pseudonyms import pseudonym
 from msgnode.traffic.recorder import ALARM, ParquetRecorder, RecordOptions
+from tests.waiting import until
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()
 Make = Callable[..., ParquetRecorder]
@@ -127,15 +129,20 @@ def test_rows_noted_during_flushes_are_whole_and_written_once(make: Make, tmp_pa
         while not ended.is_set():
             recorder.flush()
 
+    def has_written(files: int) -> bool:
+        return recorder.files > files or not recorder.held
+
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     thread = threading.Thread(target=flush)
     try:
         thread.start()
         number = 0
-        while number < 10_000 or (recorder.files < 3 and number < 500_000):
+        while number < 30_000 or recorder.files < 3:
             recorder.note(row(number, to=f"hyperty://b/{number}", size=number))
             number += 1
+            if number >= 30_000:  # the other thread has hardly run
+                until(partial(has_written, recorder.files), 60, every=0.001)
     finally:
         ended.set()
         thread.join()
