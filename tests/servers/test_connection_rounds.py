@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -50,8 +51,7 @@ class Server:
             self.clock.turn()
 
     def most_in_a_turn(self) -> int:
-        times = [at for at, _ in self.looks]
-        return max(times.count(at) for at in set(times))
+        return max(Counter(at for at, _ in self.looks).values())
 
 
 @pytest.mark.parametrize("number", [1, AT_ONCE, AT_ONCE + 1, 1_000])
