@@ -36,6 +36,8 @@ from msgnode.workers.worker_process import WorkerId
 from tests.fakes import FakeSession
 
 PATIENCE = 1.0
+MOST_FRAMES = 2_000
+"""Sent while a session moves: however long that takes, a test does not fill a link."""
 
 
 class SharedDirectory:

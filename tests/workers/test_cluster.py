@@ -20,7 +20,7 @@ from msgnode.redis.directory import Kind
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import PROTOCOL, Backpressure, PlainFrame, decode
 from tests.node import eventually
-from tests.workers.cluster import PATIENCE, Fellow, LossyLayer, Meet
+from tests.workers.cluster import MOST_FRAMES, PATIENCE, Fellow, LossyLayer, Meet
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -406,7 +406,7 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
         remote.deliver(b"%d" % number)
     bringing = asyncio.create_task(other.moves.fetch(session.id))
     number = 10
-    while not bringing.done():
+    while not bringing.done() and number < MOST_FRAMES:
         remote.deliver(b"%d" % number)
         number += 1
         await asyncio.sleep(0)
@@ -488,7 +488,7 @@ async def test_the_way_back_goes_along_with_the_session_that_answers(meet: Meet)
     await third.watch("runtime://d/1")
     await third.know(answers)
     bringing = asyncio.create_task(third.moves.fetch(answers.id))
-    while not bringing.done():
+    while not bringing.done() and number < MOST_FRAMES:
         ask()
         await asyncio.sleep(0)
     await bringing
@@ -533,7 +533,7 @@ async def test_responses_follow_a_session_that_moves_and_forged_ones_do_not(meet
     say()
     await other.know(session)
     bringing = asyncio.create_task(other.moves.fetch(session.id))
-    while not bringing.done():
+    while not bringing.done() and number < MOST_FRAMES:
         say()
         await asyncio.sleep(0)
     await bringing

@@ -17,7 +17,7 @@ from msgnode.redis.directory import Directory, Kind
 from msgnode.workers import homes, interest
 from tests.node import eventually
 from tests.redis.servers import RedisServer
-from tests.workers.cluster import Fellow, LossyLayer
+from tests.workers.cluster import MOST_FRAMES, Fellow, LossyLayer
 from tests.workers.test_homes import Housed
 
 TO = "comm://d/1/changes"
@@ -125,7 +125,7 @@ async def test_w5_while_a_listener_moves_everybody_reaches_it(
     await other.know(listener)
     coming = asyncio.create_task(other.moves.fetch(listener.id))
     number = 0
-    while not coming.done():
+    while not coming.done() and number < MOST_FRAMES:
         await third.watch(TO)
         (at,) = third.table.listeners(TO)
         at.deliver(b"%d" % number)
