@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.client import Client
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 110.0
@@ -130,7 +130,7 @@ class Node:
         try:
             door.request("GET", path, headers={"Host": "localhost"})
             return door.getresponse().status
-        except OSError:
+        except (OSError, http.client.HTTPException):
             return 0
         finally:
             door.close()
@@ -194,13 +194,6 @@ def running(data_dir: Path, template: Path | None = None, **settings: object) ->
         yield node.start()
     finally:
         node.kill()
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def eventually(seconds: float = 10.0) -> None:

