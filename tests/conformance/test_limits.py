@@ -281,6 +281,7 @@ async def test_a_socket_that_is_never_read_again_is_gone_in_time(
     async with node.ws() as back:
         assert code(await back.reopen(stalled.runtime_url, stalled.token)) == 200
         assert await talker.settled() == []
+    stalled.cut()  # nobody is left to say good-bye to
 
 
 async def test_a_queue_that_runs_over_is_said_to_the_sender_and_to_the_owner(

@@ -190,9 +190,10 @@ def test_publications_under_load_lose_and_misjudge_nothing(node):
 
     talking = threading.Thread(target=talk)
     talking.start()
-    rounds = 6
-    for number in range(rounds):
-        node.publish(versions[(number + 1) % 2])
+    rounds = 0
+    while rounds < 3 or len(sent) < 5000:
+        rounds += 1
+        node.publish(versions[rounds % 2])
     stop.set()
     talking.join()
     delivered = {m["id"] for m in bob.hears(alice) if m["type"] == "create"}
@@ -202,7 +203,6 @@ def test_publications_under_load_lose_and_misjudge_nothing(node):
     pairs = list(zip(sent[::2], sent[1::2], strict=True))
     uneven = [pair for pair in pairs if (pair[0] in delivered) == (pair[1] in delivered)]
     assert len(uneven) <= rounds
-    assert len(sent) >= 5000
 
 
 def test_what_was_decided_can_be_read_afterwards(node):

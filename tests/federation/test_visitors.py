@@ -301,6 +301,7 @@ async def test_case_93_others_hear_while_a_visitor_reads_nothing(hosts: Hosts) -
         while hosts.rows(held, frozen.runtime_url) == [("open",)]:
             await eventually()
     assert await reporter.allocate()
+    frozen.cut()
 
 
 async def test_case_94_what_a_visitors_issuer_has_said_holds_while_it_is_away(hosts: Hosts) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.length import length
-from tests.node import Node
+from tests.node import Node, running
 from tests.runtime.cutting_proxy import cutting_proxy
 from tests.runtime.sharers import Sharer, sharer
 
@@ -74,15 +75,24 @@ def test_all_end_equal_and_no_gap_is_unnoticed_while_lines_are_cut(
         assert len(states[0]["children"]) == 2 * (times // 20)
 
 
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[dict[str, int]]:
+    """The ports of the nodes of two domains."""
+    place = tmp_path_factory.mktemp("two")
+    with ExitStack() as stack:
+        yield {
+            domain: stack.enter_context(running(place / domain, template, DOMAIN=domain)).port
+            for domain in ("a.test", "b.test")
+        }
+
+
 @pytest.mark.parametrize(("reporter", "observer"), [("python", "nodejs"), ("nodejs", "python")])
 def test_an_object_of_another_domain_is_observed_as_a_visitor(
-    reporter: str, observer: str, start_node: Callable[..., Node], browser: Any
+    reporter: str, observer: str, ports: dict[str, int], browser: Any
 ) -> None:
-    nodes = {domain: start_node(DOMAIN=domain) for domain in ("a.test", "b.test")}
-    ports = {domain: each.port for domain, each in nodes.items()}
     with ExitStack() as stack:
         there = stack.enter_context(sharer(reporter, browser, "b.test", ports))
-        line = stack.enter_context(cutting_proxy(nodes["b.test"].port))
+        line = stack.enter_context(cutting_proxy(ports["b.test"]))
         lines = {**ports, "b.test": line.port}
         here = stack.enter_context(sharer(observer, browser, "a.test", lines))
         here.act("subscribe", url=there.act("create")["url"])

@@ -108,6 +108,7 @@ async def test_a_request_whose_time_is_over_before_its_turn_is_answered_504(
         assert code(await answer_to(device, "late")) == 504
         await request(device, "next")
         assert code(await answer_to(device, "next")) != 504
+        reader.cut()
 
 
 @pytest.mark.parametrize("place", ["rethink/localhost/other/in", "sensors/kitchen/set", "a/+"])
