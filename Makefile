@@ -63,7 +63,7 @@ test-again: $(VENV)/.dev  ## Run what a change touches twenty times under load
 coverage: $(VENV)/.dev  ## Run the tests, without the long ones, and list what they do not cover
 	$(BIN)/python -m pytest $(PARALLEL) -m "not long" --cov --cov-report=term:skip-covered $(ARGS)
 
-mutants: $(VENV)/.dev  ## Change the source in small ways and see whether a test notices (hours)
+mutants: $(VENV)/.dev  ## Change the source in small ways and see whether a test notices (an hour)
 	nice -n 15 $(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(VENV)/.dev  ## Look for mistakes in the source

@@ -1,20 +1,24 @@
 """Mutation tests: does a test notice when the source is changed? `python -m tests.mutants [NAME…]`.
 
 mutmut (its settings are in pyproject.toml) changes the bus, the rules of sessions and the policy
-engine in one small way at a time and runs the fast tests that reach the place. A mutant that no
-test kills is listed, with its change, unless `survivors.toml` says why it may live. Results are
-kept in mutants/, so a run that was stopped goes on; a name such as `msgnode.bus.table.*` runs these
-anew, and tells of these alone. `--sample 200` runs so many, chosen at random, and says what that
-tells of all; what is left of it after `--seconds` is run by the next such command. The exit status
-is 1 if one was not run, fewer than 80 % were killed, or one survives without a reason.
+engine in one small way at a time, and mutant_runner.py runs the fast tests that reach the place. A
+mutant that no test kills is listed, with its change, unless `survivors.toml` says why it may live.
+Results are kept in mutants/, so a run that was stopped goes on; a name such as
+`msgnode.bus.table.*` runs these anew, and tells of these alone. `--sample 200` runs so many, chosen
+at random, and says what that tells of all; what is left of it after `--seconds` is run by the next
+such command. The exit status is 1 if one was not run, fewer than 80 % were killed, or one survives
+without a reason.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +30,9 @@ from fnmatch import fnmatch
 from math import sqrt
 from pathlib import Path
 
+from mutmut.__main__ import create_mutants
 from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir
 
 ROOT = Path(__file__).resolve().parents[1]
 MADE = ROOT / "mutants"
@@ -64,18 +70,18 @@ def main(words: list[str]) -> int:
     parser.add_argument("--processes", type=int, default=1, help="how many are tried at once")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args(words)
-    names: list[str] = options.names
-    chosen: set[str] | None = None
-    if options.sample:
-        chosen = sample(options.sample, options.seed)
-        fates = {name: fate for _, found in kept() for name, fate in found.items()}
-        names = sorted(name for name in chosen if fates[name] in _NOT_RUN)
-    if (names or chosen is None) and mutmut(
-        *names, seconds=options.seconds, processes=options.processes
-    ):
-        return 1
+    keep_verdicts()  # of a run that was killed
+    make_mutants(options.processes)
+    fates = {name: fate for _, found in kept() for name, fate in found.items()}
+    chosen = set(fates)
     if options.names:
-        chosen = {name for name in every_name() if any(fnmatch(name, each) for each in names)}
+        chosen = {name for name in fates if any(fnmatch(name, each) for each in options.names)}
+    elif options.sample:
+        every = sorted(fates)
+        chosen = set(random.Random(options.seed).sample(every, min(options.sample, len(every))))
+    names = [each for each in chosen if options.names or fates[each] in _NOT_RUN]
+    if names and (status := run(sorted(names), options.seconds, options.processes)):
+        return status
     numbers, survivors = results(chosen)
     reasons = list(read_reasons())
     open_ones = [each for each in survivors if not any(why.covers(each) for why in reasons)]
@@ -95,23 +101,50 @@ def main(words: list[str]) -> int:
     return 0 if enough and not open_ones and not waiting else 1
 
 
-def mutmut(*names: str, seconds: float | None = None, processes: int = 1) -> int:
-    """Run mutmut for these mutants, or all, for so long at most; the exit status."""
-    program = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processes), *names]
-    with subprocess.Popen(program, cwd=ROOT) as run:
+def make_mutants(processes: int) -> None:
+    """Make a copy of the tree with all mutants in it; those of functions that changed are new."""
+    shutil.rmtree(MADE / "tests", ignore_errors=True)  # what is not there any more stays away
+    MADE.mkdir(exist_ok=True)
+    with contextlib.chdir(ROOT), contextlib.redirect_stdout(io.StringIO()):
+        copy_src_dir()
+        copy_also_copy_files()
+        create_mutants(processes)
+
+
+def run(names: list[str], seconds: float | None, processes: int) -> int:
+    """Run these mutants, for so long at most; the exit status, 0 also after that time."""
+    (MADE / "asked.txt").write_text("\n".join(names))
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
+    program = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "tests.mutant_runner", "-p", "no:randomly"),
+        *("--rootdir=.", "--mutants=asked.txt", "--verdicts=verdicts.jsonl"),
+        *(f"--at-once={processes}", *settings["pytest_add_cli_args"]),
+        *settings["pytest_add_cli_args_test_selection"],
+    ]
+    with subprocess.Popen(program, cwd=MADE) as running:
         try:
-            return run.wait(seconds)
+            status = running.wait(seconds)
         except subprocess.TimeoutExpired:
-            run.send_signal(signal.SIGINT)  # it keeps what it knows
-            run.wait()
-            return 0
+            running.send_signal(signal.SIGINT)
+            running.wait()
+            status = 0
+        finally:
+            keep_verdicts()
+    return status
 
 
-def sample(number: int, seed: int) -> set[str]:
-    """Names of mutants chosen at random, each as likely as every other."""
-    mutmut("none of them")  # it makes the mutants before it finds that nothing is to be done
-    names = sorted(every_name())
-    return set(random.Random(seed).sample(names, min(number, len(names))))
+def keep_verdicts() -> None:
+    """Keep what the runner has found with the mutants, as mutmut does."""
+    verdicts = MADE / "verdicts.jsonl"
+    if not verdicts.exists():
+        return
+    told: dict[str, int] = dict(map(json.loads, verdicts.read_text().splitlines()))
+    for found in MADE.rglob("*.meta"):
+        kept = json.loads(found.read_text())
+        fates = kept["exit_code_by_key"]
+        fates.update({name: told[name] for name in fates.keys() & told.keys()})
+        found.write_text(json.dumps(kept, indent=4))
+    verdicts.unlink()
 
 
 def interval(killed: int, total: int) -> tuple[float, float]:
@@ -134,12 +167,6 @@ def kept() -> Iterator[tuple[str, dict[str, int | None]]]:
     for found in sorted(MADE.rglob("*.meta")):
         file = str(found.relative_to(MADE)).removesuffix(".meta")
         yield file, json.loads(found.read_text())["exit_code_by_key"]
-
-
-def every_name() -> Iterator[str]:
-    """The names of all mutants."""
-    for _, fates in kept():
-        yield from fates
 
 
 def results(chosen: set[str] | None = None) -> tuple[Counter[tuple[str, str]], list[Survivor]]:

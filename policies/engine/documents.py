@@ -104,7 +104,7 @@ class DocumentReader:
         self._distinct([s.id for s in sets], "$")
         return tuple(sets)
 
-    def policy_set(self, raw: Any, at: str, name: str, depth: int = 1) -> PolicySet:
+    def policy_set(self, raw: Any, at: str, name: str, depth: int) -> PolicySet:
         """One policy set with everything in it."""
         raw = self._map(raw, at, _SET_KEYS, "a policy set")
         if depth > MAX_SETS:
