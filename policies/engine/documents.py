@@ -100,11 +100,11 @@ class DocumentReader:
         if not isinstance(raw, list):
             self.report("$", "expected a list of policy sets")
             return ()
-        sets = [self.policy_set(item, f"$[{n}]", f"set-{n + 1}", 1) for n, item in enumerate(raw)]
+        sets = [self.policy_set(item, f"$[{n}]", f"set-{n + 1}") for n, item in enumerate(raw)]
         self._distinct([s.id for s in sets], "$")
         return tuple(sets)
 
-    def policy_set(self, raw: Any, at: str, name: str, depth: int) -> PolicySet:
+    def policy_set(self, raw: Any, at: str, name: str, depth: int = 1) -> PolicySet:
         """One policy set with everything in it."""
         raw = self._map(raw, at, _SET_KEYS, "a policy set")
         if depth > MAX_SETS:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from policies.engine.documents import read_document, read_text
+from policies.engine.documents import DocumentReader, read_document, read_text
 from policies.engine.grammar import ConditionReader
 from policies.engine.language import MAX_DEPTH, MAX_SETS, PolicyError, Problem
 
@@ -112,6 +112,12 @@ def test_sets_may_have_so_many_layers_and_the_next_one_is_named() -> None:
         read_document(sets(MAX_SETS + 1))
     place = "$[0]" + ".policies[0]" * MAX_SETS
     assert told(caught.value.problems) == [f"{place}: sets nested deeper than {MAX_SETS}"]
+
+
+def test_a_set_that_is_read_alone_may_have_as_many_layers() -> None:
+    reader = DocumentReader(ConditionReader())
+    reader.policy_set(sets(MAX_SETS), "$", "set")
+    assert reader.conditions.problems == []
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, b'{"a":' * 100_000])
