@@ -100,6 +100,7 @@ class HeldSubscriptions:
         self._retries = BackOff(1.0, 60.0, clock=clock)
         self._next_at = 0.0
         self._is_suspect = False
+        self._suspected: set[str] = set()  # held when the peer said that something was lost
         self._renewed_at = -RENEWAL_SECONDS
 
     def __len__(self) -> int:
@@ -126,20 +127,30 @@ class HeldSubscriptions:
         for address in addresses:
             self._asking.pop(address, None)
             self._was_held.discard(address)
+            self._suspected.discard(address)
             self._singly.discard(address)
             if self.held.pop(address, self) is None:
                 self._leaving[address] = None
 
     def suspect(self) -> None:
-        """The peer, or its stub, says that something was lost: all is renewed soon."""
+        """The peer, or its stub, says that something was lost: all is renewed soon.
+
+        What is granted before that was not there to lose anything.
+        """
         self._is_suspect = True
+        self._suspected.update(self.held)
 
     def renew(self) -> None:
         """The peer has a new session of this node, which holds nothing yet."""
+        self._suspected.update(self.held)
+        self._renew()
+
+    def _renew(self) -> None:
         self._is_suspect = False
         self._renewed_at = self._clock()
         self._give_up()
-        self._was_held.update(self.held)
+        self._was_held |= self._suspected
+        self._suspected.clear()
         self._asking = {**self.held, **self._asking}
         self.held.clear()
         self._leaving.clear()
@@ -169,7 +180,7 @@ class HeldSubscriptions:
         """Ask what is to be asked next, if nothing is under way. Only while the stub is live."""
         now = self._clock()
         if self._is_suspect and now - self._renewed_at >= RENEWAL_SECONDS:
-            self.renew()
+            self._renew()
         if self._request is not None:
             if now < self._request.until:
                 return

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from msgnode.core import messages
-from msgnode.federation.held_subscriptions import ANSWER_SECONDS, Answered, HeldSubscriptions
+from msgnode.federation.held_subscriptions import (
+    ANSWER_SECONDS,
+    RENEWAL_SECONDS,
+    Answered,
+    HeldSubscriptions,
+)
 
 B = "b.example"
 US = "runtime://a.example/mn-1"
@@ -190,6 +195,27 @@ def test_a_peer_that_says_again_and_again_that_it_lost_something_is_asked_once_a
         place.held.pump()
         place.say()
     assert len(place.asked) <= 13
+
+
+def test_what_is_granted_after_a_loss_has_lost_nothing(place: Place) -> None:
+    place.held.want(changes(1))
+    place.say()
+    for _ in range(2):  # the second time it waits for the end of a second
+        place.held.suspect()
+        place.held.pump()
+        place.say()
+    place.held.want(changes(2))
+    place.say()
+    assert place.gaps == changes(1)
+    place.now += RENEWAL_SECONDS
+    place.held.pump()
+    assert place.last == ("subscribe", changes(1, 2))
+    place.say()
+    assert place.gaps == changes(1, 1)
+    place.held.renew()
+    place.held.pump()
+    place.say()
+    assert place.gaps == changes(1, 1, 1, 2), "a new session has lost what both could hear"
 
 
 def test_a_runtime_does_not_end_at_the_peer_what_others_observe(place: Place) -> None:

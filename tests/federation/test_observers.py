@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import signal
 import time
@@ -20,6 +21,7 @@ from .sandboxes import needs_deno
 
 pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
 
+_NUMBERS = itertools.count()
 MOST = 20
 """Subscriptions that a session may have at b."""
 
@@ -170,8 +172,9 @@ async def test_case_49_after_a_new_session_all_is_subscribed_again_and_there_is_
 async def test_case_50_after_a_session_that_went_on_there_is_no_gap(
     nodes: TwoNodes, how: str
 ) -> None:
-    reporter, changes = await reports(nodes, f"on-{how}")
-    observer = await come(nodes.a, A, f"observer-{how}")
+    name = f"{how}-{next(_NUMBERS)}"
+    reporter, changes = await reports(nodes, f"on-{name}")
+    observer = await come(nodes.a, A, f"observer-{name}")
     assert code(await subscribe(observer, A, changes)) == 200
     if how == "restarts":
         nodes.b.terminate()

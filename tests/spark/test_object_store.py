@@ -118,9 +118,13 @@ def test_a_report_of_an_object_store_is_that_of_a_disk(
         report = end_of(run, tmp_path, name)
         assert report["totals"] == expected["totals"]
         assert report["hours_incomplete"] == []
-    # The nine objects of an hour are one now, and nothing is left of the change.
-    left = objects(environment, f"raw/date={BUSY:%Y-%m-%d}/hour={BUSY:%H}")
-    names = [path.rpartition("/")[2] for path in left]
+    # The nine objects of an hour are one then, and nothing is left of the change. Each of two runs
+    # may have thrown away what the other was making: then the next one makes it.
+    busy = f"raw/date={BUSY:%Y-%m-%d}/hour={BUSY:%H}"
+    if len(objects(environment, busy)) == 9:
+        again = end_of(start_run(environment.url, tmp_path, "c", settings.DOMAIN), tmp_path, "c")
+        assert again["totals"] == expected["totals"]
+    names = [path.rpartition("/")[2] for path in objects(environment, busy)]
     assert [name.partition("-")[0] + name[-8:] for name in names] == ["compact.parquet"], names
 
     # Rows that come late are counted, and what is too old is deleted.
