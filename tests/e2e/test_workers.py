@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -290,6 +292,9 @@ async def test_w11_redis_restarted_under_traffic_costs_no_message(
     (held,) = await there.allocate()
     flowing = asyncio.create_task(_flow_at_a_pace(here, held, 300))
     assert await received(there, 20) == list(range(20))
+    os.kill(redis.pid, signal.SIGSTOP)
+    for _ in range(3):
+        await eventually()  # some of the traffic is on its way to it when it ends
     redis.stop()
     assert code(await here.ask("create", address())) == 503  # nobody can be asked
     await here.send("create", here.runtime_url, {"value": "goes on"})
