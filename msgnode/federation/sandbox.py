@@ -216,21 +216,30 @@ class SandboxProcess:
         try:
             await job  # type: ignore[misc]  # a coroutine
         except Exception as error:
-            FAULTS.note("sandbox", error)
-            self.kill("the node failed at what it said")
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        FAULTS.note("sandbox", error)
+        self.kill("the node failed at what it said")
 
     async def _read(self) -> None:
         stream = self._process.stdout  # type: ignore[union-attr]  # started before
+        try:
+            await self._read_lines(stream)  # type: ignore[arg-type]  # a pipe
+        except InvalidLine as fault:
+            self.refused_lines += 1
+            self.kill(str(fault))
+        except Exception as error:
+            self._failed(error)
+        while await stream.read(_READ):  # type: ignore[union-attr]  # a pipe
+            pass  # asyncio tells the end of a process only when all that it has written was read
+
+    async def _read_lines(self, stream: asyncio.StreamReader) -> None:
         reader = pipe.LineReader(self._limits.max_frame + pipe.LINE_OVERHEAD)
-        while part := await stream.read(_READ):  # type: ignore[union-attr]  # a pipe
-            try:
-                for line in reader.feed(part):
-                    self._take(pipe.read(line))
-                    self._lines.left -= 1
-            except InvalidLine as fault:
-                self.refused_lines += 1
-                self.kill(str(fault))
-                return
+        while part := await stream.read(_READ):
+            for line in reader.feed(part):
+                self._take(pipe.read(line))
+                self._lines.left -= 1
             self._bytes.left -= len(part)
             for bucket in (self._lines, self._bytes):
                 bucket.refill()

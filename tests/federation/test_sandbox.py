@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from msgnode.federation import deno, pipe
+from msgnode.federation import sandbox as sandbox_process
 
 from .sandboxes import Watched, acting, needs_deno, sandbox, stub
 
@@ -172,6 +173,22 @@ async def test_case_25_a_sandbox_that_writes_what_is_no_operation_is_ended(line:
     await one.start()
     assert "line" in await one.end()
     assert one.refused_lines == 1
+
+
+async def test_the_end_of_one_that_has_written_more_than_was_read_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sandbox_process, "_READ", 1_000)  # so that more waits than may
+    one = writing("sys.stdout.buffer.write(b'x' * 3_000_000)")
+    await one.start()
+    assert "longer" in await one.end()
+
+
+async def test_a_failure_of_ours_at_what_it_says_ends_it_though_it_goes_on_writing() -> None:
+    one = writing("[print('{\"op\":\"message\",\"message\":{}}') for _ in range(100_000)]")
+    one._said = lambda said: [].pop()
+    await one.start()
+    assert "failed" in await one.end()
 
 
 async def test_case_25_a_line_that_is_forged_is_what_the_stub_could_have_posted_anyway() -> None:
