@@ -74,6 +74,8 @@ def _rows(search: Search, limit: int) -> list[Any]:
     values = {key: value for key in keys if (value := getattr(search, key))}
     if not values:
         raise BadMessage("The search has no key: user, email, guid, url, runtime, name, reporter.")
+    if any("\x00" in value for value in values.values()):
+        return []  # nothing that is stored has it, and PostgreSQL does not take it
     if "guid" in values:
         values["guid"] = values["guid"].removeprefix(_GUID_SCHEME)
     return _query(search.kind, tuple(values), limit, connection.vendor).rows(values)

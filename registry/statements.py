@@ -67,12 +67,8 @@ def update(model: type[Model], columns: tuple[str, ...], values: Iterable[Row]) 
 
 
 def _run(statement: Statement, values: Iterable[Row]) -> None:
-    parameters = statement.parameters(values)
     with connection.cursor() as cursor:
-        if statement.is_sqlite:
-            cursor.executemany(statement.sql, parameters)
-        else:
-            cursor.execute(statement.sql, parameters[0])
+        statement.run(cursor, values)
 
 
 @cache

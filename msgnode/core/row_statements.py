@@ -35,6 +35,19 @@ class Statement(NamedTuple):
     columns: tuple[Column, ...]
     is_sqlite: bool
 
+    def run(self, cursor: Any, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute it for rows.
+
+        Args:
+            cursor: of the database.
+            rows: the values of its columns each.
+        """
+        parameters = self.parameters(rows)
+        if self.is_sqlite:
+            cursor.executemany(self.sql, parameters)
+        else:
+            cursor.execute(self.sql, parameters[0])
+
     def parameters(self, rows: Iterable[Sequence[Any]]) -> list[list[Any]]:
         """The parameters for rows: the values of its columns each."""
         if self.is_sqlite:

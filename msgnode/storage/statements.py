@@ -60,12 +60,8 @@ def delete(model: type[Model], columns: tuple[str, ...], rows: Iterable[Sequence
 
 
 def _run(statement: Statement, rows: Iterable[Sequence[Any]]) -> None:
-    parameters = statement.parameters(rows)
     with connection.cursor() as cursor:
-        if statement.is_sqlite:
-            cursor.executemany(statement.sql, parameters)
-        else:
-            cursor.execute(statement.sql, parameters[0])
+        statement.run(cursor, rows)
 
 
 @cache

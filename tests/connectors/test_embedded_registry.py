@@ -125,7 +125,9 @@ async def test_a_search_that_fails_fails_alone(
     assert codes == [404] * 4
 
 
-@pytest.mark.parametrize("url", ["hyperty://d/\x01", "hyperty://d/" + "x" * 1000])
+@pytest.mark.parametrize(
+    "url", ["hyperty://d/\x00", "hyperty://d/\x01", "hyperty://d/" + "x" * 1000]
+)
 async def test_what_can_be_no_url_is_searched_for_apart(
     registry: EmbeddedRegistry, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:

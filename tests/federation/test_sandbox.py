@@ -185,7 +185,7 @@ async def test_the_end_of_one_that_has_written_more_than_was_read_is_told(
 
 
 async def test_a_failure_of_ours_at_what_it_says_ends_it_though_it_goes_on_writing() -> None:
-    one = writing("[print('{\"op\":\"message\",\"message\":{}}') for _ in range(100_000)]")
+    one = writing('[print(\'{"op":"message","message":{}}\') for _ in range(100_000)]')
     one._said = lambda said: [].pop()
     await one.start()
     assert "failed" in await one.end()
