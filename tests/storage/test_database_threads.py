@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection, connections
+from django.db import DatabaseError, connection, connections
 
 from msgnode.core.errors import TooMany
 from msgnode.storage import database_threads
@@ -62,7 +62,7 @@ async def test_a_connection_that_had_an_error_is_not_used_again(
         with connection.cursor() as cursor:
             cursor.execute("SELECT * FROM there_is_no_such_table")
 
-    with pytest.raises(OperationalError):
+    with pytest.raises(DatabaseError, match="there_is_no_such_table"):
         await threads.run(fail)
     assert await threads.run(lambda: connection.connection) is None
     await threads.run(opened)
