@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import socket
 import subprocess
@@ -16,6 +17,8 @@ from typing import Self
 
 ROOT = Path(__file__).resolve().parent.parent
 _TICKS = os.sysconf("SC_CLK_TCK")
+_PORTS = range(15_000, 32_768)
+_given: set[int] = set()
 
 
 def raise_file_limit(needed: int = 0) -> int:
@@ -36,9 +39,18 @@ def raise_file_limit(needed: int = 0) -> int:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port nobody listens on, not given before, and below those given to whoever asks for any.
+
+    Raises:
+        RuntimeError: a hundred of them are all taken.
+    """
+    for port in random.SystemRandom().sample(_PORTS, 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
+    raise RuntimeError(f"a hundred ports of {_PORTS} are all taken")
 
 
 def cpu_seconds(pid: int) -> float:
@@ -83,7 +95,14 @@ class Server:
         return self._process.pid
 
     def start(self, patience: float = 60.0) -> None:
-        """Start it and wait until it takes connections."""
+        """Start it and wait until it takes connections.
+
+        Raises:
+            RuntimeError: it does not, or something else listens on its port already.
+        """
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                raise RuntimeError(f"the port of {self.name}, {self.port}, is taken")
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
