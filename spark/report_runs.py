@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 import secrets
 import shutil
 import sys
@@ -40,6 +42,7 @@ OLDEST, NEWEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=U
 LONGEST = timedelta(days=1_200)
 _SIGN_OF_LIFE = 5.0
 _AT_ONCE = 50
+_WORK = re.compile(r"\d+-\d+-[0-9a-f]{6}")
 Watcher = Callable[[ReportRun], None]
 
 
@@ -206,16 +209,30 @@ def command_start(program: str) -> tuple[list[str], list[str]]:
     ]
 
 
-def environment() -> dict[str, str]:
-    """The environment of a program of Spark's. Raises java.NoJava."""
+def environment(temporary: Path) -> dict[str, str]:
+    """The environment of a program of Spark's.
+
+    Args:
+        temporary: the folder of its temporary files, which a Java that is killed leaves behind.
+
+    Raises:
+        java.NoJava: there is none.
+    """
     named = settings.REPORTS["PYTHON"]
-    return java.environment(settings.DATA_DIR) | ({"PYSPARK_PYTHON": named} if named else {})
+    more = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    own = {
+        "TMPDIR": str(temporary),
+        "SPARK_SUBMIT_OPTS": f'"-Djava.io.tmpdir={temporary}" {more}'.strip(),
+    }
+    return java.environment(settings.DATA_DIR) | own | ({"PYSPARK_PYTHON": named} if named else {})
 
 
 def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
     java.check_spark()
     cluster.check_master(settings.REPORTS["MASTER"])
-    work.mkdir(parents=True)
+    _delete_left(work.parent)
+    temporary = work / "temporary"
+    temporary.mkdir(parents=True)
     result = work / "result.json"
     seen = time.monotonic()
 
@@ -233,7 +250,7 @@ def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
 
     process.run(
         command_for(run, result, work.name),
-        environment(),
+        environment(temporary),
         work / "log",
         time_limit=settings.REPORTS["TIME_LIMIT"],
         niceness=settings.REPORTS["NICENESS"],
@@ -241,6 +258,13 @@ def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
     )
     loaded: dict[str, Any] = json.loads(result.read_text())
     return loaded
+
+
+def _delete_left(folder: Path) -> None:
+    """Delete the folders of runs whose worker was killed: one runs at a time, so all there are."""
+    for each in folder.glob("*"):
+        if _WORK.fullmatch(each.name):
+            shutil.rmtree(each, ignore_errors=True)
 
 
 def store(run: ReportRun | None, reports: list[dict[str, Any]], made_at: datetime) -> None:

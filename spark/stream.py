@@ -63,6 +63,9 @@ def run_once(stop: threading.Event) -> None:
     cluster.check_master(settings.REPORTS["MASTER"])
     results = folder() / "results"
     results.mkdir(parents=True, exist_ok=True)
+    temporary = folder() / "temporary"
+    shutil.rmtree(temporary, ignore_errors=True)  # what the process before this one left
+    temporary.mkdir()
     work = {"stands": True}  # an alarm, perhaps of the process before this one
 
     def watch(progress: float | None, step: str) -> bool:
@@ -76,7 +79,7 @@ def run_once(stop: threading.Event) -> None:
         return not stop.is_set()
 
     process.run(
-        command(results), report_runs.environment(), folder() / "log", time_limit=FOREVER,
+        command(results), report_runs.environment(temporary), folder() / "log", time_limit=FOREVER,
         niceness=settings.REPORTS["NICENESS"], watch=watch,
     )  # fmt: skip
 

@@ -36,7 +36,7 @@ def record(tmp_path: Path, settings: Any) -> Path:
     files = RecordFiles(f"{place}/raw", "w", max_bytes=1 << 40, min_free=0)
     for hour, table in hours(Plan(ROWS, 1, 7, NEXT)):
         files.write(int(hour.timestamp()), table)
-    settings.DATA_DIR = tmp_path
+    settings.DATA_DIR = tmp_path / "a node"
     settings.RECORD = settings.RECORD | {"URL": str(place)}
     settings.REPORTS = settings.REPORTS | {"KEEP_CLASSES": False, "MASTER": "local[2]"}
     return place
@@ -47,6 +47,8 @@ def half_way(
 ) -> tuple[ReportRun, list[psutil.Process]]:
     """Run, and act once the run writes a table and has entered nothing; Spark's processes."""
     family: list[psutil.Process] = []
+    seen_files: list[Path] = []
+    reports = record.parent / "a node" / "reports"
     # The session that other tests share may be a child of this process as well.
     others = set(psutil.Process().children(recursive=True))
 
@@ -56,12 +58,15 @@ def half_way(
         # Spark writes there first.
         until(lambda: list(record.glob("roll-up/runs/*/*/_temporary")), 60, every=0.02)
         assert not list(record.glob("roll-up/ledger/*.json"))
+        seen_files.extend(reports.glob("*/temporary/*"))
         family.extend(set(psutil.Process().children(recursive=True)) - others)
         act(family)
 
     ended = report_runs.execute(run.pk, watch)
     assert ended is not None
     assert family, "the run was never seen half-way"
+    assert {each.name.split("-")[0] for each in seen_files} >= {"artifacts", "blockmgr", "spark"}
+    assert not list(reports.iterdir())
     return ended, family
 
 

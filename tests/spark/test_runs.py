@@ -145,6 +145,18 @@ def test_cancelling_ends_the_run_and_all_it_started(submit: Submit) -> None:
     assert not report_runs.cancel(ended)
 
 
+def test_what_the_run_of_a_killed_worker_left_is_deleted_by_the_next(
+    submit: Submit, settings: Any
+) -> None:
+    reports = settings.DATA_DIR / "reports"
+    (reports / "7-1-0a1b2c" / "temporary" / "spark-1").mkdir(parents=True)
+    (reports / "stream").mkdir()
+    submit(DONE)
+    run = report_runs.execute(queued().pk)
+    assert run is not None
+    assert (run.state, [each.name for each in reports.iterdir()]) == ("done", ["stream"])
+
+
 def test_a_run_that_takes_too_long_is_ended(submit: Submit, settings: Any) -> None:
     submit(HANGS)
     settings.REPORTS = settings.REPORTS | {"TIME_LIMIT": 0.0}
