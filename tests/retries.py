@@ -5,14 +5,18 @@ A failure that nobody sees again is a race that passes most builds. So whatever 
 own process fails at once, and what waits for a server that a starved machine starts or schedules
 late may be tried once more: by what it uses (`BY_FIXTURE`), by the room whose tests start servers
 themselves (`BY_ROOM`), or marked `retry_in_ci(reason="…")`. `make test-again` finds races.
+
+What the tests of a file share (fixtures of module scope) is made anew for the second try: the first
+has left names that are taken, rows that are there already, and servers that it has stopped.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -60,6 +64,7 @@ BY_ROOM: Mapping[str, str] = {
     "tests/workers": _WORKERS,
 }
 _LONG = "starts several servers, or is about much at once"
+_HAS_FAILED = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(trylast=True)
@@ -101,6 +106,41 @@ def _reason(item: pytest.Item, top: Path) -> str:
     rooms = {str(each) for each in (place, *place.parents)}
     by_room = next((why for room, why in BY_ROOM.items() if room in rooms), "")
     return by_room or (_LONG if item.get_closest_marker("long") is not None else "")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.when != "teardown":
+        item.stash[_HAS_FAILED] = report.failed
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """End what its file shares before the plugin keeps it for the second try."""
+    if item.stash.get(_HAS_FAILED, False) and item.get_closest_marker("flaky") is not None:
+        setup = item.session._setupstate
+        if item in setup.stack:
+            try:
+                setup.teardown_exact(cast("pytest.Item", _Elsewhere(item)))
+            finally:
+                setup.stack[item] = ([], None)  # the plugin looks for it there
+
+
+class _Elsewhere:
+    """Stands for a next test that shares with this one what is wider than its file, and no more."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._item = item
+
+    def listchain(self) -> list[pytest.Collector | pytest.Item]:
+        """The collectors that this test is in, down to its folder."""
+        chain = self._item.listchain()
+        file = next((at for at, each in enumerate(chain) if isinstance(each, pytest.File)), -1)
+        return chain[:file]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

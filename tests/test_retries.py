@@ -17,13 +17,16 @@ def test_fails_once():
 MARKED = '@pytest.mark.retry_in_ci(reason="the browser starts slowly")'
 
 
-def run(pytester: pytest.Pytester, mark: str, place: str = "test_it.py") -> pytest.RunResult:
+def run(
+    pytester: pytest.Pytester, mark: str, place: str = "test_it.py", source: str = FAILS_ONCE,
+    words: tuple[str, ...] = (),
+) -> pytest.RunResult:  # fmt: skip
     file = pytester.path / place
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(FAILS_ONCE.format(mark=mark))
+    file.write_text(source.replace("{mark}", mark))
     pytester.makeini("[pytest]\naddopts = --strict-markers\nmarkers = long")
     others = [word for name in ("randomly", "django", "asyncio") for word in ("-p", f"no:{name}")]
-    return pytester.runpytest_inprocess("-p", "tests.retries", *others)
+    return pytester.runpytest_inprocess("-p", "tests.retries", *others, *words)
 
 
 def test_in_ci_a_marked_test_is_tried_once_more_and_the_summary_says_so_and_why(
@@ -35,6 +38,45 @@ def test_in_ci_a_marked_test_is_tried_once_more_and_the_summary_says_so_and_why(
     result.stdout.fnmatch_lines(
         ["RERUN *::test_fails_once: the browser starts slowly", "tried again: 1"]
     )
+
+
+SHARES = """
+import pytest
+made = []
+
+@pytest.fixture(scope="session")
+def machine():
+    made.append("machine")
+    yield
+    made.append("no machine")
+
+@pytest.fixture(scope="module")
+def server(machine):
+    made.append("server")
+    yield
+    made.append("no server")
+
+def test_before(server):
+    assert made == ["machine", "server"]
+
+@pytest.mark.retry_in_ci(reason="the server starts slowly")
+def test_fails_once(server):
+    assert made == ["machine", "server", "no server", "server"]
+
+def test_after(server):
+    assert made[4:] == []
+"""
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_the_second_try_has_a_new_one_of_what_its_file_shares_and_what_all_share_stays(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    chosen = ("-k", "before or once") if is_last else ()
+    result = run(pytester, "", source=SHARES, words=chosen)
+    result.assert_outcomes(passed=2 if is_last else 3, deselected=int(is_last))
+    result.stdout.fnmatch_lines(["tried again: 1"])
 
 
 def test_elsewhere_it_fails(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
