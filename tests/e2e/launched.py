@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,13 @@ _DROPPED = (
 def _hear_signals() -> None:
     """What a shell starts in the background ignores Ctrl-C, and so do its children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """How a process was started; nothing if it has ended, perhaps just now."""
+    with suppress(psutil.NoSuchProcess):
+        return list(process.cmdline())
+    return []
 
 
 class Launched:
@@ -121,7 +129,7 @@ class Launched:
     def program(self, words: str) -> psutil.Process:
         """The process below ours whose command line holds `words`."""
         for process in self.remember_family():
-            if process.is_running() and words in " ".join(process.cmdline()):
+            if words in " ".join(command_of(process)):
                 return process
         raise AssertionError(f"no process {words!r} among {self.family}")
 

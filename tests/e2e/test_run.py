@@ -8,15 +8,12 @@ import signal
 import socket
 import stat
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from msgnode.launch.address import read_address
-from tests import waiting
-from tests.client import LIMIT
-from tests.e2e.launched import Launched
+from tests.e2e.launched import Launched, command_of
 from tests.services import free_port
 
 
@@ -54,7 +51,7 @@ def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_pat
 
 @pytest.mark.long
 def test_a_second_node_is_started_beside_the_first_with_one_word(tmp_path: Path) -> None:
-    port = _two_free_ports()  # the first's
+    port = free_port(beside=1)  # the first's
     command = (sys.executable, "manage.py", "run", "--second")
     with Launched(tmp_path / "data", port, command) as node:
         line = node.line_with("two domains:")
@@ -66,18 +63,6 @@ def test_a_second_node_is_started_beside_the_first_with_one_word(tmp_path: Path)
         assert node.status() == 0, node.text()
         assert node.survivors() == []
     assert not (tmp_path / "data" / "node.sqlite3").exists()
-
-
-def _two_free_ports() -> int:
-    """A port nobody listens on now, nor on the next."""
-
-    def found() -> int:
-        port = free_port()
-        with suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):
-            return port
-        return 0
-
-    return waiting.until(found, LIMIT)
 
 
 @pytest.mark.long
@@ -238,7 +223,7 @@ def test_several_workers_share_a_port_and_a_redis_of_their_own(data: Path) -> No
         node.ready()
         for words in ("redis-server", "msgnode.servers.main"):
             assert node.program(words).is_running()
-        nodes = [one for one in node.family if one.is_running() and _serves(one.cmdline())]
+        nodes = [one for one in node.family if _serves(command_of(one))]
         assert len(nodes) == 2
         nodes[0].kill()
         node.line_with("ended and was started again")

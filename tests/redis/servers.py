@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from tests.node import free_port
+from tests.ports import free_cluster_port, free_port
 from tests.services import redis_program
 
 
@@ -31,7 +29,7 @@ class RedisServer:
     """A server with these options of redis-server, from `start` to `stop`, on one port."""
 
     def __init__(self, place: Path, *options: str, program: str = "") -> None:
-        self.port = _pair_of_ports() if "--cluster-enabled" in options else free_port()
+        self.port = free_cluster_port() if "--cluster-enabled" in options else free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._command = [
             *(program or redis_program(), "--port", str(self.port), "--bind", "127.0.0.1"),
@@ -60,19 +58,6 @@ class RedisServer:
             self.process.kill()
             self.process.wait()
             self.process = None
-
-
-def _pair_of_ports() -> int:
-    """A port for a server of a cluster; its bus has the port 10,000 above.
-
-    Both are below those that the system gives to connections, which would come between.
-    """
-    while True:
-        port = 10_000 + secrets.randbelow(12_000)
-        with contextlib.suppress(OSError), socket.socket() as own, socket.socket() as bus:
-            own.bind(("127.0.0.1", port))
-            bus.bind(("127.0.0.1", port + 10_000))
-            return port
 
 
 class RedisCluster:
