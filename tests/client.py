@@ -110,6 +110,15 @@ class Client:
         self.token = answer["body"].get("runtimeToken", token)
         return answer
 
+    async def resume(self, before: Client) -> Self:
+        """Resume the session of another client on `/ws`; the node may say to try again."""
+        async with asyncio.timeout(LIMIT):
+            while code(answer := await self.reopen(before.runtime_url, before.token)) == 503:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert code(answer) == 200, answer
+        assert "runtimeToken" not in answer["body"], "the session was lost"
+        return self
+
     # --- frames -----------------------------------------------------------------------------------
 
     async def send(self, type_: str, to: Any, body: Any = None, **more: Any) -> Any:

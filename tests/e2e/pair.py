@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -12,8 +11,8 @@ from pathlib import Path
 import redis
 
 from tests import waiting
-from tests.client import Client, code, runtime
-from tests.node import Node, eventually, free_port
+from tests.client import Client, runtime
+from tests.node import Node, free_port
 from tests.services import redis_program
 
 _STARTED_WITHIN = 20.0  # seconds until a Redis answers
@@ -23,8 +22,8 @@ class Pair:
     """Two workers, each on a port of its own so that a test can choose."""
 
     def __init__(self, place: Path, **settings: object) -> None:
-        self.one = Node(place, WORKERS=2, WORKER_TIMEOUT=3, **settings)
-        self.other = Node(place, WORKERS=2, WORKER_TIMEOUT=3, **settings)
+        common = {"WORKERS": 2, "WORKER_TIMEOUT": 3, **settings}
+        self.one, self.other = Node(place, **common), Node(place, **common)
         self._stack = AsyncExitStack()
 
     def start(self) -> None:
@@ -41,16 +40,8 @@ class Pair:
 
     async def back(self, to: Node, before: Client) -> Client:
         """The runtime of `before` resumes its session at a worker, which may say to try again."""
-        async with asyncio.timeout(30):
-            while True:
-                client = await self._stack.enter_async_context(to.ws())
-                answer = await client.reopen(before.runtime_url, before.token)
-                if code(answer) != 503:
-                    break
-                await eventually()
-        assert code(answer) == 200, answer
-        assert "runtimeToken" not in answer["body"], "the session was lost"
-        return client
+        client = await self._stack.enter_async_context(to.ws())
+        return await client.resume(before)
 
     async def leave(self) -> None:
         await self._stack.aclose()

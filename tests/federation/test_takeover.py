@@ -77,7 +77,7 @@ async def test_case_59_the_response_to_a_stored_request_finds_who_asked_at_anoth
     other.kill()
     await asyncio.to_thread(other.start)
     again = await Client(f"ws://127.0.0.1:{other.port}/ws").connect()
-    assert code(await again.reopen(asker.runtime_url, asker.token)) == 200
+    await again.resume(asker)
     await answerer.send("response", ours, {"code": 200}, id=request["id"], sender=to)
     assert code(await again.answer("s")) == 200
 

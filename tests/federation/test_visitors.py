@@ -273,9 +273,7 @@ async def test_case_92_a_visitor_that_comes_back_at_another_worker_is_counted_on
     for turn in range(6):
         to = (hosts.other, hosts.one)[turn % 2]
         visitor.cut()
-        again = await hosts.connected(to)
-        assert code(await again.reopen(visitor.runtime_url, visitor.token)) == 200
-        visitor = again
+        visitor = await (await hosts.connected(to)).resume(visitor)
     home = await hosts.come("", hosts.other)
     await home.send("create", given, {"value": 1})
     assert (await visitor.expect(type="create"))["to"] == given
@@ -335,11 +333,11 @@ async def test_case_86_a_visit_ends_when_nothing_passes_and_an_observer_stays(
 ) -> None:
     node = start_node(VISITOR_IDLE_SECONDS=2, VISITOR_SECONDS=0)
     async with node.ws() as silent, node.ws() as observer, node.ws() as home:
-        await silent.open("runtime://b.example/silent")
-        await observer.open("runtime://b.example/observer")
         await home.open()
         (room,) = await home.allocate("comm")
-        assert code(await observer.subscribe(f"{room}/changes")) == 200
+        await observer.open("runtime://b.example/observer")
+        assert code(await observer.subscribe(f"{room}/changes")) == 200  # before it is idle
+        await silent.open("runtime://b.example/silent")
         assert await silent.close_code() == 1000
         await home.send("update", f"{room}/changes", {"value": 1}, sender=room)
         assert (await observer.expect(type="update"))["body"]["value"] == 1
