@@ -146,6 +146,7 @@ class PeerExchange:
         self._asked: OrderedDict[tuple[str, str], Asked] = OrderedDict()
         self._store = store
         self._suspect: tuple[str, str] | None = None  # the one that was handed over alone
+        self._unsaid: set[str] = set()  # keys of stored ones that had left when they were written
 
     @property
     def is_busy(self) -> bool:
@@ -179,10 +180,12 @@ class PeerExchange:
             self._done(key)
 
     def stored(self, key: str) -> None:
-        """A message is in the database: if it still waits, who sent it is told so."""
+        """A message is in the database: if it waits, or once it waits again, its sender is told."""
         one = self.queue.stored(key)
         if one is not None:
-            self._respond(one.message, {"code": 100, "description": "Stored, and sent later."})
+            self._say_stored(one.message)
+        else:
+            self._unsaid.add(key)
 
     def not_stored(self, key: str) -> None:
         """A message could not be written down: if it still waits, it waits no longer."""
@@ -253,6 +256,10 @@ class PeerExchange:
             else:
                 back.append(again)
         self.queue.put_first(back)
+        for one in back:
+            if one.key in self._unsaid:
+                self._unsaid.remove(one.key)
+                self._say_stored(one.message)
 
     def fail_all(self, text: str) -> None:
         """The peer is served no more: answer what waits, too. What is stored stays so."""
@@ -275,11 +282,13 @@ class PeerExchange:
         self._done(first.one.key)
 
     def _done(self, key: str) -> None:
+        self._unsaid.discard(key)
         if key and self._store is not None:
             self._store.done(key)
 
     def _set_aside(self, one: Waiting, text: str) -> None:
         self.counters.set_aside += 1
+        self._unsaid.discard(one.key)
         if self._store is not None:
             self._store.set_aside(one, text)
 
@@ -287,6 +296,9 @@ class PeerExchange:
         self.out.failed(f"{error.code} {error.description}")
         if class_of(message) in (MessageClass.REQUEST, MessageClass.STORED):
             self._respond(message, messages.error_body(error))
+
+    def _say_stored(self, message: Message) -> None:
+        self._respond(message, {"code": 100, "description": "Stored, and sent later."})
 
     def _respond(self, message: Message, body: dict[str, Any]) -> None:
         if self._store is not None and class_of(message) is MessageClass.STORED:

@@ -102,11 +102,11 @@ class PeerStore:
 
     def _written(self, key: str, written: asyncio.Future[Any]) -> None:
         exchange = self._exchange
-        if written.cancelled() or exchange is None:
+        if written.cancelled() or exchange is None or key not in self._sizes:
             return
         if written.exception() is None:
             exchange.stored(key)
-        elif key in self._sizes:
+        else:
             exchange.not_stored(key)
             self._release(key)
 

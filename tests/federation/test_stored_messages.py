@@ -160,12 +160,19 @@ def test_case_59_what_has_left_and_was_not_answered_is_sent_again_by_the_next_wo
     assert Worker().taken() == [1]
 
 
-def test_what_leaves_before_it_was_written_is_not_said_to_be_stored() -> None:
+def test_what_leaves_before_it_was_written_is_said_to_be_stored_once_it_has_to_wait_again() -> None:
     worker = Worker()
-    worker.exchange.put(message(1, store=True))
-    assert worker.taken() == [1]
+    for value in (1, 2):
+        worker.exchange.put(message(value, store=True))
+    assert worker.taken() == [1, 2]
     worker.database.tell()
     assert worker.codes == []
+    worker.exchange.taken_in(response("m1"))
+    for _ in range(2):
+        worker.now += SOON
+        worker.exchange.fail_asked("it ended")
+        assert worker.codes == [("m2", 100)]
+        assert worker.taken() == [2]
 
 
 def test_case_59_one_whose_time_is_over_is_answered_and_kept_for_a_person() -> None:
