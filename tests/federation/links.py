@@ -20,6 +20,7 @@ from msgnode.federation.peer_link import PeerLink
 from msgnode.federation.peer_stub import LinkLimits, PeerStub
 from msgnode.federation.sandbox import SandboxLimits
 from msgnode.federation.stub_sockets import SocketLimits
+from tests.ports import free_port
 
 from .sandboxes import SECONDS
 
@@ -47,8 +48,8 @@ class Played:
         self._server: Server | None = None
 
     async def start(self) -> None:
+        self.port = self.port or free_port()  # which nobody is given while nothing listens there
         self._server = await serve(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """End as a process that is killed does: sockets without a word, nothing listens."""

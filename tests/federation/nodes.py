@@ -13,7 +13,9 @@ from typing import Any
 
 import psutil
 
+from tests import waiting
 from tests.client import Client, Frame
+from tests.e2e.launched import command_of
 from tests.node import Node
 
 A, B = "a.example", "b.example"
@@ -79,11 +81,8 @@ class TwoNodes:
 
     def sandboxes(self) -> list[psutil.Process]:
         """The processes of the engine that a runs."""
-        return [
-            each
-            for each in psutil.Process(self.a.pid).children(recursive=True)
-            if "stub_host.js" in " ".join(each.cmdline())
-        ]
+        below = psutil.Process(self.a.pid).children(recursive=True)
+        return [each for each in below if "stub_host.js" in " ".join(command_of(each))]
 
     def signal_sandboxes(self, by: int) -> None:
         for each in self.sandboxes():
@@ -92,11 +91,13 @@ class TwoNodes:
 
 
 def publish(node: Node, *refused: dict[str, Any]) -> None:
-    """Publish policies at a node that refuse these conditions."""
+    """Publish policies at a node of one worker that refuse these conditions; they are in force."""
     rules = [{"effect": "deny", "condition": each} for each in refused]
     path = node.data_dir / "policies.json"
     path.write_text(json.dumps([{"policies": [{"rules": rules or [_NOTHING]}]}]))
-    node.manage("policy_import", str(path), "--replace", "--mode", "enforce", "--publish")
+    said = node.manage("policy_import", str(path), "--replace", "--mode", "enforce", "--publish")
+    number = said.split("Version ")[1].split()[0]
+    waiting.until(lambda: f"Policies of version {number} are in force" in node.log(), SECONDS)
 
 
 def peer_row(node: Node, domain: str = B) -> dict[str, Any]:

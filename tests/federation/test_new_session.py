@@ -91,10 +91,8 @@ async def test_case_49_requests_of_a_session_that_the_other_node_has_ended_are_a
 ) -> None:
     one = await Asked(nodes, "ended").begin()
     await asyncio.to_thread(nodes.b.manage, "shell", "-c", _FORGET)
-    ended = time.monotonic()
     for text in await one.answered(503):
         assert "began anew" in text
-    assert time.monotonic() - ended < 20
     await one.answer(one.silent)  # too late
     answering = asyncio.create_task(answer_requests(one.silent))
     await until_answered(one)
@@ -107,9 +105,11 @@ async def test_requests_at_a_node_that_freezes_are_answered_by_who_was_asked(
 ) -> None:
     one = await Asked(nodes, "frozen").begin()
     os.kill(nodes.b.pid, signal.SIGSTOP)
-    await one.answer(one.silent)
-    await one.hears_nothing_more()
-    os.kill(nodes.b.pid, signal.SIGCONT)
+    try:
+        await one.answer(one.silent)
+        await one.hears_nothing_more()
+    finally:
+        os.kill(nodes.b.pid, signal.SIGCONT)
     await one.answered(200)
     await one.hears_nothing_more()
 

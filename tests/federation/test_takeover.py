@@ -79,7 +79,10 @@ async def test_case_59_the_response_to_a_stored_request_finds_who_asked_at_anoth
     again = await Client(f"ws://127.0.0.1:{other.port}/ws").connect()
     await again.resume(asker)
     await answerer.send("response", ours, {"code": 200}, id=request["id"], sender=to)
-    assert code(await again.answer("s")) == 200
+    told = code(await again.answer("s"))
+    if told == 100:  # it waits at the first worker, or did
+        told = code(await again.answer("s"))
+    assert told == 200
 
 
 async def _answered(asker: Client, to: str) -> None:
