@@ -20,7 +20,7 @@ from websockets.sync.client import ClientConnection, connect
 from tests.e2e.launched import ROOT, Launched
 from tests.services import free_port
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 DOMAIN = "localhost"
 MANAGER = f"domain://msg-node.{DOMAIN}/sm"
 

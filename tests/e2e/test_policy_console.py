@@ -28,7 +28,7 @@ def page(node: PolicedNode, chromium: str) -> Iterator[playwright.Page]:
     with playwright.sync_playwright() as engine:
         browser = engine.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(base_url=f"http://127.0.0.1:{node.process.port}")
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(30_000)
         page.goto("/admin/")
         page.fill("[name=username]", "op")
         page.fill("[name=password]", "hunter2-hunter2")

@@ -36,7 +36,6 @@ SIZE = 50
 DOMAINS = [f"p{number}.example" for number in range(SIZE)]
 LOOPS, FLOODS = DOMAINS[:2]
 SECONDS = 90.0
-SILENCE = 6
 ROUNDS = 16
 SEND = "send(message) {"
 DEEDS = {
@@ -75,7 +74,7 @@ def entered(tmp_path: Path, template: Path) -> Iterator[tuple[Node, int]]:
         {f"/{domain}": described(source, url) for domain, source in sources.items()}
     )
     settings = {"FEDERATION": "open", "FEDERATION_NETWORKS": "127.0.0.0/8", "DOMAIN": A}
-    limits = {"FEDERATION_MAX_STUBS": SIZE, "SANDBOX_SILENCE_SECONDS": SILENCE}
+    limits = {"FEDERATION_MAX_STUBS": SIZE, "SANDBOX_SILENCE_SECONDS": 6}
     with running(tmp_path / "a", template, **settings, **limits) as node:
         rows = [(domain, f"{catalogue.url}/{domain}") for domain in DOMAINS]
         node.manage("shell", "-c", ENTER.format(rows=rows))
@@ -173,7 +172,7 @@ async def test_of_fifty_peers_one_loops_one_floods_one_is_frozen_and_all_others_
     assert len(ill) <= 1, {domain: told[domain] for domain in ill}
     assert all(set(told[domain]) <= {200, 503} for domain in ill), "each is answered"
     assert again - {LOOPS, FLOODS} <= set(ill) and len(again) <= 3
-    assert max(took) < SILENCE, "nothing here waits until the one that loops is ended"
+    assert max(took) < 2.0
     assert peer.values.count("now") >= 1
     await peer.stop()
 

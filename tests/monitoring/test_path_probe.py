@@ -73,7 +73,7 @@ async def test_the_probe_is_in_no_list_count_or_record(
     with pytest.raises(InvalidStatus):
         await until_refused(banned)
     committed = _metric(node, "msgnode_changes_committed_total")
-    until(lambda: _metric(node, "msgnode_changes_committed_total") > committed + 20, 20)
+    until(lambda: _metric(node, "msgnode_changes_committed_total") > committed + 20, 60)
     assert set(checks(node).values()) == {True}
     assert _metric(node, "msgnode_sockets") == 0
     assert _metric(node, "msgnode_message_bytes_total") == 0
@@ -121,7 +121,9 @@ async def test_a_worker_whose_commits_stand_still_is_not_ready_until_they_go_on(
         lock.close()
     until(lambda: node.get("/health/ready") == 200, 20)
     alarms = "SELECT kind, cleared_at IS NULL FROM msgnode_alarm"
-    until(lambda: rows(node, alarms) == [("path-broken", 0)], 20, lambda: str(rows(node, alarms)))
+    # Once, or again by a machine so busy that a message took longer than it may.
+    over = {("path-broken", 0)}
+    until(lambda: {*rows(node, alarms)} == over, 20, lambda: str(rows(node, alarms)))
 
 
 @pytest.mark.any_server

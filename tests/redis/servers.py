@@ -38,26 +38,31 @@ class RedisServer:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, password: str = "") -> None:
-        """Start, and wait until it answers (at most ten seconds)."""
+        """Start, and wait until it answers."""
         self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-        client = redis.Redis(port=self.port, password=password or None, socket_timeout=1)
-        limit = time.monotonic() + 10
-        while True:
-            with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
-                with contextlib.suppress(redis.ResponseError):  # it is there, and too old for it
-                    client.ping()
-                client.close()
-                return
-            if self.process.poll() is not None:
-                raise ServerEnded
-            assert time.monotonic() < limit, "Redis did not start"
-            time.sleep(0.02)
+        _until_answers(self.process, self.port, password)
 
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
             self.process = None
+
+
+def _until_answers(process: subprocess.Popen[bytes], port: int, password: str = "") -> None:
+    """Wait for a server (at most thirty seconds). Raises ServerEnded."""
+    client = redis.Redis(port=port, password=password or None, socket_timeout=1)
+    limit = time.monotonic() + 30
+    while True:
+        with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
+            with contextlib.suppress(redis.ResponseError):  # it is there, and too old for it
+                client.ping()
+            client.close()
+            return
+        if process.poll() is not None:
+            raise ServerEnded
+        assert time.monotonic() < limit, "Redis did not start"
+        time.sleep(0.02)
 
 
 class RedisCluster:
@@ -151,6 +156,7 @@ def sentinel(place: Path, master: int) -> Iterator[int]:
     command = [redis_program(), str(configuration), "--sentinel"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
+        _until_answers(process, port)
         yield port
     finally:
         process.kill()

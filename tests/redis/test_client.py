@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import redis
 
 from msgnode.redis import faults
 from msgnode.redis.client import RedisClient
 from msgnode.redis.connection import LARGE
 from msgnode.redis.faults import Full, Refused, Unreachable
+from tests import waiting
 from tests.node import free_port
 from tests.redis.servers import RedisServer, ServerEnded, running, sentinel, with_tls
 
@@ -219,17 +221,16 @@ async def test_the_master_that_sentinels_name_is_found_and_the_next_one_after_it
     try:
         first.start()
         second.start()
-        follower = await connect(second.url)
+        follower, leader = await connect(second.url), await connect(first.url)
         await follower.execute("REPLICAOF", "127.0.0.1", first.port)
+        await _patiently(lambda: _has_a_replica(leader))  # before a sentinel asks it for them
         with sentinel(tmp_path, first.port) as port:
             url = f"redis+sentinel://127.0.0.1:{port}/nodes/0"
             client = await _patiently(lambda: connect(url))
             said: asyncio.Queue[bool] = asyncio.Queue()
             client.on_connected.append(said.put_nowait)
-            await _patiently(lambda: _has_a_replica(client))
-            await asyncio.sleep(
-                1.5
-            )  # sentinel asks a master for its replicas in intervals of its own
+            with redis.Redis(port=port) as watcher:
+                await asyncio.to_thread(waiting.until, lambda: watcher.sentinel_slaves("nodes"), 20)
             first.stop()
             assert await asyncio.wait_for(said.get(), 30), "another server than before"
             (info,) = [await client.execute("INFO", "server")]

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,11 @@ def test_all_threads_of_a_web_process_are_on_one_processor_and_a_workers_are_not
     tmp_path: Path, template: Path
 ) -> None:
     def processors(node: Node) -> set[frozenset[int]]:
-        threads = Path(f"/proc/{node.pid}/task").iterdir()
-        return {frozenset(os.sched_getaffinity(int(thread.name))) for thread in threads}
+        found = set()
+        for thread in Path(f"/proc/{node.pid}/task").iterdir():
+            with suppress(ProcessLookupError):  # it has ended just now
+                found.add(frozenset(os.sched_getaffinity(int(thread.name))))
+        return found
 
     with running(tmp_path, template) as worker:
         web = Node(tmp_path, ROLE="web")
