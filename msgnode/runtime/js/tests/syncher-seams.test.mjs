@@ -111,6 +111,32 @@ test("who creates an object anew under its address is noticed, whatever his cloc
   same(copy, anew);
 });
 
+test("what a reporter had not written before a crash is gone at its observers, too", async () => {
+  const storage = newStorage();
+  const carol = node.peer({ storage });
+  const object = await carol.syncher.create({ n: 0 }, { store: true });
+  const copy = await bob.syncher.subscribe(object.url);
+  object.data.n = 1;
+  await node.turn(300);
+  const written = newStorage({ ...storage.kept });
+  Object.assign(object.data, { n: 2, more: 7 });
+  await settled();
+  same(copy, object);
+  node.copies = () => 0; // she is killed, and says nothing any more
+  carol.close();
+  await settled();
+  node.copies = () => 1;
+  for (const all of node.subscribers.values()) all.delete(carol);
+  const [resumed] = await node.peer({ storage: written }).newSyncher(carol.hyperty).resume();
+  assert.deepEqual({ ...resumed.data }, { n: 1 });
+  await settled();
+  same(copy, resumed);
+  resumed.data.n = 3;
+  await settled();
+  same(copy, resumed);
+  assert.equal(copy.version, resumed.version);
+});
+
 test("children keep their order over reads and restarts, though their ids are numbers", async () => {
   const storage = newStorage();
   const carol = node.peer({ storage });

@@ -217,6 +217,13 @@ class DataObjectReporter:
 
         self._in_time.answer(message, decide)
 
+    def announce(self) -> None:
+        """It is reported again: observers that know later changes of before read it."""
+        known = ("version", "lastModified", "incarnation")
+        head = {name: value for name, value in self._metadata().items() if name in known}
+        self._last = {"source": self._me, **head}
+        self._post(self._last)
+
     def repeat(self) -> None:
         """A connection came back, or something was lost on it."""
         if self._last is not None and not self.is_ended:

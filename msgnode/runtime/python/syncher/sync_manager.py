@@ -187,6 +187,7 @@ class SyncManager:
                 observers = dict(stored.get("observers", []))
                 again = _Reported(hyperty, stored["schema"], stored["value"], observers)
                 await self._report(url, again)
+                self._stored.begin_anew(url)
             found.append(url)
         if not found:
             raise SyncError(404, f"{hyperty} has reported no such object.")

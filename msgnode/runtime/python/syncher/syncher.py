@@ -27,12 +27,12 @@ from msgnode.runtime.python.messages import Message, answer_to, body_of
 
 from .changes import MAX_OBJECT, plain, size_of
 from .errors import SyncError
+from .objects import new_incarnation
 from .observer import DataObjectObserver
 from .reporter import DataObjectReporter, Judge
 from .talk import Body, Decision, InTime, ask, respond
 
 _SUBSCRIPTION = "/subscription"
-_INCARNATION = 12  # characters
 
 
 class HypertyRuntime(Protocol):
@@ -98,7 +98,7 @@ class Syncher:
         if size_of(copy) > MAX_OBJECT:
             raise OverflowError(f"A data object has at most {MAX_OBJECT} bytes.")
         value = {"resources": [], **more, "name": name, "schema": schema, "reporter": self.hyperty}
-        value |= {"data": copy, "incarnation": uuid.uuid4().hex[:_INCARNATION]}
+        value |= {"data": copy, "incarnation": new_incarnation()}
         value |= {"resource": url} if url else {}
         body = {"resume": False, "schema": schema, "store": store, "value": value}
         if scheme:
@@ -149,12 +149,15 @@ class Syncher:
             criteria: `resource`, `schema`, `name`.
         """
 
+        def again(stored: Body) -> DataObjectReporter:
+            known = self._reporters.get(stored["resource"])
+            if known is None:
+                known = self._report(stored)
+                known.announce()
+            return known
+
         def made(told: Body) -> list[DataObjectReporter]:
-            known = self._reporters
-            return [
-                known[each["resource"]] if each["resource"] in known else self._report(each)
-                for each in told["value"]
-            ]
+            return [again(each) for each in told["value"]]
 
         try:
             found: list[DataObjectReporter] = await self._ask(

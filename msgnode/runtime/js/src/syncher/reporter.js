@@ -187,6 +187,13 @@ export class DataObjectReporter {
     });
   }
 
+  /** It is reported again: observers that know later changes of before read it. */
+  announce() {
+    const { version, lastModified, incarnation } = this.#metadata();
+    this.#last = { source: this.#me, version, lastModified, ...(incarnation ? { incarnation } : {}) };
+    this.#post(this.#last);
+  }
+
   /** A connection came back, or something was lost on it. */
   repeat() {
     if (this.#last && !this.#sink.isEnded) this.#post(this.#last);

@@ -164,6 +164,7 @@ export class SyncManager {
       if (!this.#reported.has(object)) {
         const observers = new Map(stored.observers ?? []);
         await this.#report(object, { hyperty, schema: stored.schema, value: stored.value, observers });
+        this.#stored.beginAnew(object);
       }
       found.push(object);
     }

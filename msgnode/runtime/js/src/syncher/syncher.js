@@ -13,14 +13,12 @@
  */
 
 import { domainOf } from "../addresses.js";
-import { newId } from "../ids.js";
+import { newIncarnation } from "../ids.js";
 import { errorBody } from "../messages.js";
 import { MAX_OBJECT, plain, sizeOf } from "./changes.js";
 import { DataObjectObserver } from "./observer.js";
 import { DataObjectReporter } from "./reporter.js";
 import { Refusal, answer, answerInTime } from "./talk.js";
-
-const INCARNATION = 12; // characters
 
 export class Syncher {
   #me;
@@ -70,8 +68,7 @@ export class Syncher {
     if (data === null || typeof data !== "object" || Array.isArray(data)) throw new TypeError("A data object is an object.");
     const copy = plain(data);
     if (sizeOf(copy) > MAX_OBJECT) throw new RangeError(`A data object has at most ${MAX_OBJECT} bytes.`);
-    const incarnation = newId().slice(0, INCARNATION);
-    const value = { ...more, name, schema, resources, reporter: this.#me, incarnation, data: copy };
+    const value = { ...more, name, schema, resources, reporter: this.#me, incarnation: newIncarnation(), data: copy };
     if (url) value.resource = url;
     const body = { resume: false, schema, scheme, store, value };
     return this.#ask("create", body, (told) => this.#reporter({ resource: told.resource, schema, value }));
@@ -111,7 +108,7 @@ export class Syncher {
    */
   async resume(criteria = {}) {
     try {
-      return await this.#ask("create", { ...criteria, resume: true }, ({ value }) => value.map((stored) => this.#reporters.get(stored.resource) ?? this.#reporter(stored)));
+      return await this.#ask("create", { ...criteria, resume: true }, ({ value }) => value.map((stored) => this.#reporters.get(stored.resource) ?? this.#again(stored)));
     } catch (error) {
       if (error.code === 404) return [];
       throw error;
@@ -166,6 +163,12 @@ export class Syncher {
       this.#bus.addListener(url, (message) => reporter.received(message)),
       this.#bus.addListener(`${url}/children/`, (message) => reporter.receivedChild(message)),
     ]);
+    return reporter;
+  }
+
+  #again(stored) {
+    const reporter = this.#reporter(stored);
+    reporter.announce();
     return reporter;
   }
 

@@ -96,6 +96,37 @@ async def test_a_reporter_that_was_started_anew_goes_on_where_its_storage_says(
     assert storage == {"msgnode.objects.d": "[]"}
 
 
+async def test_what_a_reporter_had_not_written_before_a_crash_is_gone_at_its_observers_too(
+    node: FakeNode, bob: Peer
+) -> None:
+    storage: dict[str, str] = {}
+    carol = node.peer(storage)
+    made = await carol.syncher.create({"n": 0}, store=True)
+    copy = await bob.syncher.subscribe(made.url)
+    made.data["n"] = 1
+    await settled()
+    carol.manager._stored.close()  # what it does a quarter of a second later
+    written = dict(storage)
+    made.data["n"] = 2
+    made.data["more"] = 7
+    await settled()
+    assert copy.data == {"n": 2, "more": 7}
+    node.copies = lambda _: 0  # she is killed, and says nothing any more
+    carol.close()
+    await settled()
+    node.copies = lambda _: 1
+    for known in node.subscribers.values():
+        if carol in known:
+            known.remove(carol)
+    again = node.peer(written)
+    (resumed,) = await Syncher(again, carol.hyperty).resume()
+    assert resumed.data == {"n": 1}
+    await soon(lambda: copy.data == {"n": 1})
+    resumed.data["n"] = 3
+    await soon(lambda: copy.data == resumed.data)
+    assert copy.version == resumed.version
+
+
 async def test_a_reporter_that_began_anew_is_noticed_at_its_first_change(
     node: FakeNode, alice: Peer, bob: Peer
 ) -> None:
