@@ -20,7 +20,7 @@ from msgnode.runtime.python.bus import Bus
 from msgnode.runtime.python.messages import Message, body_of, code_of
 
 from .changes import MAX_OBJECT, apply_change, plain, size_of
-from .children import Child, ChildEvent, Children
+from .children import Child, ChildEvent, Children, event_of
 from .errors import SyncError
 from .follower import Follower
 from .observed import ObservedDict, observe
@@ -144,9 +144,13 @@ class DataObjectObserver:
         self._take_child(told, message["from"])
 
     def start(self, value: Body, schema: str) -> None:
-        """The subscription was granted."""
+        """The subscription was granted. Raises SyncError if the value is none."""
         self.schema = schema or str(value.get("schema", ""))
-        self._follower.start(value)
+        try:
+            self._follower.start(value)
+        except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            text = f"What the reporter of {self.url} says is no data object: {error}"
+            raise SyncError(502, text) from error
 
     def check(self) -> None:
         """A connection came back, or something was lost on it."""
@@ -232,12 +236,10 @@ class DataObjectObserver:
         if "value" not in told:
             if known is not None:
                 self._children.delete(id_)
-                event = ChildEvent("delete", id_, known.source, known.value)
-                self._child_events.tell(event)
+                self._child_events.tell(event_of("delete", known))
             return
         child = self._children.put(id_, known.source if known else source, told["value"])
-        kind = "create" if known is None else "update"
-        self._child_events.tell(ChildEvent(kind, id_, child.source, child.value))
+        self._child_events.tell(event_of("create" if known is None else "update", child))
 
     async def _say(self, kind: str, body: Body) -> None:
         if self.status == "ended":

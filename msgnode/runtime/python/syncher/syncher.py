@@ -150,11 +150,9 @@ class Syncher:
         """
 
         def again(stored: Body) -> DataObjectReporter:
-            known = self._reporters.get(stored["resource"])
-            if known is None:
-                known = self._report(stored)
-                known.announce()
-            return known
+            if stored["resource"] not in self._reporters:
+                self._report(stored).announce()
+            return self._reporters[stored["resource"]]
 
         def made(told: Body) -> list[DataObjectReporter]:
             return [again(each) for each in told["value"]]
@@ -243,7 +241,8 @@ class Syncher:
         ]
         try:
             told = await self._ask("subscribe", asked)
-            value = told.get("value") or {}
+            value = told.get("value")
+            value = value if isinstance(value, dict) else {}
             if value.get("responses"):
                 value = await observer.read_whole()
             if self._is_closed:

@@ -135,10 +135,14 @@ export class DataObjectObserver {
     return value ?? {};
   }
 
-  /** The subscription was granted. */
+  /** The subscription was granted. @throws Refusal if the value is none */
   start(value, schema) {
     this.schema = schema ?? value?.schema ?? "";
-    this.#follower.start(value ?? {});
+    try {
+      this.#follower.start(value ?? {});
+    } catch (error) {
+      throw error instanceof Refusal ? error : new Refusal(502, `What the reporter of ${this.url} says is no data object: ${error.message}`);
+    }
   }
 
   /** A connection came back, or something was lost on it. */
