@@ -137,6 +137,34 @@ test("what a reporter had not written before a crash is gone at its observers, t
   assert.equal(copy.version, resumed.version);
 });
 
+test("a guest who was sent away knows it, and observes again when he may", async () => {
+  const object = await alice.syncher.create({ n: 0 });
+  for (const id of ["0", "1", "2"]) await object.addChild("x".repeat(50_000), id);
+  const copy = await bob.syncher.subscribe(object.url);
+  node.received = (peer, message) => {
+    if (peer === bob) peer.bus.postFrom(peer.stub, answerTo(message, { code: 403, desc: "The invitation has ended." }));
+    else FakeNode.prototype.received.call(node, peer, message);
+  };
+  for (const part of ["changes", "children/"]) node.subscribers.get(`${object.url}/${part}`).delete(bob);
+  bob.say("gap");
+  await settled();
+  assert.equal(copy.status, "disconnected");
+  object.data.n = 1;
+  await object.removeChild("1");
+  await settled();
+  assert.equal(copy.data.n, 0);
+  delete node.received;
+  await node.turn(1_000);
+  assert.equal(await bob.syncher.subscribe(object.url), copy);
+  await settled();
+  assert.equal(copy.status, "live");
+  same(copy, object);
+  assert.deepEqual(copy.children.map(({ id }) => id), ["0", "2"]);
+  object.data.n = 2;
+  await settled();
+  same(copy, object);
+});
+
 test("children keep their order over reads and restarts, though their ids are numbers", async () => {
   const storage = newStorage();
   const carol = node.peer({ storage });

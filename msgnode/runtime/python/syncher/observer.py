@@ -62,7 +62,7 @@ class DataObjectObserver:
         self._children = Children()
         self._is_confirming = False
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by child
-        self._is_started = False
+        self._is_started = self._is_refused = False
         self._follower = Follower(self)
         self._changes, self._child_events = Listeners(bus), Listeners(bus)
         self._statuses = Listeners(bus)
@@ -187,14 +187,21 @@ class DataObjectObserver:
         self._changes.tell({name: change[name] for name in known if name in change})
 
     async def read(self) -> Body:
-        """The object's value, from its reporter."""
-        try:
-            return await self.read_whole()
-        except SyncError as error:
-            if error.code != 403:
-                raise
-            # A reporter that began anew knows no observers: ask to be one again.
-            return await self._subscribe_again()
+        """The object's value, from its reporter.
+
+        One that began anew knows no observers, and a node that sent its guest away passes nothing
+        on: who is refused asks to be an observer again, until he is one.
+        """
+        if not self._is_refused:
+            try:
+                return await self.read_whole()
+            except SyncError as error:
+                if error.code != 403:
+                    raise
+                self._is_refused = True
+        value = await self._subscribe_again()
+        self._is_refused = False
+        return await self.read_whole() if value.get("responses") else value
 
     def adopt(self, value: Body) -> None:
         """Take over the object's value; raise if it is none."""

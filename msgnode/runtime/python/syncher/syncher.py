@@ -30,7 +30,7 @@ from .errors import SyncError
 from .objects import new_incarnation
 from .observer import DataObjectObserver
 from .reporter import DataObjectReporter, Judge
-from .talk import Body, Decision, InTime, ask, respond
+from .talk import Body, Decision, InTime, ask, respond, value_of
 
 _SUBSCRIPTION = "/subscription"
 
@@ -122,8 +122,10 @@ class Syncher:
         """
         if not addresses.parse(url).home:
             raise ValueError(f"{url} is no address of an object.")
-        if url in self._observers:
-            return self._observers[url]
+        if known := self._observers.get(url):
+            if known.status == "disconnected":
+                known.check()
+            return known
         if url not in self._subscribing:
             task = asyncio.create_task(self._subscribe(url, schema, identity))
             self._subscribing[url] = task
@@ -225,8 +227,7 @@ class Syncher:
             await self._end_observing(url)
 
         async def again() -> Body:
-            told = await self._ask("subscribe", asked)
-            return told.get("value") or {}
+            return value_of(await self._ask("subscribe", asked))
 
         observer = DataObjectObserver(self.hyperty, self._bus, self._home, end, again, url)
 
@@ -241,8 +242,7 @@ class Syncher:
         ]
         try:
             told = await self._ask("subscribe", asked)
-            value = told.get("value")
-            value = value if isinstance(value, dict) else {}
+            value = value_of(told)
             if value.get("responses"):
                 value = await observer.read_whole()
             if self._is_closed:

@@ -150,6 +150,12 @@ class InTime:
         self._bus.post_message(answer_to(request, code, str(error)))
 
 
+def value_of(told: Body) -> Body:
+    """The value that an answer tells, {} if it is no object."""
+    value = told.get("value")
+    return value if isinstance(value, dict) else {}
+
+
 async def ask(bus: Bus, message: Message, then: Callable[[Body], Any] | None = None) -> Any:
     """Post a request; its final answer's body.
 
@@ -199,8 +205,7 @@ async def ask_in_parts(bus: Bus, message: Message) -> Body:
     def take(answer: Message) -> None:
         nonlocal left, size
         body, code = body_of(answer), code_of(answer)
-        value = body.get("value")
-        value = value if isinstance(value, dict) else {}
+        value = value_of(body)
         if answered.done():
             return
         if code >= 300:

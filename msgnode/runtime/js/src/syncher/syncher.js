@@ -84,6 +84,7 @@ export class Syncher {
   subscribe(url, options = {}) {
     if (typeof url !== "string" || !domainOf(url)) return Promise.reject(new TypeError(`${url} is no address of an object.`));
     const known = this.#observers.get(url);
+    if (known?.status === "disconnected") known.check();
     if (known) return Promise.resolve(known);
     if (!this.#subscribing.has(url)) {
       this.#subscribing.set(url, this.#subscribe(url, options).finally(() => this.#subscribing.delete(url)));

@@ -9,6 +9,8 @@ import pytest
 from peers import FakeNode, Peer, settled, soon
 from sharing import losing, shared
 
+from msgnode.runtime.python.messages import answer_to
+from msgnode.runtime.python.syncher import follower
 from msgnode.runtime.python.syncher.errors import SyncError
 from msgnode.runtime.python.syncher.syncher import Syncher
 
@@ -26,6 +28,42 @@ async def test_r52_after_a_gap_and_after_a_connection_came_back_the_object_is_re
             bob.say(word)
             await settled()
         await soon(lambda: copy.data == made.data and copy.status == "live")
+
+
+async def test_a_guest_who_was_sent_away_knows_it_and_observes_again_when_he_may(
+    node: FakeNode, alice: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, copy = await shared(alice, bob)
+    for n in range(3):
+        await made.add_child("x" * 50_000, str(n))
+    await settled()
+    takes = node.received
+
+    def refuses(peer: Peer, message: dict[str, Any]) -> None:
+        if peer is bob:
+            peer.bus.receive(answer_to(message, 403, "The invitation has ended."), peer.stub)
+        else:
+            takes(peer, message)
+
+    monkeypatch.setattr(node, "received", refuses)
+    for part in ("changes", "children/"):
+        node.subscribers[f"{made.url}/{part}"].remove(bob)
+    bob.say("gap")
+    await soon(lambda: copy.status == "disconnected")
+    made.data["title"] = "not for guests"
+    await made.remove_child("1")
+    await settled()
+    assert copy.data["title"] == "Picnic"
+    assert made.observers == [bob.hyperty]
+    monkeypatch.setattr(node, "received", takes)
+    monkeypatch.setattr(follower, "LEAST_RETRY", 1_000)
+    assert await bob.syncher.subscribe(made.url) is copy
+    await soon(lambda: copy.status == "live")
+    assert copy.data == made.data
+    assert [each.id for each in copy.children] == ["0", "2"]
+    made.data["title"] = "heard again"
+    await settled()
+    assert copy.data == made.data
 
 
 async def test_a_reporter_whose_connection_broke_repeats_the_last_change(
