@@ -14,7 +14,6 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
@@ -27,7 +26,7 @@ from .changes import MAX_OBJECT, is_same, size_of
 from .children import Child, ChildEvent, Children, Done, event_of
 from .errors import SyncError
 from .observed import ObservedDict, observe
-from .talk import Body, Decision, InTime, Item, Listeners, ask, respond
+from .talk import Body, Decision, InTime, Item, Listeners, ask, decided, respond
 
 MAX_OBSERVERS = 10_000
 
@@ -48,7 +47,7 @@ class DataObjectReporter:
     Attributes:
         data: the object. Change it as any dict.
         version: of the last change.
-        is_ended: whether it was deleted.
+        is_ended: whether it was deleted, or its syncher or runtime closed.
     """
 
     def __init__(
@@ -202,9 +201,6 @@ class DataObjectReporter:
                 head["responses"] = len(parts) + 1  # the observer reads them
             return {"code": 200, "schema": self.schema, "value": head}
 
-        async def admit_later(admitting: Awaitable[bool | None]) -> Body:
-            return admit(await admitting)
-
         def decide() -> Decision:
             is_observer = who in self._observers
             is_known = self._observers[who] == by if is_observer else who in self._invited
@@ -214,8 +210,7 @@ class DataObjectReporter:
             if is_known or self._judge is None:
                 return admit(True)
             known = {name: asked.get(name) for name in ("identity", "isAsserted")}
-            judged = self._judge({"hyperty": who, **known})
-            return admit_later(judged) if inspect.isawaitable(judged) else admit(judged)
+            return decided(self._judge({"hyperty": who, **known}), admit)
 
         self._in_time.answer(message, decide)
 
@@ -231,8 +226,9 @@ class DataObjectReporter:
         if self._last is not None and not self.is_ended:
             self._post(self._last)
 
-    def close(self) -> None:
-        """Decide nothing any more."""
+    def ended(self) -> None:
+        """Decide nothing any more, and take no changes: nobody would hear of them."""
+        self.is_ended = True
         self._in_time.close()
 
     # --- changes (Sink of the observed data) ------------------------------------------------------
@@ -319,12 +315,8 @@ class DataObjectReporter:
                 raise SyncError(403, f"{sender} does not observe this object.")
             return self._told_whole(message)
 
-        async def tell_later(judging: Awaitable[bool | None]) -> Body:
-            return tell(await judging)
-
         def decide() -> Decision:
-            judged = self._read_judge({"from": sender}) if self._read_judge else False
-            return tell_later(judged) if inspect.isawaitable(judged) else tell(judged)
+            return decided(self._read_judge({"from": sender}) if self._read_judge else False, tell)
 
         self._in_time.answer(message, decide)
 

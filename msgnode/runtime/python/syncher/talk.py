@@ -22,6 +22,7 @@ MAX_WHOLE = 16 * 1024 * 1024
 
 Body = dict[str, Any]
 Decision = Body | Awaitable[Body]
+Judgement = bool | None
 
 
 class Item:
@@ -148,6 +149,17 @@ class InTime:
         if code == 500:
             self._bus.report("listener.failed", f"{error!r}", request, error)
         self._bus.post_message(answer_to(request, code, str(error)))
+
+
+def decided(judged: Judgement | Awaitable[Judgement], then: Callable[[Any], Body]) -> Decision:
+    """What follows from a judgement of the application, made now or later."""
+    if not inspect.isawaitable(judged):
+        return then(judged)
+
+    async def later(judging: Awaitable[Judgement]) -> Body:
+        return then(await judging)
+
+    return later(judged)
 
 
 def value_of(told: Body) -> Body:

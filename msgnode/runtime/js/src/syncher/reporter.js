@@ -196,6 +196,11 @@ export class DataObjectReporter {
     this.#post(this.#last);
   }
 
+  /** Take no changes any more: nobody would hear of them. */
+  ended() {
+    this.#sink.isEnded = true;
+  }
+
   /** A connection came back, or something was lost on it. */
   repeat() {
     if (this.#last && !this.#sink.isEnded) this.#post(this.#last);

@@ -51,7 +51,7 @@ export class Syncher {
       bus.addListener(`${runtimeURL}/status`, (message) => this.#status(message)),
     ];
     bus.onClose?.(() => {
-      for (const observer of this.#observers.values()) observer.ended();
+      for (const side of [...this.#observers.values(), ...this.#reporters.values()]) side.ended();
     });
   }
 
@@ -132,7 +132,10 @@ export class Syncher {
     this.#isClosed = true;
     for (const item of this.#own) item.remove();
     await Promise.allSettled([...this.#observers.values()].map((observer) => observer.unsubscribe()));
-    for (const url of [...this.#reporters.keys()]) this.#forget(this.#reporters, url);
+    for (const [url, reporter] of [...this.#reporters]) {
+      reporter.ended();
+      this.#forget(this.#reporters, url);
+    }
   }
 
   // --- objects ------------------------------------------------------------------------------------
@@ -231,6 +234,7 @@ export class Syncher {
   #received(message) {
     const { type, from, body } = message;
     if (type === "forward") this.#forwarded(message);
+    else if (type === "execute" && from === `${this.#runtimeURL}/registry/`) this.#leave(message);
     else if (type === "create" && from.endsWith("/subscription")) {
       answerInTime(this.#bus, message, () => {
         if (!this.#invited) throw new Refusal(403, "This hyperty takes no invitations.");
@@ -240,6 +244,13 @@ export class Syncher {
         return typeof decided?.then === "function" ? decided.then(told) : told(decided);
       });
     }
+  }
+
+  /** The runtime is about to close, and waits for an answer, though not for long. Others here may want to use that time. */
+  async #leave(message) {
+    if (message.body?.via !== undefined || this.#bus.listenersOf(this.#me).length > 1) return;
+    await this.close();
+    answer(this.#bus, message, { code: 200 });
   }
 
   /** Only the runtime itself asks a reporter. */

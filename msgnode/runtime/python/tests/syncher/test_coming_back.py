@@ -282,3 +282,30 @@ async def test_hyperties_of_one_runtime_and_a_listener_that_raises(alice: Peer, 
     made.data["n"] = 2
     await settled()
     assert [copy.data["n"] for copy in copies] == [1, 2, 2]
+
+
+async def test_a_syncher_leaves_when_its_runtime_closes_and_holds_it_up_only_for_others(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob)
+    close = {"type": "execute", "from": f"{bob.url}/registry/", "to": bob.hyperty}
+    close["body"] = {"method": "close"}  # type: ignore[assignment]
+    heard: list[Any] = []
+    others = bob.bus.add_listener(bob.hyperty, heard.append)
+    answering = asyncio.ensure_future(bob.bus.request(close))
+    await soon(lambda: heard)
+    await settled()
+    assert (copy.status, answering.done()) == ("live", False)
+    answering.cancel()
+    others.remove()
+    forged = {**close, "id": 7, "from": f"{alice.url}/registry/", "to": alice.hyperty}
+    alice.bus.receive(forged, alice.stub)
+    await settled()
+    assert not made.is_ended
+    assert (await bob.bus.request(close))["body"]["code"] == 200
+    assert copy.status == "ended"
+    assert made.observers == []
+    await alice.bus.close()
+    with pytest.raises(TypeError, match="ended"):
+        made.data["title"] = "nobody would hear of it"
+    assert bob.bus.endings == set()
