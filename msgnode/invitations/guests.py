@@ -14,7 +14,7 @@ Rules
   seconds: rows that were deleted count no longer. A message waits for that (Pending) at most
   SECONDS; then it is answered 503.
 - A session may try MAX_TRIES names.
-- When a right ends, what the guest has subscribed by it ends too.
+- When a right ends, what the guest has subscribed by it ends too, and its runtime is told of a gap.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Guests:
         sessions: those of this worker, by id.
         subscribed: what a session listens to.
         end: ends a subscription of a session.
+        missed: tells a session of a gap.
         manager: the address of the subscription manager.
         max_addresses: how many a request to it may name.
         accepted: told of a session that has accepted an invitation.
@@ -78,6 +79,7 @@ class Guests:
         sessions: dict[str, Any],
         subscribed: Callable[[Listener], Iterable[str]],
         end: Callable[[str, Listener], None],
+        missed: Callable[[str], None],
         manager: str,
         max_addresses: int,
         accepted: Callable[[Listener], None],
@@ -87,6 +89,7 @@ class Guests:
         self._sessions = sessions
         self._subscribed = subscribed
         self._end = end
+        self._missed = missed
         self._manager = manager
         self._max_addresses = max_addresses
         self._accepted = accepted
@@ -228,9 +231,15 @@ class Guests:
         guest = self._guests.get(right.session)
         now, rights = self._clock(), guest.rights if guest is not None else []
         others = [each for each in rights if each.ends > now]
-        for address in tuple(self._subscribed(session)):
-            if right.covers(address) and not any(each.covers(address) for each in others):
-                self._end(address, session)
+        ended = [
+            address
+            for address in self._subscribed(session)
+            if right.covers(address) and not any(each.covers(address) for each in others)
+        ]
+        for address in ended:
+            self._end(address, session)
+        if ended:
+            self._missed(session.id)
 
 
 def _last(guest: _Guest) -> float:

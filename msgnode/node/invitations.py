@@ -59,6 +59,7 @@ def invitations(
             sessions.sessions,
             subscriptions.of,
             subscriptions.end,
+            sessions.missed,
             subscriptions.addresses[0],
             int(settings.NODE["MAX_SUBSCRIPTIONS_PER_SESSION"]),
             accepted,

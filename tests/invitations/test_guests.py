@@ -36,12 +36,14 @@ class Scene:
         self.sessions: dict[str, Any] = {self.bob.id: self.bob}
         self.subscribed: set[str] = set()
         self.accepted: list[Any] = []
+        self.missed: list[str] = []
         self.now = time.time()
         self.guests = Guests(
             threads,
             self.sessions,
             lambda session: self.subscribed,
             lambda address, session: self.subscribed.discard(address),
+            self.missed.append,
             SM,
             100,
             self.accepted.append,
@@ -137,6 +139,7 @@ async def test_case_32_after_its_end_everything_is_refused_and_nothing_heard(sce
     scene.subscribed |= {f"{OBJECT}/changes", f"{BOB}/status"}
     await scene.guests.look()
     assert f"{OBJECT}/changes" in scene.subscribed
+    assert scene.missed == []
     scene.now += 61
     for to in (ALICE, OBJECT):
         with pytest.raises(Forbidden, match="ended"):
@@ -144,6 +147,8 @@ async def test_case_32_after_its_end_everything_is_refused_and_nothing_heard(sce
     await change(ends_at=timezone.now() - timedelta(seconds=1))
     await scene.guests.look()
     assert scene.subscribed == {f"{BOB}/status"}
+    await scene.guests.look()
+    assert scene.missed == [scene.bob.id]
     await invite("i2")
     past = timezone.now() - timedelta(seconds=1)
     await change(expires_at=past, ends_at=past)

@@ -88,6 +88,7 @@ class MessageBus(Bus):
         self.pipeline_out = Pipeline("out")
         self.registered_with: dict[str, str] = {}  # what registrations say besides
         self.home_stub = ""  # the URL of the stub of the home domain
+        self.endings: set[Callable[[], None]] = set()  # called when the bus closes
         self._own = (runtime_url, addresses.runtime_twin(runtime_url) or runtime_url)
         self._published: Counter[str] = Counter()
         self._lanes: dict[tuple[str, str], deque[tuple[Pipeline, Message, Then, str]]] = {}
@@ -138,7 +139,9 @@ class MessageBus(Bus):
         )
 
     async def close(self) -> None:
-        """End the handlers that are awaited."""
+        """End the handlers that are awaited, and what the endings end."""
+        while self.endings:
+            self.endings.pop()()
         for task in self._working:
             task.cancel()
         if self._working:

@@ -111,6 +111,60 @@ test("who creates an object anew under its address is noticed, whatever his cloc
   same(copy, anew);
 });
 
+test("what a reporter had not written before a crash is gone at its observers, too", async () => {
+  const storage = newStorage();
+  const carol = node.peer({ storage });
+  const object = await carol.syncher.create({ n: 0 }, { store: true });
+  const copy = await bob.syncher.subscribe(object.url);
+  object.data.n = 1;
+  await node.turn(300);
+  const written = newStorage({ ...storage.kept });
+  Object.assign(object.data, { n: 2, more: 7 });
+  await settled();
+  same(copy, object);
+  node.copies = () => 0; // she is killed, and says nothing any more
+  carol.close();
+  await settled();
+  node.copies = () => 1;
+  for (const all of node.subscribers.values()) all.delete(carol);
+  const [resumed] = await node.peer({ storage: written }).newSyncher(carol.hyperty).resume();
+  assert.deepEqual({ ...resumed.data }, { n: 1 });
+  await settled();
+  same(copy, resumed);
+  resumed.data.n = 3;
+  await settled();
+  same(copy, resumed);
+  assert.equal(copy.version, resumed.version);
+});
+
+test("a guest who was sent away knows it, and observes again when he may", async () => {
+  const object = await alice.syncher.create({ n: 0 });
+  for (const id of ["0", "1", "2"]) await object.addChild("x".repeat(50_000), id);
+  const copy = await bob.syncher.subscribe(object.url);
+  node.received = (peer, message) => {
+    if (peer === bob) peer.bus.postFrom(peer.stub, answerTo(message, { code: 403, desc: "The invitation has ended." }));
+    else FakeNode.prototype.received.call(node, peer, message);
+  };
+  for (const part of ["changes", "children/"]) node.subscribers.get(`${object.url}/${part}`).delete(bob);
+  bob.say("gap");
+  await settled();
+  assert.equal(copy.status, "disconnected");
+  object.data.n = 1;
+  await object.removeChild("1");
+  await settled();
+  assert.equal(copy.data.n, 0);
+  delete node.received;
+  await node.turn(1_000);
+  assert.equal(await bob.syncher.subscribe(object.url), copy);
+  await settled();
+  assert.equal(copy.status, "live");
+  same(copy, object);
+  assert.deepEqual(copy.children.map(({ id }) => id), ["0", "2"]);
+  object.data.n = 2;
+  await settled();
+  same(copy, object);
+});
+
 test("children keep their order over reads and restarts, though their ids are numbers", async () => {
   const storage = newStorage();
   const carol = node.peer({ storage });
@@ -226,4 +280,70 @@ test("an object whose value is none is read again ever later", async () => {
   }
   assert.ok(reads >= 5 && reads <= 7, String(reads));
   follower.stop();
+});
+
+test("who asks in an observer's name from another runtime is judged", async () => {
+  const object = await alice.syncher.create({ n: 0 });
+  const copy = await bob.syncher.subscribe(object.url);
+  const asked = [];
+  object.onSubscription((who) => (asked.push(who), false));
+  const eve = node.peer();
+  const body = { subscriber: bob.hyperty, source: bob.hyperty, identity: "Eve's" };
+  await rejects(eve.bus.request({ type: "subscribe", from: `${eve.url}/sm`, to: `${object.url}/subscription`, body }), 403);
+  assert.deepEqual(asked, [{ hyperty: bob.hyperty, identity: "Eve's", isAsserted: false }]);
+  await rejects(eve.bus.request({ type: "read", from: `${eve.url}/sm`, to: object.url }), 403);
+  bob.say("gap");
+  object.data.n = 1;
+  await node.turn(2_000);
+  same(copy, object);
+  assert.equal(copy.status, "live");
+});
+
+test("who may read is decided at leisure; who throws refuses", async () => {
+  const object = await alice.syncher.create({ n: 0 });
+  for (let n = 0; n < 30; n += 1) await object.addChild("x".repeat(50_000));
+  const carol = node.peer();
+  const read = () => requestInParts(carol.bus, { type: "read", from: carol.hyperty, to: object.url });
+  let decide;
+  object.onRead(() => new Promise((resolve) => (decide = resolve)));
+  const reading = read();
+  for (let n = 0; n < 3; n += 1) await node.turn(10_000); // longer than anybody waits for no answer
+  decide(true);
+  assert.equal(Object.keys((await reading).value.childrenObjects).length, 30);
+  object.onRead(() => {
+    throw Object.assign(new Error("knows no object"), { code: 404 });
+  });
+  await rejects(read(), 404);
+});
+
+test("a child is for reading, as deep as it is", async () => {
+  const object = await alice.syncher.create({ n: 0 });
+  const copy = await bob.syncher.subscribe(object.url);
+  const heard = [];
+  copy.onChild((event) => heard.push(event));
+  const id = await object.addChild({ text: "one", by: ["Ann"] });
+  await settled();
+  for (const { value } of [object.children[0], copy.children[0], heard[0]]) {
+    assert.throws(() => (value.text = "two"), TypeError);
+    assert.throws(() => value.by.push("Ben"), TypeError);
+  }
+  await object.updateChild(id, { ...object.children[0].value, text: "two" });
+  await settled();
+  assert.deepEqual(copy.children[0].value, { text: "two", by: ["Ann"] });
+});
+
+test("who is told no data object gets 502, and observes nothing", async () => {
+  const object = await alice.syncher.create({ n: 1 });
+  const many = Object.fromEntries(Array.from({ length: 10_001 }, (_, n) => [n, { value: n }]));
+  const hand = node.hand.bind(node);
+  for (const value of ["text", [1], { data: "text" }, ...[{ a: null }, { "": { value: 1 } }, many].map((childrenObjects) => ({ data: {}, childrenObjects }))]) {
+    node.hand = (peer, message) => {
+      const isAnswer = message.type === "response" && message.from.endsWith("/subscription");
+      hand(peer, isAnswer ? { ...message, body: { code: 200, value } } : message);
+    };
+    await rejects(bob.syncher.subscribe(object.url), 502);
+    assert.equal(node.subscribers.get(`${object.url}/changes`).size, 0);
+  }
+  node.hand = hand;
+  assert.equal((await bob.syncher.subscribe(object.url)).data.n, 1);
 });

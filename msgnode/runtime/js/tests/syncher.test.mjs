@@ -571,6 +571,23 @@ test("the end of a runtime that reported is told, unless it keeps the object for
   assert.deepEqual([copy.status, kept.status], ["ended", "live"]);
 });
 
+test("a syncher leaves when its runtime closes, and holds it up only for others", async () => {
+  const { object, copy } = await shared();
+  const close = () => bob.bus.request({ type: "execute", from: `${bob.url}/registry/`, to: bob.hyperty, body: { method: "close" } });
+  const others = bob.bus.addListener(bob.hyperty, () => {});
+  let isAnswered = false;
+  close().then(() => (isAnswered = true), () => {});
+  await settled();
+  assert.deepEqual([copy.status, isAnswered], ["live", false]);
+  others.remove();
+  await close();
+  await settled();
+  assert.equal(copy.status, "ended");
+  assert.deepEqual(object.observers, []);
+  alice.close();
+  assert.throws(() => (object.data.title = "nobody would hear of it"), /ended/);
+});
+
 test("a scheme that is none is refused", () => rejects(alice.syncher.create({}, { scheme: "a b" }), 400));
 
 test("two hyperties of one runtime and their reporter share an object", async () => {

@@ -284,7 +284,8 @@ class GraphConnector:
             return Found(user_id, error.code, str(error), ())
         value = said.get("value")
         entries = list(value.values()) if isinstance(value, dict) else value
-        taken = [each for each in entries if isinstance(each, dict)] if entries else []
+        listed = entries if isinstance(entries, list) else []
+        taken = [each for each in listed if isinstance(each, dict)]
         hyperties = tuple(
             {**each, "confirmed": each.get("guid") in (guid, f"{guids.SCHEME}{guid}")}
             for each in taken[:MAX_HYPERTIES]

@@ -35,6 +35,11 @@ class ChildEvent:
     value: Any
 
 
+def event_of(kind: str, child: Child) -> ChildEvent:
+    """What happened to a child, with a value that nobody else holds."""
+    return ChildEvent(kind, child.id, child.source, plain(child.value, is_ours=False))
+
+
 class Done:
     """The latest requests of observers that were done: one that is sent again is not done again."""
 
@@ -68,8 +73,11 @@ class Children:
         return self._all.get(id_)
 
     def all(self) -> list[Child]:
-        """All of them."""
-        return list(self._all.values())
+        """Copies of all of them: whoever changes one changes nothing here."""
+        return [
+            Child(each.id, each.source, plain(each.value, is_ours=False))
+            for each in self._all.values()
+        ]
 
     def put(self, id_: Any, source: str, value: Any) -> Child:
         """Put a child in, or a new value in its place.
@@ -124,17 +132,17 @@ class Children:
                 one as they are listed, which objects in JavaScript do with numbers first.
         """
         events = []
-        for child in self.all():
+        for child in list(self._all.values()):
             if child.id not in objects:
                 self.delete(child.id)
-                events.append(ChildEvent("delete", child.id, child.source, child.value))
+                events.append(event_of("delete", child))
         for id_, told in sorted(objects.items(), key=_order):
             known = self._all.get(id_)
             value = told.get("value")
             if known is None or not is_same(known.value, value):
                 child = self.put(id_, str(told.get("source", "")), value)
                 kind = "create" if known is None else "update"
-                events.append(ChildEvent(kind, id_, child.source, child.value))
+                events.append(event_of(kind, child))
         return events
 
 

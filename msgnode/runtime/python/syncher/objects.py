@@ -1,8 +1,9 @@
-"""Data objects as runtimes name them: schemes, parts, criteria. Pure."""
+"""Data objects as runtimes name them: schemes, parts, criteria, incarnations."""
 
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ _SCHEMES = {
     "walletdata": "walletData",
     "helloworld": "hello",
 }
+_INCARNATION = 12  # characters
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]{0,49}", re.ASCII)
 
 
@@ -29,6 +31,11 @@ def scheme_for(scheme: Any, schema: Any) -> str:
     if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme):
         raise SyncError(400, f"{scheme!r:.60} is no scheme of an address.")
     return scheme
+
+
+def new_incarnation() -> str:
+    """Tells one beginning of an object from the others under the same address."""
+    return uuid.uuid4().hex[:_INCARNATION]
 
 
 def reported_parts_of(url: str) -> list[str]:

@@ -20,7 +20,7 @@ from msgnode.runtime.python.bus import Bus
 from msgnode.runtime.python.messages import Message, body_of, code_of
 
 from .changes import MAX_OBJECT, apply_change, plain, size_of
-from .children import Child, ChildEvent, Children
+from .children import Child, ChildEvent, Children, event_of
 from .errors import SyncError
 from .follower import Follower
 from .observed import ObservedDict, observe
@@ -62,7 +62,7 @@ class DataObjectObserver:
         self._children = Children()
         self._is_confirming = False
         self._asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by child
-        self._is_started = False
+        self._is_started = self._is_refused = False
         self._follower = Follower(self)
         self._changes, self._child_events = Listeners(bus), Listeners(bus)
         self._statuses = Listeners(bus)
@@ -144,9 +144,13 @@ class DataObjectObserver:
         self._take_child(told, message["from"])
 
     def start(self, value: Body, schema: str) -> None:
-        """The subscription was granted."""
+        """The subscription was granted. Raises SyncError if the value is none."""
         self.schema = schema or str(value.get("schema", ""))
-        self._follower.start(value)
+        try:
+            self._follower.start(value)
+        except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
+            text = f"What the reporter of {self.url} says is no data object: {error}"
+            raise SyncError(502, text) from error
 
     def check(self) -> None:
         """A connection came back, or something was lost on it."""
@@ -183,14 +187,21 @@ class DataObjectObserver:
         self._changes.tell({name: change[name] for name in known if name in change})
 
     async def read(self) -> Body:
-        """The object's value, from its reporter."""
-        try:
-            return await self.read_whole()
-        except SyncError as error:
-            if error.code != 403:
-                raise
-            # A reporter that began anew knows no observers: ask to be one again.
-            return await self._subscribe_again()
+        """The object's value, from its reporter.
+
+        One that began anew knows no observers, and a node that sent its guest away passes nothing
+        on: who is refused asks to be an observer again, until he is one.
+        """
+        if not self._is_refused:
+            try:
+                return await self.read_whole()
+            except SyncError as error:
+                if error.code != 403:
+                    raise
+                self._is_refused = True
+        value = await self._subscribe_again()
+        self._is_refused = False
+        return await self.read_whole() if value.get("responses") else value
 
     def adopt(self, value: Body) -> None:
         """Take over the object's value; raise if it is none."""
@@ -232,12 +243,10 @@ class DataObjectObserver:
         if "value" not in told:
             if known is not None:
                 self._children.delete(id_)
-                event = ChildEvent("delete", id_, known.source, known.value)
-                self._child_events.tell(event)
+                self._child_events.tell(event_of("delete", known))
             return
         child = self._children.put(id_, known.source if known else source, told["value"])
-        kind = "create" if known is None else "update"
-        self._child_events.tell(ChildEvent(kind, id_, child.source, child.value))
+        self._child_events.tell(event_of("create" if known is None else "update", child))
 
     async def _say(self, kind: str, body: Body) -> None:
         if self.status == "ended":

@@ -3,7 +3,8 @@
 Rules
 - Each change has the next number, and goes to `<object>/changes` at once.
 - Who asks to subscribe is judged by the application (`on_subscription`), or admitted; who was
-  invited is not asked about again. Only observers may read the object and add children.
+  invited, or observes already, is not asked about again, unless another runtime asks in his name.
+  Only observers may read the object and add children.
 - Children come to `<object>/children/`. The reporter takes or refuses each, and tells all observers
   of it with a number like any change's, so that they miss none and believe nobody else. What is
   sent again, because the answer was lost, is done once.
@@ -13,7 +14,6 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
@@ -23,10 +23,10 @@ from msgnode.runtime.python.bus import Bus
 from msgnode.runtime.python.messages import Message, answer_to, body_of
 
 from .changes import MAX_OBJECT, is_same, size_of
-from .children import Child, ChildEvent, Children, Done
+from .children import Child, ChildEvent, Children, Done, event_of
 from .errors import SyncError
 from .observed import ObservedDict, observe
-from .talk import Body, Decision, InTime, Item, Listeners, ask, respond
+from .talk import Body, Decision, InTime, Item, Listeners, ask, decided, respond
 
 MAX_OBSERVERS = 10_000
 
@@ -47,7 +47,7 @@ class DataObjectReporter:
     Attributes:
         data: the object. Change it as any dict.
         version: of the last change.
-        is_ended: whether it was deleted.
+        is_ended: whether it was deleted, or its syncher or runtime closed.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class DataObjectReporter:
     def forwarded(self, message: Message) -> None:
         """The runtime asks for somebody: subscribe or unsubscribe."""
         asked = body_of(message)
-        who = asked["from"]
+        who, by = asked["from"], asked.get("source") or asked["from"]
         if asked["type"] == "unsubscribe":
             self._observers.pop(who, None)
             respond(self._bus, message, {"code": 200})
@@ -195,35 +195,40 @@ class DataObjectReporter:
                 raise SyncError(403, "The reporter does not admit this observer.")
             if self.is_ended:
                 raise SyncError(404, "The object has ended.")
-            self._observers[who] = asked.get("source") or who
+            self._observers[who] = by
             head, parts = self._value()
             if parts:
                 head["responses"] = len(parts) + 1  # the observer reads them
             return {"code": 200, "schema": self.schema, "value": head}
 
-        async def admit_later(admitting: Awaitable[bool | None]) -> Body:
-            return admit(await admitting)
-
         def decide() -> Decision:
-            is_known = who in self._invited or who in self._observers
-            if not is_known and len(self._observers) >= MAX_OBSERVERS:
+            is_observer = who in self._observers
+            is_known = self._observers[who] == by if is_observer else who in self._invited
+            if not (is_known or is_observer) and len(self._observers) >= MAX_OBSERVERS:
                 text = f"A data object has at most {MAX_OBSERVERS} observers."
                 raise SyncError(503, text)
             if is_known or self._judge is None:
                 return admit(True)
             known = {name: asked.get(name) for name in ("identity", "isAsserted")}
-            judged = self._judge({"hyperty": who, **known})
-            return admit_later(judged) if inspect.isawaitable(judged) else admit(judged)
+            return decided(self._judge({"hyperty": who, **known}), admit)
 
         self._in_time.answer(message, decide)
+
+    def announce(self) -> None:
+        """It is reported again: observers that know later changes of before read it."""
+        known = ("version", "lastModified", "incarnation")
+        head = {name: value for name, value in self._metadata().items() if name in known}
+        self._last = {"source": self._me, **head}
+        self._post(self._last)
 
     def repeat(self) -> None:
         """A connection came back, or something was lost on it."""
         if self._last is not None and not self.is_ended:
             self._post(self._last)
 
-    def close(self) -> None:
-        """Decide nothing any more."""
+    def ended(self) -> None:
+        """Decide nothing any more, and take no changes: nobody would hear of them."""
+        self.is_ended = True
         self._in_time.close()
 
     # --- changes (Sink of the observed data) ------------------------------------------------------
@@ -266,7 +271,7 @@ class DataObjectReporter:
         if kind == "delete":
             if known is not None:  # else said twice
                 self._children.delete(known.id)
-                self._tell_child(ChildEvent("delete", known.id, known.source, known.value))
+                self._tell_child(event_of("delete", known))
             return
         value = told.get("value")
         try:
@@ -278,8 +283,7 @@ class DataObjectReporter:
         except TypeError as error:
             raise SyncError(400, str(error)) from None
         if known is None or not is_same(known.value, child.value):  # else said twice
-            kind = "create" if known is None else "update"
-            self._tell_child(ChildEvent(kind, child.id, child.source, child.value))
+            self._tell_child(event_of("create" if known is None else "update", child))
 
     def _tell_child(self, event: ChildEvent) -> None:
         change = {"childVersion": self.version + 1, "childSource": event.source}
@@ -303,40 +307,29 @@ class DataObjectReporter:
     def _read(self, message: Message) -> None:
         sender = message["from"]
         if sender in self._observers or sender in self._observers.values():
-            self._tell_whole(message)
+            respond(self._bus, message, self._told_whole(message))
             return
-        judged = self._read_judge({"from": sender}) if self._read_judge else False
-        refusal = SyncError(403, f"{sender} does not observe this object.")
 
-        async def tell_later(judging: Awaitable[bool | None]) -> Body:
-            if await judging is not True:
-                raise refusal
-            head, parts = self._value()
-            for part in parts:
-                head.setdefault("childrenObjects", {}).update(part)
-            return {"code": 200, "value": head}
+        def tell(may_read: bool | None) -> Body:
+            if may_read is not True:
+                raise SyncError(403, f"{sender} does not observe this object.")
+            return self._told_whole(message)
 
-        def refuse() -> Body:
-            raise refusal
+        def decide() -> Decision:
+            return decided(self._read_judge({"from": sender}) if self._read_judge else False, tell)
 
-        if inspect.isawaitable(judged):
-            later = judged
-            self._in_time.answer(message, lambda: tell_later(later))
-        elif judged is True:
-            self._tell_whole(message)
-        else:
-            self._in_time.answer(message, refuse)
+        self._in_time.answer(message, decide)
 
-    def _tell_whole(self, message: Message) -> None:
+    def _told_whole(self, message: Message) -> Body:
+        """The last part of the answer, with which nobody waits any longer; others are sent."""
         head, parts = self._value()
         if not parts:
-            respond(self._bus, message, {"code": 200, "value": head})
-            return
+            return {"code": 200, "value": head}
         first = {**head, "responses": len(parts) + 1}
         respond(self._bus, message, {"code": 100, "value": first})
-        for number, part in enumerate(parts, 1):
-            code = 200 if number == len(parts) else 100  # with the last one nobody waits any longer
-            respond(self._bus, message, {"code": code, "value": {"childrenObjects": part}})
+        for part in parts[:-1]:
+            respond(self._bus, message, {"code": 100, "value": {"childrenObjects": part}})
+        return {"code": 200, "value": {"childrenObjects": parts[-1]}}
 
 
 def _now() -> str:

@@ -16,6 +16,7 @@ from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message, body_of
 
 from .changes import apply_change, plain
+from .objects import new_incarnation
 
 WRITE_AFTER = 0.25  # seconds
 
@@ -62,6 +63,11 @@ class StoredObjects:
         if url in self._all:
             self._all[url]["observers"] = [list(each) for each in observers.items()]
             self._touch(url)
+
+    def begin_anew(self, url: str) -> None:
+        """Resume an object: its last changes before a crash may not be in this copy."""
+        self._all[url]["value"]["incarnation"] = new_incarnation()
+        self._touch(url)
 
     def forget(self, url: str) -> None:
         """Keep an object no more."""

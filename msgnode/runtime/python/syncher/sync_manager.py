@@ -187,6 +187,7 @@ class SyncManager:
                 observers = dict(stored.get("observers", []))
                 again = _Reported(hyperty, stored["schema"], stored["value"], observers)
                 await self._report(url, again)
+                self._stored.begin_anew(url)
             found.append(url)
         if not found:
             raise SyncError(404, f"{hyperty} has reported no such object.")
@@ -268,10 +269,7 @@ class SyncManager:
             raise SyncError(400, "Here one subscribes or unsubscribes.")
         reported = self._reported[url]
         who = body.get("subscriber") or body.get("source") or sender
-        is_same = isinstance(who, str) and (
-            addresses.parse(who).home == addresses.parse(sender).home
-        )
-        if not is_same:
+        if not isinstance(who, str) or addresses.parse(who).home != addresses.parse(sender).home:
             raise SyncError(403, f"{sender} cannot subscribe for {who!r:.100}.")
         if kind == "unsubscribe" and reported.observers.get(who) != sender:
             return {"code": 200}
@@ -300,10 +298,12 @@ class SyncManager:
             ]
             observed = _Observed(is_at_node and url not in self._reported, items)
             self._observed[url] = observed
+        is_again = hyperty in observed.hyperties  # what the node had for it may be gone
         observed.hyperties.setdefault(hyperty, schema)
         if observed.is_at_node:
             await self._node.claim(hyperty)
-            if observed.ready is None:
+            ready = observed.ready
+            if ready is None or (ready.done() and (is_again or ready.exception())):
                 subscribing = self._node.ask("subscribe", url, parts_of(url), hyperty)
                 observed.ready = asyncio.create_task(subscribing)
             await asyncio.shield(observed.ready)

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from msgnode.core import addresses
@@ -27,12 +27,12 @@ from msgnode.runtime.python.messages import Message, answer_to, body_of
 
 from .changes import MAX_OBJECT, plain, size_of
 from .errors import SyncError
+from .objects import new_incarnation
 from .observer import DataObjectObserver
 from .reporter import DataObjectReporter, Judge
-from .talk import Body, Decision, InTime, ask, respond
+from .talk import Body, Decision, InTime, ask, decided, respond, value_of
 
 _SUBSCRIPTION = "/subscription"
-_INCARNATION = 12  # characters
 
 
 class HypertyRuntime(Protocol):
@@ -61,6 +61,7 @@ class Syncher:
         self._invited: Judge | None = None
         self._away: set[str] = set()  # domains whose stub has no connection
         self._in_time = InTime(self._bus)
+        self._bus.endings.add(self.stop)
         self._own = [
             self._bus.add_listener(self.hyperty, self._received),
             self._bus.add_listener(f"{runtime.url}/status", self._status),
@@ -98,7 +99,7 @@ class Syncher:
         if size_of(copy) > MAX_OBJECT:
             raise OverflowError(f"A data object has at most {MAX_OBJECT} bytes.")
         value = {"resources": [], **more, "name": name, "schema": schema, "reporter": self.hyperty}
-        value |= {"data": copy, "incarnation": uuid.uuid4().hex[:_INCARNATION]}
+        value |= {"data": copy, "incarnation": new_incarnation()}
         value |= {"resource": url} if url else {}
         body = {"resume": False, "schema": schema, "store": store, "value": value}
         if scheme:
@@ -122,8 +123,10 @@ class Syncher:
         """
         if not addresses.parse(url).home:
             raise ValueError(f"{url} is no address of an object.")
-        if url in self._observers:
-            return self._observers[url]
+        if known := self._observers.get(url):
+            if known.status == "disconnected":
+                known.check()
+            return known
         if url not in self._subscribing:
             task = asyncio.create_task(self._subscribe(url, schema, identity))
             self._subscribing[url] = task
@@ -150,21 +153,17 @@ class Syncher:
         """
 
         def made(told: Body) -> list[DataObjectReporter]:
-            known = self._reporters
-            return [
-                known[each["resource"]] if each["resource"] in known else self._report(each)
-                for each in told["value"]
-            ]
+            for each in told["value"]:
+                if each["resource"] not in self._reporters:
+                    self._report(each).announce()
+            return [self._reporters[each["resource"]] for each in told["value"]]
 
         try:
-            found: list[DataObjectReporter] = await self._ask(
-                "create", {**criteria, "resume": True}, made
-            )
+            return list(await self._ask("create", {**criteria, "resume": True}, made))
         except SyncError as error:
             if error.code == 404:
                 return []
             raise
-        return found
 
     async def resume_observers(self, **criteria: str) -> list[DataObjectObserver]:
         """Observe again what this hyperty observed before in this runtime."""
@@ -180,6 +179,7 @@ class Syncher:
     async def close(self) -> None:
         """Observe and report nothing any more; objects are not deleted."""
         self._is_closed = True
+        self._bus.endings.discard(self.stop)
         for listening in self._own:
             listening.remove()
         leaving = [observer.unsubscribe() for observer in self._observers.values()]
@@ -191,10 +191,10 @@ class Syncher:
     def stop(self) -> None:
         """End what runs by itself; nobody is told. The runtime closes."""
         self._in_time.close()
-        for observer in self._observers.values():
-            observer.ended()
-        for reporter in self._reporters.values():
-            reporter.close()
+        for side in (*self._observers.values(), *self._reporters.values()):
+            side.ended()
+        for task in self._tasks - {asyncio.current_task()}:
+            task.cancel()
 
     # --- objects ----------------------------------------------------------------------------------
 
@@ -220,13 +220,10 @@ class Syncher:
     async def _subscribe(self, url: str, schema: str, identity: Any) -> DataObjectObserver:
         asked = {"resource": url, "schema": schema, "identity": identity}
 
-        async def end() -> None:
-            await self._end_observing(url)
-
         async def again() -> Body:
-            told = await self._ask("subscribe", asked)
-            return told.get("value") or {}
+            return value_of(await self._ask("subscribe", asked))
 
+        end = partial(self._end_observing, url)
         observer = DataObjectObserver(self.hyperty, self._bus, self._home, end, again, url)
 
         def changed(message: Message) -> None:
@@ -240,7 +237,7 @@ class Syncher:
         ]
         try:
             told = await self._ask("subscribe", asked)
-            value = told.get("value") or {}
+            value = value_of(told)
             if value.get("responses"):
                 value = await observer.read_whole()
             if self._is_closed:
@@ -258,12 +255,19 @@ class Syncher:
         return observer
 
     def _ended(self, message: Message, observer: DataObjectObserver) -> None:
-        if observer.status != "ended":
-            return
-        respond(self._bus, message, {"code": 200, "source": self.hyperty})
-        task = asyncio.create_task(self._end_observing(observer.url))
+        if observer.status == "ended":
+            respond(self._bus, message, {"code": 200, "source": self.hyperty})
+            self._start(self._end_observing(observer.url))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _leave(self, message: Message) -> None:
+        """The runtime is about to close, and waits for the answer, though not for long."""
+        await self.close()
+        respond(self._bus, message, {"code": 200})
 
     async def _end_observing(self, url: str) -> None:
         self._remove_listeners(self._observers.pop(url, None))
@@ -271,10 +275,9 @@ class Syncher:
             await self._ask("unsubscribe", {"resource": url})
 
     def _stop_reporting(self, url: str) -> None:
-        reporter = self._reporters.pop(url, None)
-        self._remove_listeners(reporter)
-        if reporter is not None:
-            reporter.close()
+        if reporter := self._reporters.pop(url, None):
+            self._remove_listeners(reporter)
+            reporter.ended()
 
     def _remove_listeners(self, side: DataObjectReporter | DataObjectObserver | None) -> None:
         """Of one side of an object; a hyperty may have both."""
@@ -295,6 +298,10 @@ class Syncher:
                 reporter.forwarded(message)
         elif message["type"] == "create" and message["from"].endswith(_SUBSCRIPTION):
             self._in_time.answer(message, lambda: self._judged(message))
+        elif message["type"] == "execute" and message["from"] == f"{self._runtime_url}/registry/":
+            is_alone = self._bus.number_listening(self.hyperty) == 1  # else others use that time
+            if is_alone and not body_of(message).get("via"):
+                self._start(self._leave(message))
 
     def _judged(self, message: Message) -> Decision:
         """What becomes of an invitation."""
@@ -315,11 +322,7 @@ class Syncher:
                 raise SyncError(403, "The invitation was declined.")
             return {"code": 200}
 
-        async def told_later(judging: Awaitable[bool | None]) -> Body:
-            return told(await judging)
-
-        judged = self._invited(invitation)
-        return told_later(judged) if inspect.isawaitable(judged) else told(judged)
+        return decided(self._invited(invitation), told)
 
     def _status(self, message: Message) -> None:
         """A stub came back, or says that something was lost: both sides of objects make sure."""

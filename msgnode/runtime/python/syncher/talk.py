@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgnode.runtime.python.bus import Bus
+from msgnode.runtime.python.listeners import MAX_LISTENER_QUEUED
 from msgnode.runtime.python.messages import Message, answer_to, body_of, code_of, is_final
 
 from .changes import size_of
@@ -20,20 +22,24 @@ MAX_WHOLE = 16 * 1024 * 1024
 
 Body = dict[str, Any]
 Decision = Body | Awaitable[Body]
+Judgement = bool | None
 
 
 class Item:
     """A listener of the application, until remove()."""
 
-    def __init__(self, listeners: list[Callable[[Any], object]], listener: Any) -> None:
+    def __init__(self, listeners: list[Item], call: Callable[[Any], object]) -> None:
         self._listeners = listeners
-        self._listener = listener
-        listeners.append(listener)
+        self.call = call
+        self.waiting: deque[Any] = deque()  # events, while a coroutine works on the one before
+        self.task: asyncio.Task[Any] | None = None
+        listeners.append(self)
 
     def remove(self) -> None:
         """Listen no more."""
-        if self._listener in self._listeners:
-            self._listeners.remove(self._listener)
+        self.waiting.clear()
+        if self in self._listeners:
+            self._listeners.remove(self)
 
 
 class Listeners:
@@ -41,31 +47,40 @@ class Listeners:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._all: list[Callable[[Any], object]] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._all: list[Item] = []
 
     def add(self, listener: Callable[[Any], object]) -> Item:
-        """Call a function, or a coroutine function, with each event."""
+        """Call a function, or a coroutine function, with each event: one after the other."""
         return Item(self._all, listener)
 
     def tell(self, event: Any) -> None:
         """Tell all of them."""
-        for listener in list(self._all):
-            if listener not in self._all:
+        for item in list(self._all):
+            if item not in self._all:
                 continue
-            try:
-                done = listener(event)
-                if inspect.isawaitable(done):
-                    task = asyncio.ensure_future(_awaited(done))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._ended)
-            except Exception as error:
-                self._report(error)
+            if item.task is None:
+                self._call(item, event)
+            elif len(item.waiting) < MAX_LISTENER_QUEUED:
+                item.waiting.append(event)
+            else:
+                text = f"More than {MAX_LISTENER_QUEUED} events wait for a listener."
+                self._bus.report("listener.flood", text, None, None)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+    def _call(self, item: Item, event: Any) -> None:
+        try:
+            done = item.call(event)
+            if inspect.isawaitable(done):
+                item.task = asyncio.ensure_future(_awaited(done))
+                item.task.add_done_callback(lambda task: self._ended(item, task))
+        except Exception as error:
+            self._report(error)
+
+    def _ended(self, item: Item, task: asyncio.Task[Any]) -> None:
+        item.task = None
         if not task.cancelled() and (error := task.exception()) is not None:
             self._report(error)
+        while item.waiting and item.task is None:
+            self._call(item, item.waiting.popleft())
 
     def _report(self, error: BaseException) -> None:
         self._bus.report("listener.failed", "A listener of a data object raised.", None, error)
@@ -136,6 +151,23 @@ class InTime:
         self._bus.post_message(answer_to(request, code, str(error)))
 
 
+def decided(judged: Judgement | Awaitable[Judgement], then: Callable[[Any], Body]) -> Decision:
+    """What follows from a judgement of the application, made now or later."""
+    if not inspect.isawaitable(judged):
+        return then(judged)
+
+    async def later(judging: Awaitable[Judgement]) -> Body:
+        return then(await judging)
+
+    return later(judged)
+
+
+def value_of(told: Body) -> Body:
+    """The value that an answer tells, {} if it is no object."""
+    value = told.get("value")
+    return value if isinstance(value, dict) else {}
+
+
 async def ask(bus: Bus, message: Message, then: Callable[[Body], Any] | None = None) -> Any:
     """Post a request; its final answer's body.
 
@@ -185,8 +217,7 @@ async def ask_in_parts(bus: Bus, message: Message) -> Body:
     def take(answer: Message) -> None:
         nonlocal left, size
         body, code = body_of(answer), code_of(answer)
-        value = body.get("value")
-        value = value if isinstance(value, dict) else {}
+        value = value_of(body)
         if answered.done():
             return
         if code >= 300:

@@ -35,8 +35,9 @@ async def test_a_persons_hyperties_are_found_in_all_domains_he_names() -> None:
 async def test_a_domain_that_fails_or_lies_fails_for_itself() -> None:
     bench = Bench()
     registry, guid = Registry(bench), guid_of(5)
-    registry.stored[guid] = jwt_of(5, userIDs=[f"x@d{n}.example" for n in range(4)])
+    registry.stored[guid] = jwt_of(5, userIDs=[f"x@d{n}.example" for n in range(6)])
     lies = {"d0": {"code": 504, "desc": "frozen"}, "d1": {"code": 200, "value": "no map"}}
+    lies |= {"d4": {"code": 200, "value": 5}, "d5": {"code": 200, "value": {"a": [5], "b": None}}}
     registry.entries["d3.example"] = {"a": {"hypertyID": "a"}}
 
     def says(message: Message, said: Answer) -> Answer:
@@ -45,7 +46,7 @@ async def test_a_domain_that_fails_or_lies_fails_for_itself() -> None:
     registry.says = says
     found = await connector(bench).hyperties(guid)
     assert [(each.code, len(each.hyperties)) for each in found] == [
-        *((504, 0), (200, 0), (404, 0), (200, 1))
+        *((504, 0), (200, 0), (404, 0), (200, 1), (200, 0), (200, 0))
     ]
     assert found[0].text == "frozen"
 

@@ -25,6 +25,13 @@ export class Done {
   }
 }
 
+/** For reading only, as deep as it is. */
+function frozen(value) {
+  if (value === null || typeof value !== "object") return value;
+  Object.values(value).forEach(frozen);
+  return Object.freeze(value);
+}
+
 export class Children {
   #all = new Map(); // id -> {id, source, value}
   #sizes = new Map();
@@ -36,7 +43,7 @@ export class Children {
     return this.#all.get(id);
   }
 
-  /** All of them in the order in which they came: {id, source, value}, for reading only. */
+  /** All of them in the order in which they came: {id, source, value}, frozen. */
   list() {
     return [...this.#all.values()];
   }
@@ -50,7 +57,7 @@ export class Children {
     if (typeof id !== "string" || !id || id.length > MAX_ID || id === "__proto__") {
       throw new TypeError(`The id of a child has 1 to ${MAX_ID} characters.`);
     }
-    const child = Object.freeze({ id, source, value: plain(value, false) });
+    const child = frozen({ id, source, value: plain(value, false) });
     const size = sizeOf(child);
     const others = this.#size - (this.#sizes.get(id) ?? 0);
     if (others + size > MAX_SIZE || (!this.#all.has(id) && this.#all.size >= MAX_CHILDREN)) {

@@ -35,6 +35,7 @@ export class DataObjectObserver {
   #size = 0;
   #children = new Children();
   #isConfirming = false;
+  #isRefused = false;
   #asking = new Map(); // child -> when what was asked about it before is done
   #follower;
   #changes;
@@ -135,10 +136,14 @@ export class DataObjectObserver {
     return value ?? {};
   }
 
-  /** The subscription was granted. */
+  /** The subscription was granted. @throws Refusal if the value is none */
   start(value, schema) {
     this.schema = schema ?? value?.schema ?? "";
-    this.#follower.start(value ?? {});
+    try {
+      this.#follower.start(value ?? {});
+    } catch (error) {
+      throw error instanceof Refusal ? error : new Refusal(502, `What the reporter of ${this.url} says is no data object: ${error.message}`);
+    }
   }
 
   /** A connection came back, or something was lost on it. */
@@ -202,13 +207,22 @@ export class DataObjectObserver {
     for (const change of changes) this.#childEvents.tell(change);
   }
 
+  /**
+   * The object's value, from its reporter. One that began anew knows no observers, and a node that sent its guest away
+   * passes nothing on: who is refused asks to be an observer again, until he is one.
+   */
   async #read() {
-    try {
-      return await this.readWhole();
-    } catch (error) {
-      if (error.code !== 403) throw error;
-      return this.#end.value(this.url); // a reporter that began anew knows no observers: ask to be one again
+    if (!this.#isRefused) {
+      try {
+        return await this.readWhole();
+      } catch (error) {
+        if (error.code !== 403) throw error;
+        this.#isRefused = true;
+      }
     }
+    const value = await this.#end.value(this.url);
+    this.#isRefused = false;
+    return value?.responses > 1 ? this.readWhole() : (value ?? {});
   }
 
   async #say(type, body) {

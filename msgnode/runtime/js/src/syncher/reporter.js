@@ -3,8 +3,9 @@
  *
  * Rules
  * - Each change has the next number, and goes to `<object>/changes` at once.
- * - Who asks to subscribe is judged by the application (`onSubscription`), or admitted; who was invited is
- *   not asked about again. Only observers may read the object and add children.
+ * - Who asks to subscribe is judged by the application (`onSubscription`), or admitted; who was invited, or observes
+ *   already, is not asked about again, unless another runtime asks in his name. Only observers may read the object and
+ *   add children.
  * - Children come to `<object>/children/`. The reporter takes or refuses each, and tells all observers of
  *   it with a number like any change's, so that they miss none and believe nobody else. What an observer sends
  *   again, because the answer was lost, is done once.
@@ -165,26 +166,39 @@ export class DataObjectReporter {
 
   /** The runtime asks for somebody: subscribe or unsubscribe. */
   forwarded(message) {
-    const { type, from, identity, isAsserted, source } = message.body;
+    const { type, from, identity, isAsserted, source = from } = message.body;
     if (type === "unsubscribe") {
       this.#observers.delete(from);
       answer(this.#bus, message, { code: 200 });
       return;
     }
     answerInTime(this.#bus, message, () => {
-      const isKnown = this.#invited.has(from) || this.#observers.has(from);
-      if (!isKnown && this.#observers.size >= MAX_OBSERVERS) throw new Refusal(503, `A data object has at most ${MAX_OBSERVERS} observers.`);
+      const isObserver = this.#observers.has(from);
+      const isKnown = isObserver ? this.#observers.get(from) === source : this.#invited.has(from);
+      if (!isKnown && !isObserver && this.#observers.size >= MAX_OBSERVERS) throw new Refusal(503, `A data object has at most ${MAX_OBSERVERS} observers.`);
       const admitted = !isKnown && this.#judge ? this.#judge({ hyperty: from, identity, isAsserted }) : true;
       const admit = (isAdmitted) => {
         if (isAdmitted === false) throw new Refusal(403, "The reporter does not admit this observer.");
         if (this.#sink.isEnded) throw new Refusal(404, "The object has ended.");
-        this.#observers.set(from, source ?? from);
+        this.#observers.set(from, source);
         const { head, parts } = this.#value();
         if (parts.length) head.responses = parts.length + 1; // the observer reads them
         return { code: 200, schema: this.schema, value: head };
       };
       return typeof admitted?.then === "function" ? admitted.then(admit) : admit(admitted);
     });
+  }
+
+  /** It is reported again: observers that know later changes of before read it. */
+  announce() {
+    const { version, lastModified, incarnation } = this.#metadata();
+    this.#last = { source: this.#me, version, lastModified, ...(incarnation ? { incarnation } : {}) };
+    this.#post(this.#last);
+  }
+
+  /** Take no changes any more: nobody would hear of them. */
+  ended() {
+    this.#sink.isEnded = true;
   }
 
   /** A connection came back, or something was lost on it. */
@@ -258,27 +272,27 @@ export class DataObjectReporter {
   #read(message) {
     const isObserver = this.#observers.has(message.from) || [...this.#observers.values()].includes(message.from);
     if (isObserver) {
-      this.#tellWhole(message);
+      answer(this.#bus, message, this.#toldWhole(message));
       return;
     }
-    const refuse = () => this.#refuse(message, 403, `${message.from} does not observe this object.`);
-    const judged = this.#readJudge?.({ from: message.from });
-    if (typeof judged?.then === "function") judged.then((isIn) => (isIn === true ? this.#tellWhole(message) : refuse()), refuse);
-    else if (judged === true) this.#tellWhole(message);
-    else refuse();
+    answerInTime(this.#bus, message, () => {
+      const tell = (isIn) => {
+        if (isIn !== true) throw new Refusal(403, `${message.from} does not observe this object.`);
+        return this.#toldWhole(message);
+      };
+      const judged = this.#readJudge?.({ from: message.from });
+      return typeof judged?.then === "function" ? judged.then(tell) : tell(judged);
+    });
   }
 
-  #tellWhole(message) {
+  /** The last part of the answer, with which nobody waits any longer; the others are sent. */
+  #toldWhole(message) {
     const { head, parts } = this.#value();
-    if (!parts.length) {
-      answer(this.#bus, message, { code: 200, value: head });
-      return;
-    }
-    answer(this.#bus, message, { code: 100, value: { ...head, responses: parts.length + 1 } });
-    parts.forEach((childrenObjects, index) => {
-      const code = index === parts.length - 1 ? 200 : 100; // with the last one nobody waits any longer
-      answer(this.#bus, message, { code, value: { childrenObjects } });
-    });
+    if (!parts.length) return { code: 200, value: head };
+    const last = parts.pop();
+    answer(this.#bus, message, { code: 100, value: { ...head, responses: parts.length + 2 } });
+    for (const childrenObjects of parts) answer(this.#bus, message, { code: 100, value: { childrenObjects } });
+    return { code: 200, value: { childrenObjects: last } };
   }
 
   #refuse(message, code, text) {

@@ -5,6 +5,7 @@
  * a second after a change; a storage that refuses is told to the error hook.
  */
 
+import { newIncarnation } from "../ids.js";
 import { applyChange } from "./changes.js";
 
 const WRITE_AFTER = 250; // ms
@@ -47,6 +48,12 @@ export class StoredObjects {
     const stored = this.#all.get(object);
     if (!stored) return;
     stored.observers = [...observers];
+    this.#touch(object);
+  }
+
+  /** Resume an object: its last changes before a crash may not be in this copy. */
+  beginAnew(object) {
+    this.#all.get(object).value.incarnation = newIncarnation();
     this.#touch(object);
   }
 

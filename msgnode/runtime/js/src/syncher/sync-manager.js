@@ -164,6 +164,7 @@ export class SyncManager {
       if (!this.#reported.has(object)) {
         const observers = new Map(stored.observers ?? []);
         await this.#report(object, { hyperty, schema: stored.schema, value: stored.value, observers });
+        this.#stored.beginAnew(object);
       }
       found.push(object);
     }
@@ -273,14 +274,19 @@ export class SyncManager {
       observed = { hyperties: new Map(), items, ready: null, isAtNode: isAtNode && !this.#reported.has(object) };
       this.#observed.set(object, observed);
     }
-    if (!observed.hyperties.has(hyperty)) {
+    const isAgain = observed.hyperties.has(hyperty);
+    if (!isAgain) {
       const items = [this.#attach(hyperty, `${object}/changes`), this.#attach(hyperty, `${object}/children/`)];
       observed.hyperties.set(hyperty, { schema, items });
     }
     if (observed.isAtNode) {
       await this.#node.claim(hyperty);
-      observed.ready ??= this.#node.ask("subscribe", object, partsOf(object), hyperty);
-      await observed.ready;
+      if (isAgain) observed.ready = null; // what the node had for it may be gone
+      const ready = (observed.ready ??= this.#node.ask("subscribe", object, partsOf(object), hyperty));
+      await ready.catch((error) => {
+        if (observed.ready === ready) observed.ready = null;
+        throw error;
+      });
     }
   }
 

@@ -13,14 +13,12 @@
  */
 
 import { domainOf } from "../addresses.js";
-import { newId } from "../ids.js";
+import { newIncarnation } from "../ids.js";
 import { errorBody } from "../messages.js";
 import { MAX_OBJECT, plain, sizeOf } from "./changes.js";
 import { DataObjectObserver } from "./observer.js";
 import { DataObjectReporter } from "./reporter.js";
 import { Refusal, answer, answerInTime } from "./talk.js";
-
-const INCARNATION = 12; // characters
 
 export class Syncher {
   #me;
@@ -53,7 +51,7 @@ export class Syncher {
       bus.addListener(`${runtimeURL}/status`, (message) => this.#status(message)),
     ];
     bus.onClose?.(() => {
-      for (const observer of this.#observers.values()) observer.ended();
+      for (const side of [...this.#observers.values(), ...this.#reporters.values()]) side.ended();
     });
   }
 
@@ -70,8 +68,7 @@ export class Syncher {
     if (data === null || typeof data !== "object" || Array.isArray(data)) throw new TypeError("A data object is an object.");
     const copy = plain(data);
     if (sizeOf(copy) > MAX_OBJECT) throw new RangeError(`A data object has at most ${MAX_OBJECT} bytes.`);
-    const incarnation = newId().slice(0, INCARNATION);
-    const value = { ...more, name, schema, resources, reporter: this.#me, incarnation, data: copy };
+    const value = { ...more, name, schema, resources, reporter: this.#me, incarnation: newIncarnation(), data: copy };
     if (url) value.resource = url;
     const body = { resume: false, schema, scheme, store, value };
     return this.#ask("create", body, (told) => this.#reporter({ resource: told.resource, schema, value }));
@@ -87,6 +84,7 @@ export class Syncher {
   subscribe(url, options = {}) {
     if (typeof url !== "string" || !domainOf(url)) return Promise.reject(new TypeError(`${url} is no address of an object.`));
     const known = this.#observers.get(url);
+    if (known?.status === "disconnected") known.check();
     if (known) return Promise.resolve(known);
     if (!this.#subscribing.has(url)) {
       this.#subscribing.set(url, this.#subscribe(url, options).finally(() => this.#subscribing.delete(url)));
@@ -111,7 +109,7 @@ export class Syncher {
    */
   async resume(criteria = {}) {
     try {
-      return await this.#ask("create", { ...criteria, resume: true }, ({ value }) => value.map((stored) => this.#reporters.get(stored.resource) ?? this.#reporter(stored)));
+      return await this.#ask("create", { ...criteria, resume: true }, ({ value }) => value.map((stored) => this.#reporters.get(stored.resource) ?? this.#again(stored)));
     } catch (error) {
       if (error.code === 404) return [];
       throw error;
@@ -134,7 +132,10 @@ export class Syncher {
     this.#isClosed = true;
     for (const item of this.#own) item.remove();
     await Promise.allSettled([...this.#observers.values()].map((observer) => observer.unsubscribe()));
-    for (const url of [...this.#reporters.keys()]) this.#forget(this.#reporters, url);
+    for (const [url, reporter] of [...this.#reporters]) {
+      reporter.ended();
+      this.#forget(this.#reporters, url);
+    }
   }
 
   // --- objects ------------------------------------------------------------------------------------
@@ -166,6 +167,12 @@ export class Syncher {
       this.#bus.addListener(url, (message) => reporter.received(message)),
       this.#bus.addListener(`${url}/children/`, (message) => reporter.receivedChild(message)),
     ]);
+    return reporter;
+  }
+
+  #again(stored) {
+    const reporter = this.#reporter(stored);
+    reporter.announce();
     return reporter;
   }
 
@@ -227,6 +234,7 @@ export class Syncher {
   #received(message) {
     const { type, from, body } = message;
     if (type === "forward") this.#forwarded(message);
+    else if (type === "execute" && from === `${this.#runtimeURL}/registry/`) this.#leave(message);
     else if (type === "create" && from.endsWith("/subscription")) {
       answerInTime(this.#bus, message, () => {
         if (!this.#invited) throw new Refusal(403, "This hyperty takes no invitations.");
@@ -236,6 +244,13 @@ export class Syncher {
         return typeof decided?.then === "function" ? decided.then(told) : told(decided);
       });
     }
+  }
+
+  /** The runtime is about to close, and waits for an answer, though not for long. Others here may want to use that time. */
+  async #leave(message) {
+    if (message.body?.via !== undefined || this.#bus.listenersOf(this.#me).length > 1) return;
+    await this.close();
+    answer(this.#bus, message, { code: 200 });
   }
 
   /** Only the runtime itself asks a reporter. */

@@ -9,6 +9,8 @@ import pytest
 from peers import FakeNode, Peer, settled, soon
 from sharing import losing, shared
 
+from msgnode.runtime.python.messages import answer_to
+from msgnode.runtime.python.syncher import follower
 from msgnode.runtime.python.syncher.errors import SyncError
 from msgnode.runtime.python.syncher.syncher import Syncher
 
@@ -26,6 +28,42 @@ async def test_r52_after_a_gap_and_after_a_connection_came_back_the_object_is_re
             bob.say(word)
             await settled()
         await soon(lambda: copy.data == made.data and copy.status == "live")
+
+
+async def test_a_guest_who_was_sent_away_knows_it_and_observes_again_when_he_may(
+    node: FakeNode, alice: Peer, bob: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, copy = await shared(alice, bob)
+    for n in range(3):
+        await made.add_child("x" * 50_000, str(n))
+    await settled()
+    takes = node.received
+
+    def refuses(peer: Peer, message: dict[str, Any]) -> None:
+        if peer is bob:
+            peer.bus.receive(answer_to(message, 403, "The invitation has ended."), peer.stub)
+        else:
+            takes(peer, message)
+
+    monkeypatch.setattr(node, "received", refuses)
+    for part in ("changes", "children/"):
+        node.subscribers[f"{made.url}/{part}"].remove(bob)
+    bob.say("gap")
+    await soon(lambda: copy.status == "disconnected")
+    made.data["title"] = "not for guests"
+    await made.remove_child("1")
+    await settled()
+    assert copy.data["title"] == "Picnic"
+    assert made.observers == [bob.hyperty]
+    monkeypatch.setattr(node, "received", takes)
+    monkeypatch.setattr(follower, "LEAST_RETRY", 1_000)
+    assert await bob.syncher.subscribe(made.url) is copy
+    await soon(lambda: copy.status == "live")
+    assert copy.data == made.data
+    assert [each.id for each in copy.children] == ["0", "2"]
+    made.data["title"] = "heard again"
+    await settled()
+    assert copy.data == made.data
 
 
 async def test_a_reporter_whose_connection_broke_repeats_the_last_change(
@@ -94,6 +132,37 @@ async def test_a_reporter_that_was_started_anew_goes_on_where_its_storage_says(
     await resumed.delete()
     await soon(lambda: copy.status == "ended")
     assert storage == {"msgnode.objects.d": "[]"}
+
+
+async def test_what_a_reporter_had_not_written_before_a_crash_is_gone_at_its_observers_too(
+    node: FakeNode, bob: Peer
+) -> None:
+    storage: dict[str, str] = {}
+    carol = node.peer(storage)
+    made = await carol.syncher.create({"n": 0}, store=True)
+    copy = await bob.syncher.subscribe(made.url)
+    made.data["n"] = 1
+    await settled()
+    carol.manager._stored.close()  # what it does a quarter of a second later
+    written = dict(storage)
+    made.data["n"] = 2
+    made.data["more"] = 7
+    await settled()
+    assert copy.data == {"n": 2, "more": 7}
+    node.copies = lambda _: 0  # she is killed, and says nothing any more
+    carol.close()
+    await settled()
+    node.copies = lambda _: 1
+    for known in node.subscribers.values():
+        if carol in known:
+            known.remove(carol)
+    again = node.peer(written)
+    (resumed,) = await Syncher(again, carol.hyperty).resume()
+    assert resumed.data == {"n": 1}
+    await soon(lambda: copy.data == {"n": 1})
+    resumed.data["n"] = 3
+    await soon(lambda: copy.data == resumed.data)
+    assert copy.version == resumed.version
 
 
 async def test_a_reporter_that_began_anew_is_noticed_at_its_first_change(
@@ -213,3 +282,30 @@ async def test_hyperties_of_one_runtime_and_a_listener_that_raises(alice: Peer, 
     made.data["n"] = 2
     await settled()
     assert [copy.data["n"] for copy in copies] == [1, 2, 2]
+
+
+async def test_a_syncher_leaves_when_its_runtime_closes_and_holds_it_up_only_for_others(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob)
+    close = {"type": "execute", "from": f"{bob.url}/registry/", "to": bob.hyperty}
+    close["body"] = {"method": "close"}  # type: ignore[assignment]
+    heard: list[Any] = []
+    others = bob.bus.add_listener(bob.hyperty, heard.append)
+    answering = asyncio.ensure_future(bob.bus.request(close))
+    await soon(lambda: heard)
+    await settled()
+    assert (copy.status, answering.done()) == ("live", False)
+    answering.cancel()
+    others.remove()
+    forged = {**close, "id": 7, "from": f"{alice.url}/registry/", "to": alice.hyperty}
+    alice.bus.receive(forged, alice.stub)
+    await settled()
+    assert not made.is_ended
+    assert (await bob.bus.request(close))["body"]["code"] == 200
+    assert copy.status == "ended"
+    assert made.observers == []
+    await alice.bus.close()
+    with pytest.raises(TypeError, match="ended"):
+        made.data["title"] = "nobody would hear of it"
+    assert bob.bus.endings == set()

@@ -123,3 +123,34 @@ async def test_what_is_no_data_is_refused_and_changes_nothing(alice: Peer, bob: 
     assert copy.data == data
     with pytest.raises(ValueError, match="no address"):
         await bob.syncher.subscribe("nonsense")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "text",
+        [1],
+        {"data": "text"},
+        {"data": {}, "childrenObjects": {"a": 5}},
+        {"data": {}, "childrenObjects": {"": {"value": 1}}},
+        {"data": {}, "childrenObjects": {str(n): {"value": n} for n in range(10_001)}},
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_who_is_told_no_data_object_gets_502_and_observes_nothing(
+    value: Any, node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made = await alice.syncher.create({"n": 1})
+    hand = node.hand
+
+    def lie(peer: Peer, message: Message) -> None:
+        is_answer = message["type"] == "response" and message["from"].endswith("/subscription")
+        hand(peer, {**message, "body": {"code": 200, "value": value}} if is_answer else message)
+
+    node.hand = lie  # type: ignore[method-assign]
+    with pytest.raises(SyncError) as error:
+        await bob.syncher.subscribe(made.url)
+    assert error.value.code == 502
+    assert node.subscribers[f"{made.url}/changes"] == []
+    node.hand = hand  # type: ignore[method-assign]
+    assert (await bob.syncher.subscribe(made.url)).data == {"n": 1}

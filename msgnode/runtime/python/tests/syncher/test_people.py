@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from peers import FakeNode, Peer, settled
+from peers import FakeNode, Peer, settled, soon
 from sharing import shared
 
 from msgnode.runtime.python.syncher import talk
@@ -106,3 +106,99 @@ async def test_a_child_is_its_makers_and_nobody_adds_one_who_does_not_observe(
     assert await asks("read", made.url) == 403
     await settled()
     assert copy.children == others.children == made.children
+
+
+async def test_who_asks_in_an_observers_name_from_another_runtime_is_judged(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob)
+    asked: list[Any] = []
+    made.on_subscription(lambda who: bool(asked.append(who)))
+    eve = node.peer()
+    body = {"subscriber": bob.hyperty, "source": bob.hyperty, "identity": "Eve's"}
+    head = {"type": "subscribe", "from": f"{eve.url}/sm", "to": f"{made.url}/subscription"}
+    answer = await eve.bus.request({**head, "body": body})
+    assert answer["body"]["code"] == 403
+    assert asked == [{"hyperty": bob.hyperty, "identity": "Eve's", "isAsserted": False}]
+    read = await eve.bus.request({"type": "read", "from": f"{eve.url}/sm", "to": made.url})
+    assert read["body"]["code"] == 403
+    bob.say("gap")
+    made.data["title"] = "still Bob's"
+    await soon(lambda: copy.data == made.data)
+    assert made.observers == [bob.hyperty]
+
+
+async def test_who_may_read_is_decided_at_leisure_and_then_told_however_large_it_is(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made, _ = await shared(alice, bob)
+    for _ in range(30):
+        await made.add_child("x" * 50_000)
+    request = {"type": "read", "from": node.peer().hyperty, "to": made.url}
+    carol = node.peers[-1]
+
+    async def admit(_: Any) -> bool:
+        return True
+
+    def fail(_: Any) -> bool:
+        raise SyncError(404, "This one knows no object.")
+
+    made.on_read(admit)
+    value = await talk.ask_in_parts(carol.bus, request)
+    assert len(value["childrenObjects"]) == 30
+    made.on_read(fail)
+    with pytest.raises(SyncError, match="knows no object") as error:
+        await talk.ask_in_parts(carol.bus, request)
+    assert error.value.code == 404
+
+
+async def test_who_changes_the_child_he_was_given_and_says_so_is_heard(
+    alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob)
+    heard: list[Any] = []
+    made.on_child(heard.append)
+    await made.add_child({"text": "one", "by": ["Ann"]})
+    await settled()
+    for side in (made, copy):
+        (child,) = side.children
+        child.value["by"].append("Ben")
+        heard[0].value["text"] = "spoilt"
+        assert side.children[0].value == {"text": "one", "by": ["Ann"]}
+    await made.update_child(child.id, child.value)
+    await settled()
+    assert made.children[0].value == copy.children[0].value == child.value
+
+
+async def test_a_coroutine_that_listens_hears_one_event_after_the_other(
+    alice: Peer, bob: Peer
+) -> None:
+    made, copy = await shared(alice, bob, {"n": 0})
+    heard: list[int] = []
+    free = asyncio.Event()
+
+    async def listen(change: Any) -> None:
+        if change["value"] == 1:
+            await free.wait()
+        if change["value"] == 2:
+            raise ValueError("This one fails.")
+        heard.append(change["value"])
+
+    listening = copy.on_change(listen)
+    for n in range(1, 6):
+        made.data["n"] = n
+    await settled()
+    assert heard == []
+    free.set()
+    await settled()
+    assert heard == [1, 3, 4, 5]
+    assert [fault.reason for fault in bob.faults] == ["listener.failed"]
+    free.clear()
+    for n in range(1, 2_003):
+        made.data["n"] = 1 if n == 1 else n + 2
+    await settled()
+    assert {fault.reason for fault in bob.faults} == {"listener.failed", "listener.flood"}
+    listening.remove()
+    free.set()
+    await settled()
+    assert heard == [1, 3, 4, 5, 1]
