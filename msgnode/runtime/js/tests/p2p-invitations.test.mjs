@@ -101,3 +101,16 @@ test("P28 a set-up that is begun anew does not fail with the one before", async 
   assert.deepEqual(bob.states, ["created", "in-progress", "created", "in-progress"]);
   assert.equal(net.connections.size, 2); // of the one that runs
 });
+
+test("P20 a side that cannot be described has failed, and is left alone for a while", async () => {
+  const [alice, bob] = await several(2);
+  net.onDescribing = () => {
+    throw new Error("no socket is left");
+  };
+  assert.equal((await net.asked(alice.want(bob, 1))).value.n, 1);
+  assert.deepEqual([alice.states, alice.errors], [["created", "failed"], []]);
+  net.onDescribing = () => {};
+  await net.turn(40_000);
+  await net.asked(alice.want(bob, 2));
+  assert.equal(alice.wayTo(bob), "channel");
+});

@@ -19,6 +19,7 @@ export class Net {
   frames = []; // and every frame
   isBlocked = false; // no channel ever opens
   onConnecting = () => {}; // told before one does
+  onDescribing = () => {}; // and before a side describes itself
   /** What the node answers instead of delivering a message; a code. */
   refuses = () => 0;
   connections = new Map(); // id in an SDP -> FakeConnection
@@ -198,6 +199,7 @@ export class FakeConnection {
   }
 
   async setLocalDescription() {
+    this.#net.onDescribing();
     this.localDescription = { type: this.#type, sdp: `v=0 ${this.id}` };
     this.iceGatheringState = "complete";
     this.onicecandidate?.({ candidate: null });

@@ -398,3 +398,23 @@ test("failures of ten thousand runtimes are remembered and no more", () => {
   for (let n = 0; n <= 10_000; n += 1) quarantine.failed(`runtime://d/${n}`, 0);
   assert.deepEqual([quarantine.until("runtime://d/0"), quarantine.until("runtime://d/1")], [0, 30_000]);
 });
+
+test("a channel that refuses a frame leaves none for the next channel", () => {
+  const world = new World(1);
+  assert.ok(world.open());
+  world.settle();
+  const { a, b } = world;
+  let sent = 0;
+  a.hasRoom = () => false;
+  for (let n = 0; n < 4; n += 1) a.say(n);
+  a.hasRoom = () => true;
+  a.toChannel = () => (sent += 1) === 2 && a.link.lost("closed", world.now);
+  a.link.pump(world.now);
+  for (const name of ["hasRoom", "toChannel"]) delete a[name];
+  world.settle();
+  assert.ok(world.open());
+  for (let n = 4; n < 8; n += 1) a.say(n);
+  world.settle();
+  assert.deepEqual(b.arrived, [0, 1, 2, 3, 4, 5, 6, 7]);
+  assert.deepEqual([a.link.isOpen, b.link.faults], [true, 0]);
+});

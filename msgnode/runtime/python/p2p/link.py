@@ -94,8 +94,8 @@ class Link:
         while self.way is Way.CHANNEL:
             while self._frames and self._outlet.has_room():
                 self._outlet.to_channel(self._frames.popleft())
-            if self._frames or not self._held:
-                return
+            if not self.is_open or self._frames or not self._held:
+                return  # a frame that the channel does not take ends it
             item = self._held[0]
             if not item.is_for_node and self._window.is_full(item):
                 return

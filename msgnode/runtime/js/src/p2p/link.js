@@ -121,7 +121,8 @@ export class Link {
     while (this.way === "channel") {
       while (this.#frames.length && this.#outlet.hasRoom()) this.#outlet.toChannel(this.#frames.shift());
       const item = this.#held.first;
-      if (this.#frames.length || !item || (!item.isForNode && this.#window.isFull(item))) return;
+      if (!this.isOpen || this.#frames.length || !item) return; // a frame that the channel does not take ends it
+      if (!item.isForNode && this.#window.isFull(item)) return;
       this.#held.shift();
       this.#heldSize -= item.size;
       if (item.isForNode) {
