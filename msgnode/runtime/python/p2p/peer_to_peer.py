@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from msgnode.core import addresses
@@ -31,7 +32,7 @@ from .frames import content_of
 from .known_peers import KnownPeers, StubTaken, plain
 from .peer import Connection, Peer
 from .redialling import Redialling
-from .senders import Whereabouts, is_for_node, without_peer
+from .senders import NO_WORDS, Whereabouts, is_for_node, without_peer, without_words
 from .set_up import SetUps
 from .settings import P2PSettings, requester_stub_of
 from .signalling import Invited, SetUpError, Talk, count
@@ -115,7 +116,9 @@ class PeerToPeer:
     def _to_node(self, message: Message, size: int, stub: str) -> str:
         if content_of(message) is None:
             return self._node.send(message, size, stub)
-        self._bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.")
+        if message["type"] == "response":
+            return self._node.send(without_words(message), 0, stub)
+        self._bus.refuse(message, 503, NO_WORDS)
         return stub
 
     def _wanted(self, message: Message) -> Peer | None:
@@ -191,12 +194,17 @@ class PeerToPeer:
         key = (message["to"], str(message.get("id")))
         if message["type"] == "response" and key in peer.wraps and not peer.is_field:
             del peer.wraps[key]
-            body = {"method": "deliver", "params": [message]}
-            self._bus.post_message(
-                {"type": "execute", "from": peer.own, "to": peer.theirs, "body": body}
-            )
+            answer = message if content_of(message) is None else without_words(message)
+            body = {"method": "deliver", "params": [answer]}
+            said = {"type": "execute", "from": peer.own, "to": peer.theirs, "body": body}
+            self._bus.post_message(said, partial(self._delivered, message))
         else:
             self._bus.goes_through(message, self._to_node(message, 0, ""))
+
+    def _delivered(self, message: Message, answer: Message) -> None:
+        if (code := code_of(answer)) >= 300:  # noqa: PLR2004
+            text = f"An answer to {message['to']} was not delivered: {code}"
+            self._bus.report("p2p.not-delivered", text, message)
 
     def ask(self, peer: Peer, method: str, params: dict[str, Any]) -> None:
         """Ask the other side's stub through the node."""

@@ -23,7 +23,7 @@ import { newId } from "../ids.js";
 import { taken } from "../messages.js";
 import { contentOf } from "./frames.js";
 import { HandedStub } from "./handed-stub.js";
-import { Whereabouts, isForNode } from "./senders.js";
+import { NO_WORDS, Whereabouts, isForNode, withoutWords } from "./senders.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
 import { plain, runtimeOfHandler, statusOf } from "./states.js";
 
@@ -103,7 +103,7 @@ export class CataloguePeers {
   /** Which way a message goes; see `peers` of the Resolver. */
   route(message, via) {
     const way = this.#route(message, via);
-    return way === undefined && contentOf(message) ? this.#refuseBytes(message) : way;
+    return way === undefined && contentOf(message) ? this.#refuseBytes(message, via) : way;
   }
 
   #route(message, via) {
@@ -116,9 +116,15 @@ export class CataloguePeers {
     return null;
   }
 
-  #refuseBytes(message) {
-    this.#bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.");
+  #refuseBytes(message, via) {
+    if (message.type === "response") this.#byNode(withoutWords(message), via);
+    else this.#bus.refuse(message, 503, NO_WORDS);
     return null;
+  }
+
+  #byNode(message, via) {
+    const node = this.#resolver.routeByNode(message, via);
+    if (node !== undefined) this.#bus.forward(node, taken(message, message.id, this.#bus.maxMessage));
   }
 
   /** The peer that a message is for; one that wants a channel has a requester loaded. */
@@ -249,12 +255,8 @@ export class CataloguePeers {
   #posted(stub, message) {
     if (stub.isOwn(message)) this.#bus.postMessage(message);
     else if (stub.handedBack(message)) {
-      if (contentOf(message)) {
-        this.#refuseBytes(message);
-        return;
-      }
-      const node = this.#resolver.routeByNode(message);
-      if (node !== undefined) this.#bus.forward(node, taken(message, message.id, this.#bus.maxMessage));
+      if (contentOf(message)) this.#refuseBytes(message);
+      else this.#byNode(message);
     } else this.#bus.postFrom(stub.url, message);
   }
 

@@ -20,7 +20,7 @@ import { contentOf } from "./frames.js";
 import { KnownPeers } from "./known-peers.js";
 import { Peer } from "./peer.js";
 import { Redialling } from "./redialling.js";
-import { Whereabouts, isForNode, withoutPeer } from "./senders.js";
+import { NO_WORDS, Whereabouts, isForNode, withoutPeer, withoutWords } from "./senders.js";
 import { SetUps } from "./set-up.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
 import { SetUpError, Talk, countOf, invitedBy } from "./signalling.js";
@@ -94,7 +94,7 @@ export class PeerToPeer {
   /** Which way a message goes; see `peers` of the Resolver. */
   route(message, via) {
     const way = this.#route(message, via);
-    return way === undefined && contentOf(message) ? this.#refuseBytes(message) : way;
+    return way === undefined && contentOf(message) ? this.#refuseBytes(message, via) : way;
   }
 
   #route(message, via) {
@@ -182,7 +182,8 @@ export class PeerToPeer {
   throughNode(peer, message) {
     if (message.type === "response" && peer.unwrap(keyOf(message)) && !peer.link.isField) {
       const lost = ({ body }) => body.code >= 300 && this.#bus.report("p2p.not-delivered", { message });
-      this.#bus.postMessage({ type: "execute", from: peer.own, to: peer.theirs, body: { method: "deliver", params: [message] } }, lost);
+      const answer = contentOf(message) ? withoutWords(message) : message;
+      this.#bus.postMessage({ type: "execute", from: peer.own, to: peer.theirs, body: { method: "deliver", params: [answer] } }, lost);
       return;
     }
     if (contentOf(message)) {
@@ -193,8 +194,13 @@ export class PeerToPeer {
     if (stub !== undefined) this.#bus.forward(stub, message);
   }
 
-  #refuseBytes(message) {
-    this.#bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.");
+  #refuseBytes(message, via) {
+    if (message.type !== "response") this.#bus.refuse(message, 503, NO_WORDS);
+    else {
+      const answer = withoutWords(message);
+      const stub = this.#resolver.routeByNode(answer, via);
+      if (stub !== undefined) this.#bus.forward(stub, answer);
+    }
     return null;
   }
 

@@ -9,6 +9,7 @@
 
 import { domainOf, isEvent, isP2P, resourceOf, schemeOf } from "../addresses.js";
 import { limited } from "../clock.js";
+import { answerTo, errorBody } from "../messages.js";
 import { keepNewest } from "./states.js";
 
 const KNOWN_TIME = 600_000;
@@ -45,6 +46,13 @@ export function isForNode(message) {
   const { to } = message;
   if (BACK_ENDS.has(schemeOf(to)) || isEvent(to)) return true;
   return [to, ...namesOf(message)].some(isP2P) || to.startsWith("connection:");
+}
+
+export const NO_WORDS = "There is no channel, and JSON has no words for bytes.";
+
+/** What takes the place of an answer whose content is bytes, where there is no channel. */
+export function withoutWords({ id, from, to }) {
+  return answerTo({ id, from: to, to: from }, errorBody(503, NO_WORDS));
 }
 
 /** How often the other sides of channels have spoken for others. */
