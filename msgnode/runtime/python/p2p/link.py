@@ -45,7 +45,7 @@ class Link:
         self._bad = 0
         self._outlet = outlet
         self._timers = timers or P2PTimers()
-        self._incoming = Incoming(outlet, self._timers.inbox)
+        self._incoming = Incoming(outlet, self._timers.inbox, self._timers.inbox_size)
         self._due: dict[str, float] = {}
         self._held: deque[Item] = deque()
         self._held_size = 0
@@ -185,7 +185,7 @@ class Link:
         frame = read(text)
         match frame:
             case Data() | Begun() | Piece():
-                self._taken(frame, now)
+                self._taken(frame, len(str(text)), now)
             case Bytes():
                 self._added(self._incoming.add_content(frame), now)
             case Sign("ack", value):
@@ -199,12 +199,12 @@ class Link:
             case _:
                 raise BadFrame("The frame is the field's.")
 
-    def _taken(self, frame: Data | Begun | Piece, now: float) -> None:
+    def _taken(self, frame: Data | Begun | Piece, size: int, now: float) -> None:
         self._acknowledged(frame.ack, now)
         if not frame.seq:
             raise BadFrame("The message has no number.")
         self._due["idle"] = now + self._timers.idle
-        self._added(self._incoming.add(frame), now)
+        self._added(self._incoming.add(frame, size), now)
 
     def _added(self, is_good: bool, now: float) -> None:
         self.proceed(now) if is_good else self.lost("closing", now)

@@ -105,6 +105,32 @@ def test_a_channel_that_refuses_a_frame_leaves_none_for_the_next_channel() -> No
     assert world.a.link.is_open and world.b.link.faults == 0
 
 
+@pytest.mark.parametrize(
+    ("value", "most"),
+    [(10_000 * "x", 9), (40_000 * "x", 2), ({"content": 30_000 * b"x"}, 3)],
+    ids=["whole", "in pieces", "bytes"],
+)
+def test_who_sends_more_than_may_wait_for_a_check_ends_his_channel(value: Any, most: int) -> None:
+    world = live(inbox_size=100_000)
+    link, sent, is_slow = world.a.link, 0, False
+    world.a.take = lambda message: not is_slow  # type: ignore[method-assign]
+
+    def send() -> None:
+        nonlocal sent
+        sent += 1
+        for frame in frames.write(sent, {"id": 1, "body": {"value": value}}):
+            link.frame(frame, world.now)
+
+    for _ in range(20):  # what is taken does not count
+        send()
+    is_slow = True
+    for _ in range(most):
+        send()
+    assert link.is_open and link._incoming.received == 20
+    send()
+    assert (link.is_open, link.way, link.faults) == (False, Way.RESUMING, 0)
+
+
 def test_an_epoch_that_comes_again_is_a_new_channel() -> None:
     world = live()
     epoch = world.a.link.epoch
