@@ -123,27 +123,27 @@ class PeerToPeer:
 
     def _wanted(self, message: Message) -> Peer | None:
         """The peer that a message is for; one that wants a channel has it dialled."""
-        to, body = message["to"], body_of(message)
-        peer = self._peer_of(to)
+        to, sender, body = message["to"], message["from"], body_of(message)
+        peer = self._peer_of(to, sender)
         if body.get("p2p") is True and (peer is None or not peer.is_on_channel):
             handler = body.get("p2pHandler")
             if isinstance(handler, str) and handler:
-                runtime = runtime_of_handler(handler)
-                self._whereabouts.note(to, {"runtime": runtime, "p2pHandler": handler})
-            if self._whereabouts.of(to) is None:
-                self._whereabouts.ask(to, lambda: self._dial_for(to))
+                self._whereabouts.say(sender, to, runtime_of_handler(handler), handler)
+            if self._whereabouts.of(to, sender) is None:
+                self._whereabouts.ask(to, lambda: self._dial_for(to, sender))
             else:
-                self._dial_for(to)
+                self._dial_for(to, sender)
         return peer
 
-    def _peer_of(self, address: str) -> Peer | None:
+    def _peer_of(self, address: str, sender: str = "") -> Peer | None:
         parsed = addresses.parse(address)
         if parsed.scheme in addresses.RUNTIME_SCHEMES:
             head = f"{parsed.domain}/{parsed.path.strip('/').split('/', 1)[0]}"
             return self._known.of(f"runtime://{head}")
-        record = self._whereabouts.of(address)
-        runtime = record.get("runtime") if record else None
-        return self._known.of(runtime) if isinstance(runtime, str) else None
+        peer = self._known.of(self._whereabouts.runtime_of(address, sender))
+        if peer is not None and peer.is_on_channel:
+            self._whereabouts.renew(address, sender)
+        return peer
 
     def _is_behind_fence(self, peer: Peer, to: str) -> bool:
         """Whether the node path of an address is that of the signalling, which the fence takes."""
@@ -154,8 +154,8 @@ class PeerToPeer:
         except NoDestination:
             return False
 
-    def _dial_for(self, address: str) -> None:
-        record = self._whereabouts.of(address) or {}
+    def _dial_for(self, address: str, sender: str) -> None:
+        record = self._whereabouts.of(address, sender) or {}
         handler = record.get("p2pHandler")
         runtime = runtime_of_handler(handler) if isinstance(handler, str) else ""
         named = record.get("runtime")

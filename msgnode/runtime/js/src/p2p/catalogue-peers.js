@@ -129,17 +129,17 @@ export class CataloguePeers {
 
   /** The peer that a message is for; one that wants a channel has a requester loaded. */
   #wanted(message) {
-    const { to, body } = message;
+    const { to, from, body } = message;
     if (body?.p2p === true) {
       const { p2pHandler } = body;
-      if (typeof p2pHandler === "string" && p2pHandler) {
-        this.#whereabouts.note(to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
-      }
-      if (this.#whereabouts.of(to) === null) this.#whereabouts.ask(to, () => this.#dialFor(to));
-      else this.#dialFor(to);
+      const isSaid = typeof p2pHandler === "string" && p2pHandler;
+      if (isSaid) this.#whereabouts.say(from, to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
+      if (this.#whereabouts.of(to, from) === null) this.#whereabouts.ask(to, () => this.#dialFor(to, from));
+      else this.#dialFor(to, from);
     }
-    const runtime = runtimeOf(to) || this.#whereabouts.of(to)?.runtime;
-    return typeof runtime === "string" ? this.#peers.get(plain(runtime)) : undefined;
+    const peer = this.#peers.get(plain(runtimeOf(to) || this.#whereabouts.runtimeOf(to, from)));
+    if (peer?.stub && !runtimeOf(to)) this.#whereabouts.renew(to, from);
+    return peer;
   }
 
   /** Whether the node path of an address is that of the signalling, which the stub's fence takes. */
@@ -149,13 +149,13 @@ export class CataloguePeers {
     return Boolean(key) && key === stubFor(peer.runtime, homeDomain, names)?.key;
   }
 
-  #dialFor(address) {
-    const { p2pHandler, runtime: named } = this.#whereabouts.of(address) ?? {};
+  #dialFor(address, sender) {
+    const { p2pHandler, runtime: named } = this.#whereabouts.of(address, sender) ?? {};
     const runtime = typeof p2pHandler === "string" ? runtimeOfHandler(p2pHandler) : "";
     if (!runtime || (typeof named === "string" && plain(named) !== plain(runtime)) || this.isClosed) return;
-    const now = this.#bus.clock.now();
     if (plain(runtime) === plain(this.#bus.runtimeURL)) return;
     let peer = this.#peers.get(plain(runtime));
+    const now = this.#bus.clock.now();
     if (!peer) {
       peer = this.#known(runtime);
       if (!peer) return;

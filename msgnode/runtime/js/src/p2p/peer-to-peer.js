@@ -118,25 +118,26 @@ export class PeerToPeer {
 
   /** The peer that a message is for; one that wants a channel has it dialled. */
   #wanted(message) {
-    const { to, body } = message;
-    const peer = this.#peerOf(to);
+    const { to, from, body } = message;
+    const peer = this.#peerOf(to, from);
     if (body?.p2p === true && !peer?.isOnChannel) {
       const { p2pHandler } = body;
       if (typeof p2pHandler === "string" && p2pHandler) {
-        this.#whereabouts.note(to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
+        this.#whereabouts.say(from, to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
       }
-      if (this.#whereabouts.of(to) === null) this.#whereabouts.ask(to, () => this.#dialFor(to));
-      else this.#dialFor(to);
+      if (this.#whereabouts.of(to, from) === null) this.#whereabouts.ask(to, () => this.#dialFor(to, from));
+      else this.#dialFor(to, from);
     }
     return peer;
   }
 
-  #peerOf(address) {
+  #peerOf(address, sender) {
     const parts = parse(address);
     if (!parts) return undefined;
     if (RUNTIME_SCHEMES.includes(parts.scheme)) return this.known.of(`runtime://${parts.domain}/${parts.path.split("/")[1]}`);
-    const runtime = this.#whereabouts.of(address)?.runtime;
-    return typeof runtime === "string" ? this.known.of(runtime) : undefined;
+    const peer = this.known.of(this.#whereabouts.runtimeOf(address, sender));
+    if (peer?.isOnChannel) this.#whereabouts.renew(address, sender);
+    return peer;
   }
 
   /** Whether the node path of an address is that of the signalling, which the fence takes. */
@@ -146,8 +147,8 @@ export class PeerToPeer {
     return Boolean(key) && key === stubFor(peer.handler || peer.runtime, homeDomain, names)?.key;
   }
 
-  #dialFor(address) {
-    const { p2pHandler, runtime: named } = this.#whereabouts.of(address) ?? {};
+  #dialFor(address, sender) {
+    const { p2pHandler, runtime: named } = this.#whereabouts.of(address, sender) ?? {};
     const runtime = typeof p2pHandler === "string" ? runtimeOfHandler(p2pHandler) : "";
     if (!runtime || (typeof named === "string" && plain(named) !== plain(runtime)) || this.isClosed) return;
     if (plain(runtime) === plain(this.#bus.runtimeURL)) return;
