@@ -350,3 +350,14 @@ test("P18 P19 a description is whole when text and type are there; candidates ar
   assert.equal(described.candidates.length, 64);
   assert.deepEqual(described.change({ attribute: "iceCandidates.1", value: { candidate: "candidate:1", sdpMid: "0" } }), []);
 });
+
+test("a link to the field ends when more than may wait for a check", () => {
+  const [link, did] = fieldLink({ inboxSize: 100_000 });
+  const frame = JSON.stringify({ uuid: "u", data: { textMessage: { id: 1, body: { value: "x".repeat(30_000) } } } });
+  for (let n = 0; n < 5; n += 1) link.frame(frame, 0);
+  did.isSlow = true;
+  for (let n = 0; n < 4; n += 1) link.frame(frame, 0); // the first of them is what the others wait for
+  assert.deepEqual(did.closed, []);
+  link.frame(frame, 0);
+  assert.deepEqual(did.closed, ["closing"]);
+});

@@ -151,6 +151,52 @@ test("P45 texts as contents of messages arrive as they were, whatever their leng
   assert.ok(net.frames.some((frame) => frame.includes('"part":[2,3]')));
 });
 
+/** Requests to an address of Bob's that have come on the channel, which has ended since: what they are answered. */
+async function askedByChannel(alice, bob, count = 1) {
+  const url = "hyperty://d/echo";
+  net.registered[url] = { runtime: bob.url, ...bob.p2p.registration };
+  net.claimed.set(url, bob);
+  const came = [];
+  bob.bus.addListener(url, (message) => came.push(message));
+  const ask = () => alice.bus.request({ type: "read", from: alice.app, to: url, body: { p2p: true } }).catch((error) => error);
+  ask(); // it is looked up
+  await net.turn();
+  came.length = 0;
+  const answers = Array.from({ length: count }, ask);
+  await net.turn();
+  for (const { body } of came) assert.match(body.via, /\/p2prequester\//);
+  for (const { channel } of net.connections.values()) channel.close();
+  await net.turn();
+  const reply = (n, body) => bob.bus.postMessage({ id: came[n].id, type: "response", from: url, to: came[n].from, body });
+  return { answers, reply };
+}
+
+test("P36 an answer whose request came on the channel waits until it is known whose it is", async () => {
+  const [alice, bob] = await net.connected();
+  const { answers, reply } = await askedByChannel(alice, bob, 2);
+  const reads = () => net.seen.filter(({ to }) => to === "domain://registry.d").length;
+  const before = reads();
+  reply(0, { code: 404 }); // whoever says so is looked up again
+  reply(1, { code: 200, value: 1 });
+  await net.turn();
+  assert.deepEqual([(await answers[0]).code, (await answers[1]).value, reads()], [404, 1, before + 1]);
+  assert.deepEqual(bob.errors, []);
+});
+
+test("P45 who waits for bytes that find no channel is told", async () => {
+  const [alice, bob] = await net.connected();
+  const { answers, reply } = await askedByChannel(alice, bob);
+  reply(0, { code: 200, value: { content: new Uint8Array([1, 2, 3]).buffer } });
+  assert.equal((await net.asked(answers[0])).code, 503);
+  bob.bus.addListener(`${bob.url}/bytes`, ({ id, from, to }) => {
+    bob.bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: { content: new Uint8Array([1]) } } });
+  });
+  alice.peerOf(bob).bye("idle");
+  await net.turn();
+  const byNode = alice.bus.request({ type: "read", from: alice.app, to: `${bob.url}/bytes`, body: {} }).catch((error) => error);
+  assert.equal((await net.asked(byNode)).code, 503);
+});
+
 test("P50 the node orders to hang up: both sides leave the channel at once, and nobody dials by himself", async () => {
   const [alice, bob] = await net.connected();
   const order = (from, peer = alice.url) => {

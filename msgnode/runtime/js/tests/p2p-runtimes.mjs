@@ -18,6 +18,8 @@ export class Net {
   seen = []; // every message that came
   frames = []; // and every frame
   isBlocked = false; // no channel ever opens
+  onConnecting = () => {}; // told before one does
+  onDescribing = () => {}; // and before a side describes itself
   /** What the node answers instead of delivering a message; a code. */
   refuses = () => 0;
   connections = new Map(); // id in an SDP -> FakeConnection
@@ -197,6 +199,7 @@ export class FakeConnection {
   }
 
   async setLocalDescription() {
+    this.#net.onDescribing();
     this.localDescription = { type: this.#type, sdp: `v=0 ${this.id}` };
     this.iceGatheringState = "complete";
     this.onicecandidate?.({ candidate: null });
@@ -219,6 +222,7 @@ export class FakeConnection {
     if (this.connectionState === "closed" || other.connectionState === "closed") return;
     other.channel = new FakeChannel(this.#net, this.channel.label, this.channel.protocol);
     this.channel.join(other.channel);
+    this.#net.onConnecting();
     other.ondatachannel({ channel: other.channel });
     for (const { channel } of [other, this]) channel.onopen?.();
   }

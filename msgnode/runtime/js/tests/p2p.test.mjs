@@ -398,3 +398,45 @@ test("failures of ten thousand runtimes are remembered and no more", () => {
   for (let n = 0; n <= 10_000; n += 1) quarantine.failed(`runtime://d/${n}`, 0);
   assert.deepEqual([quarantine.until("runtime://d/0"), quarantine.until("runtime://d/1")], [0, 30_000]);
 });
+
+test("a channel that refuses a frame leaves none for the next channel", () => {
+  const world = new World(1);
+  assert.ok(world.open());
+  world.settle();
+  const { a, b } = world;
+  let sent = 0;
+  a.hasRoom = () => false;
+  for (let n = 0; n < 4; n += 1) a.say(n);
+  a.hasRoom = () => true;
+  a.toChannel = () => (sent += 1) === 2 && a.link.lost("closed", world.now);
+  a.link.pump(world.now);
+  for (const name of ["hasRoom", "toChannel"]) delete a[name];
+  world.settle();
+  assert.ok(world.open());
+  for (let n = 4; n < 8; n += 1) a.say(n);
+  world.settle();
+  assert.deepEqual(b.arrived, [0, 1, 2, 3, 4, 5, 6, 7]);
+  assert.deepEqual([a.link.isOpen, b.link.faults], [true, 0]);
+});
+
+test("who sends more than may wait for a check ends his channel", () => {
+  const bytes = new Uint8Array(30_000);
+  for (const [value, most] of [["x".repeat(10_000), 9], ["x".repeat(40_000), 2], [{ content: bytes }, 3]]) {
+    const world = new World(1, { inboxSize: 100_000 });
+    assert.ok(world.open());
+    world.settle();
+    const { a } = world;
+    let [sent, isSlow] = [0, false];
+    a.take = () => !isSlow;
+    const send = () => {
+      sent += 1;
+      for (const frame of write(sent, { id: 1, body: { value } })) a.link.frame(frame, world.now);
+    };
+    for (let n = 0; n < 20; n += 1) send(); // what is taken does not count
+    isSlow = true;
+    for (let n = 0; n < most; n += 1) send();
+    assert.ok(a.link.isOpen);
+    send();
+    assert.deepEqual([a.link.isOpen, a.link.way, a.link.faults], [false, "resuming", 0]);
+  }
+});

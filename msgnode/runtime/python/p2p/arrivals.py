@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from msgnode.core import addresses
 from msgnode.runtime.python.message_bus import MessageBus
@@ -29,8 +30,17 @@ class Arrivals:
         self._whereabouts = whereabouts
         self._forgeries = Forgeries()
 
-    def take(self, peer: Peer, message: Message) -> bool:
-        """Take in what came from a peer; False if its sender has to be looked up first."""
+    def take(self, peer: Peer, message: Message, then: Callable[[], None] | None = None) -> bool:
+        """Take in what came from a peer.
+
+        Args:
+            peer: whose channel or stub brought it.
+            message: the message.
+            then: is called after the look-up, instead of going on with the channel.
+
+        Returns:
+            False if its sender has to be looked up first.
+        """
         try:
             is_one = isinstance(message.get("to"), str) and len(recipients(message)) == 1
         except BadMessage:
@@ -43,7 +53,7 @@ class Arrivals:
                 continue
             record = self._whereabouts.of(name)
             if record is None:
-                self._whereabouts.ask(name, peer.proceed)
+                self._whereabouts.ask(name, then or peer.proceed)
                 return False
             if plain(str(record.get("runtime"))) != plain(peer.runtime):
                 self._forbid(peer, message, f"{name} is not known to be in {peer.runtime}.")

@@ -46,12 +46,13 @@ class Transfer:
         """A provisional answer to who waits for this one, when the percentage has grown."""
         message = self._begun.message
         percent = 100 * (self._begun.size - self._left) // self._begun.size
-        if message.get("type") != "response" or percent <= self._percent:
+        sender, to = message.get("from"), message.get("to")
+        is_answer = message.get("type") == "response" and isinstance(sender, str)
+        if not is_answer or percent <= self._percent:
             return None
         self._percent = percent
         text = "Message reception is progressing"
-        asked = {**message, "from": message.get("to"), "to": message.get("from")}
-        found = answer_to(asked, 183, text)
+        found = answer_to({**message, "from": to, "to": sender}, 183, text)
         found["body"]["value"] = percent
         return found
 

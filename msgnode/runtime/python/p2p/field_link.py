@@ -58,6 +58,7 @@ class FieldLink:
         self._unsure: deque[tuple[float, Item]] = deque()
         self._unsure_size = 0
         self._inbox: deque[Message] = deque()
+        self._inbox_size = 0  # characters that came since something waits in it
         self._transfers = Transfers()
         self._bad_in_a_row = 0
 
@@ -133,6 +134,7 @@ class FieldLink:
             return
         self.is_open, self.way, self._idle_at = False, Way.NODE, None
         self._inbox.clear()
+        self._inbox_size = 0
         self._frames.clear()
         self._transfers = Transfers()
         self._outlet.close(reason)
@@ -153,6 +155,8 @@ class FieldLink:
         """A frame came on the channel."""
         if not self.is_open:
             return
+        if self._inbox:
+            self._inbox_size += len(text) if isinstance(text, (str, bytes)) else 0
         try:
             message = self._read(text, now)
             self._bad_in_a_row = 0
@@ -166,7 +170,7 @@ class FieldLink:
             return
         self._idle_at = now + self._timers.idle
         self._inbox.append(message)
-        if len(self._inbox) > self._timers.inbox:
+        if len(self._inbox) > self._timers.inbox or self._inbox_size > self._timers.inbox_size:
             self.lost("closing", now)
         else:
             self.proceed(now)
@@ -206,6 +210,7 @@ class FieldLink:
                 return
             if self._inbox:  # delivering it did not end the channel
                 self._inbox.popleft()
+        self._inbox_size = 0
 
     # --- what the field does not know -------------------------------------------------------------
 

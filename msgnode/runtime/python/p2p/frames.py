@@ -11,6 +11,7 @@ A frame without `seq` is one of the field's, which counts nothing.
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -140,7 +141,7 @@ def read(text: object) -> Frame:
     if not isinstance(text, str):
         raise BadFrame("The frame is not a text.")
     try:
-        frame = json.loads(text)
+        frame = _JSON.decode(text)
     except (ValueError, RecursionError):
         raise BadFrame("The frame is not JSON.") from None
     if not isinstance(frame, dict):
@@ -151,8 +152,8 @@ def read(text: object) -> Frame:
         return _data(frame)
     for kind in ("fenceAck", "ack", "ping", "pong"):
         if kind in frame:
-            value = frame[kind]
-            return Sign(kind, _count(frame, kind) if kind in ("fenceAck", "ack") else value)
+            is_count = kind in ("fenceAck", "ack")
+            return Sign(kind, _count(frame, kind) if is_count else _mark(frame[kind]))
     if "bye" in frame:
         return Sign("bye", frame["bye"] if frame["bye"] in BYES else "closing")
     raise BadFrame("The frame is none that is known.")
@@ -163,7 +164,7 @@ def join(pieces: list[str]) -> Message:
     text = "".join(pieces)
     try:
         # A pair of surrogates may have been cut in two.
-        message = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16"))
+        message = _JSON.decode(text.encode("utf-16", "surrogatepass").decode("utf-16"))
     except (ValueError, RecursionError):
         raise BadFrame("The pieces make no JSON.") from None
     if not isinstance(message, dict):
@@ -246,5 +247,25 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
+def _mark(value: object) -> object:
+    """What a ping says is given back: a number, or a text that is not long."""
+    is_short = isinstance(value, str) and len(value) <= MAX_UUID
+    if not is_short and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise BadFrame("The ping says neither a number nor a short text.")
+    return value
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON.")
+
+
 def _text(frame: dict[str, Any]) -> str:
-    return json.dumps(frame, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(frame, separators=(",", ":"), ensure_ascii=False)
+    if text.isascii() or not _HALF.search(text):
+        return text
+    return json.dumps(frame, separators=(",", ":"))  # UTF-8 has no words for it, JSON has
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_number)
+_HALF = re.compile("[\ud800-\udfff]")
+"""Half a character, as a text has one that was cut anywhere."""

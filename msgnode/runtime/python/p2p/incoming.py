@@ -21,14 +21,17 @@ from .outlet import Outlet
 class Incoming:
     """One direction of one channel after the other."""
 
-    def __init__(self, outlet: Outlet, limit: int) -> None:
+    def __init__(self, outlet: Outlet, limit: int, most_size: int) -> None:
         self.received = 0  # the last message that was delivered here
         self.told = 0  # the last one that was acknowledged
         self.faults = 0
         self._outlet = outlet
         self._limit = limit
+        self._most_size = most_size
         self._seen = 0
-        self._inbox: deque[tuple[int, Message]] = deque()
+        self._inbox: deque[tuple[int, Message, int]] = deque()  # with the characters of each
+        self._size = 0  # of all of them
+        self._begun_size = 0  # of the one that is coming
         self._pieces: list[str] = []
         self._transfer: tuple[Begun, Transfer] | None = None  # of the message that comes next
 
@@ -42,13 +45,21 @@ class Incoming:
         self._inbox.clear()
         self._pieces.clear()
         self._transfer = None
+        self._size = self._begun_size = 0
 
     def has_waiting(self) -> bool:
         """Whether something came that is not delivered yet."""
         return bool(self._inbox)
 
-    def add(self, frame: Data | Begun | Piece) -> bool:
-        """Take a frame. Returns False if the channel has to end. Raises BadFrame."""
+    def add(self, frame: Data | Begun | Piece, size: int) -> bool:
+        """Take a frame of so many characters.
+
+        Returns:
+            False if the channel has to end.
+
+        Raises:
+            BadFrame: the frame, or what it completes, cannot be read.
+        """
         if self._transfer is not None:
             self.faults += 1
             return False  # a content comes in one go
@@ -56,13 +67,16 @@ class Incoming:
             self.faults += 1
             return frame.seq <= self._seen
         if isinstance(frame, Data):
+            self._begun_size = size
             return self._arrived(frame.seq, frame.message)
         if isinstance(frame, Begun):
+            self._begun_size = size + frame.size
             self._transfer = frame, Transfer(frame)
             return True
         if frame.index != len(self._pieces):
             self.faults += 1
             return frame.index < len(self._pieces)
+        self._begun_size = size if not frame.index else self._begun_size + size
         self._pieces.append(frame.text)
         if len(self._pieces) < frame.count:
             return True
@@ -84,15 +98,18 @@ class Incoming:
     def _arrived(self, seq: int, message: Message) -> bool:
         self._seen = seq
         self._pieces.clear()
-        self._inbox.append((seq, message))
-        return len(self._inbox) <= self._limit  # more than the other side may have under way
+        self._inbox.append((seq, message, self._begun_size))
+        self._size += self._begun_size
+        # Neither is more than the other side may have under way.
+        return len(self._inbox) <= self._limit and self._size <= self._most_size
 
     def deliver(self) -> None:
         """Deliver what came, as far as it can be decided."""
         while self._inbox:
-            seq, message = self._inbox[0]
+            seq, message, size = self._inbox[0]
             if not self._outlet.take(message):
                 return
             if self._inbox and self._inbox[0][0] == seq:  # delivering it did not end the channel
                 self._inbox.popleft()
+                self._size -= size
                 self.received = seq

@@ -45,7 +45,7 @@ class Link:
         self._bad = 0
         self._outlet = outlet
         self._timers = timers or P2PTimers()
-        self._incoming = Incoming(outlet, self._timers.inbox)
+        self._incoming = Incoming(outlet, self._timers.inbox, self._timers.inbox_size)
         self._due: dict[str, float] = {}
         self._held: deque[Item] = deque()
         self._held_size = 0
@@ -94,8 +94,8 @@ class Link:
         while self.way is Way.CHANNEL:
             while self._frames and self._outlet.has_room():
                 self._outlet.to_channel(self._frames.popleft())
-            if self._frames or not self._held:
-                return
+            if not self.is_open or self._frames or not self._held:
+                return  # a frame that the channel does not take ends it
             item = self._held[0]
             if not item.is_for_node and self._window.is_full(item):
                 return
@@ -185,7 +185,7 @@ class Link:
         frame = read(text)
         match frame:
             case Data() | Begun() | Piece():
-                self._taken(frame, now)
+                self._taken(frame, len(str(text)), now)
             case Bytes():
                 self._added(self._incoming.add_content(frame), now)
             case Sign("ack", value):
@@ -199,12 +199,12 @@ class Link:
             case _:
                 raise BadFrame("The frame is the field's.")
 
-    def _taken(self, frame: Data | Begun | Piece, now: float) -> None:
+    def _taken(self, frame: Data | Begun | Piece, size: int, now: float) -> None:
         self._acknowledged(frame.ack, now)
         if not frame.seq:
             raise BadFrame("The message has no number.")
         self._due["idle"] = now + self._timers.idle
-        self._added(self._incoming.add(frame), now)
+        self._added(self._incoming.add(frame, size), now)
 
     def _added(self, is_good: bool, now: float) -> None:
         self.proceed(now) if is_good else self.lost("closing", now)

@@ -91,6 +91,7 @@ class Peer:
         self.link: Link | FieldLink = Link(self, timers)
         self.redials = Redials()
         self.dialling: asyncio.Task[None] | None = None
+        self.handling: asyncio.Task[None] | None = None
         self.wraps: OrderedDict[tuple[str, str], None] = OrderedDict()
         self.listening: Listening | None = None  # for what comes to `via`, once it is claimed
         self.stubs: OrderedDict[str, None] = OrderedDict()  # of theirs, newest last
@@ -179,8 +180,10 @@ class Peer:
 
     def forbid(self) -> None:
         """There must be no connection: end the set-up that runs, or the channel."""
-        if self.dialling is not None:
-            self.dialling.cancel()
+        for set_up in (self.dialling, self.handling):
+            if set_up is not None:
+                set_up.cancel()
+        self.attempt += 1  # a channel that opens at this moment is of none that runs
         self.is_lost = False
         if self.state is not State.LIVE:  # else the end of the channel says so
             self.enter(Event.FORBIDDEN, "forbidden")

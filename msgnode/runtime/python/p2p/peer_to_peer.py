@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from msgnode.core import addresses
@@ -31,7 +32,7 @@ from .frames import content_of
 from .known_peers import KnownPeers, StubTaken, plain
 from .peer import Connection, Peer
 from .redialling import Redialling
-from .senders import Whereabouts, is_for_node, without_peer
+from .senders import NO_WORDS, Whereabouts, is_for_node, without_peer, without_words
 from .set_up import SetUps
 from .settings import P2PSettings, requester_stub_of
 from .signalling import Invited, SetUpError, Talk, count
@@ -115,32 +116,34 @@ class PeerToPeer:
     def _to_node(self, message: Message, size: int, stub: str) -> str:
         if content_of(message) is None:
             return self._node.send(message, size, stub)
-        self._bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.")
+        if message["type"] == "response":
+            return self._node.send(without_words(message), 0, stub)
+        self._bus.refuse(message, 503, NO_WORDS)
         return stub
 
     def _wanted(self, message: Message) -> Peer | None:
         """The peer that a message is for; one that wants a channel has it dialled."""
-        to, body = message["to"], body_of(message)
-        peer = self._peer_of(to)
+        to, sender, body = message["to"], message["from"], body_of(message)
+        peer = self._peer_of(to, sender)
         if body.get("p2p") is True and (peer is None or not peer.is_on_channel):
             handler = body.get("p2pHandler")
             if isinstance(handler, str) and handler:
-                runtime = runtime_of_handler(handler)
-                self._whereabouts.note(to, {"runtime": runtime, "p2pHandler": handler})
-            if self._whereabouts.of(to) is None:
-                self._whereabouts.ask(to, lambda: self._dial_for(to))
+                self._whereabouts.say(sender, to, runtime_of_handler(handler), handler)
+            if self._whereabouts.of(to, sender) is None:
+                self._whereabouts.ask(to, lambda: self._dial_for(to, sender))
             else:
-                self._dial_for(to)
+                self._dial_for(to, sender)
         return peer
 
-    def _peer_of(self, address: str) -> Peer | None:
+    def _peer_of(self, address: str, sender: str = "") -> Peer | None:
         parsed = addresses.parse(address)
         if parsed.scheme in addresses.RUNTIME_SCHEMES:
             head = f"{parsed.domain}/{parsed.path.strip('/').split('/', 1)[0]}"
             return self._known.of(f"runtime://{head}")
-        record = self._whereabouts.of(address)
-        runtime = record.get("runtime") if record else None
-        return self._known.of(runtime) if isinstance(runtime, str) else None
+        peer = self._known.of(self._whereabouts.runtime_of(address, sender))
+        if peer is not None and peer.is_on_channel:
+            self._whereabouts.renew(address, sender)
+        return peer
 
     def _is_behind_fence(self, peer: Peer, to: str) -> bool:
         """Whether the node path of an address is that of the signalling, which the fence takes."""
@@ -151,8 +154,8 @@ class PeerToPeer:
         except NoDestination:
             return False
 
-    def _dial_for(self, address: str) -> None:
-        record = self._whereabouts.of(address) or {}
+    def _dial_for(self, address: str, sender: str) -> None:
+        record = self._whereabouts.of(address, sender) or {}
         handler = record.get("p2pHandler")
         runtime = runtime_of_handler(handler) if isinstance(handler, str) else ""
         named = record.get("runtime")
@@ -191,12 +194,17 @@ class PeerToPeer:
         key = (message["to"], str(message.get("id")))
         if message["type"] == "response" and key in peer.wraps and not peer.is_field:
             del peer.wraps[key]
-            body = {"method": "deliver", "params": [message]}
-            self._bus.post_message(
-                {"type": "execute", "from": peer.own, "to": peer.theirs, "body": body}
-            )
+            answer = message if content_of(message) is None else without_words(message)
+            body = {"method": "deliver", "params": [answer]}
+            said = {"type": "execute", "from": peer.own, "to": peer.theirs, "body": body}
+            self._bus.post_message(said, partial(self._delivered, message))
         else:
             self._bus.goes_through(message, self._to_node(message, 0, ""))
+
+    def _delivered(self, message: Message, answer: Message) -> None:
+        if (code := code_of(answer)) >= 300:  # noqa: PLR2004
+            text = f"An answer to {message['to']} was not delivered: {code}"
+            self._bus.report("p2p.not-delivered", text, message)
 
     def ask(self, peer: Peer, method: str, params: dict[str, Any]) -> None:
         """Ask the other side's stub through the node."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 LABEL = "P2PChannel"
@@ -61,16 +61,14 @@ class RtcConnection:
         self._connection.on("connectionstatechange", self._changed)
 
     async def offer(self) -> Description:
-        """The description of what we offer, with all candidates."""
+        """The description of what we offer, with all candidates. Raises BadDescription."""
         self._watch(self._connection.createDataChannel(LABEL, protocol=PROTOCOL))
-        await self._connection.setLocalDescription(await self._connection.createOffer())
-        return self._described()
+        return await self._described(self._connection.createOffer)
 
     async def answer(self, offered: Any) -> Description:
         """Take an offer; the description of our answer. Raises BadDescription."""
         await self._apply(offered, "offer")
-        await self._connection.setLocalDescription(await self._connection.createAnswer())
-        return self._described()
+        return await self._described(self._connection.createAnswer)
 
     async def accept(self, answered: Any) -> None:
         """Take the answer to our offer. Raises BadDescription."""
@@ -104,7 +102,11 @@ class RtcConnection:
         for each in names:
             self.add_candidate({"candidate": each})
 
-    def _described(self) -> Description:
+    async def _described(self, create: Callable[[], Coroutine[Any, Any, Any]]) -> Description:
+        try:
+            await self._connection.setLocalDescription(await create())
+        except Exception as error:  # aiortc, or what it gathers candidates with
+            raise BadDescription(f"This side cannot be described: {error!r}") from None
         local = self._connection.localDescription
         return {"sdp": local.sdp, "type": local.type}
 
@@ -116,8 +118,10 @@ class RtcConnection:
             if self._channel.bufferedAmount > MOST_BUFFERED:
                 self.on_close()  # who asks and asks and does not read the answers
                 return
-            with contextlib.suppress(ConnectionError, ValueError):
+            try:
                 self._channel.send(frame)
+            except (ConnectionError, ValueError):
+                self.on_close()  # a frame is missing now: the channel is of no use
 
     def has_room(self) -> bool:
         """Whether another frame may wait in the channel."""

@@ -15,11 +15,12 @@ from typing import Any
 
 from msgnode.core import addresses
 from msgnode.runtime.python.message_bus import MessageBus
-from msgnode.runtime.python.messages import Message, body_of, code_of
+from msgnode.runtime.python.messages import Message, answer_to, body_of, code_of
 
 KNOWN_SECONDS = 600.0
 MAX_KNOWN = 10_000
 MAX_FORGED = 10
+NO_WORDS = "There is no channel, and JSON has no words for bytes."
 _BACK_ENDS = frozenset({"domain", "global", "domain-idp", "mn"})
 _CLAIMS = ("auth", "assertedIdentity", "via", "peer")
 
@@ -56,6 +57,12 @@ def without_peer(message: Message) -> Message:
     return {**message, "body": {key: body[key] for key in body if key != "peer"}}
 
 
+def without_words(answer: Message) -> Message:
+    """What takes the place of an answer whose content is bytes, where there is no channel."""
+    asked = {"id": answer.get("id"), "from": answer["to"], "to": answer["from"]}
+    return answer_to(asked, 503, NO_WORDS)
+
+
 class Forgeries:
     """How often the other sides of channels have spoken for others."""
 
@@ -78,23 +85,59 @@ class Whereabouts:
     def __init__(self, bus: MessageBus) -> None:
         self._bus = bus
         self._known: OrderedDict[str, tuple[dict[str, Any], float]] = OrderedDict()
+        self._said: OrderedDict[tuple[str, str], tuple[dict[str, Any], float]] = OrderedDict()
         self._asked: dict[str, asyncio.Task[None]] = {}
 
-    def of(self, address: str) -> dict[str, Any] | None:
-        """What the registry says of an address, {} if nothing; None if it is not known yet."""
+    def of(self, address: str, sender: str = "") -> dict[str, Any] | None:
+        """What is known of an address, {} if nothing; None if the registry has to be asked.
+
+        Args:
+            address: any.
+            sender: whose own word counts besides, where the registry names no other runtime.
+        """
+        now = asyncio.get_running_loop().time()
+        url = addresses.resource_of(address)
+        found, said = self._known.get(url), self._said.get((sender, url))
+        record = found[0] if found is not None and found[1] >= now else None
+        if said is not None and said[1] >= now:
+            named = (record or {}).get("runtime") or said[0]["runtime"]
+            is_same = str(named).removeprefix("hyperty-") == said[0]["runtime"].removeprefix(
+                "hyperty-"
+            )
+            return said[0] if is_same else record
+        return record
+
+    def runtime_of(self, address: str, sender: str) -> str:
+        """The runtime that an address was in last, however long ago; "" for none."""
         found = self._known.get(addresses.resource_of(address))
-        if found is None or found[1] < asyncio.get_running_loop().time():
-            return None
-        return found[0]
+        record = self.of(address, sender) or (found[0] if found is not None else {})
+        runtime = record.get("runtime")
+        return runtime if isinstance(runtime, str) else ""
+
+    def renew(self, address: str, sender: str) -> None:
+        """Ask again if that was long ago; until then it counts."""
+        if self.of(address, sender) is None and addresses.resource_of(address) not in self._asked:
+            self.ask(address, lambda: None)
 
     def forget(self, address: str) -> None:
         """The other side does not know the address: look again when it is needed."""
         self._known.pop(addresses.resource_of(address), None)
 
+    def say(self, sender: str, address: str, runtime: str, handler: str) -> None:
+        """Keep what a sender says of his receiver. It is his word: nobody else goes by it."""
+        until = asyncio.get_running_loop().time() + KNOWN_SECONDS
+        key = sender, addresses.resource_of(address)
+        self._said[key] = {"runtime": runtime, "p2pHandler": handler}, until
+        self._said.move_to_end(key)
+        if len(self._said) > MAX_KNOWN:
+            self._said.popitem(last=False)
+
     def note(self, address: str, record: dict[str, Any]) -> None:
         """Keep what is known of an address."""
         until = asyncio.get_running_loop().time() + KNOWN_SECONDS
-        self._known[addresses.resource_of(address)] = record, until
+        url = addresses.resource_of(address)
+        self._known[url] = record, until
+        self._known.move_to_end(url)
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)
 

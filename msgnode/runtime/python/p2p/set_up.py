@@ -30,7 +30,7 @@ from .remote_object import RemoteObject
 from .rtc import PROTOCOL, BadDescription, RtcConnection
 from .settings import P2PSettings
 from .signalling import ConnectionObject, Invited, SetUpError, Talk, within
-from .states import Event, Invitations, Quarantine, State, runtime_of_handler, stays_requester
+from .states import Event, Handled, Quarantine, State, runtime_of_handler, stays_requester
 
 
 class Peers(Protocol):
@@ -72,13 +72,16 @@ class SetUp:
 
     Attributes:
         peer: whose; None while he has proved nothing.
-        made: our object.
-        remote: the other side's, where it is the field's.
+        made, remote: our object, and the other side's where it is the field's.
         answer: what answers our invitation.
+        attempt: which of the peer's set-ups it is.
+        task: that handles an invitation.
     """
 
     epoch: str
     peer: Peer | None = None
+    attempt: int = 0
+    task: asyncio.Task[None] | None = None
     rtc: RtcConnection | None = None
     made: ConnectionObject | None = None
     remote: RemoteObject | None = None
@@ -101,7 +104,7 @@ class SetUps:
         self._bus = bus
         self._talk = talk
         self._qos = qos
-        self._invitations = Invitations()
+        self._handled = Handled()
         self._quarantine = Quarantine(settings.timers.quarantine)
         self._objects: dict[str, ConnectionObject] = {}
         self._awaiting: dict[str, SetUp] = {}  # by our requester's URL: who waits for D
@@ -125,7 +128,7 @@ class SetUps:
         """Set a connection up as requester."""
         timers, talk = self._settings.timers, self._talk
         peer.begin(True, peer.via, peer.handler)
-        began, making = time.time(), SetUp(secrets.token_hex(8), peer)
+        began, making = time.time(), SetUp(secrets.token_hex(8), peer, peer.attempt)
         making.answer = asyncio.get_running_loop().create_future()
         self._awaiting[peer.via] = making
         try:
@@ -216,9 +219,10 @@ class SetUps:
             rtc.on_end = partial(self._give_back, reserved)
 
         def open_() -> None:
-            if making.peer is None:
-                return  # nobody has read what opens it
+            if making.peer is None or making.attempt != making.peer.attempt:
+                return  # nobody has read what opens it, or it must not come about any more
             making.opened.set()
+            self._handled.end(making)
             self._quarantine.lift(making.peer.runtime)
             making.peer.opened(rtc, making.epoch, making.remote is not None)
 
@@ -241,27 +245,30 @@ class SetUps:
         own = self._bus.runtime_url
         self._check_protocol(invited)
         is_named = invited.is_field or runtime_of_handler(invited.handler) == invited.runtime
-        if not is_named or plain(own) == plain(invited.runtime):
+        is_own_stub = runtime_of_handler(invited.stub) in ("", invited.runtime)
+        if not (is_named and is_own_stub) or plain(own) == plain(invited.runtime):
             raise SetUpError(403, "An invitation names the runtime that it is of.")
         known = self._peers.peers.get(plain(invited.runtime))
         live = sum(each.link.is_open for each in self._peers.peers.values() if each is not known)
-        now = asyncio.get_running_loop().time()
-        if self._invitations.is_too_many(invited.runtime, live, now) or self._peers.is_over():
+        named, now = (plain(invited.runtime), invited.stub), asyncio.get_running_loop().time()
+        is_too_many = self._handled.is_too_many(*named, invited.is_field, live, now)
+        if is_too_many or self._peers.is_over():
             raise SetUpError(429, "This runtime takes no more connections at the moment.")
         is_dialled = known is not None and known.dialling is not None
         if is_dialled and stays_requester(own, invited.runtime):
             raise SetUpError(409, "glare")
         self._talk.answer(message, 200)
-        self._peers.spawn(self._handle(invited))
+        making = SetUp(invited.epoch)
+        self._handled.begin(making, plain(invited.runtime), invited.is_field)
+        making.task = self._peers.spawn(self._handle(making, invited))
 
     def _check_protocol(self, invited: Invited) -> None:
         if invited.is_field and not self._settings.field_peers:
             raise SetUpError(501, f"This runtime sets up connections of {PROTOCOL} alone.")
 
-    async def _handle(self, invited: Invited) -> None:
+    async def _handle(self, making: SetUp, invited: Invited) -> None:
         """Set a connection up as handler."""
         timers, talk = self._settings.timers, self._talk
-        making = SetUp(invited.epoch)
         try:
             async with asyncio.timeout(timers.set_up):
                 if not invited.is_field:
@@ -286,11 +293,15 @@ class SetUps:
         except (SetUpError, BadDescription, TimeoutError) as error:
             self._bus.counters["p2p.not-handled"] += 1
             peer = making.peer
+            if peer is None and getattr(error, "code", 0) == 404:
+                self._handled.denied(plain(invited.runtime))
             if peer is not None and peer.state in (State.CREATED, State.IN_PROGRESS):
-                peer.enter(Event.BROKEN, str(error))
-                # It may have come in the place of one that we began.
+                peer.enter(Event.BROKEN, str(error))  # it may have come in the place of one of ours
                 self._peers.failed(peer, asyncio.get_running_loop().time(), 0)
         finally:
+            self._handled.end(making)
+            if making.peer is not None and making.peer.handling is making.task:
+                making.peer.handling = None
             self._end(making)
 
     def _begin(self, making: SetUp, invited: Invited) -> Peer:
@@ -305,8 +316,11 @@ class SetUps:
         if peer.dialling is not None:  # its invitation counts
             peer.dialling.cancel()
             self._await_invitation(peer)
+        if peer.handling is not None:
+            peer.handling.cancel()  # the other side has begun anew
         making.peer, peer.instance = peer, invited.instance
         peer.begin(False, self._talk.handler, invited.stub)
+        making.attempt, peer.handling = peer.attempt, making.task
         return peer
 
     def announced(self, peer: Peer | None, message: Message, invited: Invited) -> None:

@@ -27,6 +27,7 @@ class P2PTimers:
         window_size: characters of them.
         held_size: characters that wait for a way.
         inbox: messages taken from the channel that wait to be checked.
+        inbox_size: characters of them; the other side sends less before it is told that they came.
         peers: other runtimes that are known at a time.
         forget: without use, after which one is known no longer.
         linger: after the last use of a channel, in which its runtime is known even if others come.
@@ -47,6 +48,7 @@ class P2PTimers:
     window_size: int = 1024 * 1024
     held_size: int = 4 * 1024 * 1024
     inbox: int = 2_000
+    inbox_size: int = 4 * 1024 * 1024
     peers: int = 1_000
     forget: float = 600.0
     linger: float = 60.0

@@ -233,10 +233,10 @@ class Invited:
         self.handler = _text(value.get("p2pHandler"))
         self.instance = _text(value.get("instance"))
         expires = value.get("expires")
-        if self.is_field and not addresses.is_p2p_stub(self.stub):
+        if not addresses.is_p2p_stub(self.stub):
             raise SetUpError(400, "The body lacks `source`: a P2P stub.")
-        if not (self.runtime and self.epoch and self.stub):
-            raise SetUpError(501, "An invitation names its runtime, its epoch and its stub.")
+        if not (self.runtime and self.epoch):
+            raise SetUpError(501, "An invitation names its runtime and its epoch.")
         if message["from"] != f"{self.url}/subscription":
             raise SetUpError(400, "An invitation comes from the object's /subscription.")
         if isinstance(expires, (int, float)) and expires + SKEW < time.time():

@@ -204,3 +204,54 @@ class Invitations:
             return True
         came.append(now)
         return False
+
+    def forget_last(self, peer: str) -> None:
+        """The last one was not of this runtime."""
+        if came := self._came.get(peer):
+            came.pop()
+
+
+class Handled:
+    """The invitations that come, and the set-ups that were begun for them.
+
+    Nobody has proved who he is when he invites, so one who names another runtime uses up what that
+    may begin. It is given back when the runtime denies the invitation, but for that stub; those of
+    the field, which nobody is asked to confirm, are counted apart, and few are set up at a time.
+    """
+
+    def __init__(self, field_at_a_time: int = 8) -> None:
+        self._field_at_a_time = field_at_a_time
+        self._of_runtimes, self._of_stubs, self._of_field = (Invitations() for _ in range(3))
+        self._under_way: dict[object, tuple[str, bool]] = {}
+
+    def is_too_many(
+        self, runtime: str, stub: str, is_field: bool, connections: int, now: float
+    ) -> bool:
+        """Count an invitation; whether it is one too many (429).
+
+        Args:
+            runtime: that it names.
+            stub: likewise.
+            is_field: whether it is one of the field's.
+            connections: that there are already, to other runtimes.
+            now: by the monotonic clock.
+        """
+        begun = self._under_way.values()
+        connections += sum(each != runtime for each, _ in begun)
+        if is_field:
+            is_full = sum(is_other for _, is_other in begun) >= self._field_at_a_time
+            return is_full or self._of_field.is_too_many(runtime, connections, now)
+        is_stubs = self._of_stubs.is_too_many(f"{runtime} {stub}", 0, now)
+        return is_stubs or self._of_runtimes.is_too_many(runtime, connections, now)
+
+    def begin(self, set_up: object, runtime: str, is_field: bool) -> None:
+        """A set-up is begun."""
+        self._under_way[set_up] = runtime, is_field
+
+    def end(self, set_up: object) -> None:
+        """It has come to its channel, or to nothing."""
+        self._under_way.pop(set_up, None)
+
+    def denied(self, runtime: str) -> None:
+        """This runtime has not made the invitation that names it."""
+        self._of_runtimes.forget_last(runtime)

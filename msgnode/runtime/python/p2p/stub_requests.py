@@ -14,6 +14,8 @@ from .peer import Peer
 from .set_up import SetUps
 from .signalling import SetUpError, Talk, asked_of, count
 
+MAX_DELIVERING = 100  # answers that wait for it to be known whose they are
+
 
 class StubRequests:
     """Does what an `execute` asks: confirm, deliver, fence, resume; disconnect."""
@@ -26,6 +28,7 @@ class StubRequests:
         self._known = known
         self._set_ups = set_ups
         self._arrivals = arrivals
+        self._delivering = 0
 
     def take(self, message: Message) -> None:
         """Do it, and answer. Raises SetUpError."""
@@ -53,12 +56,26 @@ class StubRequests:
                     raise SetUpError(410, "The epoch is unknown.")
                 self._talk.answer(message, 200, "", {"epoch": epoch, "received": got})
             case "deliver":
-                if said.get("type") != "response" or not self._arrivals.take(peer, said):
+                if said.get("type") != "response":
                     raise SetUpError(403, "Only answers to what was asked are delivered so.")
-                self._talk.answer(message, 200)
+                if self._delivering >= MAX_DELIVERING:
+                    raise SetUpError(503, "Too many answers wait for a look-up of their senders.")
+                self._deliver(peer, message, said)
             case _:
                 known = "confirm, deliver, disconnect, fence and resume"
                 raise SetUpError(405, f"A P2P stub knows {known}.")
+
+    def _deliver(self, peer: Peer, message: Message, said: dict[str, Any]) -> None:
+        """Take an answer in, as soon as it is known whose it is."""
+
+        def again() -> None:
+            self._delivering -= 1
+            self._deliver(peer, message, said)
+
+        if self._arrivals.take(peer, said, again):
+            self._talk.answer(message, 200)
+        else:
+            self._delivering += 1
 
     def _hang_up(self, message: Message, said: dict[str, Any]) -> None:
         """The node no longer vouches for a peer; it expects no answer."""

@@ -96,6 +96,13 @@ TEXTS = [
     '{"ack":"1"}',
     '{"fenceAck":true}',
     '{"fenceAck":9007199254740992}',
+    '{"ping":{}}',
+    '{"ping":true}',
+    '{"ping":NaN}',
+    '{"pong":[[]]}',
+    '{"ping":"' + 64 * "x" + '"}',
+    '{"ping":"' + 65 * "x" + '"}',
+    '{"data":{"textMessage":{"n":Infinity}},"seq":1}',
 ]
 
 

@@ -183,3 +183,16 @@ def test_cases_p18_and_p19_a_description_is_whole_when_text_and_type_are_there()
     assert len(described.candidates) == 64
     again = {"attribute": "iceCandidates.1", "value": {"candidate": "candidate:1"}}
     assert described.change(again) == []
+
+
+def test_a_link_to_the_field_ends_when_more_than_may_wait_for_a_check() -> None:
+    link, did = field_link(inbox_size=100_000)
+    message = {"id": 1, "body": {"value": 30_000 * "x"}}
+    for _ in range(5):
+        link.frame(data(message), 0.0)
+    did.is_slow = True
+    for _ in range(4):  # the first of them is what the others wait for
+        link.frame(data(message), 0.0)
+    assert not did.closed
+    link.frame(data(message), 0.0)
+    assert did.closed == ["closing"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from p2p_world import World
 
+from msgnode.runtime.python.p2p import frames
 from msgnode.runtime.python.p2p.link import Way
 from msgnode.runtime.python.p2p.rtc import MOST_BUFFERED, RtcConnection
 from msgnode.runtime.python.p2p.settings import P2PTimers
@@ -60,6 +61,76 @@ def test_pings_without_end_do_not_keep_an_unused_channel() -> None:
         assert world.a.link.is_open is (second < 29), second
 
 
+@pytest.mark.parametrize("depth", [1, 980, 991, 1_200])
+def test_a_ping_that_is_nested_is_one_bad_frame(depth: int) -> None:
+    world = live()
+    world.a.channel.clear()
+    world.a.link.frame('{"ping":' + depth * "[" + depth * "]" + "}", world.now)
+    assert world.a.link.faults == 1 and not world.a.channel and world.a.link.is_open
+
+
+@pytest.mark.parametrize("head", [{}, {"from": 5}, {"to": [1]}, {"from": "a", "to": None}])
+def test_the_progress_of_an_answer_without_a_sender_is_nobodys(head: dict[str, Any]) -> None:
+    world, uuid = live(), "abcdefghijkl"
+    message = {"type": "response", "id": 1, **head}
+    data = {"dataSize": 100, "textMessage": message}
+    world.a.link.frame(json.dumps({"uuid": uuid, "seq": 1, "data": data}), world.now)
+    for _ in range(2):
+        world.a.link.frame(uuid.encode("utf-16-le") + 50 * b"x", world.now)
+    assert world.a.link._incoming.received == 1 and world.a.link.is_open
+
+
+def test_a_channel_that_refuses_a_frame_leaves_none_for_the_next_channel() -> None:
+    world = live()
+    sent: list[str | bytes] = []
+
+    def refusing(frame: str | bytes) -> None:
+        sent.append(frame)
+        if len(sent) == 2:
+            world.a.link.lost("closed", world.now)
+
+    to_channel, world.a.to_channel = world.a.to_channel, refusing  # type: ignore[method-assign]
+    has_room, world.a.has_room = world.a.has_room, lambda: len(sent) > 5  # type: ignore[method-assign]
+    for number in range(4):
+        world.a.say(number)
+    world.a.has_room = lambda: True  # type: ignore[method-assign]
+    world.a.link.pump(world.now)
+    world.a.to_channel, world.a.has_room = to_channel, has_room  # type: ignore[method-assign]
+    world.settle()
+    assert world.open()
+    for number in range(4, 8):
+        world.a.say(number)
+    world.settle()
+    assert world.b.arrived == list(range(8))
+    assert world.a.link.is_open and world.b.link.faults == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "most"),
+    [(10_000 * "x", 9), (40_000 * "x", 2), ({"content": 30_000 * b"x"}, 3)],
+    ids=["whole", "in pieces", "bytes"],
+)
+def test_who_sends_more_than_may_wait_for_a_check_ends_his_channel(value: Any, most: int) -> None:
+    world = live(inbox_size=100_000)
+    link, sent, is_slow = world.a.link, 0, False
+    world.a.take = lambda message: not is_slow  # type: ignore[method-assign]
+
+    def send() -> None:
+        nonlocal sent
+        sent += 1
+        for frame in frames.write(sent, {"id": 1, "body": {"value": value}}):
+            link.frame(frame, world.now)
+
+    for _ in range(20):  # what is taken does not count
+        send()
+    is_slow = True
+    for _ in range(most):
+        send()
+    assert link.is_open and link._incoming.received == 20
+    send()
+    assert (link.is_open, link.way, link.faults) == (False, Way.RESUMING, 0)
+
+
 def test_an_epoch_that_comes_again_is_a_new_channel() -> None:
     world = live()
     epoch = world.a.link.epoch
@@ -102,6 +173,32 @@ def test_who_sends_and_does_not_read_ends_his_channel() -> None:
     rtc._channel.bufferedAmount += 1
     rtc.send("x")
     assert (rtc._channel.sent, ended) == (1, [True])
+
+
+def test_a_frame_that_the_channel_does_not_take_ends_it() -> None:
+    class Channel:
+        readyState = "open"  # noqa: N815 (as of aiortc)
+        bufferedAmount = 0  # noqa: N815
+
+        def send(self, frame: str) -> None:
+            frame.encode()
+
+    rtc: Any = object.__new__(RtcConnection)
+    rtc._channel, ended = Channel(), []
+    rtc.on_close = lambda: ended.append(True)
+    rtc.send("half \ud83d")
+    assert ended == [True]
+
+
+@pytest.mark.parametrize(
+    "text", ["half \ud83d", "half \ude00" + 20_000 * "ü", 20_000 * "🙂" + "\ud83d"]
+)
+def test_a_text_that_was_cut_within_a_character_travels_as_it_is(text: str) -> None:
+    written = frames.write(1, {"id": 1, "body": {"value": text}})
+    read = [frames.read(each.encode().decode()) for each in written if isinstance(each, str)]
+    whole = frames.join([each.text for each in read if isinstance(each, frames.Piece)] or ["{}"])
+    first = read[0].message if isinstance(read[0], frames.Data) else whole
+    assert first["body"]["value"] == text and len(read) == len(written)
 
 
 def test_failures_and_invitations_of_ten_thousand_runtimes_are_remembered_and_no_more() -> None:

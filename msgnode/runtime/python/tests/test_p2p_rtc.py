@@ -9,7 +9,11 @@ import pytest
 
 aioice = pytest.importorskip("aioice")
 
-from msgnode.runtime.python.p2p.rtc import RtcConnection, without_names  # noqa: E402
+from msgnode.runtime.python.p2p.rtc import (  # noqa: E402
+    BadDescription,
+    RtcConnection,
+    without_names,
+)
 
 NAMED = "a=candidate:1 1 udp 2113937151 6c5b3a4e-1111-4222-8333-444455556666.local 50000 typ host"
 
@@ -57,6 +61,27 @@ async def test_nobody_waits_for_a_name_that_is_never_resolved(
         await opened.wait()
         one.send("hello")
         await heard.wait()
+        for each in (one, other):
+            each.close()
+            await each.closed()
+
+
+async def test_a_side_that_cannot_gather_candidates_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The set-up fails then, and another one may be begun."""
+
+    async def gather(*_: object) -> None:
+        raise OSError("no socket is left")
+
+    one, other = RtcConnection(), RtcConnection()
+    async with asyncio.timeout(20):
+        offered = await one.offer()
+        monkeypatch.setattr(aioice.ice.Connection, "gather_candidates", gather)
+        with pytest.raises(BadDescription, match="no socket is left"):
+            await RtcConnection().offer()
+        with pytest.raises(BadDescription, match="no socket is left"):
+            await other.answer(offered)
         for each in (one, other):
             each.close()
             await each.closed()

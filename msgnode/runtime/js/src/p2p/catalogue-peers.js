@@ -23,7 +23,7 @@ import { newId } from "../ids.js";
 import { taken } from "../messages.js";
 import { contentOf } from "./frames.js";
 import { HandedStub } from "./handed-stub.js";
-import { Whereabouts, isForNode } from "./senders.js";
+import { NO_WORDS, Whereabouts, isForNode, withoutWords } from "./senders.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
 import { plain, runtimeOfHandler, statusOf } from "./states.js";
 
@@ -103,7 +103,7 @@ export class CataloguePeers {
   /** Which way a message goes; see `peers` of the Resolver. */
   route(message, via) {
     const way = this.#route(message, via);
-    return way === undefined && contentOf(message) ? this.#refuseBytes(message) : way;
+    return way === undefined && contentOf(message) ? this.#refuseBytes(message, via) : way;
   }
 
   #route(message, via) {
@@ -116,24 +116,30 @@ export class CataloguePeers {
     return null;
   }
 
-  #refuseBytes(message) {
-    this.#bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.");
+  #refuseBytes(message, via) {
+    if (message.type === "response") this.#byNode(withoutWords(message), via);
+    else this.#bus.refuse(message, 503, NO_WORDS);
     return null;
+  }
+
+  #byNode(message, via) {
+    const node = this.#resolver.routeByNode(message, via);
+    if (node !== undefined) this.#bus.forward(node, taken(message, message.id, this.#bus.maxMessage));
   }
 
   /** The peer that a message is for; one that wants a channel has a requester loaded. */
   #wanted(message) {
-    const { to, body } = message;
+    const { to, from, body } = message;
     if (body?.p2p === true) {
       const { p2pHandler } = body;
-      if (typeof p2pHandler === "string" && p2pHandler) {
-        this.#whereabouts.note(to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
-      }
-      if (this.#whereabouts.of(to) === null) this.#whereabouts.ask(to, () => this.#dialFor(to));
-      else this.#dialFor(to);
+      const isSaid = typeof p2pHandler === "string" && p2pHandler;
+      if (isSaid) this.#whereabouts.say(from, to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
+      if (this.#whereabouts.of(to, from) === null) this.#whereabouts.ask(to, () => this.#dialFor(to, from));
+      else this.#dialFor(to, from);
     }
-    const runtime = runtimeOf(to) || this.#whereabouts.of(to)?.runtime;
-    return typeof runtime === "string" ? this.#peers.get(plain(runtime)) : undefined;
+    const peer = this.#peers.get(plain(runtimeOf(to) || this.#whereabouts.runtimeOf(to, from)));
+    if (peer?.stub && !runtimeOf(to)) this.#whereabouts.renew(to, from);
+    return peer;
   }
 
   /** Whether the node path of an address is that of the signalling, which the stub's fence takes. */
@@ -143,13 +149,13 @@ export class CataloguePeers {
     return Boolean(key) && key === stubFor(peer.runtime, homeDomain, names)?.key;
   }
 
-  #dialFor(address) {
-    const { p2pHandler, runtime: named } = this.#whereabouts.of(address) ?? {};
+  #dialFor(address, sender) {
+    const { p2pHandler, runtime: named } = this.#whereabouts.of(address, sender) ?? {};
     const runtime = typeof p2pHandler === "string" ? runtimeOfHandler(p2pHandler) : "";
     if (!runtime || (typeof named === "string" && plain(named) !== plain(runtime)) || this.isClosed) return;
-    const now = this.#bus.clock.now();
     if (plain(runtime) === plain(this.#bus.runtimeURL)) return;
     let peer = this.#peers.get(plain(runtime));
+    const now = this.#bus.clock.now();
     if (!peer) {
       peer = this.#known(runtime);
       if (!peer) return;
@@ -249,12 +255,8 @@ export class CataloguePeers {
   #posted(stub, message) {
     if (stub.isOwn(message)) this.#bus.postMessage(message);
     else if (stub.handedBack(message)) {
-      if (contentOf(message)) {
-        this.#refuseBytes(message);
-        return;
-      }
-      const node = this.#resolver.routeByNode(message);
-      if (node !== undefined) this.#bus.forward(node, taken(message, message.id, this.#bus.maxMessage));
+      if (contentOf(message)) this.#refuseBytes(message);
+      else this.#byNode(message);
     } else this.#bus.postFrom(stub.url, message);
   }
 

@@ -39,6 +39,7 @@ export class FieldLink {
   #unsure = []; // {at, message, size}
   #unsureSize = 0;
   #inbox = new Queue();
+  #inboxSize = 0; // characters that came since something waits in it
   #transfers = new Transfers();
   #badInARow = 0;
 
@@ -139,6 +140,7 @@ export class FieldLink {
     if (!this.isOpen) return;
     [this.isOpen, this.way, this.#idleAt] = [false, "node", null];
     this.#inbox = new Queue();
+    this.#inboxSize = 0;
     this.#frames.takeAll();
     this.#transfers = new Transfers();
     this.#outlet.close(reason);
@@ -155,6 +157,7 @@ export class FieldLink {
   frame(text, now) {
     if (!this.isOpen) return;
     let message;
+    if (this.#inbox.length) this.#inboxSize += text?.byteLength ?? text?.length ?? 0;
     try {
       message = this.#read(read(text), now);
       this.#badInARow = 0;
@@ -168,7 +171,8 @@ export class FieldLink {
     if (!message) return;
     this.#idleAt = now + this.#timers.idle;
     this.#inbox.push(message);
-    if (this.#inbox.length > this.#timers.inbox) this.lost("closing", now);
+    const { inbox, inboxSize } = this.#timers;
+    if (this.#inbox.length > inbox || this.#inboxSize > inboxSize) this.lost("closing", now);
     else this.proceed();
   }
 
@@ -198,6 +202,7 @@ export class FieldLink {
       if (!this.#outlet.take(inbox.first) || inbox !== this.#inbox) return;
       inbox.shift();
     }
+    this.#inboxSize = 0;
   }
 
   // --- what the field does not know ---------------------------------------------------------------

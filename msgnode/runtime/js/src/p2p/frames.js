@@ -99,7 +99,7 @@ export function read(text) {
   if ("data" in frame) return dataOf(frame);
   for (const kind of SIGNS) {
     if (!(kind in frame)) continue;
-    return { kind, value: kind === "fenceAck" || kind === "ack" ? countOf(frame, kind) : frame[kind] };
+    return { kind, value: kind === "fenceAck" || kind === "ack" ? countOf(frame, kind) : markOf(frame[kind]) };
   }
   if ("bye" in frame) return { kind: "bye", value: BYES.includes(frame.bye) ? frame.bye : "closing" };
   throw new BadFrame("The frame is none that is known.");
@@ -164,6 +164,12 @@ function countOf(frame, name) {
   const value = Object.hasOwn(frame, name) ? frame[name] : 0;
   if (!isCount(value)) throw new BadFrame(`The field \`${name}\` is not a count.`);
   return value;
+}
+
+/** What a ping says is given back: a number, or a text that is not long. */
+function markOf(value) {
+  if (typeof value === "number" || (typeof value === "string" && value.length <= MAX_UUID)) return value;
+  throw new BadFrame("The ping says neither a number nor a short text.");
 }
 
 function isCount(value) {

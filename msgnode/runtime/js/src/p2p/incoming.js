@@ -18,18 +18,22 @@ export class Incoming {
   faults = 0;
   #take;
   #limit;
+  #mostSize;
   #seen = 0;
-  #inbox = new Queue(); // {seq, message}
+  #inbox = new Queue(); // {seq, message, size}
+  #size = 0; // of all of them
+  #begunSize = 0; // of the one that is coming
   #pieces = [];
   #transfer = null; // {begun, transfer} of the message that comes next
 
   /**
    * @param take delivers a message; false if it cannot be decided yet
-   * @param limit messages that may wait
+   * @param limits {inbox, inboxSize}: messages that may wait, and characters of them
    */
-  constructor(take, limit) {
+  constructor(take, { inbox, inboxSize }) {
     this.#take = take;
-    this.#limit = limit;
+    this.#limit = inbox;
+    this.#mostSize = inboxSize;
   }
 
   /** A new channel: numbers start again. */
@@ -43,6 +47,7 @@ export class Incoming {
     this.#inbox = new Queue();
     this.#pieces = [];
     this.#transfer = null;
+    this.#size = this.#begunSize = 0;
   }
 
   /** Whether something came that is not delivered yet. */
@@ -50,8 +55,8 @@ export class Incoming {
     return this.#inbox.length > 0;
   }
 
-  /** Take a frame. Returns false if the channel has to end. Throws BadFrame. */
-  add(frame) {
+  /** Take a frame of so many characters. Returns false if the channel has to end. Throws BadFrame. */
+  add(frame, size) {
     if (this.#transfer) {
       this.faults += 1;
       return false; // a content comes in one go
@@ -60,8 +65,12 @@ export class Incoming {
       this.faults += 1;
       return frame.seq <= this.#seen;
     }
-    if (frame.kind === "data") return this.#arrived(frame.seq, frame.message);
+    if (frame.kind === "data") {
+      this.#begunSize = size;
+      return this.#arrived(frame.seq, frame.message);
+    }
     if (frame.kind === "begun") {
+      this.#begunSize = size + frame.size;
       this.#transfer = { begun: frame, transfer: new Transfer(frame) };
       return true;
     }
@@ -69,6 +78,7 @@ export class Incoming {
       this.faults += 1;
       return frame.index < this.#pieces.length;
     }
+    this.#begunSize = frame.index ? this.#begunSize + size : size;
     this.#pieces.push(frame.text);
     if (this.#pieces.length < frame.count) return true;
     const pieces = this.#pieces;
@@ -93,9 +103,10 @@ export class Incoming {
   deliver() {
     const inbox = this.#inbox; // another one if delivering ends the channel
     while (inbox.length && inbox === this.#inbox) {
-      const { seq, message } = inbox.first;
+      const { seq, message, size } = inbox.first;
       if (!this.#take(message) || inbox !== this.#inbox) return;
       inbox.shift();
+      this.#size -= size;
       this.received = seq;
     }
   }
@@ -103,7 +114,8 @@ export class Incoming {
   #arrived(seq, message) {
     this.#seen = seq;
     this.#pieces = [];
-    this.#inbox.push({ seq, message });
-    return this.#inbox.length <= this.#limit; // more than the other side may have under way
+    this.#inbox.push({ seq, message, size: this.#begunSize });
+    this.#size += this.#begunSize;
+    return this.#inbox.length <= this.#limit && this.#size <= this.#mostSize; // more than may be under way
   }
 }

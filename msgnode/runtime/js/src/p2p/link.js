@@ -68,7 +68,7 @@ export class Link {
   constructor(outlet, timers = TIMERS) {
     this.#outlet = outlet;
     this.#timers = timers;
-    this.#incoming = new Incoming((message) => outlet.take(message), timers.inbox);
+    this.#incoming = new Incoming((message) => outlet.take(message), timers);
     this.#window = new Window(timers.window, timers.windowSize);
   }
 
@@ -121,7 +121,8 @@ export class Link {
     while (this.way === "channel") {
       while (this.#frames.length && this.#outlet.hasRoom()) this.#outlet.toChannel(this.#frames.shift());
       const item = this.#held.first;
-      if (this.#frames.length || !item || (!item.isForNode && this.#window.isFull(item))) return;
+      if (!this.isOpen || this.#frames.length || !item) return; // a frame that the channel does not take ends it
+      if (!item.isForNode && this.#window.isFull(item)) return;
       this.#held.shift();
       this.#heldSize -= item.size;
       if (item.isForNode) {
@@ -210,7 +211,7 @@ export class Link {
 
   #read(text, now) {
     const frame = read(text);
-    if (["data", "begun", "piece"].includes(frame.kind)) this.#taken(frame, now);
+    if (["data", "begun", "piece"].includes(frame.kind)) this.#taken(frame, text.length, now);
     else if (frame.kind === "bytes") this.#added(this.#incoming.addContent(frame), now);
     else if (frame.kind === "ack") this.#acknowledged(frame.value, now);
     else if (frame.kind === "fenceAck") this.#fenceAnswered(frame.value, now);
@@ -219,11 +220,11 @@ export class Link {
     else if (frame.kind === "text") throw new BadFrame("The frame is the field's.");
   }
 
-  #taken(frame, now) {
+  #taken(frame, size, now) {
     this.#acknowledged(frame.ack, now);
     if (!frame.seq) throw new BadFrame("The message has no number.");
     this.#due.set("idle", now + this.#timers.idle);
-    this.#added(this.#incoming.add(frame), now);
+    this.#added(this.#incoming.add(frame, size), now);
   }
 
   #added(isGood, now) {

@@ -20,7 +20,7 @@ import { contentOf } from "./frames.js";
 import { KnownPeers } from "./known-peers.js";
 import { Peer } from "./peer.js";
 import { Redialling } from "./redialling.js";
-import { Whereabouts, isForNode, withoutPeer } from "./senders.js";
+import { NO_WORDS, Whereabouts, isForNode, withoutPeer, withoutWords } from "./senders.js";
 import { SetUps } from "./set-up.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
 import { SetUpError, Talk, countOf, invitedBy } from "./signalling.js";
@@ -94,7 +94,7 @@ export class PeerToPeer {
   /** Which way a message goes; see `peers` of the Resolver. */
   route(message, via) {
     const way = this.#route(message, via);
-    return way === undefined && contentOf(message) ? this.#refuseBytes(message) : way;
+    return way === undefined && contentOf(message) ? this.#refuseBytes(message, via) : way;
   }
 
   #route(message, via) {
@@ -118,25 +118,26 @@ export class PeerToPeer {
 
   /** The peer that a message is for; one that wants a channel has it dialled. */
   #wanted(message) {
-    const { to, body } = message;
-    const peer = this.#peerOf(to);
+    const { to, from, body } = message;
+    const peer = this.#peerOf(to, from);
     if (body?.p2p === true && !peer?.isOnChannel) {
       const { p2pHandler } = body;
       if (typeof p2pHandler === "string" && p2pHandler) {
-        this.#whereabouts.note(to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
+        this.#whereabouts.say(from, to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
       }
-      if (this.#whereabouts.of(to) === null) this.#whereabouts.ask(to, () => this.#dialFor(to));
-      else this.#dialFor(to);
+      if (this.#whereabouts.of(to, from) === null) this.#whereabouts.ask(to, () => this.#dialFor(to, from));
+      else this.#dialFor(to, from);
     }
     return peer;
   }
 
-  #peerOf(address) {
+  #peerOf(address, sender) {
     const parts = parse(address);
     if (!parts) return undefined;
     if (RUNTIME_SCHEMES.includes(parts.scheme)) return this.known.of(`runtime://${parts.domain}/${parts.path.split("/")[1]}`);
-    const runtime = this.#whereabouts.of(address)?.runtime;
-    return typeof runtime === "string" ? this.known.of(runtime) : undefined;
+    const peer = this.known.of(this.#whereabouts.runtimeOf(address, sender));
+    if (peer?.isOnChannel) this.#whereabouts.renew(address, sender);
+    return peer;
   }
 
   /** Whether the node path of an address is that of the signalling, which the fence takes. */
@@ -146,8 +147,8 @@ export class PeerToPeer {
     return Boolean(key) && key === stubFor(peer.handler || peer.runtime, homeDomain, names)?.key;
   }
 
-  #dialFor(address) {
-    const { p2pHandler, runtime: named } = this.#whereabouts.of(address) ?? {};
+  #dialFor(address, sender) {
+    const { p2pHandler, runtime: named } = this.#whereabouts.of(address, sender) ?? {};
     const runtime = typeof p2pHandler === "string" ? runtimeOfHandler(p2pHandler) : "";
     if (!runtime || (typeof named === "string" && plain(named) !== plain(runtime)) || this.isClosed) return;
     if (plain(runtime) === plain(this.#bus.runtimeURL)) return;
@@ -182,7 +183,8 @@ export class PeerToPeer {
   throughNode(peer, message) {
     if (message.type === "response" && peer.unwrap(keyOf(message)) && !peer.link.isField) {
       const lost = ({ body }) => body.code >= 300 && this.#bus.report("p2p.not-delivered", { message });
-      this.#bus.postMessage({ type: "execute", from: peer.own, to: peer.theirs, body: { method: "deliver", params: [message] } }, lost);
+      const answer = contentOf(message) ? withoutWords(message) : message;
+      this.#bus.postMessage({ type: "execute", from: peer.own, to: peer.theirs, body: { method: "deliver", params: [answer] } }, lost);
       return;
     }
     if (contentOf(message)) {
@@ -193,8 +195,13 @@ export class PeerToPeer {
     if (stub !== undefined) this.#bus.forward(stub, message);
   }
 
-  #refuseBytes(message) {
-    this.#bus.refuse(message, 503, "There is no channel, and JSON has no words for bytes.");
+  #refuseBytes(message, via) {
+    if (message.type !== "response") this.#bus.refuse(message, 503, NO_WORDS);
+    else {
+      const answer = withoutWords(message);
+      const stub = this.#resolver.routeByNode(answer, via);
+      if (stub !== undefined) this.#bus.forward(stub, answer);
+    }
     return null;
   }
 

@@ -21,6 +21,7 @@ export class Peer {
   isRequester = true;
   attempt = 0; // which set-up
   dialling = null; // the set-up that runs
+  handling = null; // and the one that the other side has begun
   isLost = false; // its connection was, and is wanted again
   lostAt = 0;
   hasRedial = false; // which is planned
@@ -139,8 +140,9 @@ export class Peer {
 
   /** There must be no connection: end the set-up that runs, or the channel. */
   forbid() {
-    this.dialling?.cancel();
-    this.dialling = null;
+    for (const setUp of [this.dialling, this.handling]) setUp?.cancel();
+    this.dialling = this.handling = null;
+    this.attempt += 1; // a channel that opens at this moment is of none that runs
     this.isLost = false;
     if (this.state !== "live") this.enter("forbidden", "forbidden"); // else the end of the channel says so
     this.bye("forbidden");

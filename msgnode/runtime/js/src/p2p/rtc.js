@@ -89,7 +89,11 @@ export class RtcConnection {
       connection.onicecandidate = ({ candidate }) => candidate === null && resolve();
       isComplete();
     });
-    await connection.setLocalDescription();
+    try {
+      await connection.setLocalDescription();
+    } catch (error) {
+      throw new BadDescription(`This side cannot be described: ${error.message}`);
+    }
     // What is found later is of no use to the other side, but what was found is.
     await limited(gathered, this.#gatherTime, () => new Error("late"), this.#clock).catch(() => {});
     const { sdp, type } = connection.localDescription;

@@ -9,7 +9,8 @@
 
 import { domainOf, isEvent, isP2P, resourceOf, schemeOf } from "../addresses.js";
 import { limited } from "../clock.js";
-import { keepNewest } from "./states.js";
+import { answerTo, errorBody } from "../messages.js";
+import { keepNewest, plain } from "./states.js";
 
 const KNOWN_TIME = 600_000;
 const ASK_TIME = 10_000;
@@ -47,6 +48,13 @@ export function isForNode(message) {
   return [to, ...namesOf(message)].some(isP2P) || to.startsWith("connection:");
 }
 
+export const NO_WORDS = "There is no channel, and JSON has no words for bytes.";
+
+/** What takes the place of an answer whose content is bytes, where there is no channel. */
+export function withoutWords({ id, from, to }) {
+  return answerTo({ id, from: to, to: from }, errorBody(503, NO_WORDS));
+}
+
 /** How often the other sides of channels have spoken for others. */
 export class Forgeries {
   #at = new Map();
@@ -63,21 +71,45 @@ export class Forgeries {
 export class Whereabouts {
   #bus;
   #known = new Map(); // url -> {record, until}
+  #said = new Map(); // sender and url -> {record, until}
   #asked = new Map(); // url -> who waits
 
   constructor(bus) {
     this.#bus = bus;
   }
 
-  /** What the registry says of an address, {} if nothing; null if it is not known yet. */
-  of(address) {
-    const found = this.#known.get(resourceOf(address));
-    return found && found.until >= this.#bus.clock.now() ? found.record : null;
+  /** What is known of an address, {} if nothing; null if the registry has to be asked. The own word of `sender` counts
+   *  besides, where the registry names no other runtime. */
+  of(address, sender = "") {
+    const url = resourceOf(address);
+    const now = this.#bus.clock.now();
+    const isFresh = (found) => found && found.until >= now;
+    const [found, said] = [this.#known.get(url), this.#said.get(`${sender}\n${url}`)];
+    const record = isFresh(found) ? found.record : null;
+    if (!isFresh(said)) return record;
+    const named = record?.runtime || said.record.runtime;
+    return plain(String(named)) === plain(said.record.runtime) ? said.record : record;
+  }
+
+  /** The runtime that an address was in last, however long ago; "" for none. */
+  runtimeOf(address, sender) {
+    const { runtime } = this.of(address, sender) ?? this.#known.get(resourceOf(address))?.record ?? {};
+    return typeof runtime === "string" ? runtime : "";
+  }
+
+  /** Ask again if that was long ago; until then it counts. */
+  renew(address, sender) {
+    if (this.of(address, sender) === null && !this.#asked.has(resourceOf(address))) this.ask(address, () => {});
   }
 
   /** The other side does not know the address: look again when it is needed. */
   forget(address) {
     this.#known.delete(resourceOf(address));
+  }
+
+  /** Keep what a sender says of his receiver. It is his word: nobody else goes by it. */
+  say(sender, address, record) {
+    keepNewest(this.#said, `${sender}\n${resourceOf(address)}`, { record, until: this.#bus.clock.now() + KNOWN_TIME });
   }
 
   /** Keep what is known of an address. */

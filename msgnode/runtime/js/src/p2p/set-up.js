@@ -15,7 +15,7 @@ import { newId } from "../ids.js";
 import { RemoteObject } from "./remote-object.js";
 import { BadDescription, PROTOCOL, RtcConnection } from "./rtc.js";
 import { ConnectionObject, SetUpError } from "./signalling.js";
-import { Invitations, Quarantine, plain, runtimeOfHandler, staysRequester } from "./states.js";
+import { Handled, Quarantine, plain, runtimeOfHandler, staysRequester } from "./states.js";
 
 /** What runs until it is done, cancelled, or out of time. */
 class Attempt {
@@ -55,7 +55,7 @@ export class SetUps {
   #bus;
   #talk;
   #platform;
-  #invitations = new Invitations();
+  #handled = new Handled();
   #quarantine;
   #objects = new Map(); // url -> ConnectionObject
   #awaiting = new Map(); // our requester's URL -> made: who waits for D
@@ -91,7 +91,7 @@ export class SetUps {
   async #request(peer, attempt) {
     const talk = this.#talk;
     peer.begin(true, peer.via, peer.handler);
-    const made = { epoch: newId().slice(0, 16), peer, expires: Date.now() / 1000 + this.#settings.timers.setUp / 1000 };
+    const made = { epoch: newId().slice(0, 16), peer, attempt: peer.attempt, expires: Date.now() / 1000 + this.#settings.timers.setUp / 1000 };
     const answer = new Promise((resolve) => {
       made.takeAnswer = resolve;
     });
@@ -189,8 +189,10 @@ export class SetUps {
     if (made.release) rtc.onEnd = made.release;
     made.opened = new Promise((resolve) => {
       rtc.onOpen = () => {
-        if (!made.peer) return; // nobody has read what opens it
+        // Nobody has read what opens it, or it must not come about any more.
+        if (!made.peer || made.attempt !== made.peer.attempt) return;
         made.isOpen = true;
+        this.#handled.end(made);
         this.#quarantine.lift(made.peer.runtime);
         made.peer.opened(rtc, made.epoch, Boolean(made.remote));
         resolve();
@@ -206,17 +208,21 @@ export class SetUps {
     const own = this.#bus.runtimeURL;
     const { runtime, isField } = invited;
     this.#checkProtocol(invited);
-    if ((!isField && runtimeOfHandler(invited.handler) !== runtime) || plain(own) === plain(runtime)) {
+    const isNamed = isField || runtimeOfHandler(invited.handler) === runtime;
+    const isOwnStub = ["", runtime].includes(runtimeOfHandler(invited.stub));
+    if (!isNamed || !isOwnStub || plain(own) === plain(runtime)) {
       throw new SetUpError(403, "An invitation names the runtime that it is of.");
     }
     const peer = known.of(runtime);
     const open = [...known].filter((each) => each !== peer && each.link.isOpen).length;
-    if (this.#invitations.isTooMany(runtime, open, this.#bus.clock.now()) || this.#peers.isClosed) {
+    if (this.#handled.isTooMany(invited, open, this.#bus.clock.now()) || this.#peers.isClosed) {
       throw new SetUpError(429, "This runtime takes no more connections at the moment.");
     }
     if (peer?.dialling && staysRequester(own, runtime)) throw new SetUpError(409, "glare");
     this.#talk.answer(message, 200);
-    this.#handle(invited).catch((error) => this.#bus.report("p2p.failed", { error }));
+    const made = { epoch: invited.epoch, peer: null };
+    this.#handled.begin(made, invited);
+    this.#handle(made, invited).catch((error) => this.#bus.report("p2p.failed", { error }));
   }
 
   #checkProtocol({ isField }) {
@@ -224,11 +230,10 @@ export class SetUps {
   }
 
   /** Set a connection up as handler. */
-  async #handle(invited) {
+  async #handle(made, invited) {
     const { url, stub, runtime, epoch, handler, isField } = invited;
     const talk = this.#talk;
-    const attempt = this.#begin();
-    const made = { epoch, peer: null };
+    const attempt = (made.handling = this.#begin());
     try {
       if (!isField) {
         await attempt.step(talk.confirm(talk.handler, handler, epoch, url));
@@ -247,11 +252,14 @@ export class SetUps {
     } catch (error) {
       if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
       this.#bus.report("p2p.not-handled", { isQuiet: true });
-      if (made.peer?.isSettingUp) {
+      if (!made.peer && error.code === 404) this.#handled.denied(runtime);
+      if (made.peer?.isSettingUp && !attempt.isCancelled) {
         made.peer.enter("broken", error.message);
         this.#peers.failed(made.peer, this.#bus.clock.now(), 0); // it may have come in the place of one that we began
       }
     } finally {
+      this.#handled.end(made);
+      if (made.peer?.handling === attempt) made.peer.handling = null;
       this.#end(attempt, made);
     }
   }
@@ -268,9 +276,12 @@ export class SetUps {
       peer.dialling = null;
       this.#awaitInvitation(peer);
     }
+    peer.handling?.cancel(); // the other side has begun anew
     made.peer = peer;
     peer.instance = instance;
     peer.begin(false, this.#talk.handler, stub);
+    made.attempt = peer.attempt;
+    peer.handling = made.handling;
     return peer;
   }
 

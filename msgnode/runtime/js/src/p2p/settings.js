@@ -15,7 +15,8 @@
  *   keepEpochs   epochs that a late resume can still ask for
  *   window       messages that are sent and not acknowledged; `windowSize` characters of them
  *   heldSize     characters that wait for a way
- *   inbox        messages taken from the channel that wait to be checked
+ *   inbox        messages taken from the channel that wait to be checked; `inboxSize` characters of them, and the
+ *                other side sends less before it is told that they came
  *   peers        other runtimes that are known at a time
  *   forget       without use, after which one is known no longer
  *   linger       after the last use of a channel, in which its runtime is known even if others come
@@ -38,6 +39,7 @@ export const TIMERS = Object.freeze({
   windowSize: 1024 * 1024,
   heldSize: 4 * 1024 * 1024,
   inbox: 2_000,
+  inboxSize: 4 * 1024 * 1024,
   peers: 1_000,
   forget: 600_000,
   linger: 60_000,

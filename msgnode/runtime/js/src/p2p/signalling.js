@@ -196,8 +196,8 @@ export function invitedBy({ from, body }) {
   const isField = value.protocol !== PROTOCOL;
   const named = [body?.source, value.runtime || value.runtimeURL, isField ? newId().slice(0, 16) : value.epoch, value.p2pHandler, value.instance];
   const [stub, runtime, epoch, handler, instance] = named.map(textOf);
-  if (isField && !isP2P(stub)) throw new SetUpError(400, "The body lacks `source`: a P2P stub.");
-  if (!runtime || !epoch || !stub) throw new SetUpError(501, "An invitation names its runtime, its epoch and its stub.");
+  if (!isP2P(stub)) throw new SetUpError(400, "The body lacks `source`: a P2P stub.");
+  if (!runtime || !epoch) throw new SetUpError(501, "An invitation names its runtime and its epoch.");
   if (from !== `${url}/subscription`) throw new SetUpError(400, "An invitation comes from the object's /subscription.");
   if (typeof value.expires === "number" && value.expires + SKEW < Date.now() / 1000) throw new SetUpError(410, "The invitation has expired.");
   return { url, stub, runtime, epoch, handler, instance, isField };

@@ -162,4 +162,54 @@ export class Invitations {
     came.push(now);
     return false;
   }
+
+  /** The last one was not of this runtime. */
+  forgetLast(peer) {
+    this.#came.get(peer)?.pop();
+  }
+}
+
+/**
+ * The invitations that come, and the set-ups that were begun for them.
+ *
+ * Nobody has proved who he is when he invites, so one who names another runtime uses up what that may begin. It is
+ * given back when the runtime denies the invitation, but for that stub; those of the field, which nobody is asked to
+ * confirm, are counted apart, and few of them are set up at a time.
+ */
+export class Handled {
+  #ofRuntimes = new Invitations();
+  #ofStubs = new Invitations();
+  #ofField = new Invitations();
+  #underWay = new Map(); // set-up -> {runtime, isField}
+
+  constructor({ fieldAtATime = 8 } = {}) {
+    this.fieldAtATime = fieldAtATime;
+  }
+
+  /** Count an invitation; whether it is one too many (429). `connections` are those to other runtimes. */
+  isTooMany({ runtime: named, stub, isField }, connections, now) {
+    const runtime = plain(named);
+    const begun = [...this.#underWay.values()];
+    const all = connections + begun.filter((each) => each.runtime !== runtime).length;
+    if (isField) {
+      const isFull = begun.filter((each) => each.isField).length >= this.fieldAtATime;
+      return isFull || this.#ofField.isTooMany(runtime, all, now);
+    }
+    return this.#ofStubs.isTooMany(`${runtime} ${stub}`, 0, now) || this.#ofRuntimes.isTooMany(runtime, all, now);
+  }
+
+  /** A set-up is begun. */
+  begin(setUp, { runtime, isField }) {
+    this.#underWay.set(setUp, { runtime: plain(runtime), isField });
+  }
+
+  /** It has come to its channel, or to nothing. */
+  end(setUp) {
+    this.#underWay.delete(setUp);
+  }
+
+  /** This runtime has not made the invitation that names it. */
+  denied(runtime) {
+    this.#ofRuntimes.forgetLast(plain(runtime));
+  }
 }

@@ -3,6 +3,8 @@
 import { domainOf } from "../addresses.js";
 import { SetUpError, askedOf, countOf } from "./signalling.js";
 
+const MAX_DELIVERING = 100; // answers that wait for it to be known whose they are
+
 /** Does what an `execute` asks: confirm, deliver, fence, resume; disconnect. */
 export class StubRequests {
   #bus;
@@ -10,6 +12,7 @@ export class StubRequests {
   #known;
   #setUps;
   #arrivals;
+  #delivering = 0;
 
   constructor(bus, { talk, known, setUps, arrivals }) {
     [this.#bus, this.#talk, this.#known, this.#setUps, this.#arrivals] = [bus, talk, known, setUps, arrivals];
@@ -37,10 +40,20 @@ export class StubRequests {
       if (received === null) throw new SetUpError(410, "The epoch is unknown.");
       this.#talk.answer(message, 200, "", { epoch, received });
     } else if (method === "deliver") {
-      const isTaken = said.type === "response" && this.#arrivals.take(peer, said);
-      if (!isTaken) throw new SetUpError(403, "Only answers to what was asked are delivered so.");
-      this.#talk.answer(message, 200);
+      if (said.type !== "response") throw new SetUpError(403, "Only answers to what was asked are delivered so.");
+      if (this.#delivering >= MAX_DELIVERING) throw new SetUpError(503, "Too many answers wait for a look-up of their senders.");
+      this.#deliver(peer, message, said);
     } else throw new SetUpError(405, "A P2P stub knows confirm, deliver, disconnect, fence and resume.");
+  }
+
+  /** Take an answer in, as soon as it is known whose it is. */
+  #deliver(peer, message, said) {
+    const again = () => {
+      this.#delivering -= 1;
+      this.#deliver(peer, message, said);
+    };
+    if (this.#arrivals.take(peer, said, again)) this.#talk.answer(message, 200);
+    else this.#delivering += 1;
   }
 
   /** The node no longer vouches for a peer; it expects no answer. */
