@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ async def test_a_broker_that_is_none_is_away_and_harms_nobody(
 async def test_one_worker_serves_the_broker_and_another_takes_over_with_nothing_lost(
     tmp_path: Path, template: Path, redis_url: str, ends: signal.Signals
 ) -> None:
-    name = f"until-{ends.name.lower()}"  # nobody else's in the Redis that tests share
+    name = f"until-{uuid.uuid4().hex}"  # nobody else's in the Redis that tests share
     shutil.copy(template, tmp_path / "node.sqlite3")
     with mosquitto(tmp_path / "broker") as broker:
         pair = Pair(tmp_path, REDIS_URL=redis_url, DEVICE_MQTT=True, MQTT_URL=broker.url)
