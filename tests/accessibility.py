@@ -8,6 +8,17 @@ from typing import Any
 
 import pytest
 
+SETTLED = """async () => {
+    // What follows a change of the colour scheme begins with a frame that is drawn after it.
+    for (let n = 0; n < 2; n += 1) await new Promise((resolve) => requestAnimationFrame(resolve));
+    const ending = document.getAnimations().filter((each) => {
+        const { endTime } = each.effect.getComputedTiming();
+        return each.playState === "running" && endTime !== Infinity;
+    });
+    await Promise.allSettled(ending.map((each) => each.finished));
+}"""
+"""Waits until what fades or slides has come to its end: half-way its colours are nobody's."""
+
 
 def axe_faults(page: Any, *impacts: str) -> list[str]:
     """Faults as `rule (impact): place`; of these impacts only, if any are named."""
@@ -16,6 +27,7 @@ def axe_faults(page: Any, *impacts: str) -> list[str]:
     except ModuleNotFoundError:
         lacks = "no axe: install axe-playwright-python"
         pytest.fail(lacks) if os.environ.get("CI") else pytest.skip(lacks)
+    page.evaluate(SETTLED)
     return [
         f"{each['id']} ({each['impact']}): {each['nodes'][0]['target']}"
         for each in axe.run(page).response["violations"]

@@ -11,10 +11,10 @@ import re
 import shutil
 import ssl
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from websockets.sync.client import connect
 
 from tests.node import ROOT, Node, free_port
 from tests.production import certificate, nginx_configuration
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 
@@ -59,13 +60,14 @@ def front(tmp_path: Path, start_node: Callable[..., Node]) -> Iterator[Front]:
     process = subprocess.Popen([str(NGINX), "-p", str(place), "-c", str(place / "nginx.conf")])
     try:
         found = Front(node, https, http, place)
-        for _ in range(100):
-            try:
-                found.get("/")
-                break
-            except urllib.error.URLError:
-                assert process.poll() is None, (place / "error.log").read_text()
-                time.sleep(0.05)
+
+        def answers() -> bool:
+            assert process.poll() is None, (place / "error.log").read_text()
+            with suppress(urllib.error.URLError):
+                return bool(found.get("/"))
+            return False
+
+        until(answers, 30)
         yield found
     finally:
         process.terminate()

@@ -20,7 +20,7 @@ from tests.client import Client
 from tests.console.browser import Browser, log_in
 from tests.node import Node, running
 
-PATIENCE = 5.0  # seconds a word may take on a busy machine
+PATIENCE = 10.0  # seconds a word may take on a busy machine
 ROOM = 96 * 1024 * 1024
 LIMITS = {
     "MAX_FRAME_BYTES": 64 * 1024,

@@ -69,7 +69,7 @@ async def test_a_bystander_is_served_while_a_large_message_goes_to_a_thousand(
     if os.environ.get("SHOW"):
         print(f"\n{number} words: p99 {p99 * 1000:.1f} ms, worst {worst * 1000:.1f} ms")
     assert number > 20
-    assert worst < 5.0  # the figures stand in docs/performance.md; here it may not stand still
+    assert worst < 10.0  # the figures stand in docs/performance.md; here it may not stand still
 
 
 @pytest.mark.long

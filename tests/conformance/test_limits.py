@@ -267,7 +267,7 @@ async def test_a_socket_that_is_never_read_again_is_gone_in_time(
     start_node: Callable[..., Node], come: Come
 ) -> None:
     # The sender is held back for 5 s at most, and answers no pings meanwhile.
-    node = start_node(PING_INTERVAL=1, PING_TIMEOUT=6)
+    node = start_node(PING_INTERVAL=1, PING_TIMEOUT=10)
     talker, stalled = await come(to=node), await come(to=node)
     line = stalled.socket.transport.get_extra_info("socket")
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)

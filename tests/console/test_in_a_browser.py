@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from . import browser, window
 
 pytestmark = pytest.mark.long
 
+LIMIT = 30.0
+MESSAGES = "document.querySelector('[data-figure=messages]').textContent"
 LISTS = (
     *("session", "allocation", "subscription", "addresspool", "ban"),
     *("alarm", "componentstatus", "worker", "auditentry"),
@@ -29,6 +32,29 @@ def operated_node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> I
 
 
 @pytest.fixture
+def newcomer(operated_node: Node, chromium_window: Any) -> Iterator[Callable[[], Any]]:
+    """Opens the newcomer's page, whose example runs then; closed at the end, if not before."""
+    opened: list[Any] = []
+
+    def come() -> Any:
+        page = chromium_window.new_page()
+        opened.append(page)
+        page.set_default_timeout(20_000)
+        page.goto(f"http://127.0.0.1:{operated_node.port}/")
+        page.wait_for_selector("#answer-text:enabled")
+        return page
+
+    yield come
+    for page in opened:
+        page.close()
+
+
+NEWEST_BOB = """
+SELECT runtime_url FROM msgnode_session WHERE runtime_url LIKE '%/bob%' ORDER BY rowid DESC LIMIT 1
+"""
+
+
+@pytest.fixture
 def operator_page(operated_node: Node, chromium_window: Any) -> Iterator[Any]:
     page = window.operator_page(chromium_window, operated_node.port)
     yield page
@@ -36,32 +62,26 @@ def operator_page(operated_node: Node, chromium_window: Any) -> Iterator[Any]:
 
 
 def test_an_operator_ends_a_session_and_the_newcomers_page_says_so(
-    operated_node: Node, chromium_window: Any, operator_page: Any
+    operated_node: Node, newcomer: Callable[[], Any], operator_page: Any
 ) -> None:
-    newcomer = chromium_window.new_page()
-    newcomer.set_default_timeout(20_000)
-    newcomer.goto(f"http://127.0.0.1:{operated_node.port}/")
-    newcomer.wait_for_selector("#answer-text:enabled")
-
-    operator_page.goto("/admin/msgnode/session/?q=runtime://localhost/")
-    bobs = operator_page.locator("#result_list tbody tr", has_text="/bob")
+    page = newcomer()
+    ((bob,),) = operated_node.rows(NEWEST_BOB)
+    operator_page.goto(f"/admin/msgnode/session/?q={bob}")
+    bobs = operator_page.locator("#result_list tbody tr", has_text=bob)
     bobs.locator("input.action-select").check()
     operator_page.select_option("select[name=action]", label="End the selected sessions")
     operator_page.get_by_role("button", name="Run", exact=True).click()
     operator_page.locator("form button[type=submit]", has_text="End").click()
     operator_page.get_by_text("ended").first.wait_for()
 
-    newcomer.wait_for_selector(".bob .state[data-state=failed]")
-    newcomer.get_by_text("operator").first.wait_for()
-    newcomer.close()
+    page.wait_for_selector(".bob .state[data-state=failed]")
+    page.get_by_text("operator").first.wait_for()
 
 
 def test_a_list_follows_changes_and_keeps_what_the_operator_has_begun(
-    operated_node: Node, chromium_window: Any, operator_page: Any
+    newcomer: Callable[[], Any], operator_page: Any
 ) -> None:
-    newcomer = chromium_window.new_page()
-    newcomer.goto(f"http://127.0.0.1:{operated_node.port}/")
-    newcomer.wait_for_selector("#answer-text:enabled")
+    first = newcomer()
     operator_page.goto("/admin/msgnode/session/?q=runtime://localhost/")
     alices = operator_page.locator("#result_list tbody", has_text="/alice").first
     box = alices.locator("input.action-select")
@@ -69,9 +89,7 @@ def test_a_list_follows_changes_and_keeps_what_the_operator_has_begun(
     box.focus()
     chosen = box.get_attribute("value")
 
-    second = chromium_window.new_page()
-    second.goto(f"http://127.0.0.1:{operated_node.port}/")
-    second.wait_for_selector("#answer-text:enabled")
+    second = newcomer()
     rows = "document.querySelectorAll('#result_list > tbody').length"
     waiting.in_page(operator_page, f"{rows} >= 4")
     kept = operator_page.locator(f"input.action-select[value='{chosen}']")
@@ -82,7 +100,7 @@ def test_a_list_follows_changes_and_keeps_what_the_operator_has_begun(
     operator_page.get_by_text("paused", exact=True).wait_for()
     operator_page.get_by_role("button", name="Go on", exact=True).click()
     second.close()
-    newcomer.close()  # its runtimes close their sessions, which leave the list of those that live
+    first.close()  # its runtimes close their sessions, which leave the list of those that live
     operator_page.wait_for_selector("#result_list .console-gone")
     assert "left the list" in operator_page.locator(".console-live [role=status]").inner_text()
     assert operator_page.faults == []
@@ -110,19 +128,21 @@ def test_the_console_asks_for_nothing_that_its_policy_forbids(operator_page: Any
 
 
 def test_the_overview_moves_and_says_when_it_is_cut_off(
-    operated_node: Node, chromium_window: Any, operator_page: Any
+    newcomer: Callable[[], Any], operator_page: Any
 ) -> None:
-    newcomer = chromium_window.new_page()
-    newcomer.goto(f"http://127.0.0.1:{operated_node.port}/")
-    newcomer.wait_for_selector("#answer-text:enabled")
+    page = newcomer()
     operator_page.goto("/admin/")
     operator_page.wait_for_selector("#live[data-state=live]")
     operator_page.wait_for_selector("#charts-state:empty", state="attached")
     operator_page.wait_for_selector("canvas[data-chart=traffic][data-points]")
-    newcomer.fill("#note-title", "Seen on the overview")
-    waiting.in_page(
-        operator_page, "document.querySelector('[data-figure=messages]').textContent !== '0/s'"
-    )
+
+    def moves() -> bool:
+        """A word at each look: the figure is that of the last seconds."""
+        page.fill("#note-title", f"Seen on the overview {next(words)}")
+        return bool(operator_page.evaluate(MESSAGES) != "0/s")
+
+    words = itertools.count()
+    waiting.until(moves, LIMIT)
     operator_page.wait_for_selector("[data-top=talkers] a")
     where = operator_page.locator("[data-top=talkers] a").first.get_attribute("href")
     operator_page.locator("[data-length=day]").click()
@@ -131,11 +151,11 @@ def test_the_overview_moves_and_says_when_it_is_cut_off(
         operator_page, "document.querySelector('#charts-state').textContent !== 'loading…'"
     )
     assert axe_faults(operator_page, "serious", "critical") == []
-    newcomer.close()
+    page.close()
 
     form = "new FormData(document.querySelector('#logout-form'))"
     operator_page.evaluate(f"fetch('/admin/logout/', {{ method: 'POST', body: {form} }})")
-    operator_page.wait_for_selector("#live[data-state=lost]", timeout=10_000)
-    assert "logged out" in operator_page.locator("#live-state").inner_text()
+    operator_page.wait_for_selector("#live-state:has-text('logged out')")
+    assert operator_page.get_attribute("#live", "data-state") == "lost"
     assert "/admin/msgnode/session/" in where
     assert operator_page.faults == []

@@ -23,10 +23,10 @@ pytestmark = pytest.mark.long
 LIMIT = 40_000  # ms, on a machine that has other things to do
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
-    folder = tmp_path_factory.mktemp("clicking")
-    with operated_node(folder, template, RECORD_FLUSH_SECONDS=1) as node:
+@pytest.fixture
+def node(tmp_path: Path, template: Path) -> Iterator[Node]:
+    """A node that has no policies yet: versions are counted."""
+    with operated_node(tmp_path, template, RECORD_FLUSH_SECONDS=1) as node:
         yield node
 
 

@@ -11,11 +11,15 @@ from .browser import PASSWORD
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 
+EXPECTED_WITHIN = 30_000  # ms; of its own playwright gives five seconds
+
+
 @contextmanager
 def opened(chromium: str) -> Iterator[Any]:
     """Chromium of this path, without a screen."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=EXPECTED_WITHIN)
     with sync_playwright() as play:
         window = play.chromium.launch(executable_path=chromium, args=FLAGS)
         yield window

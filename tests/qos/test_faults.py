@@ -131,9 +131,12 @@ async def until_rows(
 
 
 class Places:
-    """A node with its broker on, and two TURN servers."""
+    """A node with its broker on, and two TURN servers; the seconds it took the node to start."""
 
-    def __init__(self, node: Node, redis: Any, turns: tuple[Coturn, Coturn]) -> None:
+    def __init__(
+        self, node: Node, redis: Any, turns: tuple[Coturn, Coturn], started_in: float
+    ) -> None:
+        self.started_in = started_in
         self.node = node
         self.redis = redis
         self.turns = turns
@@ -149,10 +152,16 @@ def places(tmp_path: Path, start_node: Callable[..., Node]) -> Iterator[Places]:
         running(tmp_path, redis.port) as one,
         running(tmp_path, redis.port) as other,
     ):
+        began = time.monotonic()
         node = start_node(QOS_BROKER="embedded", QOS_TURN_REDIS_URL=redis.url, QOS_POLL_SECONDS=1)
-        found = Places(node, redis, (one, other))
+        found = Places(node, redis, (one, other), time.monotonic() - began)
         found.shell(one.row() + other.row() + "print(1)")
         yield found
+
+
+def packets_for(seconds: float, starts_of_a_node: float) -> int:
+    """Of a call that lasts so long, and several times as long as a node takes to start here."""
+    return round(50 * (seconds + 5 * starts_of_a_node))
 
 
 async def state(node: Node, wish: Callable[[str], bool]) -> str:
@@ -181,7 +190,7 @@ async def test_cases_33_34_and_35_each_part_killed_in_turn_cuts_no_call_and_coun
         if str(mine.port) not in ice["urls"][0]:
             mine, other = other, mine
         await state(places.node, lambda said: said == "2 of 2 TURN servers up")
-        packets = 2_500  # 50 seconds
+        packets = packets_for(25, places.started_in)
         talking = talk(mine, ice, packets=packets, size=500)
         await until(client, value, state="active")
 
@@ -225,7 +234,7 @@ async def test_case_33_a_node_that_is_killed_in_mid_call_counts_to_the_byte_afte
         await in_redis(place)
         value = await reserve(client)
         (ice,) = value["iceServers"]
-        packets = 2_000  # 40 seconds
+        packets = packets_for(15, place.started_in)
         talking = talk(place.turn, ice, packets=packets, size=500)
         await until(client, value, state="active")
         await asyncio.to_thread(place.node.kill)

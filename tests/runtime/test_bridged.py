@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import uuid
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +50,7 @@ class Loop:
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[TwoNodes]:
+def both(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[TwoNodes]:
     two = TwoNodes(tmp_path_factory.mktemp("bridged"), template)
     two.start()
     try:
@@ -57,6 +58,16 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[
         yield two
     finally:
         two.kill()
+
+
+@pytest.fixture
+def nodes(both: TwoNodes) -> TwoNodes:
+    """Both run and know each other, whatever a test before has left."""
+    for node in (both.a, both.b):
+        if not node.is_running():
+            node.start()
+    both.wait_live()
+    return both
 
 
 @pytest.fixture
@@ -118,7 +129,7 @@ def test_r72_a_node_is_killed_in_the_middle_of_a_request(
     killed: Node = nodes.a if which == "home" else nodes.b
     b = f"http://127.0.0.1:{nodes.b.port}"
     other = {"domain": B, "catalogues": {B: b}}
-    address = f"hyperty://{B}/silent-{which}"
+    address = f"hyperty://{B}/silent-{uuid.uuid4().hex}"
     with (
         device(browser, nodes, "node", b) as (here, page),
         started.process("talker", "python", other) as process,

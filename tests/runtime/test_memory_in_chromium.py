@@ -33,7 +33,11 @@ TAKE_MEMORY = """(options) => { (async () => {
     runtime.bus.onError(() => {});
     const from = "hyperty://d/a";
     const ask = (to) => runtime.bus.request({ type: "create", from, to, body: {} });
-    await ask("hyperty://g/x");
+    const pause = () => new Promise((resolve) => setTimeout(resolve, 5));
+    const served = async () => {  // what is refused at once would leave the page no time
+        while ((await ask("hyperty://g/x").catch((error) => error)).code !== 200) await pause();
+    };
+    await served();
     let [isOver, refused] = [false, 0];
     const latencies = [];
     const conversation = (async () => {
@@ -42,18 +46,17 @@ TAKE_MEMORY = """(options) => { (async () => {
             const { code } = await ask("hyperty://g/x").catch((error) => error);
             latencies.push(performance.now() - began);
             if (code !== 200) refused += 1;
-            await new Promise((resolve) => setTimeout(resolve, 5));
+            await pause();
         }
     })();
     const { code } = await ask("hyperty://f/x").catch((error) => error);
-    let later;
-    do later = await ask("hyperty://g/x").catch((error) => error); while (later.code !== 200);
+    await served();
     isOver = true;
     await conversation;
     latencies.sort((one, other) => one - other);
     const p99 = latencies[Math.floor(latencies.length * 0.99)];
     await tell({ code, refused, asked: latencies.length, p99, longest: latencies.at(-1) });
-})(); }"""
+})().catch((error) => console.log(String(error))); }"""
 
 Take = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -80,10 +83,18 @@ def take_memory(browser: Any) -> Iterator[Take]:
         def take(options: dict[str, Any]) -> dict[str, Any]:
             port = server.server_port
             page = browser.new_page()
+            said: list[str] = []
+            page.on("console", lambda each: said.append(each.text))
+            page.on("crash", lambda _: said.append("a process of it has ended"))
             page.goto(f"http://127.0.0.1:{port}/tests/browser/index.html")
             given = {key: value.replace("PORT", str(port)) for key, value in options.items()}
             page.evaluate(TAKE_MEMORY, given)
-            return dict(json.loads(told.get(timeout=SECONDS)))
+            try:
+                return dict(json.loads(told.get(timeout=SECONDS)))
+            except queue.Empty:
+                pytest.fail(f"the page told nothing: {said}")
+            finally:
+                page.close()
 
         yield take
         server.shutdown()

@@ -27,11 +27,19 @@ PAIRS = [("chromium", "chromium"), ("chromium", "python"), ("python", "chromium"
 ALERT = {"ping": 1.0, "dead": 4.0}
 
 
+def channels_of(one: Talker) -> int:
+    """How many channels have been live so far."""
+    return [word for _, word, _ in one.do("states")].count("live")
+
+
 def channel_again(one: Talker, other: Talker, live: int) -> None:
-    """Wait for the end of the channel, and for another after it, which a message asks for."""
+    """Wait for the end of the channel, and for another after it, which a message asks for.
+
+    `live` is how many channels there had been before the end.
+    """
 
     def is_new() -> bool:
-        return [word for _, word, _ in one.do("states")].count("live") > live
+        return channels_of(one) > live
 
     until(lambda: is_new() or ways(one, other) == ["node", "node"], one, other)
     wanted = {"p2p": True, "p2pHandler": other.named["handler"], "p2pRequester": "x"}
@@ -46,7 +54,7 @@ def five_ends(one: Talker, other: Talker, least: int) -> None:
         here.do("start", there.named["url"])
     connect(one, other)
     began = time.monotonic()
-    for live in range(1, 6):
+    for number in range(5):
         heard = [each.do("heard")["byChannel"] for each in (one, other)]
         until(
             lambda: all(
@@ -54,7 +62,8 @@ def five_ends(one: Talker, other: Talker, least: int) -> None:
                 for each, count in zip((one, other), heard, strict=True)  # noqa: B023
             )
         )
-        if live % 2:
+        live = channels_of(one)
+        if number % 2 == 0:
             for each in (one, other):
                 each.do("cut")
         else:

@@ -162,7 +162,7 @@ async def test_a_frozen_foreign_node_delays_nobody_at_home(domains: tuple[Node, 
         "d.localhost": f"http://127.0.0.1:{d.port}",
         "f.localhost": f"http://127.0.0.1:{f.port}",
     }
-    async with Runtime(Settings("d.localhost", catalogues=urls, load=3.0, fetch=2.0)) as alice:
+    async with Runtime(Settings("d.localhost", catalogues=urls, load=8.0, fetch=5.0)) as alice:
         await alice.log_in()
         mine = await claim(alice, "alice")
         os.kill(f.pid, signal.SIGSTOP)

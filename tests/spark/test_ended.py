@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,10 @@ def half_way(
 
 def test_a_killed_spark_leaves_no_half_result_and_the_next_attempt_gives_all(record: Path) -> None:
     def kill_java(family: list[psutil.Process]) -> None:
-        next(each for each in family if each.name() == "java").kill()
+        for each in family:
+            with suppress(psutil.NoSuchProcess):  # a worker of Python's may have ended since
+                if each.name() == "java":
+                    each.kill()
 
     run = report_runs.queue(Kind.DAILY, DAY)
     ended, family = half_way(record, run, kill_java)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -19,19 +20,19 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_grou
 
 
 def test_a_run_goes_over_redis_and_is_kept_in_postgresql(
-    tmp_path: Path, redis_url: str, postgres_url: str
+    tmp_path: Path, redis_url: str, migrated_url: str
 ) -> None:
     node = Node(
-        tmp_path / "data", DATABASE_URL=postgres_url, REDIS_URL=redis_url, SPARK_KEEP_CLASSES=False
+        tmp_path / "data", DATABASE_URL=migrated_url, REDIS_URL=redis_url, SPARK_KEEP_CLASSES=False
     )
     node.data_dir.mkdir()
-    node.migrate()
     node.manage("traffic_generate", "--rows", "5000", "--days", "1", "--seed", "7")
+    broker = redis.Redis.from_url(redis_url)
+    broker.delete("celery")  # what others that share this Redis have left
     asked = "from spark import report_runs as runs; from spark.enqueue import enqueue; " + (
         "run = runs.queue('daily', runs.last_full('daily')); enqueue(run.pk); print(run.pk)"
     )
     number = int(node.manage("shell", "--no-imports", "-c", asked).split()[-1])
-    broker = redis.Redis.from_url(redis_url)
     assert broker.llen("celery") == 1  # it waits in Redis, not in a file
 
     with (tmp_path / "worker.log").open("wb") as log:
@@ -42,16 +43,19 @@ def test_a_run_goes_over_redis_and_is_kept_in_postgresql(
         )  # fmt: skip
     try:
         ended = until(
-            lambda: _ended(postgres_url, number) or worker.poll() is not None,
+            lambda: _ended(migrated_url, number) or worker.poll() is not None,
             150,
             lambda: (tmp_path / "worker.log").read_text()[-3000:],
         )
         assert ended == ("done", ""), (tmp_path / "worker.log").read_text()[-3000:]
     finally:
         worker.terminate()
-        worker.wait(30)
+        with suppress(subprocess.TimeoutExpired):
+            worker.wait(30)
+        worker.kill()
+        worker.wait()
     assert broker.llen("celery") == 0
-    with psycopg.connect(postgres_url) as database:
+    with psycopg.connect(migrated_url) as database:
         ((rows, figures),) = database.execute("select rows, figures from spark_report").fetchall()
         tables = figures["tables"]
         steps = sum(row["sessions"] for row in tables["sessions"])

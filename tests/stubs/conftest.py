@@ -17,11 +17,15 @@ FLAGS = [
 ]
 
 
+EXPECTED_WITHIN = 30_000  # ms; of its own playwright gives five seconds
+
+
 @contextmanager
 def launched(chromium: str, *flags: str) -> Iterator[Any]:
     """The system's Chromium, headless, with flags of a test's own."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=EXPECTED_WITHIN)
     with sync_playwright() as play:
         opened = play.chromium.launch(executable_path=chromium, args=[*FLAGS, *flags])
         yield opened

@@ -18,6 +18,7 @@ from tests.stubs.test_stubs import END_ALL
 pytestmark = pytest.mark.any_server
 
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
+LIMIT = 60_000  # ms; a stub that finds no node tries again each half a minute
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
@@ -30,6 +31,7 @@ def visit(browser: Any, node: Node) -> Iterator[Callable[..., Any]]:
     def open_page(at: Node = node, faults_expected: bool = False, **context: Any) -> Any:
         opened.append(browser.new_context(**context))
         page = opened[-1].new_page()
+        page.set_default_timeout(LIMIT)
         page.on("pageerror", lambda error: faults.append(str(error)))
         if not faults_expected:  # a browser writes down each connection that fails
             page.on("console", lambda said: said.type == "error" and faults.append(said.text))

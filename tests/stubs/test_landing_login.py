@@ -21,6 +21,8 @@ from django.contrib.auth.models import User
 User.objects.create_user("alice", "alice@example.org", "wonderland 7")
 """
 
+LIMIT = 20_000  # ms
+VOUCHED = "The node vouches for who said it"
 NOT_VOUCHED = "Alice is not logged in, so the node does not vouch for her"
 
 
@@ -30,7 +32,7 @@ def page(browser: Any, start_node: Callable[..., Node]) -> Iterator[Any]:
     node.manage("shell", "-c", ALICE)
     context = browser.new_context(base_url=f"http://127.0.0.1:{node.port}")
     page = context.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(LIMIT)
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda said: said.type == "error" and faults.append(said.text))
@@ -52,12 +54,13 @@ OUT_OF_LINE = """
 """How far the middles of brand, menu and account are apart, in pixels."""
 
 
-def said(page: Any) -> str:
-    """What Bob's card tells of who said it, after Alice's next change."""
+def says(page: Any, told: str) -> None:
+    """Wait until Bob's card tells this of who said it, after Alice's next change."""
+    from playwright.sync_api import expect
+
     page.press("#note-title", "End")
     page.keyboard.type("!")
-    page.wait_for_selector("#vouched:visible")
-    return str(page.inner_text("#vouched"))
+    expect(page.locator("#vouched:visible")).to_have_text(told, timeout=LIMIT)
 
 
 def ready(page: Any) -> None:
@@ -67,7 +70,7 @@ def ready(page: Any) -> None:
 def test_log_in_connect_speak_with_an_asserted_identity_and_log_out(page: Any) -> None:
     page.goto("/")
     ready(page)
-    assert said(page) == NOT_VOUCHED
+    says(page, NOT_VOUCHED)
 
     page.click("#person-button")
     page.wait_for_url("**/login/**")
@@ -90,19 +93,19 @@ def test_log_in_connect_speak_with_an_asserted_identity_and_log_out(page: Any) -
     if folder := os.environ.get("SCREENSHOTS"):
         page.screenshot(path=f"{folder}/landing-logged-in.png")
     ready(page)
-    assert said(page) == "The node vouches for who said it"
+    says(page, VOUCHED)
     delivered = page.locator("#messages .bob, #messages .alice", has_text="update").first
     delivered.locator("summary").click()
 
     page.reload()  # the tab stays logged in
     page.wait_for_selector("#person:text-is('alice@example.org')")
     ready(page)
-    assert said(page) == "The node vouches for who said it"
+    says(page, VOUCHED)
 
     page.click("#person-button")
     page.wait_for_selector("#person-button:text-is('Log in')")
     ready(page)
-    assert said(page) == NOT_VOUCHED
+    says(page, NOT_VOUCHED)
     page.click("#person-button")
     page.wait_for_url("**/login/**")  # the provider's log-in has ended, too
 

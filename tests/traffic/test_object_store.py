@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import Callable
 
@@ -11,13 +10,11 @@ import pytest
 from tests.node import Node
 from tests.object_store import BUCKET, ObjectStore
 from tests.traffic.rows import ids, raw_rows
-from tests.traffic.test_faults import alarm, exchange, settle
-from tests.waiting import until
+from tests.traffic.test_faults import CARRIED_WITHIN, exchange, settle, told
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.any_server]
 BUFFER = 2_000
 MESSAGES = 3_000
-TOLD_SECONDS = 90.0
 
 
 @pytest.fixture
@@ -31,11 +28,6 @@ def begin(object_store: ObjectStore, start_node: Callable[..., Node]) -> Callabl
         )  # fmt: skip
 
     return start
-
-
-async def told(node: Node) -> str:
-    """The alarm, which stands once a write has failed."""
-    return await asyncio.to_thread(until, lambda: alarm(node), TOLD_SECONDS)
 
 
 def rows_in(store: ObjectStore) -> list[int]:
@@ -62,7 +54,7 @@ async def test_traffic_goes_on_while_the_store_is_away_or_frozen_and_rows_are_co
     started = begin(BUFFER)
     object_store.signal(signal.SIGSTOP)
     try:
-        assert await exchange(started, MESSAGES) < 5.0
+        assert await exchange(started, MESSAGES) < CARRIED_WITHIN
         found = await settle(started, lambda found: found["held"] == BUFFER)
         assert found["lost"] == found["noted"] - BUFFER > 0
     finally:
@@ -70,7 +62,7 @@ async def test_traffic_goes_on_while_the_store_is_away_or_frozen_and_rows_are_co
     found = await settle(started, lambda found: found["held"] == 0, 120)
     assert found["written"] + found["lost"] == found["noted"]
     object_store.stop("proxy")
-    assert await exchange(started, MESSAGES) < 5.0
+    assert await exchange(started, MESSAGES) < CARRIED_WITHIN
     found = await settle(started, lambda found: found["held"] == BUFFER)
     assert await told(started)
     object_store.start("proxy")
@@ -86,7 +78,7 @@ async def test_a_full_store_is_told_and_costs_no_message(
 ) -> None:
     started = begin(BUFFER)
     object_store.fill()
-    assert await exchange(started, MESSAGES) < 5.0
+    assert await exchange(started, MESSAGES) < CARRIED_WITHIN
     found = await settle(started, lambda found: found["held"] == BUFFER)
     assert found["lost"] == found["noted"] - BUFFER
     assert await told(started)

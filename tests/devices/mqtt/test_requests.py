@@ -104,7 +104,7 @@ async def test_a_request_whose_time_is_over_before_its_turn_is_answered_504(
         text = json.dumps({**frame, "body": {"value": "x" * 800_000}})
         for _ in range(14):
             await device.client.publish(f"{device.base}/out", text, qos=1)
-        await request(device, "late", MessageExpiryInterval=1)
+        await request(device, "late", MessageExpiryInterval=2)
         assert code(await answer_to(device, "late")) == 504
         await request(device, "next")
         assert code(await answer_to(device, "next")) != 504
