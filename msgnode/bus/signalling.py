@@ -14,6 +14,7 @@ def invite(session: Requester, to: str, found: tuple[Listener, ...]) -> None:
 
     Raises:
         Unavailable: the runtime has no connection at the moment.
+        TooMany: the session has invited too many.
     """
     if not any(listener.is_connected for listener in found):
         raise Unavailable(f"{to} is not connected at the moment; an invitation does not wait.")

@@ -8,6 +8,8 @@ Rules
 - An identity ends with its token's time, too, though its session says nothing to the node by then.
 - A session that closes itself, or does not come back, is no reason: its runtime says `bye`, or its
   channel outlives a bad line to the node.
+- Of what a session has invited the newest are remembered. Older ones are told, too, because the
+  node could not tell them later: else who invites many would be hung up on by none.
 - What a session has invited goes with it to another worker, and is not kept over a worker's end.
 """
 
@@ -27,7 +29,7 @@ from msgnode.core.pending import Pending
 
 from .manager import SessionManager
 from .rules import State
-from .session import LiveSession
+from .session import MAX_INVITED, LiveSession
 
 
 class HangUps:
@@ -48,6 +50,7 @@ class HangUps:
         sender = f"domain://msg-node.{domain}/p2p"
         self._notices = Notices(sender, "p2p", enforcer, recorder)
         self._now = now
+        self._sessions = sessions.sessions
         self._ending: dict[int, dict[str, LiveSession]] = {}  # by the second that they end in
         self._ends: dict[str, int] = {}
         sessions.on_identified.append(self.session_identified)
@@ -61,7 +64,12 @@ class HangUps:
             self.look()
 
     def look(self) -> None:
-        """Have hung up on those whose identity has ended by now."""
+        """Have hung up on those whose identity has ended by now, or who have invited too many."""
+        for session in [
+            each for each in self._sessions.values() if len(each.invited) > MAX_INVITED
+        ]:
+            for stub in tuple(session.invited)[:-MAX_INVITED]:
+                self._order(session, stub)
         now = self._now()
         for second in [each for each in self._ending if each <= now]:
             for session in self._ending.pop(second).values():

@@ -11,6 +11,7 @@ from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimit
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.core import redaction
+from msgnode.core.errors import TooMany
 from msgnode.core.identity import Identity, Speaker
 
 from .flow_control import FlowControl
@@ -230,11 +231,16 @@ class LiveSession:
         self.state = after(SESSION, self.state, event)
 
     def has_invited(self, stub: str) -> None:
-        """Remember a peer's stub, and whether it was invited by somebody with an identity."""
-        self.invited.pop(stub, None)
+        """Remember a peer's stub, and whether it was invited by somebody with an identity.
+
+        What is more than MAX_INVITED is hung up on within a second (`hang_ups.py`), not forgotten.
+
+        Raises:
+            TooMany: it is twice as many already.
+        """
+        if self.invited.pop(stub, None) is None and len(self.invited) >= 2 * MAX_INVITED:
+            raise TooMany("This session invites too many stubs at once to P2P connections.")
         self.invited[stub] = self.speaker.identity is not None
-        if len(self.invited) > MAX_INVITED:
-            del self.invited[next(iter(self.invited))]
 
     def attach(self, socket: Socket) -> None:
         """Take a socket; what waited in the outbox is written to it, in order."""

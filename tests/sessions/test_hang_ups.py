@@ -12,7 +12,7 @@ import pytest
 from msgnode.bus.ports import NoPolicies
 from msgnode.bus.signalling import invite
 from msgnode.bus.table import RoutingTable
-from msgnode.core.errors import Unavailable
+from msgnode.core.errors import TooMany, Unavailable
 from msgnode.core.identity import Identity, Speaker
 from msgnode.sessions.hang_ups import HangUps
 from msgnode.sessions.manager import SessionManager
@@ -47,6 +47,7 @@ class Place:
         )  # fmt: skip
         self.bob: Any = FakeSession("runtime://localhost/bob")
         self.table.add_runtime(self.bob)
+        sessions.sessions[self.alice.id] = self.alice
         self.hang_ups.session_identified(self.alice)
         invite(self.alice, HANDLER, (self.bob,))
 
@@ -127,12 +128,34 @@ def test_whom_a_session_has_invited_goes_with_it_to_another_worker() -> None:
     assert place.orders() == []  # the other worker's affair
 
 
-def test_an_invitation_to_who_is_away_is_not_noted_and_the_oldest_are_forgotten() -> None:
+def test_an_invitation_to_who_is_away_is_not_noted() -> None:
     place = Place()
     place.bob.is_connected = False
     with pytest.raises(Unavailable):
         invite(place.alice, f"{HANDLER}0", (place.bob,))
     assert list(place.alice.invited) == [HANDLER]
-    for number in range(MAX_INVITED):
-        place.alice.has_invited(f"{HANDLER}-{number}")
+
+
+def test_who_invites_more_than_are_remembered_is_hung_up_on_by_the_first_of_them() -> None:
+    place = Place()
+    for number in range(MAX_INVITED - 1):
+        invite(place.alice, f"{HANDLER}-{number}", (place.bob,))
+    place.hang_ups.look()
+    assert place.orders() == []
+    invite(place.alice, f"{HANDLER}-x", (place.bob,))
+    for _ in range(2):
+        place.hang_ups.look()
+        assert place.orders() == [ORDER]
     assert len(place.alice.invited) == MAX_INVITED and HANDLER not in place.alice.invited
+
+
+def test_who_invites_more_at_once_than_can_be_told_is_refused() -> None:
+    place = Place()
+    for number in range(2 * MAX_INVITED - 1):
+        invite(place.alice, f"{HANDLER}-{number}", (place.bob,))
+    with pytest.raises(TooMany):
+        invite(place.alice, f"{HANDLER}-x", (place.bob,))
+    invite(place.alice, HANDLER, (place.bob,))  # one that it has invited before
+    assert len(place.alice.invited) == 2 * MAX_INVITED
+    place.hang_ups.look()
+    invite(place.alice, f"{HANDLER}-x", (place.bob,))
