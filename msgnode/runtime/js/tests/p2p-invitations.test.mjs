@@ -114,3 +114,16 @@ test("P20 a side that cannot be described has failed, and is left alone for a wh
   await net.asked(alice.want(bob, 2));
   assert.equal(alice.wayTo(bob), "channel");
 });
+
+test("P29 two tabs of one runtime URL that invite at the same moment have a connection each", async () => {
+  const [bob, tab] = await several(2);
+  const newer = net.talker({ url: tab.url });
+  newer.p2p.start();
+  await net.turn();
+  for (const each of [tab, newer]) each.want(bob);
+  await net.turn();
+  assert.deepEqual([tab.wayTo(bob), newer.wayTo(bob)], ["channel", "channel"]);
+  assert.deepEqual([...bob.p2p.known].map(({ link }) => link.way), ["channel", "channel"]);
+  await net.turn(20_000);
+  for (const { states } of [tab, newer]) assert.deepEqual(states, ["created", "in-progress", "live"]);
+});

@@ -66,14 +66,15 @@ class KnownPeers:
     def instance(self, runtime: str, instance: str) -> Peer | None:
         """The peer for an instance of a runtime: its own, or one whose channel has ended.
 
-        Who talks with another instance is set aside for it.
+        Who talks with another instance, or is being invited by it, is set aside for it.
         """
         key = plain(runtime)
         known = self.by_runtime.get(key)
         if known is None or not instance or known.instance in ("", instance):
             return known
         own = next((each for each in self.all_of(runtime) if each.instance == instance), None)
-        if own is None and not (known.link.is_open or known.is_on_channel):
+        is_busy = known.link.is_open or known.is_on_channel or known.handling is not None
+        if own is None and not is_busy:
             return known  # it has started again
         del self.by_runtime[key]
         self.by_runtime[f"{key}#{known.via}"] = known

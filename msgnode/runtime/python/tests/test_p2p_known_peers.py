@@ -36,6 +36,7 @@ class Other:
         self.link = SimpleNamespace(epoch="", is_open=False)
         self.needed = self.is_on_channel = False
         self.instance = ""
+        self.handling: object = None
 
     def is_needed(self) -> bool:
         return self.needed
@@ -288,3 +289,12 @@ async def test_case_p26_who_gives_way_does_not_wait_for_ever(
     assert states == ["created", "in-progress", "failed"]
     assert not p2p.peers["runtime://d/2"].is_needed()
     await p2p.close()
+
+
+def test_case_p29_a_tab_that_invites_is_set_aside_for_another_that_does_so_meanwhile() -> None:
+    peers, first = known(), Other(1)
+    peers.add(first, 0.0)
+    first.instance, first.handling = "x", object()
+    assert peers.instance("runtime://d/1", "x") is first
+    assert peers.instance("runtime://d/1", "y") is None
+    assert peers.of("runtime://d/1") is None and peers.all_of("runtime://d/1") == [first]

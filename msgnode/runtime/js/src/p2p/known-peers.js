@@ -62,14 +62,14 @@ export class KnownPeers {
 
   /**
    * The peer for an instance of a runtime: its own, or one whose channel has ended. Who talks with another
-   * instance is set aside for it.
+   * instance, or is being invited by it, is set aside for it.
    */
   instance(runtime, instance) {
     const key = plain(runtime);
     const known = this.#byRuntime.get(key);
     if (!known || !instance || !known.instance || known.instance === instance) return known;
     const own = this.allOf(runtime).find((each) => each.instance === instance);
-    if (!own && !known.link.isOpen && !known.isOnChannel) return known; // it has started again
+    if (!own && !known.link.isOpen && !known.isOnChannel && !known.handling) return known; // it has started again
     this.#byRuntime.delete(key);
     this.#byRuntime.set(`${key}#${known.via}`, known);
     if (own) {
