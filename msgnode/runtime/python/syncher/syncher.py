@@ -191,7 +191,7 @@ class Syncher:
     def stop(self) -> None:
         """End what runs by itself; nobody is told. The runtime closes."""
         self._in_time.close()
-        for side in (*self._observers.values(), *self._reporters.values()):
+        for side in tuple(self._listenings):
             side.ended()
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
@@ -265,7 +265,7 @@ class Syncher:
         task.add_done_callback(self._tasks.discard)
 
     async def _leave(self, message: Message) -> None:
-        """The runtime is about to close, and waits for the answer, though not for long."""
+        """The runtime is about to close, and waits for the answer for a while."""
         await self.close()
         respond(self._bus, message, {"code": 200})
 
