@@ -179,13 +179,13 @@ class Syncher:
     async def close(self) -> None:
         """Observe and report nothing any more; objects are not deleted."""
         self._is_closed = True
-        self._bus.endings.discard(self.stop)
         for listening in self._own:
             listening.remove()
         leaving = [observer.unsubscribe() for observer in self._observers.values()]
         await asyncio.gather(*leaving, return_exceptions=True)
         for url in list(self._reporters):
             self._stop_reporting(url)
+        self._bus.endings.discard(self.stop)
         self.stop()
 
     def stop(self) -> None:
