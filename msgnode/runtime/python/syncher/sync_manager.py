@@ -305,8 +305,8 @@ class SyncManager:
             ready = observed.ready
             if ready is None or (ready.done() and (is_again or ready.exception())):
                 subscribing = self._node.ask("subscribe", url, parts_of(url), hyperty)
-                observed.ready = asyncio.create_task(subscribing)
-            await asyncio.shield(observed.ready)
+                ready = observed.ready = asyncio.create_task(subscribing)
+            await asyncio.shield(ready)
 
     async def _leave(self, hyperty: str, url: str) -> None:
         observed = self._observed.get(url)

@@ -179,19 +179,19 @@ class Syncher:
     async def close(self) -> None:
         """Observe and report nothing any more; objects are not deleted."""
         self._is_closed = True
-        self._bus.endings.discard(self.stop)
         for listening in self._own:
             listening.remove()
         leaving = [observer.unsubscribe() for observer in self._observers.values()]
         await asyncio.gather(*leaving, return_exceptions=True)
         for url in list(self._reporters):
             self._stop_reporting(url)
+        self._bus.endings.discard(self.stop)
         self.stop()
 
     def stop(self) -> None:
         """End what runs by itself; nobody is told. The runtime closes."""
         self._in_time.close()
-        for side in (*self._observers.values(), *self._reporters.values()):
+        for side in tuple(self._listenings):
             side.ended()
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()
@@ -265,7 +265,7 @@ class Syncher:
         task.add_done_callback(self._tasks.discard)
 
     async def _leave(self, message: Message) -> None:
-        """The runtime is about to close, and waits for the answer, though not for long."""
+        """The runtime is about to close, and waits for the answer for a while."""
         await self.close()
         respond(self._bus, message, {"code": 200})
 

@@ -309,3 +309,20 @@ async def test_a_syncher_leaves_when_its_runtime_closes_and_holds_it_up_only_for
     with pytest.raises(TypeError, match="ended"):
         made.data["title"] = "nobody would hear of it"
     assert bob.bus.endings == set()
+
+
+async def test_a_runtime_that_closes_while_its_node_is_silent_leaves_nothing_behind(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    _, copy = await shared(alice, bob)
+    node.copies = lambda _: 0
+    before = asyncio.all_tasks()
+    close = {"type": "execute", "from": f"{bob.url}/registry/", "to": bob.hyperty}
+    bob.bus.post_message({**close, "body": {"method": "close"}}, lambda _: None)
+    await settled()
+    assert copy.status == "ended"
+    assert asyncio.all_tasks() > before  # it waits for what nobody answers
+    bob.manager.close()
+    await bob.bus.close()
+    await settled()
+    assert asyncio.all_tasks() == before

@@ -113,7 +113,12 @@ async def test_who_asks_in_an_observers_name_from_another_runtime_is_judged(
 ) -> None:
     made, copy = await shared(alice, bob)
     asked: list[Any] = []
-    made.on_subscription(lambda who: bool(asked.append(who)))
+
+    def refuse(who: Any) -> bool:
+        asked.append(who)
+        return False
+
+    made.on_subscription(refuse)
     eve = node.peer()
     body = {"subscriber": bob.hyperty, "source": bob.hyperty, "identity": "Eve's"}
     head = {"type": "subscribe", "from": f"{eve.url}/sm", "to": f"{made.url}/subscription"}
