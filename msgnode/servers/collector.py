@@ -13,7 +13,7 @@ import asyncio
 import gc
 from typing import Any
 
-_PORTION = 3
+_PORTION = 0
 """Collections of the middle generation, each of some 7,000 new objects, to one of the oldest."""
 _EVERY = 60.0
 """Seconds between two looks at how many objects are frozen."""
