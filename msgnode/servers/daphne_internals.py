@@ -71,6 +71,11 @@ class InternalProtocol(WebSocketProtocol):
         self.CONFIG_ATTRS: tuple[str, ...] = ()
         super()._connectionMade()
 
+    def _connectionLost(self, reason: Any) -> None:  # noqa: N802
+        """autobahn is the result of a future of its own, a ring that would stay for long."""
+        super()._connectionLost(reason)
+        self.is_closed = None
+
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
         """Give whole text frames to the receiver; autobahn gets everything else.
 

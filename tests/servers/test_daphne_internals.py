@@ -39,6 +39,8 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
         "(self, msg_size, max_msg_size, reason)",
     ),
     (_autobahn.WebSocketServerProtocol, "_connectionMade", "(self)"),
+    (_autobahn.WebSocketServerProtocol, "_connectionLost", "(self, reason)"),
+    (_autobahn.WebSocketProtocol, "is_closed", "attribute"),
     (_autobahn.WebSocketProtocol, "sendCloseFrame", "(self, code, reasonUtf8, isReply)"),
     (_autobahn.WebSocketProtocol, "dropConnection", "(self, abort)"),
     (_autobahn.WebSocketProtocol, "onCloseHandshakeTimeout", "(self)"),

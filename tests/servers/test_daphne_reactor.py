@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from msgnode.servers import daphne_reactor
+from msgnode.servers.daphne import NodeFactory
 from msgnode.servers.daphne_reactor import LINE, TURN, NodeTransport, accept_a_few
 
 from twisted.internet import reactor as _reactor  # isort: skip
+from twisted.internet.error import ConnectionDone  # isort: skip
 from twisted.internet.protocol import Factory, Protocol  # isort: skip
+from twisted.internet.testing import StringTransport  # isort: skip
+from twisted.python.failure import Failure  # isort: skip
 
 reactor: Any = _reactor  # the one that daphne_reactor has installed
 FEW = 2  # that fit into a turn by SlowClock
@@ -249,3 +256,21 @@ def test_one_that_fails_keeps_nobody_else_from_its_turn(served: Served) -> None:
         await turns(lambda: len(served.lost) == 7)
 
     run(go)
+
+
+def test_a_websocket_that_is_lost_goes_without_a_look_for_rings() -> None:
+    server = SimpleNamespace(
+        protocol_disconnected=lambda protocol: None, log_action=lambda *what: None
+    )
+    websocket = NodeFactory(server).buildProtocol(None)
+    websocket.server, websocket.client_addr = server, None
+    websocket.request = SimpleNamespace(path="/ws")
+    websocket.makeConnection(StringTransport())
+    lost = weakref.ref(websocket)
+    gc.disable()
+    try:
+        websocket.connectionLost(Failure(ConnectionDone()))
+        del websocket
+        assert lost() is None
+    finally:
+        gc.enable()
