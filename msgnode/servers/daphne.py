@@ -1,13 +1,14 @@
 """Daphne with what a message node needs of its server.
 
-Names that are Daphne's, autobahn's or Twisted's alone are used in daphne_internals.py.
+Names that are Daphne's, autobahn's or Twisted's alone are used in daphne_internals.py and
+daphne_reactor.py.
 
 - A Link in the scope (`extensions["msgnode.link"]`, daphne_link.py).
 - A frame over the limit ends the socket with 4413, a fault of the protocol with 1002 or 1007, which
   stubs can tell from a lost connection.
 - An upgrade that is refused can be answered in words (ASGI's `websocket.http.response`).
 - A socket made elsewhere, which several workers share.
-- New connections are taken a few at a time, so that a storm of them holds nobody up for long.
+- Connections come and go a few at a time, so that a storm of them holds nobody up for long.
 - Open connections are looked after a few at a time; Daphne does all at once, every other second.
 - A drain on shutdown: sockets are closed with 3001 and the application is let finish; stock Daphne
   drops them and never calls `disconnect`.
