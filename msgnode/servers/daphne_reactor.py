@@ -36,7 +36,7 @@ LINE = TurnLine(seconds=TURN)
 class NodeTransport(tcp.Server):
     """A connection that is read only in its turn until it is a WebSocket."""
 
-    reactor: NodeReactor
+    reactor: Any  # the NodeReactor
     is_new = True
     is_waiting = False
     """Whether it is to be read in a turn to come."""
