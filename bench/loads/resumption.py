@@ -1,4 +1,5 @@
-"""Resumption: sessions come back, all at once, to a node that was killed and started again.
+"""Resumption: sessions come back, all at once, to a node that was killed and started again, or to
+one that has lost all their connections at once.
 
 A session is resumed if its token is still good: the answer to `re-open` then brings no new one.
 """
@@ -45,6 +46,8 @@ class ResumptionLoad:
         if sessions:
             await asyncio.gather(*map(open_one, range(sessions)))
         else:
+            for socket in self._sockets:
+                socket.close()
             self._sockets.clear()
             await asyncio.gather(*map(reopen_one, *zip(*enumerate(self._tokens), strict=True)))
         return {"sessions": len(self._tokens), "lost": lost}

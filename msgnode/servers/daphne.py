@@ -1,13 +1,14 @@
 """Daphne with what a message node needs of its server.
 
-Names that are Daphne's, autobahn's or Twisted's alone are used in daphne_internals.py.
+Names that are Daphne's, autobahn's or Twisted's alone are used in daphne_internals.py and
+daphne_reactor.py.
 
 - A Link in the scope (`extensions["msgnode.link"]`, daphne_link.py).
 - A frame over the limit ends the socket with 4413, a fault of the protocol with 1002 or 1007, which
   stubs can tell from a lost connection.
 - An upgrade that is refused can be answered in words (ASGI's `websocket.http.response`).
 - A socket made elsewhere, which several workers share.
-- New connections are taken a few at a time, so that a storm of them holds nobody up for long.
+- Connections come and go a few at a time, so that a storm of them holds nobody up for long.
 - Open connections are looked after a few at a time; Daphne does all at once, every other second.
 - A drain on shutdown: sockets are closed with 3001 and the application is let finish; stock Daphne
   drops them and never calls `disconnect`.
@@ -28,6 +29,7 @@ from msgnode.servers.connection_rounds import ConnectionRounds
 from msgnode.servers.daphne_http import NodeHttpFactory, NodeRequest, end_if_reset
 from msgnode.servers.daphne_internals import InternalProtocol
 from msgnode.servers.daphne_link import DaphneLink
+from msgnode.servers.daphne_reactor import accept_a_few, event_loop
 from msgnode.servers.socket_link import (
     CLOSE_HANDSHAKE,
     FAILURE_PATIENCE,
@@ -132,13 +134,13 @@ class NodeProtocol(InternalProtocol):
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
         """A connection that a handshake closed ends with what was written, not with a reset."""
         super().dropConnection(abort=abort and not self.wasClean)
-        later = internals.event_loop().call_later
+        later = event_loop().call_later
         self._abortion = later(FAILURE_PATIENCE, self.transport.abortConnection)
 
     def onCloseHandshakeTimeout(self) -> None:  # noqa: N802
         """Hang up on who does not answer a close, unless what it has sent is still waited for."""
         if self._failed is not None and self._failed.is_waited_for():
-            again = internals.event_loop().call_later
+            again = event_loop().call_later
             self.closeHandshakeTimeoutCall = again(FAILURE_PATIENCE, self.onCloseHandshakeTimeout)
         else:
             super().onCloseHandshakeTimeout()
@@ -272,7 +274,7 @@ class NodeServer(Server):
     def listen_success(self, port: Any) -> None:
         """Keep the port, which is closed first when the worker drains."""
         self._port = port
-        internals.accept_a_few(port, _ACCEPTS)
+        accept_a_few(port, _ACCEPTS)
         super().listen_success(port)
 
     def stop_listening(self) -> None:
@@ -299,7 +301,7 @@ class DaphneServing:
     """Serves an application. Implements Serving."""
 
     def __init__(self, application: Any, limits: dict[str, Any]) -> None:
-        self.loop: asyncio.AbstractEventLoop = internals.event_loop()
+        self.loop: asyncio.AbstractEventLoop = event_loop()
         self._server = NodeServer(
             application=application,
             endpoints=["the socket given to run"],

@@ -1,13 +1,9 @@
-"""All uses of names that are Daphne's, autobahn's or Twisted's alone.
+"""All uses of names that are Daphne's, autobahn's or Twisted's alone, but for daphne_reactor.py's.
 
 requirements.txt pins the three narrowly, tests/servers/test_daphne_internals.py lists what is used
-and fails where one of the names is gone or is called otherwise. So a new release is looked at here,
-and nowhere else.
+and fails where one of the names is gone or is called otherwise. So a new release is looked at in
+the two files, and nowhere else.
 
-- NodeReactor: where a reset comes right behind data, uvloop reports the data once and closes its
-  handle. Twisted is never told of the loss, and the next wait for the socket raises RuntimeError in
-  whoever writes to it. Here that ends the one connection, as a loss does, and `is_reset` finds
-  those nobody writes to. Daphne keeps the reactor it finds; importing this file installs it.
 - InternalProtocol: autobahn reads a frame in many calls; plain texts are cut out of a read before,
   and only while autobahn has nothing under way. A fault of the client is told to `fail`. Before the
   upgrade is answered one read is kept, and no more is read.
@@ -16,82 +12,27 @@ and nowhere else.
   has the code. They are the event loop's own, which cost a quarter of Twisted's.
 - `write_now`: bytes go to a socket that has nothing waiting, without Twisted's turn of the loop. So
   do autobahn's frames, such as that of a close.
-- `accept_a_few`: Twisted takes all connections that wait, and each has a handshake to be made.
 - autobahn colours what it logs before it looks whether it does: a tenth of a close.
-- Twisted's reactor says around each read and write which socket is at work, for lines of its old
-  log: a tenth of what a message costs that is read alone.
 - `serve_with`: Daphne makes its factories and its endpoint from names of its module.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from twisted.internet import asyncioreactor, main
-
-from msgnode.core.faults import FAULTS, RESET
+from msgnode.servers.daphne_reactor import event_loop  # first: it installs the reactor
 from msgnode.servers.text_frames import whole_texts
 
 _TCP_CLOSE = 7  # the kernel's state of a socket that was reset (Linux's tcp_states.h)
-
-
-class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
-    """A reactor on which one broken socket is one lost connection."""
-
-    def __init__(self, eventloop: asyncio.AbstractEventLoop) -> None:
-        self._broken: set[Any] = set()
-        super().__init__(eventloop)
-
-    def addReader(self, reader: Any) -> None:  # noqa: N802 (Twisted's name)
-        """Watch a descriptor; one that the loop refuses loses its connection, not the worker."""
-        try:
-            super().addReader(reader)
-        except RuntimeError:
-            self._lose(reader)
-
-    def addWriter(self, writer: Any) -> None:  # noqa: N802 (Twisted's name)
-        """Watch a descriptor; one that the loop refuses loses its connection, not the worker."""
-        try:
-            super().addWriter(writer)
-        except RuntimeError:
-            self._lose(writer)
-
-    def _lose(self, selectable: Any) -> None:
-        """Not at once: whoever writes is in the middle of something."""
-        if selectable not in self._broken:
-            self._broken.add(selectable)
-            FAULTS.note(RESET)
-            self.callLater(0, self._lost, selectable)
-
-    def _lost(self, selectable: Any) -> None:
-        self._broken.discard(selectable)
-        with FAULTS.kept_to("connection"):
-            self._disconnectSelectable(selectable, main.CONNECTION_LOST, False)
-
-
-def _call(_: Any, call: Callable[..., None], *args: Any) -> None:
-    """What the reactor calls for a socket that is ready."""
-    call(*args)
-
-
-vars(asyncioreactor).update(callWithLogger=_call)
-
-if "twisted.internet.reactor" not in sys.modules:
-    main.installReactor(NodeReactor(asyncio.new_event_loop()))
 
 import daphne.server as _stock  # noqa: E402
 from autobahn.twisted import websocket as _autobahn_twisted  # noqa: E402
 from autobahn.websocket import protocol as _autobahn  # noqa: E402
 from daphne.ws_protocol import WebSocketProtocol  # noqa: E402
-from twisted.internet import reactor  # noqa: E402
-
-_installed: Any = reactor  # the installed one, whose class Twisted's annotations do not know
 
 
 def _as_it_is(value: Any, *_: Any, **__: Any) -> Any:
@@ -129,6 +70,11 @@ class InternalProtocol(WebSocketProtocol):
             setattr(self, name, getattr(self.factory, name))
         self.CONFIG_ATTRS: tuple[str, ...] = ()
         super()._connectionMade()
+
+    def _connectionLost(self, reason: Any) -> None:  # noqa: N802
+        """autobahn is the result of a future of its own, a ring that would stay for long."""
+        super()._connectionLost(reason)
+        self.is_closed = None
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
         """Give whole text frames to the receiver; autobahn gets everything else.
@@ -187,6 +133,7 @@ class InternalProtocol(WebSocketProtocol):
     def onOpen(self) -> None:  # noqa: N802
         """Read on: what the client had to say too early was held until now."""
         super().onOpen()
+        self.transport.is_new = False
         if self._has_waited:
             self.transport.resumeProducing()
 
@@ -273,28 +220,11 @@ def channel_of(protocol: Any) -> Any:
     return getattr(protocol, "_channel", protocol)
 
 
-def event_loop() -> asyncio.AbstractEventLoop:
-    """The loop of the installed reactor."""
-    loop: asyncio.AbstractEventLoop = _installed._asyncioEventloop
-    return loop
-
-
 def serve_with(websockets: type[Any], http: type[Any], endpoint: Callable[..., Any]) -> None:
     """Have Daphne make these factories and this endpoint when it runs."""
     _stock.WebSocketFactory = websockets
     _stock.HTTPFactory = http
     _stock.serverFromString = endpoint
-
-
-def accept_a_few(port: Any, most: int) -> None:
-    """Have a listening port take at most so many connections in a turn of the loop."""
-    accept = port.doRead
-
-    def do_read() -> None:
-        port.numberAccepts = most
-        accept()
-
-    port.doRead = do_read
 
 
 def is_reset(transport: Any) -> bool:

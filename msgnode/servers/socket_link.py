@@ -63,6 +63,7 @@ class SocketLink(ABC):
         self.on_pause: Callable[[], None] = lambda: None
         self.on_resume: Callable[[], None] = lambda: None
         self._is_open = True
+        self._is_losing = False
         self._closed = asyncio.Event()
         self._corked: list[bytes] = []
         self._corked_bytes = 0
@@ -131,6 +132,8 @@ class SocketLink(ABC):
 
     def ping(self, answered: Callable[[], None]) -> bool:
         """Ask the peer for a sign of life (see the session room's Link)."""
+        if self._is_losing:
+            return True  # what comes is the news of its loss
         if not self._is_open or self.is_paused:
             return False
         self.awaiting.append(answered)
@@ -195,6 +198,11 @@ class SocketLink(ABC):
         """Nothing more can be written: what comes from now on waits for the next socket."""
         self._is_open = False
         self.is_paused = True
+
+    def losing(self) -> None:
+        """The socket is gone; `closed` follows in its turn."""
+        self._is_losing = True
+        self.closing()
 
     def closed(self) -> None:
         """The socket is gone."""

@@ -247,6 +247,9 @@ class Connection:
     def _closed(self) -> None:
         self._stop()
         self._sessions.lost(self)
+        if not self._turns.under_way:  # or what is left of them still goes on
+            self.flow.let_go()
+            self._turns.let_go()
 
     def _carry_one(self, frame: bytes) -> None:
         """What a frame raises is this connection's end, and nobody else's business."""

@@ -154,6 +154,10 @@ class FlowControl:
         if self._refill is not None:
             self._refill.cancel()
 
+    def let_go(self) -> None:
+        """Its connection is over and is called no more: a ring of the two would stay for long."""
+        self._release = _nobody
+
     def _reader_caught_up(self) -> None:
         self.readers_behind -= 1
         self._loop.call_soon(self._release)
@@ -165,3 +169,7 @@ class FlowControl:
     def _refilled(self) -> None:
         self._refill = None
         self._release()
+
+
+def _nobody() -> None:
+    """Who is to be released when the connection is over."""

@@ -22,10 +22,12 @@ class TurnLine:
 
     Args:
         clock: seconds, of any beginning.
+        seconds: of a turn, for all that stand in this line together.
     """
 
-    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = perf_counter, seconds: float = TURN) -> None:
         self._clock = clock
+        self._seconds = seconds
         self._waiting: deque[Callable[[], None]] = deque()
         self._over_at = 0.0
         self._turns_for: asyncio.AbstractEventLoop | None = None
@@ -48,7 +50,7 @@ class TurnLine:
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._turns_for = loop
-        self._over_at = self._clock() + TURN
+        self._over_at = self._clock() + self._seconds
         loop.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
@@ -68,4 +70,4 @@ class TurnLine:
 
 
 LINE = TurnLine()
-"""The line of this process, whose event loop all of its connections share."""
+"""The line of this process's messages, whose event loop all of its connections share."""

@@ -54,8 +54,17 @@ class Turns:
                 FAULTS.note("message", error)
                 self.under_way.popleft()
 
+    def let_go(self) -> None:
+        """Its connection is over and adds no more: a ring of the two would stay for long."""
+        self._may_go_on = bool
+        self._finished = _nobody
+
     def _next_turn(self) -> None:
         self._is_in_line = False
         self.go()
         if not self.under_way:
             self._finished()
+
+
+def _nobody() -> None:
+    """Who is told when the connection is over."""

@@ -9,6 +9,7 @@ import pytest
 
 from msgnode.core.faults import FAULTS
 from msgnode.servers.daphne_link import DaphneLink
+from msgnode.sessions.outbox import Outbox
 
 
 class Transport:
@@ -129,6 +130,33 @@ async def test_a_closed_socket_is_written_to_no_more() -> None:
     transport.connected = 0
     await asyncio.sleep(0)
     assert transport.all == b""
+
+
+async def test_a_link_that_is_being_lost_takes_no_frame_and_answers_a_ping_with_its_loss() -> None:
+    link, transport = make()
+    answered: list[bool] = []
+    link.losing()
+    assert link.is_paused
+    link.write(b"{}")
+    assert link.ping(lambda: answered.append(True))
+    link.drained()
+    await asyncio.sleep(0)
+    assert link.is_paused
+    assert transport.all == b""
+    link.closed()
+    assert not answered
+
+
+async def test_what_is_put_while_the_link_is_being_lost_waits_for_the_next_one() -> None:
+    (lost, lost_transport), (link, transport) = make(), make()
+    outbox = Outbox(1000, True, lambda: None)
+    outbox.attach(lost)
+    lost.losing()
+    outbox.put(b"{}")
+    outbox.detach()
+    outbox.attach(link)
+    await asyncio.sleep(0)
+    assert (lost_transport.all, transport.all) == (b"", b"\x81\x02{}")
 
 
 async def test_a_link_that_fails_ends_and_those_behind_it_are_heard() -> None:

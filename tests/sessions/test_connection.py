@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -130,3 +132,26 @@ async def test_a_frame_that_fails_ends_its_connection_and_the_session_is_told(se
     assert link.closed == [3001]
     connection.lost()
     assert sessions.told == [connection]
+
+
+@pytest.mark.parametrize("frames", [(), (b"known",), (b"unknown", b"known")])
+async def test_a_connection_that_is_over_goes_without_a_look_for_rings(sessions, frames):
+    bus = Bus(b"unknown")
+    connection = connected(bus, sessions)
+    for frame in frames:
+        connection.frame_received(frame)
+    connection.lost()
+    for _ in bus.waiting.copy():
+        bus.tell()
+    await asyncio.sleep(0)
+    assert sessions.told == [connection]
+    assert bus.carried == list(frames)
+    over = weakref.ref(connection)
+    gc.disable()
+    try:
+        sessions.told.clear()
+        del connection, bus
+        await asyncio.sleep(0)
+        assert over() is None
+    finally:
+        gc.enable()
