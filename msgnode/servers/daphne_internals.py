@@ -15,10 +15,11 @@ and nowhere else.
   once, and a client that answers a closing handshake within a millisecond is hung up on before it
   has the code. They are the event loop's own, which cost a quarter of Twisted's.
 - `write_now`: bytes go to a socket that has nothing waiting, without Twisted's turn of the loop. So
-  do autobahn's frames, such as that of a close, and `hang_up` is the same for the end. Twisted shuts
-  a socket down before closing it, which matters for one that other processes have as well.
+  do autobahn's frames, such as that of a close, and `hang_up` is the same for the end. Twisted also
+  shuts a socket down before it closes it, which matters where other processes have it as well.
 - `accept_a_few`: Twisted takes all connections that wait, and each has a handshake to be made.
-- autobahn colours what it logs before it looks whether it does: a tenth of a close.
+- autobahn colours what it logs, and lays it out, before it looks whether it does: a tenth of a
+  close.
 - Twisted's reactor says around each read and write which socket is at work, for lines of its old
   log: a tenth of what a message costs that is read alone.
 - `serve_with`: Daphne makes its factories and its endpoint from names of its module.
@@ -97,12 +98,13 @@ _installed: Any = reactor  # the installed one, whose class Twisted's annotation
 
 
 def _as_it_is(value: Any, *_: Any, **__: Any) -> Any:
-    """What autobahn would colour for its log."""
+    """What autobahn would colour, or lay out, for its log."""
     return value
 
 
 for _module in (_autobahn, _autobahn_twisted):
     vars(_module).update(hltype=_as_it_is, hlval=_as_it_is)
+vars(_autobahn).update(pformat=_as_it_is)
 
 
 class _Link(Protocol):

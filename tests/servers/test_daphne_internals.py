@@ -71,6 +71,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (asyncioreactor, "callWithLogger", ""),
     (_autobahn, "hltype", ""),
     (_autobahn, "hlval", ""),
+    (_autobahn, "pformat", ""),
     (_autobahn_twisted, "hltype", ""),
     (_autobahn_twisted, "hlval", ""),
     (_stock, "WebSocketFactory", ""),
