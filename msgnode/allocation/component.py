@@ -8,7 +8,6 @@ section 11).
 from __future__ import annotations
 
 import asyncio
-import uuid
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -21,6 +20,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Findable
 from msgnode.core.errors import BadMessage, TooMany
 from msgnode.core.messages import Message
+from msgnode.core.random_ids import random_uuid
 
 from . import rules
 from .holdings import Holdings
@@ -184,7 +184,7 @@ class AllocationComponent(Component):
         if block.scheme in self._pool_schemes:
             self._budget.check(caller, (block.scheme,) * block.number)
             return self._lend(block, caller)
-        made = [f"{block.scheme}://{self._domain}/{uuid.uuid4()}" for _ in range(block.number)]
+        made = [f"{block.scheme}://{self._domain}/{random_uuid()}" for _ in range(block.number)]
         self._budget.check(caller, made)
         for address in made:
             self.enter(address, block.key, caller)

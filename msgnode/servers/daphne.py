@@ -105,9 +105,7 @@ class NodeProtocol(InternalProtocol):
         self.sendData(b"\r\n".join([*lines, b"", body]))
 
     def sendCloseFrame(self, *args: Any, **options: Any) -> None:  # noqa: N802
-        """Close after what was held together to be written as one."""
-        if self.link is not None:
-            self.link.uncork()
+        """Nothing may be written after the frame of a close."""
         super().sendCloseFrame(*args, **options)
         if self.link is not None:
             self.link.closing()
@@ -134,8 +132,9 @@ class NodeProtocol(InternalProtocol):
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
         """A connection that a handshake closed ends with what was written, not with a reset."""
         super().dropConnection(abort=abort and not self.wasClean)
-        later = event_loop().call_later
-        self._abortion = later(FAILURE_PATIENCE, self.transport.abortConnection)
+        if internals.unsent_bytes(self.transport):
+            later = event_loop().call_later
+            self._abortion = later(FAILURE_PATIENCE, self.transport.abortConnection)
 
     def onCloseHandshakeTimeout(self) -> None:  # noqa: N802
         """Hang up on who does not answer a close, unless what it has sent is still waited for."""

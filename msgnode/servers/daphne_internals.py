@@ -11,8 +11,9 @@ the two files, and nowhere else.
   once, and a client that answers a closing handshake within a millisecond is hung up on before it
   has the code. They are the event loop's own, which cost a quarter of Twisted's.
 - `write_now`: bytes go to a socket that has nothing waiting, without Twisted's turn of the loop. So
-  do autobahn's frames, such as that of a close.
-- autobahn colours what it logs before it looks whether it does: a tenth of a close.
+  do autobahn's frames, such as that of a close, and `hang_up` is the same for the end.
+- autobahn colours what it logs, and lays it out, before it looks whether it does: a tenth of a
+  close.
 - `serve_with`: Daphne makes its factories and its endpoint from names of its module.
 """
 
@@ -24,6 +25,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from twisted.internet import main
+
+from msgnode.core.faults import FAULTS
 from msgnode.servers.daphne_reactor import event_loop  # first: it installs the reactor
 from msgnode.servers.text_frames import whole_texts
 
@@ -36,16 +40,17 @@ from daphne.ws_protocol import WebSocketProtocol  # noqa: E402
 
 
 def _as_it_is(value: Any, *_: Any, **__: Any) -> Any:
-    """What autobahn would colour for its log."""
+    """What autobahn would colour, or lay out, for its log."""
     return value
 
 
 for _module in (_autobahn, _autobahn_twisted):
     vars(_module).update(hltype=_as_it_is, hlval=_as_it_is)
+vars(_autobahn).update(pformat=_as_it_is)
 
 
-class _PingedLink(Protocol):
-    """A link that may have asked whether its client is alive."""
+class _Link(Protocol):
+    """What writes to a client, and may have asked whether it is alive."""
 
     awaiting: list[Callable[[], None]]
 
@@ -53,12 +58,16 @@ class _PingedLink(Protocol):
         """The client has sent something."""
         ...
 
+    def take_corked(self) -> bytes:
+        """What was written in this turn of the loop and is not handed over yet."""
+        ...
+
 
 class InternalProtocol(WebSocketProtocol):
     """Daphne's WebSocket protocol; whole text frames go to `receiver` once there is one."""
 
     receiver: Callable[[bytes], None] | None = None
-    link: _PingedLink | None = None
+    link: _Link | None = None
     has_failed = False
     _has_waited = False
     __hash__, __eq__ = object.__hash__, object.__eq__  # as Daphne has them, without calls of Python
@@ -114,8 +123,13 @@ class InternalProtocol(WebSocketProtocol):
     def sendData(  # noqa: N802
         self, data: bytes, sync: bool = False, chopsize: int | None = None
     ) -> None:
-        """A frame of autobahn's own goes to the socket at once where nothing waits before it."""
+        """A frame of autobahn's own goes to the socket at once where nothing waits before it.
+
+        It leaves together with what was written before it in this turn of the loop.
+        """
         transport = self.transport
+        if self.link is not None:
+            data = self.link.take_corked() + data
         if self.state == self.STATE_OPEN and transport.connected and not self.send_queue:
             data = write_now(transport, data)
         if data:
@@ -140,6 +154,11 @@ class InternalProtocol(WebSocketProtocol):
     def still_sends(self, size: int) -> None:
         """A client that has failed, and was told, has sent so many bytes more."""
         raise NotImplementedError
+
+    def _closeConnection(self, abort: bool = False) -> None:  # noqa: N802
+        """Hang up in the next turn of the loop if nothing is left to be sent."""
+        if abort or not hang_up(self.transport):
+            super()._closeConnection(abort)
 
     @property
     def may_write(self) -> bool:
@@ -203,6 +222,25 @@ def write_now(transport: Any, data: bytes) -> bytes:
     except OSError:
         return data
     return data[sent:]
+
+
+def hang_up(transport: Any) -> bool:
+    """End a connection in the next turn of the loop, unless something waits to be sent.
+
+    Twisted would wait for a socket that may be written to.
+    """
+    if transport.disconnecting or unsent_bytes(transport):
+        return False
+    transport.disconnecting = True
+    transport.stopReading()
+    event_loop().call_soon(_hung_up, transport)
+    return True
+
+
+def _hung_up(transport: Any) -> None:
+    if transport.connected:
+        with FAULTS.kept_to("connection"):
+            transport.reactor._disconnectSelectable(transport, main.CONNECTION_DONE, False)
 
 
 def tell_when_empty(transport: Any) -> None:

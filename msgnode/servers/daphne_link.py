@@ -69,7 +69,8 @@ class DaphneLink(SocketLink):
         protocol = self._protocol
         was_paused = self.is_paused
         if protocol.may_write:
-            protocol.sendClose(code, reason)
+            protocol.sendClose(code, reason)  # with what is corked before it
+            was_paused = was_paused or self.unsent_bytes > 0
         self.closing()
         self.resume_reading()  # or the peer's half of the closing handshake is never read
         if was_paused:

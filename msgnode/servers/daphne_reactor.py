@@ -37,6 +37,7 @@ class NodeTransport(tcp.Server):
     """A connection that is read only in its turn until it is a WebSocket."""
 
     reactor: Any  # the NodeReactor
+    _shouldShutdown = False  # before it is closed: for sockets that other processes have as well
     is_new = True
     is_waiting = False
     """Whether it is to be read in a turn to come."""

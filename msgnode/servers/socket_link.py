@@ -95,7 +95,7 @@ class SocketLink(ABC):
 
     @abstractmethod
     def _begin_close(self, code: int, reason: str) -> None:
-        """Begin the closing handshake. What it raises ends this link."""
+        """Begin the closing handshake, behind what is corked. What it raises ends this link."""
 
     @abstractmethod
     def _drop(self) -> None:
@@ -104,7 +104,6 @@ class SocketLink(ABC):
     def close(self, code: int, reason: str) -> None:
         """Close the socket after what has been written."""
         try:
-            self.uncork()
             self._begin_close(code, reason)
         except Exception as error:
             self.failed(error)
@@ -154,14 +153,20 @@ class SocketLink(ABC):
 
     def uncork(self) -> None:
         """Hand over what was written in this turn of the loop."""
-        if self._corked:
-            data = b"".join(self._corked)
-            self._corked.clear()
-            self._corked_bytes = 0
+        if data := self.take_corked():
             try:
                 self._send(data)
             except Exception as error:
                 self.failed(error)
+
+    def take_corked(self) -> bytes:
+        """What was written in this turn of the loop; who takes it sends it."""
+        if not self._corked:
+            return b""
+        data = b"".join(self._corked)
+        self._corked.clear()
+        self._corked_bytes = 0
+        return data
 
     def failed(self, error: Exception) -> None:
         """The transport failed: the socket is given up, and whoever runs the link goes on."""

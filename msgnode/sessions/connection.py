@@ -82,6 +82,7 @@ class Connection:
         self._settings = settings
         self._failures = 0
         self._waiting: deque[bytes] = deque()
+        self._is_read = True
         self._turns = Turns(self._may_take_step, self._go_on)
         self._released = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -141,6 +142,7 @@ class Connection:
             self._carry_one(frame)
         elif self.state is _HELD:
             self._waiting.append(frame)
+            self._pause()
 
     async def ready(self) -> None:
         """Wait until the sender is not held back (for servers that are asked for frames)."""
@@ -256,12 +258,11 @@ class Connection:
         try:
             self._carry(frame, self)
             may_wait = self.flow.frame_read(len(frame)) or self._turns.under_way
-            if (
-                may_wait
-                and self.state is _READING
-                and (self._turns.under_way or self.flow.must_wait())
-            ):
-                self._hold()
+            if may_wait and self.state is _READING:
+                if self._turns.is_in_line:  # mostly for less time than it takes to stop reading
+                    self._step(SocketEvent.HOLD)
+                elif self._turns.under_way or self.flow.must_wait():
+                    self._hold()
         except Exception as error:
             self._fail(error)
 
@@ -279,7 +280,12 @@ class Connection:
 
     def _hold(self) -> None:
         self._step(SocketEvent.HOLD)
-        self.link.pause_reading()
+        self._pause()
+
+    def _pause(self) -> None:
+        if self._is_read:
+            self._is_read = False
+            self.link.pause_reading()
 
     def _go_on(self) -> None:
         """Go on with what waited, unless there is still (or again) something to wait for."""
@@ -288,13 +294,18 @@ class Connection:
         self._turns.go()
         if self.state is _LOST:
             self._carry_rest()
-        elif self.state is _HELD and not self._turns.under_way and not self.flow.must_wait():
+        elif self.state is _HELD and not self._turns.under_way:
+            if self.flow.must_wait():
+                self._pause()
+                return
             self._step(SocketEvent.RELEASE)
             while self._waiting and self.state is _READING:
                 self._carry_one(self._waiting.popleft())
             if self.state is _READING:
                 self._released.set()
-                self.link.resume_reading()
+                if not self._is_read:
+                    self._is_read = True
+                    self.link.resume_reading()
 
     def _carry_rest(self) -> None:
         """Carry what a socket that is gone has left, as far as the facts are known."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -29,6 +28,7 @@ from msgnode.core.errors import (
 )
 from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
+from msgnode.core.random_ids import random_uuid
 
 from . import rules, selection
 from .connection import Connection
@@ -255,7 +255,7 @@ class SessionHandshake:
     # --- steps ------------------------------------------------------------------------------------
 
     def _new(self, runtime_url: str, token: str, caller: Connection) -> LiveSession:
-        speaker = caller.speaker_in(uuid.uuid4().hex, runtime_url)
+        speaker = caller.speaker_in(random_uuid().replace("-", ""), runtime_url)
         return new_session(
             self._settings, runtime_url, token, caller.handshake, speaker, caller.proof
         )

@@ -26,13 +26,13 @@ of this program, not of a client, and changes nothing: LocalProtocolError.
 from __future__ import annotations
 
 import hmac
-import uuid
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from msgnode.core import addresses, redaction
 from msgnode.core.digest import digest
+from msgnode.core.random_ids import random_uuid
 
 
 class State(StrEnum):
@@ -201,7 +201,7 @@ def session_url(text: str) -> SessionUrl:
 
 def new_token() -> str:
     """A session token: 122 random bits in the form stubs of the field know."""
-    return str(uuid.uuid4())
+    return random_uuid()
 
 
 def opens(token: str, kept_hash: str) -> bool:

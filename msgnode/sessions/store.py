@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from django.db import connection, transaction
-from django.utils import timezone
 
 from msgnode import models
 from msgnode.bus.writing import Call, Create, Delete, Together, Update, Writer
@@ -63,7 +63,7 @@ class SessionStore:
             **_of_identity(session),
             "worker": self._worker,
             "epoch": self._epoch,
-            "opened_at": timezone.now(),
+            "opened_at": datetime.now(UTC),
         }
         return self._writer.submit(Create(models.Session, [row]))
 
@@ -89,7 +89,7 @@ class SessionStore:
 
     def detached(self, session: LiveSession) -> None:
         """Note since when it has no socket; nobody waits for that."""
-        now = timezone.now()
+        now = datetime.now(UTC)
         self._update(session, state=models.Session.State.DETACHED, detached_at=now)
 
     def closed(self, session: LiveSession, reason: str) -> Future[Any]:
@@ -99,7 +99,7 @@ class SessionStore:
         """
         columns = {
             "state": models.Session.State.CLOSED,
-            "closed_at": timezone.now(),
+            "closed_at": datetime.now(UTC),
             "close_reason": reason[:100],
         }
         gone = self._closed.add(session.id, session.speaker.remote_address)
@@ -172,7 +172,7 @@ class SessionStore:
     @staticmethod
     def load_bans() -> BanList:
         """The bans in force. Blocks."""
-        in_force = models.Ban.objects.exclude(expires_at__lte=timezone.now())
+        in_force = models.Ban.objects.exclude(expires_at__lte=datetime.now(UTC))
         return BanList(
             Ban(row.kind, row.value, row.reason, row.expires_at.timestamp())
             if row.expires_at

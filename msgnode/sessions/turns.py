@@ -17,6 +17,8 @@ from .turn_line import LINE
 class Turns:
     """The messages of one connection; `under_way` are those not finished yet, the oldest first.
 
+    While it `is_in_line` the oldest goes on in a turn to come, by itself.
+
     Args:
         may_go_on: whether the next step may be taken now; if not, `go` is called later.
         finished: called once nothing is under way any more, if that took more than one turn.
@@ -26,7 +28,7 @@ class Turns:
         self._may_go_on = may_go_on
         self._finished = finished
         self.under_way: deque[Iterator[None]] = deque()
-        self._is_in_line = False
+        self.is_in_line = False
 
     def add(self, steps: Iterator[None]) -> None:
         """Take the steps of a message, behind those that are under way."""
@@ -38,12 +40,12 @@ class Turns:
 
         What a step raises is the end of its message alone.
         """
-        if self._is_in_line:
+        if self.is_in_line:
             return
         LINE.enter()
         while self.under_way and self._may_go_on():
             if LINE.must_wait:
-                self._is_in_line = True
+                self.is_in_line = True
                 LINE.wait(self._next_turn)
                 return
             try:
@@ -60,7 +62,7 @@ class Turns:
         self._finished = _nobody
 
     def _next_turn(self) -> None:
-        self._is_in_line = False
+        self.is_in_line = False
         self.go()
         if not self.under_way:
             self._finished()

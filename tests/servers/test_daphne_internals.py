@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from twisted.internet import abstract, asyncioreactor
+from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Factory, Protocol
 
 from msgnode.servers import daphne_internals, daphne_reactor
@@ -49,6 +50,8 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
         "sendHttpErrorResponse",
         "(self, code, reason, responseHeaders)",
     ),
+    (_autobahn_twisted.WebSocketAdapterProtocol, "_closeConnection", "(self, abort)"),
+    (tcp.Server, "_shouldShutdown", "attribute"),
     (AsyncioSelectorReactor, "_readOrWrite", "(self, selectable, read)"),
     (tcp.Port, "doRead", "(self)"),
     (tcp.Server, "doRead", "(self)"),
@@ -73,6 +76,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (asyncioreactor, "callWithLogger", ""),
     (_autobahn, "hltype", ""),
     (_autobahn, "hlval", ""),
+    (_autobahn, "pformat", ""),
     (_autobahn_twisted, "hltype", ""),
     (_autobahn_twisted, "hlval", ""),
     (_stock, "WebSocketFactory", ""),
@@ -88,6 +92,8 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (abstract.FileDescriptor, "_tempDataLen", "attribute"),
     (abstract.FileDescriptor, "offset", "attribute"),
     (abstract.FileDescriptor, "producerPaused", "attribute"),
+    (abstract.FileDescriptor, "disconnecting", "attribute"),
+    (abstract.FileDescriptor, "connected", "attribute"),
     (_autobahn.WebSocketServerProtocol, "CONFIG_ATTRS", "attribute"),
     (_autobahn.WebSocketProtocol, "data", "attribute"),
     (_autobahn.WebSocketProtocol, "state", "attribute"),
@@ -193,6 +199,69 @@ def test_of_many_connections_that_wait_a_port_takes_a_few_in_each_turn() -> None
 
         daphne_reactor.event_loop().run_until_complete(take())
     assert taken == [4, 4, 3, 0]
+
+
+class Ending(Protocol):
+    """Hangs up on what it has read, as `hang_up` does."""
+
+    made: list[Ending]
+
+    def connectionMade(self) -> None:  # noqa: N802 (Twisted's name)
+        self.made.append(self)
+        self.has_hung_up: bool | None = None
+        self.reason: Any = None
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802 (Twisted's name)
+        if data == b"much":
+            self.transport.write(b"x" * 20_000_000)  # type: ignore[union-attr]
+        self.has_hung_up = daphne_internals.hang_up(self.transport)
+        if not self.has_hung_up:
+            self.transport.loseConnection()  # type: ignore[union-attr]
+
+    def connectionLost(self, reason: Any = None) -> None:  # noqa: N802 (Twisted's name)
+        self.reason = reason
+
+
+def read_to_the_end(said: bytes) -> tuple[Ending, int]:
+    """What became of a connection on which this was said, and how many bytes came."""
+    from twisted.internet import reactor  # the one that daphne_reactor has installed
+
+    Ending.made = []
+
+    async def talk(address: Any) -> int:
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(said)
+        came = len(await asyncio.wait_for(reader.read(), 30))
+        writer.close()
+        await asyncio.sleep(0)
+        return came
+
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listening.setblocking(False)
+        factory = Factory.forProtocol(Ending)
+        port: Any = reactor.adoptStreamPort(listening.fileno(), socket.AF_INET, factory)
+        stack.callback(port.stopListening)
+        came = daphne_reactor.event_loop().run_until_complete(talk(listening.getsockname()))
+    (ended,) = Ending.made
+    return ended, came
+
+
+def test_a_connection_with_nothing_to_send_is_hung_up_on_without_a_wait_for_its_socket() -> None:
+    ended, came = read_to_the_end(b"end")
+    assert ended.has_hung_up
+    assert came == 0
+    assert ended.reason.check(ConnectionDone)
+    transport: Any = ended.transport
+    assert not transport.connected
+    assert not daphne_internals.hang_up(transport)  # once is enough
+
+
+def test_what_waits_to_be_sent_is_sent_before_the_end() -> None:
+    ended, came = read_to_the_end(b"much")
+    assert ended.has_hung_up is False
+    assert came == 20_000_000
+    assert ended.reason.check(ConnectionDone)
 
 
 def test_a_read_is_not_named_to_a_log_and_one_that_fails_ends_its_connection_alone() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 
 import pytest
 
 from msgnode.core.faults import FAULTS
+from msgnode.servers.daphne_internals import InternalProtocol
 from msgnode.servers.daphne_link import DaphneLink
 from msgnode.sessions.outbox import Outbox
 
@@ -180,6 +182,19 @@ async def test_a_link_that_fails_ends_and_those_behind_it_are_heard() -> None:
     behind.write(b"{}")
     await asyncio.sleep(0)
     assert transport.all == b"\x81\x02[]\x81\x02{}"
+
+
+async def test_what_was_written_leaves_with_the_frame_of_the_close_behind_it() -> None:
+    link, transport = make()
+    protocol: Any = InternalProtocol()
+    protocol.state, protocol.send_queue = protocol.STATE_OPEN, deque()
+    protocol.transport, protocol.link = transport, link
+    link.write(b"{}")
+    link.write(b"[]")
+    protocol.sendData(b"\x88\x02\x03\xe8")
+    assert transport.sent == [b"\x81\x02{}\x81\x02[]\x88\x02\x03\xe8"]
+    await asyncio.sleep(0)
+    assert len(transport.sent) == 1
 
 
 async def test_a_closing_handshake_that_fails_ends_the_link() -> None:

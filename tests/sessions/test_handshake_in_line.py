@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+from msgnode.core.pending import Pending
 from msgnode.sessions.turn_line import LINE, TURN
 from tests.bus.test_many_recipients import connected
 
@@ -40,6 +41,51 @@ async def test_a_frame_that_waits_in_line_keeps_the_next_of_its_connection_waiti
     assert link.reads
     connection.end(1000, "")
     other.end(1000, "")
+
+
+async def test_a_socket_is_read_on_while_its_frame_waits_in_line_and_nothing_else_comes() -> None:
+    done: list[str] = []
+    connection, link, _ = connected(
+        lambda text, caller: caller.carry_on(steps(done, caller, text.decode()))
+    )
+    LINE.enter()
+    LINE._over_at -= 10 * TURN
+    connection.frame_received(b"open")
+    assert connection.is_held_back
+    assert link.reads
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert done == ["open"]
+    assert link.reads
+    assert not connection.is_held_back
+    connection.end(1000, "")
+
+
+async def test_a_socket_is_not_read_on_when_what_stood_in_line_has_to_wait_for_a_fact() -> None:
+    waiting: list[Any] = []
+    done: list[str] = []
+
+    def once_known(text: bytes, caller: Any) -> Iterator[None]:
+        if not waiting:
+            caller.hold(text, Pending("a fact", waiting.append))
+        else:
+            done.append(text.decode())
+        yield from ()
+
+    connection, link, _ = connected(lambda text, caller: caller.carry_on(once_known(text, caller)))
+    LINE.enter()
+    LINE._over_at -= 10 * TURN
+    connection.frame_received(b"open")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert waiting
+    assert not link.reads
+    waiting[0]()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert done == ["open"]
+    assert link.reads
+    connection.end(1000, "")
 
 
 async def test_who_is_ended_in_line_opens_no_session() -> None:
