@@ -213,6 +213,7 @@ class OwnNames:
     ) -> None:
         """Be entered at new names, and then take out those that were there in our place."""
         with FAULTS.kept_to("directory"):
+            tells_all = self.tells_all
             try:
                 await self._enter(new)
             except RedisFault:
@@ -221,6 +222,9 @@ class OwnNames:
                 self._owes(self._watchers.owed | owed)
                 for name in new_ones:
                     self._announcements.tell_at(name, list(self._transport.peers))
+            else:
+                if tells_all or self.tells_all:  # who watches may have been entered no more
+                    self._take_all_for_watchers({name for _, name in new})
             for name, member in replaced:
                 self._directory.release(Kind.NAME, name, member)
 
@@ -243,6 +247,14 @@ class OwnNames:
                 for epoch in told:
                     self._watched_by.setdefault(epoch, set()).add(name)
                 self._announcements.tell_at(name, told)
+
+    def _take_all_for_watchers(self, names: Iterable[str]) -> None:
+        """Tell all workers who is at these names; those that do not watch them say so."""
+        for name in filter(self._is_here, names):
+            told = [epoch for epoch in self._transport.peers if self._is_up(epoch)]
+            for epoch in told:
+                self._watched_by.setdefault(epoch, set()).add(name)
+            self._announcements.tell_at(name, told)
 
     def _owes(self, names: set[str]) -> None:
         before, self._watchers.owed = bool(self._watchers.owed), names
