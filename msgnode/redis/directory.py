@@ -11,8 +11,8 @@ Rules
   there is no answer. What is only `claim`ed or `release`d, and could not be said because Redis was
   away or full, is kept and said again (`say_again`); until then `is_failing`.
 - A set ends `expiry` seconds after it was said last, so that what nobody takes back goes, too.
-- When somebody removes what is kept here (FLUSHALL) no connection ends. So `join` reads this worker's
-  own mark behind all else: if that is gone, so may be what others had entered.
+- When somebody removes what is kept here (FLUSHALL) no connection ends. So `join` reads this
+  worker's own mark behind all else: if that is gone, so may be what others had entered.
 """
 
 from __future__ import annotations
