@@ -134,6 +134,10 @@ class OwnNames:
         """Whether a session of this worker holds exactly this name, or has spoken as it."""
         return name in self._at[HOLDS] or name in self._at[SPEAKS]
 
+    def is_leaving(self, session_id: str) -> bool:
+        """Whether a session of this worker is on its way to another one."""
+        return session_id in self._watchers.leaving
+
     def _is_here(self, name: str) -> bool:
         return any(name in there for there in self._at.values())
 

@@ -166,6 +166,31 @@ async def test_w4_who_asks_where_a_session_was_is_told_where_it_is(three: Three)
     await _until(lambda: other.sessions[session.id].frames == [b"1"])
 
 
+async def test_w4_a_worker_that_stops_knows_where_a_session_went_until_all_others_do(
+    three: Three,
+) -> None:
+    one, other, third, layer = three
+    session = one.enter()
+    await one.settled()
+    await other.know(session)
+    remote = await third.know(session)
+    one.transport.takes = False
+    inbox = third.transport.peers[one.transport.me.epoch].inbox
+    layer.loses = lambda message: message["epoch"] == third.transport.me.epoch
+    send, layer.send = layer.send, _only(layer, inbox)  # type: ignore[method-assign]
+    remote.deliver(b"1")
+    coming = asyncio.create_task(other.moves.fetch(session.id))
+    await _until(lambda: not one.names.holds(session.runtime_url))
+    other.announcements.tell_at(session.runtime_url, [one.transport.me.epoch])
+    await _until(lambda: remote.peer.name == "other")
+    await _until(lambda: not other.transport.peers[one.transport.me.epoch].out.bytes)
+    layer.send = send  # type: ignore[method-assign]
+    layer.loses = lambda message: False
+    await coming
+    await _until(lambda: other.sessions[session.id].frames == [b"1"])
+    assert not one.strays
+
+
 async def test_w4_where_nobody_was_a_holder_that_comes_is_told_of(three: Three) -> None:
     one, other, third, _ = three
     for worker in (other, third):
