@@ -1,4 +1,4 @@
-"""The ASGI application: HTTP to Django, WebSockets to the session room. ROLE=web: Django alone.
+"""The ASGI application: HTTP to Django, WebSockets to sessions/. ROLE=web: Django alone.
 
 Neutral to the server: `msgnode.servers.main` starts the node before it listens; a server that
 speaks the lifespan protocol has it started here.

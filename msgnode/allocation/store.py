@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django.db import connection
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from msgnode import models
@@ -16,6 +17,7 @@ from msgnode.bus.last_owners import LAST_OWNERS, LastOwnerCache
 from msgnode.bus.ports import Listener
 from msgnode.bus.writing import Call, Create, Delete, Writer
 from msgnode.core.errors import Unavailable
+from msgnode.storage import control
 
 Kind = models.Allocation.Kind
 
@@ -125,8 +127,7 @@ class AllocationStore:
             )
             for start in range(0, len(addresses), 500):
                 some = list(addresses[start : start + 500])
-                told = {"addresses": some, "issuer": issuer, "subject": name}
-                models.ControlMessage.objects.create(kind=AllocationStore.LEFT, payload=told)
+                control.post(AllocationStore.LEFT, addresses=some, issuer=issuer, subject=name)
             self._left += len(addresses)
             if self._left >= _OWNERS_AT_ONCE:
                 self._left = 0
@@ -170,6 +171,6 @@ def _trim_owners(issuer: str, subject: str) -> None:
         for start in range(0, len(ids), 500):
             models.AddressOwner.objects.filter(pk__in=ids[start : start + 500]).delete()
     told = models.ControlMessage.objects.filter(
-        kind=AllocationStore.LEFT, created_at__lt=timezone.now() - _HEARD
+        kind=AllocationStore.LEFT, created_at__lt=Now() - _HEARD
     )
     told.delete()

@@ -1,4 +1,4 @@
-"""What the bus needs of the rooms around it, as Protocols, and what it offers to components.
+"""What the bus needs of the packages around it, as Protocols, and what it offers to components.
 
 Listener   somebody a message can be handed to: a session
 Caller     where a frame came from and where answers to it go: a connection

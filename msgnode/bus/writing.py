@@ -1,4 +1,4 @@
-"""What rooms ask of the group commit writer: rows to create, to change, to delete, or a call.
+"""What packages ask of the group commit writer: rows to create, to change, to delete, or a call.
 
 A component changes memory at once, submits the same change here and is told when it is committed:
 its answer is the result of the future. If the commit fails the future raises, and the component

@@ -45,10 +45,10 @@ class EmbeddedRegistry:
     def __init__(self, check: Check = unfenced, fenced: Callable[[], None] | None = None) -> None:
         self._check = check
         self._commits: GroupCommit[Command] = GroupCommit(
-            "registry-writer", self._apply, api.MAX_BATCH, room=MAX_CHANGES, fenced=fenced
+            "registry-writer", self._apply, api.MAX_BATCH, capacity=MAX_CHANGES, fenced=fenced
         )
         self._by_url: GroupCommit[Find] = GroupCommit(
-            "registry-by-url", _found_by_url, AT_ONCE, room=MAX_SEARCHES, refusal=TOO_MANY
+            "registry-by-url", _found_by_url, AT_ONCE, capacity=MAX_SEARCHES, refusal=TOO_MANY
         )
         self._threads = DatabaseThreads("registry-search", THREADS, MAX_SEARCHES, TOO_MANY)
 

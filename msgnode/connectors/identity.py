@@ -35,7 +35,7 @@ class Checked(Proof, Protocol):
 
 
 class Desk(Protocol):
-    """The identity room, as the connector needs it. Everything ends within seconds."""
+    """The identity package, as the connector needs it. Everything ends within seconds."""
 
     async def prove(self, token: str) -> Checked:
         """Verify a token that somebody logs in with."""

@@ -1,1 +1,1 @@
-"""The vocabulary of the node: pure values, no Django, no I/O, nothing of the other rooms."""
+"""The vocabulary of the node: pure values, no Django, no I/O, nothing of the other packages."""

@@ -71,7 +71,7 @@ class Bindings:
     """One instance per worker.
 
     `is_live(runtime URL)` says whether a runtime has a session at any worker;
-    `room` is how many bindings are kept in memory, `limit` how many a runtime may have."""
+    `capacity` is how many bindings are kept in memory, `limit` how many a runtime may have."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Issuers as rows: read into the values the room works with. Blocks: for threads."""
+"""Issuers as rows: read into the values the package works with. Blocks: for threads."""
 
 from __future__ import annotations
 

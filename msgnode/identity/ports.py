@@ -1,4 +1,4 @@
-"""What the identity room asks of the embedded OpenID provider, and how revocations reach a worker.
+"""What identity asks of the embedded OpenID provider, and how revocations reach a worker.
 
 The provider (msgnode.identity.provider) is asked in-process, never over HTTP; node/ wires it.
 Contract: issuer = PUBLIC_URL + "/o"; discovery at `<issuer>/.well-known/openid-configuration`, keys

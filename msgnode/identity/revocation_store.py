@@ -14,6 +14,7 @@ from datetime import timedelta
 from django.utils import timezone
 
 from msgnode import models
+from msgnode.storage import control
 
 from .ports import REVOKED
 from .revocation_list import Revocation, Revocations
@@ -39,8 +40,7 @@ def revoke(
         defaults={"revoked_at": at, "ends_at": at + MAX_LIFE, "revoked_by": by},
     )
     named = {"issuer": issuer, "subject": subject, "token": token}
-    payload = {**named, "close": close, "at": at.timestamp()}
-    models.ControlMessage.objects.create(kind=REVOKED, payload=payload)
+    control.post(REVOKED, **named, close=close, at=at.timestamp())
     return row
 
 

@@ -1,4 +1,4 @@
-"""Identity in a worker: the room's parts wired to sessions, the connector and the control messages.
+"""Identity in a worker: its parts wired to sessions, the connector and the control messages.
 
 Rules
 - Issuers and revocations are read in the writer's thread and put in place on the loop; a database

@@ -1,7 +1,7 @@
-"""The node's durable state: rows only, the rules live in the rooms.
+"""The node's durable state: rows only, the rules live in the packages.
 
-The database is the truth and every worker's routing table a copy of it in memory. Rows of sessions,
-allocations and subscriptions are written by the workers in group commits before they are
+The database is the truth; the routing table is a worker's memory of its part of it. Rows of
+sessions, allocations and subscriptions are written by the workers in group commits before they are
 acknowledged; an operator's change in the console reaches the workers through ControlMessage.
 """
 

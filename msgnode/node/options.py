@@ -1,4 +1,4 @@
-"""What the rooms are told of the settings: one value for each, made in one place."""
+"""What the packages are told of the settings: one value for each, made in one place."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Policies in a worker: the edition in force, what the journal holds, who may still listen.
+"""Policies in a worker: the snapshot in force, the decision log, who may still listen.
 
 Rules
 - A publication is read and compiled in a thread and put in place by one assignment on the loop.
-- A database out of reach leaves the edition as it is; reading is tried again.
-- A subscription is decided again on every new edition, and each minute if a rule uses the clock;
+- A database out of reach leaves the snapshot as it is; reading is tried again.
+- A subscription is decided again on every new snapshot, and each minute if a rule uses the clock;
   one that is not allowed any more ends, in memory at once and then in the database.
-- The journal is written down every second, by the group writer.
+- The decision buffer is emptied into the decision log every second, by the group writer.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class PolicyService:
                 await self.decide_again()
 
     async def write(self) -> None:
-        """Write the journal down every second; decide subscriptions again each minute."""
+        """Write the decision log every second; decide subscriptions again each minute."""
         while True:
             await asyncio.sleep(1.0)
             with FAULTS.kept_to("decision log"):
@@ -135,7 +135,7 @@ class PolicyService:
                 await self.decide_again()
 
     def write_down(self) -> None:
-        """Hand the journal to the writer."""
+        """Hand what the decision buffer holds to the writer."""
         entries, pending_obligations, hits = self.enforcer.decision_buffer.take()
         if entries:
             self._writer.submit(Call(lambda: decision_log.write_entries(entries)))

@@ -35,7 +35,7 @@ class ReservationStore:
         self.limits = limits
         self.check = check
         self._commits: GroupCommit[Command] = GroupCommit(
-            "qos-writer", self._apply, bookings.MAX_GROUP, room=MAX_COMMANDS, fenced=fenced
+            "qos-writer", self._apply, bookings.MAX_GROUP, capacity=MAX_COMMANDS, fenced=fenced
         )
         self._threads = DatabaseThreads(
             "qos-lookup",

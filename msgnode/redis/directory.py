@@ -11,6 +11,8 @@ Rules
   there is no answer. What is only `claim`ed or `release`d, and could not be said because Redis was
   away or full, is kept and said again (`say_again`); until then `is_failing`.
 - A set ends `expiry` seconds after it was said last, so that what nobody takes back goes, too.
+- When somebody removes what is kept here (FLUSHALL) no connection ends. So `join` reads this
+  worker's own mark behind all else: if that is gone, so may be what others had entered.
 """
 
 from __future__ import annotations
@@ -55,12 +57,14 @@ class Directory:
 
     Attributes:
         on_connected: are called when it can be asked, again or for the first time.
+        on_lost: are called when what was entered has been removed by somebody else.
         is_failing: whether something could not be said, and is to be said again.
     """
 
     def __init__(self, url: str, node: str, expiry: float = EXPIRY) -> None:
         self.expiry = expiry
         self.on_connected: list[Callable[[], None]] = []
+        self.on_lost: list[Callable[[], None]] = []
         self.is_failing = False
         self._client = client_of(url, "msgnode-directory")
         self._client.on_connected.append(self._connected)
@@ -71,6 +75,7 @@ class Directory:
         self._said = 0
         self._failures = 0
         self._is_started = False
+        self._mark = ""  # the key of this worker's, once it is there
 
     async def start(self) -> None:
         """Connect; nothing, the second time. Raises RedisFault."""
@@ -83,6 +88,7 @@ class Directory:
         await self._client.close()
 
     def _connected(self, is_new: bool) -> None:
+        self._mark = ""
         for each in self.on_connected:
             each()
 
@@ -111,10 +117,15 @@ class Directory:
                 key = self._key(Kind.NAME, name)
                 self._supersede(_Entry(key, member))
                 replies += self._add(key, member), self._client.execute(b"SMEMBERS", key)
+            mark = self._mark
+            if mark:  # behind the others
+                replies.append(self._client.execute(b"GET", mark))
             for reply in replies:
                 reply.add_done_callback(_failed)  # the first one is told, the others are heard
-            members = (await asyncio.gather(*replies))[1::2]
-            for name, those in zip(some, members, strict=True):
+            told = await asyncio.gather(*replies)
+            if mark:
+                self._look_at_mark(mark, told.pop())
+            for name, those in zip(some, told[1::2], strict=True):
                 found[name] = {each.decode(errors="replace") for each in those}
         return found
 
@@ -138,6 +149,14 @@ class Directory:
         key = self._key(Kind.FILLED, epoch)
         run_id = self._client.run_id
         await self._client.execute(b"SET", key, run_id, b"PX", self._milliseconds)
+        self._mark = key
+
+    def _look_at_mark(self, key: str, value: bytes | None) -> None:
+        """See whether what this worker has entered is still there."""
+        if key == self._mark and value != self._client.run_id.encode():
+            self._mark = ""  # until all is entered again
+            for each in self.on_lost:
+                each()
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -145,8 +164,10 @@ class Directory:
         """Whether the server has what these workers have entered, all of it. Raises RedisFault."""
         if not epochs:
             return True
-        keys = (self._key(Kind.FILLED, each) for each in epochs)
+        keys = [self._key(Kind.FILLED, each) for each in epochs]
         filled = await self._client.execute(b"MGET", *keys)
+        for key, value in zip(keys, filled, strict=True):
+            self._look_at_mark(key, value)
         run_id = self._client.run_id.encode()
         return all(each == run_id for each in filled)
 

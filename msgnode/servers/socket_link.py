@@ -1,8 +1,8 @@
 """The way out to a socket, for servers of ours: text frames of one turn of the loop leave together.
 
-Implements the session room's Link. A server gives what differs: how bytes reach its transport, how
-a closing handshake is begun, and how reading stops. A link whose transport fails is dropped; the
-failure is counted and reaches nobody else.
+Implements the Link of sessions/outbox.py. A server gives what differs: how bytes reach its
+transport, how a closing handshake is begun, and how reading stops. A link whose transport fails is
+dropped; the failure is counted and reaches nobody else.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class SocketLink(ABC):
             self.uncork()
 
     def ping(self, answered: Callable[[], None]) -> bool:
-        """Ask the peer for a sign of life (see the session room's Link)."""
+        """Ask the peer for a sign of life (see Link)."""
         if self._is_losing:
             return True  # what comes is the news of its loss
         if not self._is_open or self.is_paused:

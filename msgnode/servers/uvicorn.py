@@ -1,7 +1,7 @@
 """uvicorn as it is, the second choice beside Daphne: it holds the sockets, the node speaks ASGI.
 
 Nothing of it is overridden and no private name is used: frames come and go as ASGI events, by the
-session room's AsgiLink. What it does otherwise than Daphne is in docs/operations.md.
+sessions package's AsgiLink. What it does otherwise than Daphne is in docs/operations.md.
 
 - Stopping is ours: uvicorn's own closes sockets with 1012 before anybody is told why.
 - uvicorn closes a socket only when its buffer is empty, so one that is never read would stay for

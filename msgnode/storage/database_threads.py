@@ -33,14 +33,14 @@ class DatabaseThreads:
     Args:
         name: of the threads.
         threads: how many calls run at a time; of one thread, in the order in which they came.
-        room: how many may run and wait.
+        capacity: how many may run and wait.
         refusal: what is said of one that finds no room.
     """
 
-    def __init__(self, name: str, threads: int, room: int, refusal: str) -> None:
+    def __init__(self, name: str, threads: int, capacity: int, refusal: str) -> None:
         self._name = name
         self._number = threads
-        self._room = room
+        self._capacity = capacity
         self._refusal = refusal
         self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -57,7 +57,7 @@ class DatabaseThreads:
             TooMany: there is no room.
             RuntimeError: the threads were stopped.
         """
-        if self._waiting >= self._room:
+        if self._waiting >= self._capacity:
             raise TooMany(self._refusal)
         if self._is_stopped:
             raise RuntimeError(f"The threads of {self._name} were stopped.")

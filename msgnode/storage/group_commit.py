@@ -64,8 +64,8 @@ class GroupCommit(Generic[Item]):
         commit: writes a group in one transaction of its own, in the thread. Gives the result of
             each item, or the exception that refuses it alone; raises if the whole group failed.
         most: items in a group.
-        room: items that may wait; beyond it a submission is refused. None: no limit, for what is
-            bounded by whoever submits.
+        capacity: items that may wait; beyond it a submission is refused. None: no limit, for what
+            is bounded by whoever submits.
         patience: seconds that a database out of reach is waited for.
         fenced: called in the thread when the database has refused the worker's epoch.
         refusal: what is said of a submission that finds no room.
@@ -77,7 +77,7 @@ class GroupCommit(Generic[Item]):
         commit: Callable[[list[Item]], Sequence[Any]],
         most: int,
         *,
-        room: int | None = None,
+        capacity: int | None = None,
         patience: float = 8.0,
         fenced: Callable[[], None] | None = None,
         refusal: str = "Too many changes are waiting; try again later.",
@@ -88,7 +88,7 @@ class GroupCommit(Generic[Item]):
         self._name = name
         self._write = commit
         self._most = most
-        self._room = room
+        self._capacity = capacity
         self._patience = patience
         self._fenced = fenced
         self._submitted = self._taken = 0
@@ -113,7 +113,7 @@ class GroupCommit(Generic[Item]):
         Raises:
             TooMany: there is no room.
         """
-        if self._room is not None and self.backlog >= self._room:
+        if self._capacity is not None and self.backlog >= self._capacity:
             raise TooMany(self._refusal)
         loop = asyncio.get_running_loop()
         future = loop.create_future()

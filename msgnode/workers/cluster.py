@@ -1,4 +1,4 @@
-"""One worker of a node that has several: joins the rooms to the others, and gives away at the end.
+"""One worker of a node that has several: joins its parts to the others, and gives away at the end.
 
 A worker is registered in the database before it has a session; it takes the sessions of epochs that
 are not registered, and only then joins the others.

@@ -16,7 +16,7 @@ class Departures:
     Args:
         remotes: have the session from now on.
         announcements: know who was told of it.
-        send_off: lets the rooms of this worker do without it.
+        send_off: lets the packages of this worker do without it.
     """
 
     def __init__(

@@ -2,7 +2,8 @@
 
 Rules
 - What the sessions of this worker are at is entered by own_names.py as it changes. All is said
-  when the connection to the directory is new, and every third of an entry's life.
+  when the connection to the directory is new, when somebody has removed it, and every third of an
+  entry's life.
 - Once all is entered that is marked, with the server that has it. Where the mark of a worker is
   missing, what is not found is not known.
 """
@@ -50,7 +51,8 @@ class DirectoryEntries:
         self._interest = interest
         self._epoch = transport.me.epoch
         self._filling: asyncio.Task[None] | None = None
-        directory.on_connected.append(self._connected)
+        directory.on_connected.append(self._begin_anew)
+        directory.on_lost.append(self._begin_anew)
 
     async def start(self) -> None:
         """Enter what this worker's sessions hold. Raises RedisFault."""
@@ -77,7 +79,7 @@ class DirectoryEntries:
                     if now - kept > self._directory.expiry / 3:
                         kept = now
                         self._fill_again(LOOK_INTERVAL / 20)
-                elif not self._is_filling:  # somebody removed it
+                elif not self._is_filling:  # the last time it could not be done
                     self._fill_again()
 
     async def stop(self) -> None:
@@ -91,7 +93,8 @@ class DirectoryEntries:
     def _is_filling(self) -> bool:
         return self._filling is not None and not self._filling.done()
 
-    def _connected(self) -> None:
+    def _begin_anew(self) -> None:
+        """What is in the directory, of this worker and of others, may not be all."""
         self._names.tells_all = True
         self._fill_again()
 

@@ -185,8 +185,9 @@ class Homes:
         unknown: set[str] = set()
         try:
             async with asyncio.timeout(LIMIT):
-                about, is_whole = await asyncio.gather(self._runtimes_at(opening), self._is_whole())
+                about = await self._runtimes_at(opening)
                 homes = await self._interest.watch(watched.union(*about.values()))
+                is_whole = await self._is_whole()  # asked last: it may be emptied at any time
             if not is_whole:
                 unknown = {each for each in watched if not homes[each]}
         except (RedisFault, TimeoutError):

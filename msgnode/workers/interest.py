@@ -137,9 +137,13 @@ class Interest:
     # --- who stands in the table for what is watched ----------------------------------------------
 
     def needs(self, session: RemoteSession) -> bool:
-        """Whether a session of another worker is at a name that matters here."""
+        """Whether a session of another worker is at a name that matters here.
+
+        One that has just gone from here does: others, who are told, may still send to it here.
+        """
         is_at_a_name = bool(session.owned or session.subscribed or session.learned)
-        return is_at_a_name or self.accepts(session.runtime_url)
+        is_needed = is_at_a_name or self._own.is_leaving(session.id)
+        return is_needed or self.accepts(session.runtime_url)
 
     def evict(self, name: str) -> dict[Peer, list[str]]:
         """Take out who is at a name.

@@ -1,4 +1,4 @@
-"""What the rooms of this worker do for a session that leaves for another worker, or comes."""
+"""What the packages of this worker do for a session that leaves for another worker, or comes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What there is of the other workers before this one has a session: links, directory, questions.
 
-The rooms of this worker are given what they need of it when they are made. What needs the rooms
+The packages of this worker are given what they need of it when they are made. What needs them
 (sessions that move, what is told of them) is made last: cluster.py.
 """
 

@@ -134,6 +134,10 @@ class OwnNames:
         """Whether a session of this worker holds exactly this name, or has spoken as it."""
         return name in self._at[HOLDS] or name in self._at[SPEAKS]
 
+    def is_leaving(self, session_id: str) -> bool:
+        """Whether a session of this worker is on its way to another one."""
+        return session_id in self._watchers.leaving
+
     def _is_here(self, name: str) -> bool:
         return any(name in there for there in self._at.values())
 
@@ -213,6 +217,7 @@ class OwnNames:
     ) -> None:
         """Be entered at new names, and then take out those that were there in our place."""
         with FAULTS.kept_to("directory"):
+            tells_all = self.tells_all
             try:
                 await self._enter(new)
             except RedisFault:
@@ -221,6 +226,9 @@ class OwnNames:
                 self._owes(self._watchers.owed | owed)
                 for name in new_ones:
                     self._announcements.tell_at(name, list(self._transport.peers))
+            else:
+                if tells_all or self.tells_all:  # who watches may have been entered no more
+                    self._take_all_for_watchers({name for _, name in new})
             for name, member in replaced:
                 self._directory.release(Kind.NAME, name, member)
 
@@ -243,6 +251,14 @@ class OwnNames:
                 for epoch in told:
                     self._watched_by.setdefault(epoch, set()).add(name)
                 self._announcements.tell_at(name, told)
+
+    def _take_all_for_watchers(self, names: Iterable[str]) -> None:
+        """Tell all workers who is at these names; those that do not watch them say so."""
+        for name in filter(self._is_here, names):
+            told = [epoch for epoch in self._transport.peers if self._is_up(epoch)]
+            for epoch in told:
+                self._watched_by.setdefault(epoch, set()).add(name)
+            self._announcements.tell_at(name, told)
 
     def _owes(self, names: set[str]) -> None:
         before, self._watchers.owed = bool(self._watchers.owed), names

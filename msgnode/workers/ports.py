@@ -1,4 +1,4 @@
-"""What the parts of a worker that meet others need of one another and of its rooms: Protocols."""
+"""What the parts of a worker that meet others need of one another and of the rest: Protocols."""
 
 from __future__ import annotations
 

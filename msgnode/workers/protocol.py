@@ -140,7 +140,7 @@ class TransferBegin(PeerMessage, tag=16):
     """A session becomes yours.
 
     Its queue follows as frames, then `TransferEnd`; keep until then what comes from others. `state`
-    is the session room's own; `told` are the workers (epochs) that know of the session.
+    is read by sessions/ alone; `told` are the workers (epochs) that know of the session.
     """
 
     session: str

@@ -21,6 +21,7 @@ from typing import Any
 
 from django.apps import apps
 from django.db import transaction
+from django.db.models.functions import Now
 
 from policies.enforcement import environment
 from policies.enforcement.snapshot import Lists, PolicySnapshot, make_snapshot
@@ -141,7 +142,8 @@ def _publish(
     )
     version.save()
     outbox = apps.get_model("msgnode", "ControlMessage")
-    outbox.objects.create(kind=PUBLISHED, payload={"version": version.number})
+    payload = {"version": version.number}
+    outbox.objects.create(kind=PUBLISHED, payload=payload, created_at=Now())
     return version
 
 

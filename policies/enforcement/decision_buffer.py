@@ -1,4 +1,4 @@
-"""The journal: what is to be told of decisions, kept off the message path.
+"""The decision buffer: what is to be told of decisions, kept off the message path.
 
 The enforcement point notes entries and pending obligations (log lines, mails) into bounded memory;
 the worker takes them away every second, in one go.
@@ -84,9 +84,9 @@ class DecisionBuffer:
     left     decisions that pass until one of them is told
     """
 
-    def __init__(self, sample: int = 1000, room: int = 10_000, masks: bool = True) -> None:
+    def __init__(self, sample: int = 1000, capacity: int = 10_000, masks: bool = True) -> None:
         self._sample = sample or sys.maxsize
-        self._room = room
+        self._capacity = capacity
         self._masks = masks
         self.left = self._sample
         self.entries: list[Entry] = []
@@ -161,7 +161,7 @@ class DecisionBuffer:
     def _has_room(self, kept: list[Any], kind: str, facts: Facts) -> bool:
         key = kind, facts.speaker.remote_address
         self._of_source[key] += 1
-        if len(kept) < self._room and self._of_source[key] <= PER_SOURCE:
+        if len(kept) < self._capacity and self._of_source[key] <= PER_SOURCE:
             return True
         self.dropped += 1
         return False

@@ -1,4 +1,4 @@
-"""Writing the journal down: rows of the decision log, hit counts, retention.
+"""Writing what the decision buffer held: rows of the decision log, hit counts, retention.
 
 Blocks on the database: for a thread, never for the event loop.
 """

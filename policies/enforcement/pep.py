@@ -1,7 +1,7 @@
-"""The enforcement point: implements the bus's Enforcer over the edition in force.
+"""The enforcement point: implements the bus's Enforcer over the snapshot in force.
 
     enforce(message, speaker, direction)
-      1 decide      the edition's snapshot on fresh facts; a fault of ours is "indeterminate"
+      1 decide      the snapshot on fresh facts; a fault of ours is "indeterminate"
       2 shadow      what the sets in shadow mode would have changed
       3 limits      rateLimit obligations of a permit may still refuse
       4 rewriting   limit obligations of a permit; one that cannot be done refuses
@@ -13,7 +13,7 @@ Rules
 - A message that passed on its way in is not judged again on its way out, unless a rule asks for the
   direction or the message has changed: the facts would be the same.
 - A decision that passes, has nothing to be done and asked only for what a repetition shares (ends,
-  type, speaker) is kept for the next message of the kind, until the edition changes; for all
+  type, speaker) is kept for the next message of the kind, until the snapshot changes; for all
   between the same domains, if it asked for nothing else of the ends.
 - Who sends is told no names of policies, only the words of an `inform` obligation.
 """
@@ -55,7 +55,7 @@ _Key = tuple[object, object, str, int]
 
 
 class PolicyEnforcer:
-    """One instance per worker. `edition` is swapped by assignment."""
+    """One instance per worker. Its snapshot is swapped by assignment."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class PolicyEnforcer:
         return decision
 
     def _judge(self, facts: Facts, between: _Key) -> Decision:
-        """A decision on fresh facts, told to the journal, and kept if it can be repeated."""
+        """A decision on fresh facts, noted for the log, and kept if it can be repeated."""
         began = perf_counter()
         self.evaluated += 1
         snapshot = self._snapshot

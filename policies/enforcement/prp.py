@@ -1,7 +1,7 @@
 """The retrieval point: the published sets, for the workers.
 
 Blocks on the database: for a thread, never for the event loop. A worker that cannot reach the
-database keeps the edition it has.
+database keeps the snapshot it has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .snapshot import EMPTY_SNAPSHOT, PolicySnapshot, make_snapshot
 
 
 def active_sets(known: int = -1) -> PolicySnapshot | None:
-    """The edition of the highest version, None if that is the one already `known`."""
+    """The snapshot of the highest version, None if that is the one already `known`."""
     newest = Version.objects.order_by("-number").values_list("number", flat=True).first()
     if newest is None:
         return None if known == 0 else EMPTY_SNAPSHOT

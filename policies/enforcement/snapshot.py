@@ -1,9 +1,9 @@
-"""Editions: a published version as the workers hold it, compiled and ready to decide.
+"""Snapshots: a published version as the workers hold it, compiled and ready to decide.
 
 Rules
 - A set's mode says what it may do: `enforce` decides, `shadow` only tells what it would have
   decided together with the enforced ones, `off` is not compiled.
-- An edition is made whole and put in place by one assignment; nobody ever sees half of one.
+- A snapshot is made whole and put in place by one assignment; nobody ever sees half of one.
 """
 
 from __future__ import annotations

@@ -318,7 +318,7 @@ def test_refusals_and_errors_are_journaled_and_of_permits_a_sample():
 
 def test_the_journal_is_bounded():
     point = Point(deny())
-    point.pep.decision_buffer = point.decision_buffer = DecisionBuffer(room=2)
+    point.pep.decision_buffer = point.decision_buffer = DecisionBuffer(capacity=2)
     for _ in range(5):
         point.enforce()
     assert (len(point.decision_buffer.entries), point.decision_buffer.dropped) == (2, 3)

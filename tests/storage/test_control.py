@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from msgnode import models
+from msgnode.storage import control
 from msgnode.storage.control import ControlReader, post
 from msgnode.storage.writer import GroupWriter
 
@@ -81,6 +82,41 @@ async def test_what_was_before_the_start_is_not_applied(
     )
     await ControlReader(writer, {"n": lambda payload: seen.append(payload["n"])}).read()
     assert seen == []
+
+
+@pytest.mark.parametrize("hours", [-1, 1], ids=["behind", "ahead"])
+async def test_a_row_posted_where_the_clock_is_wrong_is_applied(
+    reader: ControlReader, seen: list[int], monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    class WrongClock(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=hours)
+
+    with monkeypatch.context() as there:
+        there.setattr(timezone, "datetime", WrongClock)
+        await send("n", n=1)
+    await reader.read()
+    assert seen == [1]
+
+
+async def test_a_reader_that_was_stopped_for_long_applies_what_came_meanwhile(
+    reader: ControlReader, seen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([10_000.0, 10_600.0, 10_600.5])
+    monkeypatch.setattr(control, "_now", lambda: next(clock))
+    reader = ControlReader(reader._writer, reader._handlers)
+    monkeypatch.setattr(reader, "_began", 0.0)  # it has run for long
+    await sync_to_async(models.ControlMessage.objects.create)(
+        kind="n", payload={"n": 1}, created_at=timezone.now() - timedelta(seconds=500)
+    )
+    await reader.read()
+    assert seen == [1]
+    await sync_to_async(models.ControlMessage.objects.create)(
+        kind="n", payload={"n": 2}, created_at=timezone.now() - timedelta(seconds=500)
+    )
+    await reader.read()
+    assert seen == [1], "it looks back no further than it has to"
 
 
 async def test_a_row_that_is_rolled_back_reaches_nobody(

@@ -166,6 +166,31 @@ async def test_w4_who_asks_where_a_session_was_is_told_where_it_is(three: Three)
     await _until(lambda: other.sessions[session.id].frames == [b"1"])
 
 
+async def test_w4_a_worker_that_stops_knows_where_a_session_went_until_all_others_do(
+    three: Three,
+) -> None:
+    one, other, third, layer = three
+    session = one.enter()
+    await one.settled()
+    await other.know(session)
+    remote = await third.know(session)
+    one.transport.takes = False
+    inbox = third.transport.peers[one.transport.me.epoch].inbox
+    layer.loses = lambda message: message["epoch"] == third.transport.me.epoch
+    send, layer.send = layer.send, _only(layer, inbox)  # type: ignore[method-assign]
+    remote.deliver(b"1")
+    coming = asyncio.create_task(other.moves.fetch(session.id))
+    await _until(lambda: not one.names.holds(session.runtime_url))
+    other.announcements.tell_at(session.runtime_url, [one.transport.me.epoch])
+    await _until(lambda: remote.peer.name == "other")
+    await _until(lambda: not other.transport.peers[one.transport.me.epoch].out.bytes)
+    layer.send = send  # type: ignore[method-assign]
+    layer.loses = lambda message: False
+    await coming
+    await _until(lambda: other.sessions[session.id].frames == [b"1"])
+    assert not one.strays
+
+
 async def test_w4_where_nobody_was_a_holder_that_comes_is_told_of(three: Three) -> None:
     one, other, third, _ = three
     for worker in (other, third):
@@ -338,3 +363,56 @@ async def _until(is_so: Callable[[], bool], seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not is_so():
             await eventually()
+
+
+async def test_w11_after_somebody_emptied_redis_who_comes_is_heard_of_at_once(
+    three: Three, redis_url: str
+) -> None:
+    one, other, third, _ = three
+    await other.watch(TO)
+    await other.watch(HELD)
+    await _empty(one, redis_url)  # no connection ends by it
+    first = one.enter()
+    one.table.subscribe(TO, first)
+    third.table.allocate(HELD, third.enter())
+    for worker in (one, third):
+        assert (heard := worker.names.barrier()) is not None
+        await asyncio.wait_for(heard, 10)
+    assert other.homes.hears(TO), "it would ask nobody"
+    assert heard_at(other) == {first.id}
+    assert HELD in other.table.owners
+    kept = [asyncio.create_task(each.entries.run()) for each in (one, other, third)]
+    await _until(lambda: not one.names.tells_all)
+    further = one.enter()
+    one.table.subscribe(TO, further)
+    await one.settled()
+    assert heard_at(other) == {first.id, further.id}
+    for task in kept:
+        task.cancel()
+
+
+async def test_w4_emptied_while_it_is_asked_redis_does_not_know_that_nobody_is_there(
+    three: Three, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, _, _ = three
+    one.table.allocate(HELD, one.enter())
+    await one.settled()
+    join = other.in_redis.join
+
+    async def emptied_before(names: Any, member: str) -> Any:
+        await _empty(one, redis_url)
+        return await join(names, member)
+
+    monkeypatch.setattr(other.in_redis, "join", emptied_before)
+    other.homes.look_for([HELD])
+    await _until(lambda: other.homes.not_known > 0)
+    assert not other.homes.hears(HELD)
+
+
+async def _empty(worker: Fellow, redis_url: str) -> None:
+    """Remove what the workers of this node have in the directory, as FLUSHALL does."""
+    operator = RedisClient(redis_url)
+    await operator.start()
+    keys = await operator.execute("KEYS", f"msgnode:{worker.transport.node}:*")
+    await operator.execute("DEL", *keys)
+    await operator.close()
