@@ -23,6 +23,10 @@ SECONDS = 60.0
 _NOTHING = {"effect": "deny", "condition": {"msgTo": {"equals": "x:nobody"}}}
 
 
+have_come: list[Client] = []
+"""Runtimes that `come` has brought to the nodes of this test."""
+
+
 class TwoNodes:
     """Node `a` meets node `b`, whose stub it finds in b's catalogue.
 
@@ -129,6 +133,7 @@ async def come(node: Node, domain: str, name: str) -> Client:
     """A runtime of a node's own domain."""
     client = Client(f"ws://127.0.0.1:{node.port}/ws")
     await client.connect()
+    have_come.append(client)
     return await client.open(f"runtime://{domain}/{name}")
 
 

@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.long,
     pytest.mark.any_server,
+    pytest.mark.usefixtures("sessions_end"),
     pytest.mark.timeout(300),  # five nodes start, one command after the other
 ]
 

@@ -18,7 +18,13 @@ from .nodes import A, B, TwoNodes, answer_requests, come, subscribe
 from .sandboxes import needs_deno
 from .test_observers import _FORGET
 
-pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+pytestmark = [
+    needs_deno,
+    pytest.mark.asyncio,
+    pytest.mark.long,
+    pytest.mark.any_server,
+    pytest.mark.usefixtures("sessions_end"),
+]
 
 MANY = 20
 

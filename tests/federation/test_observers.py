@@ -19,7 +19,13 @@ from tests.node import Node
 from .nodes import A, B, TwoNodes, come, subscribe, subscribed_at
 from .sandboxes import needs_deno
 
-pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+pytestmark = [
+    needs_deno,
+    pytest.mark.asyncio,
+    pytest.mark.long,
+    pytest.mark.any_server,
+    pytest.mark.usefixtures("sessions_end"),
+]
 
 _NUMBERS = itertools.count()
 MOST = 20

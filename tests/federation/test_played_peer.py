@@ -22,7 +22,13 @@ from .links import Played
 from .nodes import A, B, come, peer_row, publish, subscribe, until_row
 from .sandboxes import needs_deno, stub
 
-pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+pytestmark = [
+    needs_deno,
+    pytest.mark.asyncio,
+    pytest.mark.long,
+    pytest.mark.any_server,
+    pytest.mark.usefixtures("sessions_end"),
+]
 
 TOKEN = "cafe0078-3c0c-4b57-9d7a-0f4f6e0f6a11"
 NOTES = """const message = JSON.parse(data);

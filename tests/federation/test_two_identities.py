@@ -14,7 +14,13 @@ from tests.issuer import Issuer, enter
 from .nodes import A, B, TwoNodes, come, subscribe
 from .sandboxes import needs_deno
 
-pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+pytestmark = [
+    needs_deno,
+    pytest.mark.asyncio,
+    pytest.mark.long,
+    pytest.mark.any_server,
+    pytest.mark.usefixtures("sessions_end"),
+]
 
 
 @pytest.fixture(scope="module")

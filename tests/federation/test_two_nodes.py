@@ -18,7 +18,13 @@ from tests.runtime.talkers import Process
 from .nodes import A, B, TwoNodes, answer_requests, come, subscribe
 from .sandboxes import needs_deno
 
-pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+pytestmark = [
+    needs_deno,
+    pytest.mark.asyncio,
+    pytest.mark.long,
+    pytest.mark.any_server,
+    pytest.mark.usefixtures("sessions_end"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,33 @@
+"""What tests on nodes that they share leave to the next: no session, and no address held by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+from websockets.exceptions import WebSocketException
+
+from tests.client import Client
+
+from .nodes import have_come
+
+_SECONDS = 5.0
+"""For a node that is killed, or frozen still."""
+
+
+@pytest.fixture
+async def sessions_end() -> AsyncIterator[None]:
+    """The sessions of all runtimes that have come end with the test."""
+    have_come.clear()
+    yield
+    await asyncio.gather(*map(_end, have_come))
+    have_come.clear()
+
+
+async def _end(client: Client) -> None:
+    with suppress(OSError, TimeoutError, WebSocketException):
+        async with asyncio.timeout(_SECONDS):
+            await client.close_session()
+    client.cut()
