@@ -188,4 +188,4 @@ def test_the_stream_of_reports_follows_the_record_and_ends_when_told(node: Start
 
     until(has_begun, 150, log.read_text)
     stream.terminate()
-    assert stream.wait(60) == 0, log.read_text()
+    assert stream.wait(100) == 0, log.read_text()

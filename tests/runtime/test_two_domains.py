@@ -19,6 +19,8 @@ from tests.node import Node, running
 from tests.runtime.test_invitations import token_of
 from tests.stubs.conftest import FLAGS
 
+pytestmark = pytest.mark.timeout(240)  # the first of them starts two nodes and a browser
+
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
 INVITING = {"INVITATIONS": True, "CONTACT_CARDS": "*", "WEBHOOK_NETWORKS": "127.0.0.0/8,::1/128"}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
