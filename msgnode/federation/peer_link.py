@@ -86,7 +86,7 @@ class PeerLink:
         self._limits = limits
         self._restarts, self._reconnects = BackOff(1.0, 300.0), BackOff(0.25, 30.0)
         self._sockets: StubSockets | None = None
-        self._watch = SessionWatch()
+        self._watch = SessionWatch(self.exchange.send_again)
         self._disconnected_at = 0.0
         self._loaded, self._hurries = asyncio.Event(), asyncio.Event()
         self._is_leaving = self._is_stopped = False  # for now; for good

@@ -103,6 +103,7 @@ class StubSockets:
         self._sends: dict[int, asyncio.Queue[str]] = {}
         self._unsent: dict[int, int] = {}
         self._next_at, self._hurried = 0.0, asyncio.Event()
+        self._is_ending = False
         self._messages = TokenBucket(limits.messages_per_second)
         self._bytes = TokenBucket(limits.bytes_per_second)
 
@@ -163,6 +164,7 @@ class StubSockets:
 
     async def end(self) -> None:
         """Close all."""
+        self._is_ending = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -199,7 +201,7 @@ class StubSockets:
         except Exception as error:
             FAULTS.note("socket of a stub", error)
             reason = "the node failed"
-        self._open.pop(number, None)
+        was_open = self._open.pop(number, None) is not None
         unsent = self._sends.pop(number, None)
         self.lost += unsent.qsize() if unsent is not None else 0
         self._unsent.pop(number, None)
@@ -207,6 +209,8 @@ class StubSockets:
         if reason:
             self.last_error = reason[: pipe.SHOWN]
         self._tell(pipe.socket_closed(number, code, reason[:120]))
+        if was_open and not self._is_ending:
+            self._watch.lost(f"A connection there was lost: {reason[:120] or code}.")
 
     async def _serve(self, number: int, wanted: SocketWanted) -> tuple[int, str]:
         """Connect, and pass text both ways until the socket is closed; its code and reason."""

@@ -102,6 +102,28 @@ async def test_what_a_node_was_asked_that_is_only_cut_off_stays_asked() -> None:
         assert [each["body"]["code"] for each in one.node.said] == [200, 200]
 
 
+async def test_case_59_a_stored_request_that_was_lost_with_a_socket_is_sent_again() -> None:
+    """The session goes on: the peer was back before anybody noticed, or only the way was cut."""
+
+    async def answers(message: dict[str, Any], link: ServerConnection) -> None:
+        if link is peer.links[-1] and len(peer.links) > 1:
+            await link.send(response(message["id"]))
+
+    peer, kept = Played(answers), Kept()
+    async with linked(stub("resumes"), peer, store=kept) as one:
+        await one.live()
+        one.post(1, store=True)
+        one.post(2)
+        await one.until(lambda: peer.values == [1, 2])
+        peer.cut()
+        await one.until(lambda: one.node.said)
+        assert peer.values == [1, 2, 1]
+        [answer] = one.node.said
+        assert (answer["id"], answer["body"]["code"]) == ("m1", 200)
+        assert kept.finished == ["1"]
+        assert one.link.exchange.counters.failed == 0
+
+
 async def test_case_32_a_peer_says_that_bubblewrap_is_required(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
