@@ -47,6 +47,8 @@ _CLOSE_SECONDS = 1.0
 _UNSENT = 1024 * 1024
 """Bytes that may wait to be sent; above, the stub is told by `bufferedAmount`."""
 _UNSENT_LIMIT = 8 * 1024 * 1024
+_OVERHEAD = 256
+"""Bytes of memory that a text costs besides itself: of short ones that is the most of it."""
 _UNREAD = "the peer does not read"
 
 
@@ -150,7 +152,7 @@ class StubSockets:
             self.lost += 1
             return
         unsent = self._unsent[said.ws] = self._unsent[said.ws] + len(said.data)
-        if unsent > _UNSENT_LIMIT:
+        if unsent + _OVERHEAD * queue.qsize() > _UNSENT_LIMIT:
             self._drop(said.ws, _UNREAD)
             return
         self._watch.sent(said.data)
@@ -264,22 +266,27 @@ class StubSockets:
             except BaseException:
                 plain.close()
                 raise
-            return await connect(
-                wanted.url,
-                sock=plain,
-                ssl=(self._ssl or ssl.create_default_context()) if is_tls else None,
-                server_hostname=host if is_tls else None,
-                subprotocols=[websockets.Subprotocol(each) for each in wanted.protocols] or None,
-                compression=None,
-                max_size=self._limits.max_frame,
-                max_queue=16,
-                open_timeout=_CONNECT_SECONDS,
-                ping_interval=None,  # heartbeat.py
-                close_timeout=_CLOSE_SECONDS,
-                user_agent_header="messaging-node",
-                additional_headers=list(self._limits.headers),
-                proxy=None,
-            )
+            try:
+                return await connect(
+                    wanted.url,
+                    sock=plain,
+                    ssl=(self._ssl or ssl.create_default_context()) if is_tls else None,
+                    server_hostname=host if is_tls else None,
+                    subprotocols=[websockets.Subprotocol(each) for each in wanted.protocols]
+                    or None,
+                    compression=None,
+                    max_size=self._limits.max_frame,
+                    max_queue=16,
+                    open_timeout=_CONNECT_SECONDS,
+                    ping_interval=None,  # heartbeat.py
+                    close_timeout=_CLOSE_SECONDS,
+                    user_agent_header="messaging-node",
+                    additional_headers=list(self._limits.headers),
+                    proxy=None,
+                )
+            except ValueError as error:  # it redirects, or the stub has named odd subprotocols
+                plain.close()
+                raise NotAllowed(str(error)) from None
         if is_refused and not self.is_open:
             self._watch.refused()
         raise failure
