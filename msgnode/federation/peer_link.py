@@ -68,9 +68,7 @@ class PeerLink:
     ) -> None:
         self.peer = peer
         self.state = STARTING
-        self.since = time.time()
         self.last_error = ""
-        self.failures_in_a_row = 0
         self._session = KeptSession(opener, peer.domain, peer.stub_url, self._outgoing)
         queue = PeerQueue(
             limits.queue_messages, limits.queue_bytes, stored_seconds=limits.stored_seconds
@@ -92,6 +90,11 @@ class PeerLink:
         self._is_leaving = self._is_stopped = False  # for now; for good
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def failures_in_a_row(self) -> int:
+        """Ends of the sandbox since it was live for a minute: one that ends soon has failed."""
+        return self._restarts.in_a_row
+
     # --- its life ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -106,7 +109,6 @@ class PeerLink:
                     continue
                 self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
                 self.exchange.counters.restarts += 1
-                self.failures_in_a_row += 1
                 self._enter(WAITING, reason)
                 await self._wait(self._restarts.failed())
         finally:
@@ -261,9 +263,8 @@ class PeerLink:
             self.subscriptions.renew()
         if state == self.state:
             return
-        self.state, self.since = state, time.time()
+        self.state = state
         if state == LIVE:
-            self.failures_in_a_row = 0
             self._restarts.succeeded()
         elif state == DISCONNECTED:
             self._disconnected_at = time.monotonic()

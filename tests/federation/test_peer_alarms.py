@@ -105,7 +105,10 @@ def test_messages_that_wait_for_a_peer_that_is_away_are_told_before_the_minute(
 def test_case_34_a_stub_that_fails_again_and_again_stands_until_it_is_live(place: Place) -> None:
     place.link.state, place.link.failures_in_a_row = "waiting", FAILING_AFTER
     assert place.look() == {FAILING_ALARM}
-    place.link.state, place.link.failures_in_a_row = "live", 0
+    place.link.state = "live"
+    assert place.look(30.0) == {FAILING_ALARM}, "as it was before each of its ends"
+    assert (place.look(), place.raised) == ({FAILING_ALARM}, 1)
+    place.link.failures_in_a_row = 0
     assert place.look() == set()
 
 

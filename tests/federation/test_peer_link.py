@@ -261,6 +261,16 @@ async def test_case_62_a_peer_that_is_served_no_more_hears_a_good_bye() -> None:
         assert kept.finished == []
 
 
+async def test_case_34_a_stub_that_ends_each_time_it_is_live_fails_again_and_again() -> None:
+    dies = stub("resumes").replace(
+        'this.status("live");', 'this.status("live"); this.status("failed");'
+    )
+    async with linked(dies, Played()) as one:
+        for number in (1, 2, 3):
+            await one.until(lambda number=number: one.link.failures_in_a_row == number)
+        assert one.link.exchange.counters.restarts == 3
+
+
 async def test_case_76_a_stub_that_does_not_come_back_is_told_to_and_hears_the_next() -> None:
     peer = Played()
     async with linked(stub("resumes"), peer) as one:

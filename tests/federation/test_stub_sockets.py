@@ -297,7 +297,9 @@ def test_delays_double_up_to_the_longest_and_begin_anew_after_a_while_of_success
     assert max(delays) <= 60.0
     one.succeeded()
     now[0] = 59.0
+    assert one.in_a_row == 10
     assert one.failed() > 15.0, "that was no success"
     one.succeeded()
     now[0] = 200.0
+    assert one.in_a_row == 0
     assert one.failed() <= 1.0
