@@ -122,6 +122,11 @@ class PeerExchange:
         """Whether something waits for the peer, or a response of it may still come."""
         return bool(self.queue or self._asked)
 
+    @property
+    def has_asked(self) -> bool:
+        """Whether a response of the peer may still come."""
+        return bool(self._asked)
+
     def unanswered(self, seconds: float, at_most: int) -> dict[int, tuple[Waiting, float]]:
         """What has left so long ago and has no response, by number, and seconds since it left."""
         now = self._clock()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from joserfc.jwk import OKPKey
 
 from msgnode import models
 from msgnode.bus.table import RoutingTable
@@ -47,6 +49,55 @@ def test_case_15_another_stub_of_an_approved_peer_does_not_run() -> None:
     assert store.source_of(row.pk, row.approved_digest) == ("one", FOUND.configuration)
     store.approve(Peer.objects.get(), "Eve")
     assert store.read()[0].approved_digest == OTHER.digest
+
+
+def test_case_15_an_operator_goes_back_to_an_earlier_stub_by_its_digest() -> None:
+    for each in (FOUND, OTHER):
+        store.note_found(B, each, store.NO_PLACE, is_open=False)
+        store.approve(Peer.objects.get(), "Eve")
+    assert [each["digest"] for each in store.stubs_of(Peer.objects.get())] == [
+        OTHER.digest,
+        FOUND.digest,
+    ]
+    assert "no stub 33 before" in store.approve(Peer.objects.get(), "Eve", "33")
+    assert store.approve(Peer.objects.get(), "Eve", "11") == ""
+    assert store.read()[0].approved_digest == FOUND.digest
+    assert Peer.objects.get().found_digest == OTHER.digest, "what the domain offers is another"
+
+
+def test_a_digest_that_several_stubs_begin_with_names_none() -> None:
+    for digest in ("12", "13", "2"):
+        found = replace(FOUND, digest=digest.ljust(64, "0"))
+        store.note_found(B, found, store.NO_PLACE, is_open=False)
+    assert "several stubs" in store.approve(Peer.objects.get(), "Eve", "1")
+    assert not store.read()[0].is_served
+
+
+def _public(kid: str) -> str:
+    key = OKPKey.generate_key("Ed25519", {"kid": kid})
+    return json.dumps({"keys": [key.as_dict(private=False)]})
+
+
+def test_nobody_goes_back_to_a_stub_that_was_signed_with_a_key_of_before() -> None:
+    old, now = (_public(kid) for kid in ("old", "now"))
+    for key, found in ((old, FOUND), (now, OTHER)):
+        Peer.objects.update_or_create(domain=B, defaults={"keys": key, "looked_at": None})
+        signed = replace(found, signed_by=json.loads(key)["keys"][0]["kid"])
+        store.note_found(B, signed, store.read()[0].place, is_open=False)
+        assert store.approve(Peer.objects.get(), "Eve") == ""
+    assert "not signed" in store.approve(Peer.objects.get(), "Eve", FOUND.digest)
+    assert store.read()[0].approved_digest == OTHER.digest
+
+
+def test_case_15_a_stub_that_cannot_be_loaded_gives_its_place_back() -> None:
+    for each in (FOUND, OTHER):
+        store.note_found(B, each, store.NO_PLACE, is_open=False)
+        store.approve(Peer.objects.get(), "Eve")
+    (row,) = store.read()
+    store.take_back(row, FOUND.digest)
+    assert store.read()[0].approved_digest == FOUND.digest
+    store.take_back(row, "0" * 64)
+    assert store.read()[0].approved_digest == FOUND.digest, "an operator has decided meanwhile"
 
 
 def test_in_mode_open_a_stub_runs_when_it_was_found() -> None:
