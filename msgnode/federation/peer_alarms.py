@@ -71,6 +71,20 @@ class PeerAlarms:
         elif not text and is_well and not is_failing and domain not in self._well:
             self._clear(domain)
 
+    def has_no_room(self, domain: str, why: str) -> bool:
+        """No worker serves a peer; whether that is told now, because it lasts."""
+        now = self._clock()
+        away = now - self._away_since.setdefault(domain, now)
+        if away < STUCK_SECONDS or not self._is_new(STUCK_ALARM, domain):
+            return False
+        self._raise_alarm(STUCK_ALARM, domain, f"The node of {domain} is not served. {why}")
+        return True
+
+    def served_elsewhere(self, domain: str) -> None:
+        """Another worker serves a peer, and says what is to be said of it."""
+        self._raised.pop(domain, None)
+        self._away_since.pop(domain, None)
+
     def _look_at_ours(self, link: PeerLink, now: float) -> None:
         """What a peer has said as somebody of this domain; only a person clears these."""
         domain, exchange = link.peer.domain, link.exchange

@@ -41,7 +41,7 @@ from .peer_session import Opener
 from .peer_stub import LinkLimits, PeerStub
 from .store import PeerRow
 from .stored_messages import StoredMessages
-from .stub_status import IDLE, LIVE
+from .stub_status import IDLE, LIVE, WAITING
 from .waiting_messages import WaitingMessages
 
 log = logging.getLogger(__name__)
@@ -238,7 +238,20 @@ class Federation:
         for row in wanted:
             if row.needs_look and row.pk in mine:
                 self._peers.look_for(row)
+        others = [row for row in wanted if row.is_served and row.pk not in mine]
+        await self._tell_of(others, len(by_pk) >= self._settings.max_stubs)
         await self._note_states()
+
+    async def _tell_of(self, others: list[PeerRow], is_full: bool) -> None:
+        """Tell of the peers that no worker serves, because each serves as many as it may."""
+        look = partial(store.unserved, others)
+        left: set[int] = await self._blocking(look) if others and is_full else set()
+        text = f"No worker has room for it: each serves {self._settings.max_stubs} peers at most."
+        for row in others:
+            if row.pk not in left:
+                self._alarms.served_elsewhere(row.domain)
+            elif self._alarms.has_no_room(row.domain, text):
+                await self._blocking(partial(store.note_state, row.pk, WAITING, text))
 
     async def _stub(self, row: PeerRow) -> PeerStub | None:
         """The stub that is approved, if it is known."""

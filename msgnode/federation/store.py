@@ -101,14 +101,22 @@ def read() -> list[PeerRow]:
 
 
 def take_claims(epoch: str, rows: list[PeerRow], at_most: int) -> set[int]:
-    """The peers that this epoch serves, from now on or still."""
+    """The peers that this epoch serves, from now on or still, and those that it looks for."""
     taken: set[int] = set()
+    served = 0
     for row in rows:
-        if len(taken) >= at_most:
+        if row.is_served and served >= at_most:
             claims.release(_claim(row.pk), epoch)
         elif claims.take(_claim(row.pk), epoch):
             taken.add(row.pk)
+            served += row.is_served
     return taken
+
+
+def unserved(rows: list[PeerRow]) -> set[int]:
+    """Those of these peers that no worker serves."""
+    held = claims.held(_claim(row.pk) for row in rows)
+    return {row.pk for row in rows if _claim(row.pk) not in held}
 
 
 def release_claim(epoch: str, pk: int) -> None:
@@ -220,7 +228,8 @@ def figures_of(peer: models.Peer) -> dict[str, Any]:
 
 def stubs_of(peer: models.Peer) -> list[dict[str, Any]]:
     """What is known of the stubs that a domain has offered, but for their source; newest first."""
-    return list(peer.stubs.values("digest", "version", "signed_by", "found_at")[:MAX_TOLD])
+    found = peer.stubs.values("digest", "version", "signed_by", "found_at")[:MAX_TOLD]
+    return [dict(each) for each in found]
 
 
 def approve(peer: models.Peer, by: str, digest: str = "") -> str:

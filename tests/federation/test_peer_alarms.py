@@ -117,6 +117,20 @@ def test_alarms_of_the_worker_before_are_cleared_by_the_one_that_is_live(place: 
     assert place.look() == set()
 
 
+def test_a_peer_for_which_no_worker_has_room_is_told_of_once_that_lasts(place: Place) -> None:
+    def left(seconds: float) -> bool:
+        place.now += seconds
+        return place.alarms.has_no_room(B, "Each is full.")
+
+    assert [left(0.0), left(STUCK_SECONDS - 1), left(1.0), left(1.0)] == [False, False, True, False]
+    assert "not served. Each is full." in place.standing[STUCK_ALARM]
+    place.alarms.served_elsewhere(B)
+    assert place.standing, "whoever serves it clears what stands"
+    assert [left(0.0), left(STUCK_SECONDS)] == [False, True]
+    place.alarms.served_elsewhere(B)
+    assert place.look() == set(), "it is live here"
+
+
 def test_alarms_go_with_the_peer(place: Place) -> None:
     place.link.state = "waiting"
     place.look()

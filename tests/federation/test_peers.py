@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from msgnode.federation import deno, store
 from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.known_peers import KnownPeers
 from msgnode.federation.observers import Observers
+from msgnode.federation.peer_alarms import PeerAlarms
 from msgnode.federation.service import Federation, FederationSettings
 from msgnode.models import Peer
 
@@ -157,7 +160,61 @@ def test_case_61_a_peer_is_served_by_one_worker_and_by_another_when_that_is_gone
     assert store.take_claims("other", rows, 32) == set()
     models.Worker.objects.filter(epoch="one").delete()
     assert store.take_claims("other", rows, 32) == {rows[0].pk}
+    assert store.unserved(rows) == set()
     assert store.take_claims("other", rows, 0) == set(), "as many as a worker may serve"
+    assert store.unserved(rows) == {rows[0].pk}
+
+
+def test_a_peer_that_is_looked_for_takes_no_other_peers_place() -> None:
+    models.Worker.objects.create(epoch="one", name="one", host="h", pid=1, state="ready")
+    store.note_found(B, FOUND, store.NO_PLACE, is_open=True)
+    added = Peer.objects.create(domain="a.example")
+    rows = store.read()
+    assert [row.domain for row in rows] == ["a.example", B]
+    assert store.take_claims("one", rows, 1) == {row.pk for row in rows}
+    assert store.take_claims("one", rows, 0) == {added.pk}
+
+
+@pytest.fixture
+def ending(monkeypatch: pytest.MonkeyPatch) -> Federation:
+    """A worker that serves two peers which were blocked since."""
+    monkeypatch.setattr(store, "note_state", lambda *_: None)
+    for domain in (B, "c.example"):
+        store.note_found(domain, FOUND, store.NO_PLACE, is_open=True)
+    one, rows = federation(), store.read()
+    one._peers.use([])
+    one._holds_lease = lambda: False
+    one._writer = Inline()
+    one._alarms = PeerAlarms(lambda *_: None, lambda *_: None)
+    both = asyncio.Barrier(2)
+
+    async def stop() -> None:
+        await both.wait()
+
+    for row in rows:
+        link: Any = SimpleNamespace(
+            peer=SimpleNamespace(domain=row.domain), stop=stop,
+            exchange=SimpleNamespace(discard_for_good=lambda: None),
+        )  # fmt: skip
+        one.links[row.pk], one._served[row.pk], one._tasks[row.pk] = link, row, link
+    return one
+
+
+class Inline:
+    """A writer that writes at once."""
+
+    async def submit(self, *changes: Any) -> None:
+        for each in changes:
+            each.action()
+
+
+@pytest.mark.asyncio
+async def test_a_peer_that_takes_long_to_end_holds_up_the_end_of_no_other(
+    ending: Federation,
+) -> None:
+    async with asyncio.timeout(10):
+        await ending._serve()
+    assert ending.links == {}
 
 
 # --- what senders are told ------------------------------------------------------------------------
