@@ -148,8 +148,10 @@ class PeerExchange:
                 self.counters.full += 1
                 self._refuse(message, Unavailable(f"Too much is stored for {self._peer}."))
                 return
-        if not self.queue.put(message, key):
-            self.counters.full += 1
+        before = self.queue.dropped
+        is_taken = self.queue.put(message, key)
+        self.counters.full += self.queue.dropped - before  # what has made room is lost, too
+        if not is_taken:
             self._refuse(message, Unavailable(f"Too much waits for {self._peer}."))
             self._done(key)
 

@@ -106,6 +106,16 @@ def test_a_request_that_finds_no_room_is_answered(place: Place) -> None:
     assert place.exchange.counters.full == 1
 
 
+def test_what_makes_room_for_a_request_is_counted() -> None:
+    place = Place(room=2)
+    for number in range(2):
+        place.exchange.put(message(OURS, f"comm://{B}/{number}/status", "update", number))
+    for number in range(3):
+        place.exchange.put(message(OURS, THEIRS, "read", number))
+    assert [answer["id"] for answer in place.answers] == [2]
+    assert place.exchange.counters.full == 3
+
+
 def test_when_the_way_ends_all_that_was_asked_is_answered_and_what_waits_goes_on(
     place: Place,
 ) -> None:
