@@ -197,6 +197,8 @@ class Federation:
     def abort(self) -> None:
         """Serve nothing more at once: the worker has lost its lease."""
         self._is_stopped = True
+        for switch in self._switches.values():
+            switch.cancel()
         for link in self.links.values():
             link.abort()
 
