@@ -69,6 +69,24 @@ def _clock(at: float) -> str:
     return date_format(localtime(datetime.fromtimestamp(at, UTC)), "SHORT_DATETIME_FORMAT")
 
 
+class WhichStub(forms.Form):
+    """Which of the stubs that a domain has offered may run."""
+
+    digest = forms.ChoiceField(label="Stub", widget=forms.RadioSelect)
+
+    def __init__(self, peer: Peer, data: Any = None) -> None:
+        super().__init__(data)
+        field = self.fields["digest"]
+        field.choices = [(each["digest"], _told(each)) for each in store.stubs_of(peer)]  # type: ignore[attr-defined]
+        field.initial = peer.approved_digest
+
+
+def _told(stub: dict[str, Any]) -> str:
+    """A stub in a line."""
+    version = f", version {stub['version']}" if stub["version"] else ""
+    return f"{stub['digest'][:12]}{version}, found {_clock(stub['found_at'].timestamp())}"
+
+
 class PeerForm(forms.ModelForm):
     """A row, with what is wrong with it."""
 
@@ -119,9 +137,10 @@ class PeerAdmin(AuditedAdmin):
         "domain", "url", "hosts", "keys", "what_was_decided", "state", "state_at", "last_error",
         "waits", "traffic", "way_out", "way_in", "sandbox",
         "found_digest", "signature", "looked_at", "discovery",
-        "approved_digest", "approved_by", "approved_at", "found_configuration", "found_source",
+        "approved_digest", "approved_by", "approved_at", "offered",
+        "found_configuration", "found_source",
     )  # fmt: skip
-    actions = ("approve", "pause", "resume", "block", "restart", "look_again", "discard")
+    actions = ("approve", "go_back", "pause", "resume", "block", "restart", "look_again", "discard")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         editable = ("domain", "url", "hosts", "keys")[obj is not None :]
@@ -183,6 +202,10 @@ class PeerAdmin(AuditedAdmin):
         signer = store.signer_of(peer, peer.found_digest)
         return f"signed, with the key {signer}" if signer else ""
 
+    @admin.display(description="stubs that it has offered")
+    def offered(self, peer: Peer) -> str:
+        return "; ".join(map(_told, store.stubs_of(peer)))
+
     @admin.display(description="configuration that was found")
     def found_configuration(self, peer: Peer) -> str:
         found = store.source_of(peer.pk, peer.found_digest)
@@ -203,11 +226,34 @@ class PeerAdmin(AuditedAdmin):
     @admin.action(description="Approve the stub that was found", permissions=["change"])
     def approve(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
         for peer in peers:
-            if why := store.approve(peer, request.user.get_username()):
-                messages.error(request, why)
-            else:
-                text = f"{peer.domain}: the stub {peer.approved_digest[:12]} may run."
-                messages.success(request, text)
+            self._approve(request, peer, "")
+
+    @admin.action(description="Go back to an earlier stub", permissions=["change"])
+    def go_back(self, request: HttpRequest, peers: QuerySet[Peer]) -> HttpResponse | None:
+        if len(peers) != 1:
+            messages.error(request, "Select one peer: each has stubs of its own.")
+            return None
+        is_chosen = request.POST.get("confirmed") == "yes"
+        form = WhichStub(peers[0], request.POST if is_chosen else None)
+        if form.is_valid():
+            self._approve(request, peers[0], form.cleaned_data["digest"])
+            return None
+        return ask(
+            self,
+            request,
+            peers,
+            action="go_back",
+            title="Let another stub run",
+            warning="It takes the place of the one that runs, if it can be loaded.",
+            form=form,
+        )
+
+    def _approve(self, request: HttpRequest, peer: Peer, digest: str) -> None:
+        if why := store.approve(peer, request.user.get_username(), digest):
+            messages.error(request, why)
+        else:
+            text = f"{peer.domain}: the stub {peer.approved_digest[:12]} may run."
+            messages.success(request, text)
 
     @admin.action(description="Pause", permissions=["change"])
     def pause(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:

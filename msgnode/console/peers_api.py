@@ -31,8 +31,8 @@ from . import peer_messages, whereabouts
 from .peers import restart, url_of_node_fault
 
 _RIGHTS = {
-    "list": "view", "retrieve": "view", "queue": "view", "where": "view", "create": "add",
-    "destroy": "delete",
+    "list": "view", "retrieve": "view", "queue": "view", "where": "view", "stubs": "view",
+    "create": "add", "destroy": "delete",
 }  # fmt: skip
 _FOUND = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("found_digest"))
 MOST = 500
@@ -125,8 +125,21 @@ class Approval(serializers.Serializer):
     """Which stub is approved."""
 
     digest = serializers.CharField(
-        required=False, default="", help_text="Approve only if the stub that was found has it."
+        required=False,
+        default="",
+        max_length=64,
+        help_text="Of the stub, or how it begins: the one that was found, or an earlier one, to go "
+        "back to it. Without, the one that was found.",
     )
+
+
+class StubLine(serializers.Serializer):
+    """A stub that the domain has offered."""
+
+    digest = serializers.CharField()
+    version = serializers.CharField()
+    signed_by = serializers.CharField(help_text="Id of the key; empty without `keys`.")
+    found_at = serializers.DateTimeField()
 
 
 class MessageLine(serializers.ModelSerializer):
@@ -221,17 +234,17 @@ class PeerViews(
     @extend_schema(request=Approval, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})
     @action(detail=True, methods=["post"])
     def approve(self, request: Request, domain: str) -> Response:
-        """The stub that was found may run, and messages pass."""
+        """The stub that was found may run, or an earlier one again, and messages pass."""
         asked = Approval(data=request.data)
         asked.is_valid(raise_exception=True)
-        digest: str = asked.validated_data["digest"]
+        by, digest = request.user.get_username(), asked.validated_data["digest"]
+        return self._done(lambda peer: store.approve(peer, by, digest))
 
-        def approve(peer: Peer) -> str:
-            if digest and not peer.found_digest.startswith(digest.lower()):
-                return f"{peer.domain} offers {peer.found_digest or 'no stub'}."
-            return store.approve(peer, request.user.get_username())
-
-        return self._done(approve)
+    @extend_schema(responses={200: StubLine(many=True)}, filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def stubs(self, request: Request, domain: str) -> Response:
+        """The stubs that the domain has offered, the newest first, 50 at most."""
+        return Response(StubLine(store.stubs_of(self.get_object()), many=True).data)
 
     @extend_schema(request=None, responses={200: PeerLine})
     @action(detail=True, methods=["post"])

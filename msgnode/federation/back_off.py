@@ -30,10 +30,15 @@ class BackOff:
         self._clock = clock
         self._succeeded_at: float | None = None
 
+    @property
+    def in_a_row(self) -> int:
+        """Failures since there was success for `stable` seconds."""
+        at = self._succeeded_at
+        return 0 if at is not None and self._clock() - at >= self._stable else self.failures
+
     def failed(self) -> float:
         """A try has ended; the seconds before the next."""
-        if self._succeeded_at is not None and self._clock() - self._succeeded_at >= self._stable:
-            self.failures = 0
+        self.failures = self.in_a_row
         self._succeeded_at = None
         whole = min(self._longest, self._first * 2.0 ** min(self.failures, 30))
         self.failures += 1

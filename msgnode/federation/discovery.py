@@ -7,6 +7,7 @@ followed, and only addresses are connected to that the node may connect to (devi
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -17,6 +18,8 @@ from .descriptor import BadDescriptor, FoundStub
 from .socket_urls import url_fault
 
 _PATH = "/.well-known/protocolstub/default"
+FIND_SECONDS = 20.0
+"""That one domain may take in all, however many answers it gives: others wait for their turn."""
 _OK, _MISSING = 200, (404, 405, 410)
 
 
@@ -55,14 +58,15 @@ async def find(
         NotReached: it does not answer.
         Rejected: what it offers cannot be used.
     """
-    failure = ""
+    failure, until = "", asyncio.get_running_loop().time() + FIND_SECONDS
     for base in bases_of(domain, url):
         try:
-            found = await _at(http, base)
+            async with asyncio.timeout_at(until):
+                found = await _at(http, base)
         except (BadDescriptor, NotAllowed) as error:
             raise Rejected(str(error)) from None
-        except NoAnswer as error:
-            failure = failure or str(error)
+        except (NoAnswer, TimeoutError) as error:
+            failure = failure or str(error) or f"It took more than {FIND_SECONDS:g} s in all."
             continue
         if found is not None:
             allowed = hosts_of(domain, url, hosts)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from . import store
-from .peer_exchange import Way
+from .peer_counters import Way
 from .peer_link import PeerLink
 from .pipe import shown
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from time import monotonic
 
+from msgnode.bus.address_budget import source_of
 from msgnode.core import addresses
 from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 from msgnode.core.token_bucket import TokenBucket
@@ -34,6 +36,9 @@ PROVED_SECONDS = 300.0
 """That a secret is taken without asking again; it may have been replaced."""
 ASKED_A_SECOND = 10.0
 """How often one peer is asked; whoever comes beyond that comes again later."""
+ASKED_FOR_A_SOURCE = 2.0
+"""How often for those who come from one address, so that one of them keeps nobody else out."""
+_SOURCES = 1_000  # that are remembered; who has not come for longest is forgotten
 _IS_OURS = 204
 
 
@@ -82,10 +87,15 @@ class NodeProofs:
         self._rows: dict[str, PeerRow] = {}
         self._proved: dict[str, tuple[str, float]] = {}  # domain -> digest, until
         self._buckets: dict[str, TokenBucket] = {}
+        self._sources: OrderedDict[str, TokenBucket] = OrderedDict()
         self._came: dict[Connection, tuple[str, str]] = {}  # -> domain it named, domain proved
 
-    async def prove(self, header: str) -> str:
+    async def prove(self, header: str, source: str = "") -> str:
         """The peer whose node says this in an upgrade, "" if it names none.
+
+        Args:
+            header: what it says.
+            source: the address that it comes from, where that is known.
 
         Raises:
             NodeError: it is not that node, that cannot be found out now, or it may not come.
@@ -101,12 +111,23 @@ class NodeProofs:
         if known == asked and self._clock() < until:
             return domain
         bucket = self._buckets.setdefault(domain, TokenBucket(ASKED_A_SECOND, self._clock))
-        if not bucket.take():
+        if not (self._may_ask(domain, source) and bucket.take()):
             raise TooMany(f"Too many say that they are the node of {domain}: come again later.")
         if not await self._is_its_own(row, asked):
             raise Forbidden(f"The node of {domain} does not know this connection as its own.")
         self._proved[domain] = asked, self._clock() + PROVED_SECONDS
         return domain
+
+    def _may_ask(self, domain: str, source: str) -> bool:
+        """Whether no more come from there as the node of a domain than it is asked about."""
+        if not source:
+            return True
+        named = f"{domain} {source_of(source)}"
+        bucket = self._sources.setdefault(named, TokenBucket(ASKED_FOR_A_SOURCE, self._clock))
+        self._sources.move_to_end(named)
+        if len(self._sources) > _SOURCES:
+            self._sources.popitem(last=False)
+        return bucket.take()
 
     def came(self, connection: Connection, header: str, proved: str) -> None:
         """A connection with this header is open."""

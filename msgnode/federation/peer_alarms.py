@@ -9,7 +9,7 @@ from .peer_link import PeerLink
 from .stub_status import IDLE, LIVE
 
 FAILING_AFTER = 5
-"""Ends of a sandbox in a row after which an alarm stands."""
+"""Ends of a sandbox after which an alarm stands, if it was not live for a minute in between."""
 STUCK_SECONDS = 60.0
 """Without a live stub, after which an alarm stands."""
 WAITING_SECONDS = 5.0
@@ -55,7 +55,8 @@ class PeerAlarms:
         away = now - self._away_since.setdefault(domain, now)
         waits, oldest = len(link.exchange.queue), link.exchange.queue.oldest_seconds
         self._look_at_ours(link, now)
-        if link.failures_in_a_row >= FAILING_AFTER and self._is_new(FAILING_ALARM, domain):
+        is_failing = link.failures_in_a_row >= FAILING_AFTER
+        if is_failing and self._is_new(FAILING_ALARM, domain):
             text = f"The stub of {domain} has failed {link.failures_in_a_row} times in a row: "
             self._raise_alarm(FAILING_ALARM, domain, text + link.last_error)
         text = ""
@@ -67,8 +68,22 @@ class PeerAlarms:
             text = f"The node of {domain} {why}: {waits} messages wait."
         if text and self._is_new(STUCK_ALARM, domain):
             self._raise_alarm(STUCK_ALARM, domain, text)
-        elif not text and is_well and domain not in self._well:
+        elif not text and is_well and not is_failing and domain not in self._well:
             self._clear(domain)
+
+    def has_no_room(self, domain: str, why: str) -> bool:
+        """No worker serves a peer; whether that is told now, because it lasts."""
+        now = self._clock()
+        away = now - self._away_since.setdefault(domain, now)
+        if away < STUCK_SECONDS or not self._is_new(STUCK_ALARM, domain):
+            return False
+        self._raise_alarm(STUCK_ALARM, domain, f"The node of {domain} is not served. {why}")
+        return True
+
+    def served_elsewhere(self, domain: str) -> None:
+        """Another worker serves a peer, and says what is to be said of it."""
+        self._raised.pop(domain, None)
+        self._away_since.pop(domain, None)
 
     def _look_at_ours(self, link: PeerLink, now: float) -> None:
         """What a peer has said as somebody of this domain; only a person clears these."""

@@ -5,9 +5,11 @@ Rules
   that finds no room, 503. Once it has left, nobody but the peer answers it, unless the way to the
   peer ends: then it is 503.
 - A stored request (stored_messages.py) waits for hours, and comes back to the queue, as the first,
-  when the way to the peer ends before its response. One soon after which the way has ended ATTEMPTS
-  times is set aside. From the second time on no two such are with the stub at a time, so that those
-  it came with are not taken for it; others pass them meanwhile.
+  when the way to the peer, or a socket of it, ends before its response. One soon after which that
+  has happened ATTEMPTS times is set aside. From the second time on no two such are with the stub at
+  a time, so that those it came with are not taken for it; others pass them meanwhile.
+- What the peer is silent about for ASKED_SECONDS is counted and not waited for any more; a stored
+  one is set aside, and whoever asked, and was told that it is stored, is told so.
 - A response is carried if the request it answers has left, and comes from who was asked. What else
   comes is held against crossing.py; what is refused is counted, and changes nothing.
 - What a peer says as somebody of this domain is counted by itself: as `returned` if this node has
@@ -20,7 +22,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -37,7 +38,8 @@ from msgnode.core.errors import (
 from msgnode.core.messages import Message
 from msgnode.devices.answering_link import is_final
 
-from . import crossing, pipe
+from . import crossing
+from .peer_counters import PeerCounters, Way
 from .peer_queue import MessageClass, PeerQueue, Waiting, class_of
 
 ASKED_SECONDS = 600.0
@@ -46,40 +48,6 @@ ATTEMPTS = 3
 SOON = 5.0
 """Seconds after a stored message was handed over in which an end of the way is laid to it: enough
 for a stub that loops to be found out."""
-
-
-@dataclass(slots=True)
-class PeerCounters:
-    """What has passed between this node and a peer, and what has not."""
-
-    sent: int = 0
-    received: int = 0
-    refused: int = 0  # what came, or was to go, and was not carried
-    expired: int = 0
-    full: int = 0
-    failed: int = 0  # requests that ended with the way to the peer, or the session there
-    discarded: int = 0  # by an operator
-    set_aside: int = 0  # stored ones that could not be delivered
-    lost: int = 0  # what the stub wrote to a socket that was no more
-    restarts: int = 0
-    round_trip: float = 0.0  # of the last response, in seconds
-
-
-@dataclass(slots=True)
-class Way:
-    """One direction: when something has passed last, and what has not. Seconds of UTC."""
-
-    passed_at: float = 0.0
-    failed_at: float = 0.0
-    error: str = ""
-
-    def passed(self) -> None:
-        """Something has passed."""
-        self.passed_at = time.time()
-
-    def failed(self, error: str) -> None:
-        """Something has not, for this reason."""
-        self.failed_at, self.error = time.time(), error[: 4 * pipe.SHOWN]
 
 
 class Refused(Exception):
@@ -147,11 +115,17 @@ class PeerExchange:
         self._store = store
         self._suspect: tuple[str, str] | None = None  # the one that was handed over alone
         self._unsaid: set[str] = set()  # keys of stored ones that had left when they were written
+        self._again: dict[tuple[str, str], str] = {}  # has left before -> key of its row
 
     @property
     def is_busy(self) -> bool:
         """Whether something waits for the peer, or a response of it may still come."""
         return bool(self.queue or self._asked)
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether a response of the peer may still come."""
+        return bool(self._asked)
 
     def unanswered(self, seconds: float, at_most: int) -> dict[int, tuple[Waiting, float]]:
         """What has left so long ago and has no response, by number, and seconds since it left."""
@@ -174,8 +148,10 @@ class PeerExchange:
                 self.counters.full += 1
                 self._refuse(message, Unavailable(f"Too much is stored for {self._peer}."))
                 return
-        if not self.queue.put(message, key):
-            self.counters.full += 1
+        before = self.queue.dropped
+        is_taken = self.queue.put(message, key)
+        self.counters.full += self.queue.dropped - before  # what has made room is lost, too
+        if not is_taken:
             self._refuse(message, Unavailable(f"Too much waits for {self._peer}."))
             self._done(key)
 
@@ -205,10 +181,11 @@ class PeerExchange:
             if before is not None:
                 self._done(before.one.key)  # who gives two the same id hears of one
             self._asked[key] = Asked(one, self._clock(), self.queue.number())
+            self._again.pop(key, None)
             if one.attempts:
                 self._suspect = key
             if len(self._asked) > MAX_ASKED:
-                self._forget_first()
+                self._forget_first(f"has left more than {MAX_ASKED} requests unanswered")
         self.counters.sent += 1
         self.out.passed()
         return crossing.outgoing(one.message)
@@ -223,7 +200,7 @@ class PeerExchange:
             self._refuse(one.message, GatewayTimeout(text))
         before = self._clock() - ASKED_SECONDS
         while self._asked and next(iter(self._asked.values())).at < before:
-            self._forget_first()
+            self._forget_first(f"did not answer it within {ASKED_SECONDS:g} s")
 
     def discard(self, numbers: Collection[int] | None) -> None:
         """An operator wants these to wait no longer, or all: answer them."""
@@ -241,20 +218,30 @@ class PeerExchange:
 
     def fail_asked(self, text: str) -> None:
         """The way to the peer, or the session there, is over: answer what has no response."""
+        self.send_again(text)
         asked, self._asked = self._asked, OrderedDict()
+        for each in asked.values():
+            self.counters.failed += 1
+            self._refuse(each.one.message, Unavailable(text))
+
+    def send_again(self, text: str) -> None:
+        """A socket was lost, and what was on its way with it: what is stored goes once more.
+
+        Of the rest nobody knows. The session may go on, and the response still come.
+        """
         self._suspect = None
+        stored = [(key, each) for key, each in self._asked.items() if each.one.key]
+        self._again = {key: row for key, row in self._again.items() if self.queue.stored(row)}
         back: list[Waiting] = []
-        for one, at, _ in asked.values():
-            if not one.key:
-                self.counters.failed += 1
-                self._refuse(one.message, Unavailable(text))
-                continue
+        for key, (one, at, _) in stored:
+            del self._asked[key]
             again = one._replace(attempts=one.attempts + (self._clock() - at < SOON))
             if again.attempts >= ATTEMPTS:
                 self._set_aside(again, text)
                 self._refuse(one.message, BadGateway(f"It was tried {ATTEMPTS} times. {text}"))
             else:
                 back.append(again)
+                self._again[key] = one.key
         self.queue.put_first(back)
         for one in back:
             if one.key in self._unsaid:
@@ -276,10 +263,15 @@ class PeerExchange:
             self._suspect = None
         return self._suspect is not None
 
-    def _forget_first(self) -> None:
+    def _forget_first(self, why: str) -> None:
         """What was asked first is asked no more."""
-        _, first = self._asked.popitem(last=False)
-        self._done(first.one.key)
+        _, (one, _, _) = self._asked.popitem(last=False)
+        self.counters.unanswered += 1
+        text = f"The node of {self._peer} {why}."
+        self.out.failed(text)
+        if one.key:
+            self._set_aside(one, text)
+            self._refuse(one.message, GatewayTimeout(text))
 
     def _done(self, key: str) -> None:
         self._unsaid.discard(key)
@@ -339,12 +331,16 @@ class PeerExchange:
     def _was_asked(self, response: Message) -> bool:
         key = (response.recipients[0], response.id_key)
         asked = self._asked.get(key)
-        if asked is None or response.sender != asked.one.message.recipients[0]:
+        one = asked.one if asked else self.queue.stored(self._again.get(key, ""))
+        if one is None or response.sender != one.message.recipients[0]:
             return False
-        if asked.one.key and self._store is not None:
-            self._store.answering(asked.one.message)
+        if one.key and self._store is not None:
+            self._store.answering(one.message)
         if is_final(response):
-            del self._asked[key]
-            self.counters.round_trip = self._clock() - asked.at
-            self._done(asked.one.key)
+            if asked is None:
+                self.queue.take_stored(one.key)
+            else:
+                del self._asked[key]
+                self.counters.round_trip = self._clock() - asked.at
+            self._done(one.key)
         return True

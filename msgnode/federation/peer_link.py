@@ -27,17 +27,17 @@ from .back_off import BackOff
 from .held_subscriptions import HeldSubscriptions, Observed
 from .idleness import Idleness
 from .peer_exchange import PeerExchange, Store
-from .peer_queue import PeerQueue
 from .peer_session import KeptSession, Opener
 from .peer_stub import LinkLimits, PeerStub
 from .pipe import Loaded, LoadFailed, Posted, Said, SocketClose, SocketSend, SocketWanted
 from .sandbox import SandboxProcess
 from .session_watch import SessionWatch
+from .stub_loading import load
 from .stub_posts import StubPosts
 from .stub_sockets import StubSockets
 from .stub_status import DISCONNECTED, IDLE, LIVE, STARTING, STATE_OF, STOPPED, WAITING, StubStatus
 
-LOAD_SECONDS = 5.0
+DRAIN_SECONDS = 5.0  # for responses, before another stub takes the place of one
 _TICK = 0.25
 _STOP_SECONDS = 2.0
 _NOT_NEEDED = "it is not needed any more"
@@ -68,14 +68,11 @@ class PeerLink:
     ) -> None:
         self.peer = peer
         self.state = STARTING
-        self.since = time.time()
         self.last_error = ""
-        self.failures_in_a_row = 0
         self._session = KeptSession(opener, peer.domain, peer.stub_url, self._outgoing)
-        queue = PeerQueue(
-            limits.queue_messages, limits.queue_bytes, stored_seconds=limits.stored_seconds
+        self.exchange = PeerExchange(
+            domain, peer.domain, limits.queue(), self._session.say, store=store
         )
-        self.exchange = PeerExchange(domain, peer.domain, queue, self._session.say, store=store)
         self.subscriptions = HeldSubscriptions(
             peer.domain, peer.runtime_url, self._post, observed, self._pump
         )
@@ -86,11 +83,16 @@ class PeerLink:
         self._limits = limits
         self._restarts, self._reconnects = BackOff(1.0, 300.0), BackOff(0.25, 30.0)
         self._sockets: StubSockets | None = None
-        self._watch = SessionWatch()
+        self._watch = SessionWatch(self.exchange.send_again)
         self._disconnected_at = 0.0
         self._loaded, self._hurries = asyncio.Event(), asyncio.Event()
         self._is_leaving = self._is_stopped = False  # for now; for good
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def failures_in_a_row(self) -> int:
+        """Ends of the sandbox since it was live for a minute: one that ends soon has failed."""
+        return self._restarts.in_a_row
 
     # --- its life ---------------------------------------------------------------------------------
 
@@ -106,7 +108,6 @@ class PeerLink:
                     continue
                 self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
                 self.exchange.counters.restarts += 1
-                self.failures_in_a_row += 1
                 self._enter(WAITING, reason)
                 await self._wait(self._restarts.failed())
         finally:
@@ -133,6 +134,17 @@ class PeerLink:
         """Begin anew at once."""
         self.hurry()
         self._kill("an operator had it begin anew")
+
+    async def replace(self, stub: PeerStub) -> None:
+        """Go on with another stub of the peer: what waits stays, what was asked has a while."""
+        self.peer, self._is_leaving = stub, self.state == LIVE
+        until = time.monotonic() + DRAIN_SECONDS
+        while self._is_leaving and self.exchange.has_asked and time.monotonic() < until:  # noqa: ASYNC110
+            await asyncio.sleep(_TICK)
+        await self._say_good_bye()
+        self._is_leaving = False
+        self.hurry()
+        self._kill("another stub takes its place")
 
     def abort(self) -> None:
         """Serve the peer no more, at once and without a word."""
@@ -163,18 +175,8 @@ class PeerLink:
         )
         try:
             async with self._limits.starts:
-                await sandbox.start()
-                configuration = {**self.peer.configuration, "runtimeURL": self.peer.runtime_url}
-                sandbox.send(pipe.load(self.peer.source, self.peer.stub_url, configuration))
-                ended = asyncio.ensure_future(sandbox.ended())
-                loading = asyncio.ensure_future(self._loaded.wait())
-                first = asyncio.FIRST_COMPLETED
-                await asyncio.wait({ended, loading}, timeout=LOAD_SECONDS, return_when=first)
-            loading.cancel()
-            if not self._loaded.is_set():
-                sandbox.kill(f"it was not loaded within {LOAD_SECONDS:g} s")
-            else:
-                sandbox.send(pipe.connect())
+                ended = await load(sandbox, self.peer, self._loaded)
+            sandbox.send(pipe.connect())
             while not ended.done():
                 await asyncio.wait({ended}, timeout=_TICK)
                 self._tick(sandbox, sockets)
@@ -261,9 +263,8 @@ class PeerLink:
             self.subscriptions.renew()
         if state == self.state:
             return
-        self.state, self.since = state, time.time()
+        self.state = state
         if state == LIVE:
-            self.failures_in_a_row = 0
             self._restarts.succeeded()
         elif state == DISCONNECTED:
             self._disconnected_at = time.monotonic()

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+from .peer_queue import PeerQueue
 from .sandbox import SandboxLimits
 from .stub_sockets import SocketLimits
 
@@ -48,3 +49,7 @@ class LinkLimits:
     stored_seconds: float
     idle_seconds: float = 600.0
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
+
+    def queue(self) -> PeerQueue:
+        """One for what waits for a peer."""
+        return PeerQueue(self.queue_messages, self.queue_bytes, stored_seconds=self.stored_seconds)

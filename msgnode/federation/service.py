@@ -7,6 +7,9 @@ Rules
   When it dies, or stops, another takes the claim. That worker also looks for stubs.
 - A stub runs when a person has approved exactly this source, by its digest (FEDERATION=open: when
   it was found). If its domain offers another one the approved one goes on, and an alarm says so.
+- When another one is approved it is tried first. If it can be loaded it takes the place of the one
+  that runs, and what waits stays; else that one goes on, is the approved one again, and an alarm
+  says why.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from msgnode.bus.writing import Call, Writer
 from msgnode.core import addresses
 from msgnode.core.faults import FAULTS
 from msgnode.devices.safe_http import SafeHttp
+from msgnode.storage.alarms import STUB_CHANGED
 from msgnode.storage.control import Handler
 
-from . import deno, discovery, store
+from . import deno, discovery, store, stub_loading
 from .known_peers import KnownPeers
 from .link_figures import LinkFigures
 from .node_proofs import HEADER, NodeProofs, secret
@@ -37,7 +41,7 @@ from .peer_session import Opener
 from .peer_stub import LinkLimits, PeerStub
 from .store import PeerRow
 from .stored_messages import StoredMessages
-from .stub_status import IDLE, LIVE
+from .stub_status import IDLE, LIVE, WAITING
 from .waiting_messages import WaitingMessages
 
 log = logging.getLogger(__name__)
@@ -108,6 +112,7 @@ class Federation:
         self._raise_alarm = raise_alarm
         self._clear_alarm = clear_alarm
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._switches: dict[int, asyncio.Task[None]] = {}
         self._served: dict[int, PeerRow] = {}
         self._told: dict[int, tuple[str, str]] = {}
         self._alarms = PeerAlarms(raise_alarm, clear_alarm)
@@ -177,6 +182,8 @@ class Federation:
     async def stop(self) -> None:
         """Leave the peers to other workers."""
         self._is_stopped = True
+        for switch in self._switches.values():
+            switch.cancel()
         await self._peers.stop()
         links, self.links = self.links, {}
         if links:
@@ -190,6 +197,8 @@ class Federation:
     def abort(self) -> None:
         """Serve nothing more at once: the worker has lost its lease."""
         self._is_stopped = True
+        for switch in self._switches.values():
+            switch.cancel()
         for link in self.links.values():
             link.abort()
 
@@ -219,27 +228,48 @@ class Federation:
         take = partial(store.take_claims, self._epoch, wanted, self._settings.max_stubs)
         mine: set[int] = await self._blocking(take) if wanted else set()
         by_pk = {row.pk: row for row in wanted if row.pk in mine and row.is_served}
-        for pk in [pk for pk, row in self._served.items() if not row.is_served_as(by_pk.get(pk))]:
-            await self._end(pk)
+        changed = [pk for pk, row in self._served.items() if not row.is_served_as(by_pk.get(pk))]
+        over = [pk for pk in changed if not self._served[pk].has_place_of(by_pk.get(pk))]
+        await asyncio.gather(*map(self._end, over))  # one may take seconds to end
+        for pk in changed:
+            if pk not in over and pk not in self._switches:
+                self._switches[pk] = asyncio.create_task(self._switch(by_pk[pk]))
         for pk, row in by_pk.items():
             if pk not in self.links and not self._is_stopped:
                 await self._begin(row)
         for row in wanted:
             if row.needs_look and row.pk in mine:
                 self._peers.look_for(row)
+        others = [row for row in wanted if row.is_served and row.pk not in mine]
+        await self._tell_of(others, len(by_pk) >= self._settings.max_stubs)
         await self._note_states()
 
-    async def _begin(self, row: PeerRow) -> None:
+    async def _tell_of(self, others: list[PeerRow], is_full: bool) -> None:
+        """Tell of the peers that no worker serves, because each serves as many as it may."""
+        look = partial(store.unserved, others)
+        left: set[int] = await self._blocking(look) if others and is_full else set()
+        text = f"No worker has room for it: each serves {self._settings.max_stubs} peers at most."
+        for row in others:
+            if row.pk not in left:
+                self._alarms.served_elsewhere(row.domain)
+            elif self._alarms.has_no_room(row.domain, text):
+                await self._blocking(partial(store.note_state, row.pk, WAITING, text))
+
+    async def _stub(self, row: PeerRow) -> PeerStub | None:
+        """The stub that is approved, if it is known."""
         found = await self._blocking(partial(store.source_of, row.pk, row.approved_digest))
         if found is None:
-            return
-        (source, configuration), own = found, self._settings.domain
-        hosts = discovery.hosts_of(row.domain, row.url, row.hosts)
-        at_peer = f"runtime://{own}/mn-{row.runtime_id}"
+            return None
+        at_peer = f"runtime://{self._settings.domain}/mn-{row.runtime_id}"
         named = (row.domain, row.stub_url, at_peer, row.approved_digest)
-        stub = PeerStub(*named, source, configuration, hosts)
+        return PeerStub(*named, *found, discovery.hosts_of(row.domain, row.url, row.hosts))
+
+    async def _begin(self, row: PeerRow) -> None:
+        stub, own = await self._stub(row), self._settings.domain
+        if stub is None:
+            return
         headers = [(HEADER, f"{own} {secret(self._settings.key, own, row.domain)}")]
-        sockets = replace(self._limits.sockets, hosts=hosts, headers=headers)
+        sockets = replace(self._limits.sockets, hosts=stub.hosts, headers=headers)
         limits = replace(self._limits, sockets=sockets)
         kept = await self._stored.open(row.pk, row.domain)
         link = PeerLink(stub, self._settings.domain, limits, self._opener, self.observers, kept)
@@ -255,6 +285,25 @@ class Federation:
             except Exception as error:
                 FAULTS.note("peer", error)
                 await asyncio.sleep(LOOKS_EVERY)
+
+    async def _switch(self, row: PeerRow) -> None:
+        """Have the stub that is approved now take the place of the one that runs, if it loads."""
+        try:
+            stub, link, before = await self._stub(row), self.links[row.pk], self._served[row.pk]
+            fault = await stub_loading.fault_of(stub, self._limits) if stub else "it is not known"
+            if self.links.get(row.pk) is not link:
+                return  # it is served no more
+            if stub is not None and not fault:
+                self._served[row.pk] = row
+                await link.replace(stub)
+                return
+            await self._blocking(partial(store.take_back, row, before.approved_digest))
+            text = f"The stub {row.approved_digest[:12]} of {row.domain} was approved, and the one "
+            self._raise_alarm(STUB_CHANGED, row.domain, f"{text}before goes on: {fault}")
+        except Exception as error:
+            FAULTS.note("peer", error)
+        finally:
+            self._switches.pop(row.pk, None)
 
     async def _end(self, pk: int) -> None:
         link, task = self.links.pop(pk, None), self._tasks.pop(pk, None)

@@ -11,6 +11,7 @@ what it was asked is lost, whether or not the session goes on once it is back.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -34,9 +35,14 @@ _answers = msgspec.json.Decoder(_Answer)
 
 
 class SessionWatch:
-    """One instance per peer; it outlives sockets and sandboxes. Keeps digests of tokens alone."""
+    """One instance per peer; it outlives sockets and sandboxes. Keeps digests of tokens alone.
 
-    def __init__(self) -> None:
+    Args:
+        lost: is called when a socket was lost, with that in words.
+    """
+
+    def __init__(self, lost: Callable[[str], None] = lambda _: None) -> None:
+        self.lost = lost
         self.is_new = False
         self.has_ended = False
         self._looks = 0

@@ -15,6 +15,7 @@ from msgnode.storage import claims
 from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED, clear_alarm
 from msgnode.storage.control import post
 
+from . import stub_signature
 from .descriptor import FoundStub
 
 CHANGED = "peers.changed"
@@ -26,6 +27,8 @@ Place = tuple[str, frozenset[str], str]
 """Where a stub is looked for, where that may lead, and who must have signed it."""
 NO_PLACE: Place = ("", frozenset(), "")
 """Of a domain that has no row."""
+MAX_TOLD = 50
+"""Stubs of one domain that are listed."""
 MAX_ROWS = 1_000
 """Peers that may wait for an operator; a domain beyond is looked for again once there is room."""
 
@@ -68,6 +71,10 @@ class PeerRow:
         mine = (self.approved_digest, self.url, self.hosts)
         return mine == (now.approved_digest, now.url, now.hosts)
 
+    def has_place_of(self, now: PeerRow | None) -> bool:
+        """Whether at most the stub is another one now."""
+        return now is not None and (self.url, self.hosts) == (now.url, now.hosts)
+
     @property
     def stub_url(self) -> str:
         """What its stub is called here: a runtime of its domain."""
@@ -94,14 +101,22 @@ def read() -> list[PeerRow]:
 
 
 def take_claims(epoch: str, rows: list[PeerRow], at_most: int) -> set[int]:
-    """The peers that this epoch serves, from now on or still."""
+    """The peers that this epoch serves, from now on or still, and those that it looks for."""
     taken: set[int] = set()
+    served = 0
     for row in rows:
-        if len(taken) >= at_most:
+        if row.is_served and served >= at_most:
             claims.release(_claim(row.pk), epoch)
         elif claims.take(_claim(row.pk), epoch):
             taken.add(row.pk)
+            served += row.is_served
     return taken
+
+
+def unserved(rows: list[PeerRow]) -> set[int]:
+    """Those of these peers that no worker serves."""
+    held = claims.held(_claim(row.pk) for row in rows)
+    return {row.pk for row in rows if _claim(row.pk) not in held}
 
 
 def release_claim(epoch: str, pk: int) -> None:
@@ -211,16 +226,35 @@ def figures_of(peer: models.Peer) -> dict[str, Any]:
     return dict(peer.figures or {})
 
 
-def approve(peer: models.Peer, by: str) -> str:
-    """Let the stub that was found run, and messages pass; what is in the way, if anything is."""
+def stubs_of(peer: models.Peer) -> list[dict[str, Any]]:
+    """What is known of the stubs that a domain has offered, but for their source; newest first."""
+    found = peer.stubs.values("digest", "version", "signed_by", "found_at")[:MAX_TOLD]
+    return [dict(each) for each in found]
+
+
+def approve(peer: models.Peer, by: str, digest: str = "") -> str:
+    """Let a stub run, and messages pass; what is in the way, if anything is.
+
+    Args:
+        peer: whose.
+        by: who has decided that.
+        digest: of the stub, or how it begins: the one that was found, or one that the domain has
+            offered before. Without, the one that was found.
+    """
     if not peer.found_digest:
         return f"{peer.domain}: no protostub was found yet: {peer.discovery or 'looking'}"
-    if (peer.keys or settings.FEDERATION_SIGNED) and not _is_signed(peer):
-        return (
-            f"{peer.domain}: the stub that was found is not signed: {peer.discovery or 'looking'}"
-        )
+    chosen, looked = peer.found_digest, peer.discovery or "looking"
+    if not chosen.startswith(digest.lower()):
+        known = peer.stubs.filter(digest__startswith=digest.lower())
+        several = list(known.values_list("digest", flat=True)[:2])
+        if len(several) != 1:
+            what = "several stubs" if several else "no stub"
+            return f"{peer.domain} offers {chosen}, and has offered {what} {digest[:64]} before."
+        chosen, looked = several[0], "with a key of now"
+    if (peer.keys or settings.FEDERATION_SIGNED) and not _is_signed(peer, chosen):
+        return f"{peer.domain}: the stub that was found is not signed: {looked}"
     peer.decision = peer.Decision.APPROVED
-    peer.approved_digest, peer.approved_by = peer.found_digest, by[:150]
+    peer.approved_digest, peer.approved_by = chosen, by[:150]
     peer.approved_at = timezone.now()
     decided = ["decision", "approved_digest", "approved_by", "approved_at"]
     peer.save(update_fields=decided)  # the rest may have changed since it was read
@@ -228,6 +262,16 @@ def approve(peer: models.Peer, by: str) -> str:
         clear_alarm(kind, peer.domain)
     post(CHANGED)
     return ""
+
+
+def take_back(row: PeerRow, digest: str) -> None:
+    """The stub that was approved last cannot be loaded: the one before is approved again."""
+    with transaction.atomic():
+        peer = models.Peer.objects.select_for_update().filter(pk=row.pk).first()
+        if peer is not None and peer.approved_digest == row.approved_digest:
+            peer.approved_digest = digest
+            peer.save(update_fields=["approved_digest"])
+        post(CHANGED)
 
 
 def decide(peer: models.Peer, decision: str) -> str:
@@ -255,9 +299,10 @@ def look_again(peer: models.Peer) -> None:
     post(CHANGED)
 
 
-def _is_signed(peer: models.Peer) -> bool:
-    """Whether the stub that was found is, with one of the keys of now."""
-    return peer.looked_at is not None and bool(signer_of(peer, peer.found_digest))
+def _is_signed(peer: models.Peer, digest: str) -> bool:
+    """Whether a stub is, with one of the keys of now."""
+    signer = signer_of(peer, digest)
+    return peer.looked_at is not None and signer in stub_signature.ids_of(peer.keys)
 
 
 def _place_of(peer: models.Peer | None) -> Place:

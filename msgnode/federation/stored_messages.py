@@ -3,12 +3,11 @@
 Rules
 - The row is written while the message waits, or is on its way: nothing waits for the database. Who
   sent one that still waits then is told 100. If it cannot be written, he is told 503.
-- The row goes with the response, or when the peer has been silent for as long as responses are
-  waited for. Until then the worker that serves the peer begins with it: a peer may get it twice,
-  with the same id.
+- The row goes with the response. Until then the worker that serves the peer begins with it, and
+  sends it again when a socket was lost: a peer may get it twice, with the same id.
 - So many, and so many bytes, are stored for a peer; one beyond is refused 503.
-- One whose time is over, or that is set aside for another reason, is kept for a person to look at,
-  and an alarm says so.
+- One whose time is over, or about which the peer is silent for as long as responses are waited for,
+  or that is set aside for another reason, is kept for a person to look at, and an alarm says so.
 """
 
 from __future__ import annotations

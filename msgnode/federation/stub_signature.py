@@ -38,6 +38,12 @@ def keys_fault(text: str) -> str:
     return ""
 
 
+def ids_of(keys: str) -> frozenset[str]:
+    """The ids of keys, as `signer_of` tells them."""
+    found = public_keys(json.loads(keys)) if keys.strip() else []
+    return frozenset(_id_of(key) for key in found)
+
+
 def signer_of(content: bytes, signature: str, keys: str) -> str:
     """The id of the key that has signed a source.
 
@@ -59,8 +65,12 @@ def signer_of(content: bytes, signature: str, keys: str) -> str:
     detached = f"{head}..{tail}"
     for key in public_keys(json.loads(keys)):
         if _has_signed(key, detached, content):
-            return str(key.kid or key.thumbprint())
+            return _id_of(key)
     raise BadSignature("It is not signed by a key that was given for this peer, or was altered.")
+
+
+def _id_of(key: Key) -> str:
+    return str(key.kid or key.thumbprint())
 
 
 def _has_signed(key: Key, signature: str, content: bytes) -> bool:

@@ -47,6 +47,8 @@ _CLOSE_SECONDS = 1.0
 _UNSENT = 1024 * 1024
 """Bytes that may wait to be sent; above, the stub is told by `bufferedAmount`."""
 _UNSENT_LIMIT = 8 * 1024 * 1024
+_OVERHEAD = 256
+"""Bytes of memory that a text costs besides itself: of short ones that is the most of it."""
 _UNREAD = "the peer does not read"
 
 
@@ -103,6 +105,7 @@ class StubSockets:
         self._sends: dict[int, asyncio.Queue[str]] = {}
         self._unsent: dict[int, int] = {}
         self._next_at, self._hurried = 0.0, asyncio.Event()
+        self._is_ending = False
         self._messages = TokenBucket(limits.messages_per_second)
         self._bytes = TokenBucket(limits.bytes_per_second)
 
@@ -149,7 +152,7 @@ class StubSockets:
             self.lost += 1
             return
         unsent = self._unsent[said.ws] = self._unsent[said.ws] + len(said.data)
-        if unsent > _UNSENT_LIMIT:
+        if unsent + _OVERHEAD * queue.qsize() > _UNSENT_LIMIT:
             self._drop(said.ws, _UNREAD)
             return
         self._watch.sent(said.data)
@@ -163,6 +166,7 @@ class StubSockets:
 
     async def end(self) -> None:
         """Close all."""
+        self._is_ending = True
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -199,7 +203,7 @@ class StubSockets:
         except Exception as error:
             FAULTS.note("socket of a stub", error)
             reason = "the node failed"
-        self._open.pop(number, None)
+        was_open = self._open.pop(number, None) is not None
         unsent = self._sends.pop(number, None)
         self.lost += unsent.qsize() if unsent is not None else 0
         self._unsent.pop(number, None)
@@ -207,6 +211,8 @@ class StubSockets:
         if reason:
             self.last_error = reason[: pipe.SHOWN]
         self._tell(pipe.socket_closed(number, code, reason[:120]))
+        if was_open and not self._is_ending:
+            self._watch.lost(f"A connection there was lost: {reason[:120] or code}.")
 
     async def _serve(self, number: int, wanted: SocketWanted) -> tuple[int, str]:
         """Connect, and pass text both ways until the socket is closed; its code and reason."""
@@ -260,22 +266,27 @@ class StubSockets:
             except BaseException:
                 plain.close()
                 raise
-            return await connect(
-                wanted.url,
-                sock=plain,
-                ssl=(self._ssl or ssl.create_default_context()) if is_tls else None,
-                server_hostname=host if is_tls else None,
-                subprotocols=[websockets.Subprotocol(each) for each in wanted.protocols] or None,
-                compression=None,
-                max_size=self._limits.max_frame,
-                max_queue=16,
-                open_timeout=_CONNECT_SECONDS,
-                ping_interval=None,  # heartbeat.py
-                close_timeout=_CLOSE_SECONDS,
-                user_agent_header="messaging-node",
-                additional_headers=list(self._limits.headers),
-                proxy=None,
-            )
+            try:
+                return await connect(
+                    wanted.url,
+                    sock=plain,
+                    ssl=(self._ssl or ssl.create_default_context()) if is_tls else None,
+                    server_hostname=host if is_tls else None,
+                    subprotocols=[websockets.Subprotocol(each) for each in wanted.protocols]
+                    or None,
+                    compression=None,
+                    max_size=self._limits.max_frame,
+                    max_queue=16,
+                    open_timeout=_CONNECT_SECONDS,
+                    ping_interval=None,  # heartbeat.py
+                    close_timeout=_CLOSE_SECONDS,
+                    user_agent_header="messaging-node",
+                    additional_headers=list(self._limits.headers),
+                    proxy=None,
+                )
+            except ValueError as error:  # it redirects, or the stub has named odd subprotocols
+                plain.close()
+                raise NotAllowed(str(error)) from None
         if is_refused and not self.is_open:
             self._watch.refused()
         raise failure

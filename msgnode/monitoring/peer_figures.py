@@ -16,8 +16,8 @@ from msgnode.sessions.visitors import Visitors
 from .metric_families import gauge
 
 _OUTCOMES = (
-    *("sent", "received", "refused", "expired", "full", "failed", "discarded"),
-    *("lost", "set_aside"),
+    *("sent", "received", "refused", "expired", "full", "failed", "unanswered"),
+    *("discarded", "lost", "set_aside"),
 )
 
 

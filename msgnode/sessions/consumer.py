@@ -44,7 +44,7 @@ NODE_HEADER = b"messaging-node"
 class ForeignNodes(Protocol):
     """Tells the nodes of foreign domains from those who only say so."""
 
-    async def prove(self, header: str) -> str:
+    async def prove(self, header: str, source: str) -> str:
         """The domain whose node says this, "" for a visitor. Raises NodeError."""
         ...
 
@@ -95,7 +95,7 @@ class SocketConsumer(AsyncConsumer):
             if not is_probe:
                 self.check(scope, source)
                 if self._nodes is not None and of_node:
-                    peer = await self._nodes.prove(of_node)
+                    peer = await self._nodes.prove(of_node, source)
         except NodeError as refusal:
             await _refuse(scope, send, refusal)
             return

@@ -10,7 +10,7 @@ FEDERATION: str = env("FEDERATION", default="off")
 FEDERATION_SIGNED: bool = env.bool("FEDERATION_SIGNED", default=False)
 FEDERATION_NETWORKS: list[str] = env.list("FEDERATION_NETWORKS", default=[])
 PEERS: dict[str, Any] = {
-    # peers that may be served at a time, by all workers; each costs a process
+    # peers that one worker may serve at a time; each costs a process
     "MAX_STUBS": env.int("FEDERATION_MAX_STUBS", default=32),
     "QUEUE_MESSAGES": env.int("FEDERATION_QUEUE_MESSAGES", default=10_000),
     "QUEUE_BYTES": env.int("FEDERATION_QUEUE_BYTES", default=16 * 1024 * 1024),

@@ -8,6 +8,8 @@ frozen, and has it no longer, writes nothing. All functions block.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 
@@ -69,6 +71,12 @@ def check(name: str, epoch: str) -> None:
         rows = rows.select_for_update()
     if not rows.values_list("name"):
         raise NotHolder
+
+
+def held(names: Iterable[str]) -> set[str]:
+    """Those of these claims that a worker has which runs."""
+    rows = models.WorkerClaim.objects.filter(Exists(_RUNS), name__in=list(names))
+    return set(rows.values_list("name", flat=True))
 
 
 def release(name: str, epoch: str) -> None:

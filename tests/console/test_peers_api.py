@@ -131,5 +131,5 @@ def test_the_openapi_document_has_every_action() -> None:
     told = {path.removeprefix("/api/v1/peers/") for path in paths if "/peers/" in path}
     actions = {f"{{domain}}/{each}/" for each in
                ("approve", "pause", "resume", "block", "restart", "look",
-                "queue", "queue/retry", "queue/discard", "where")}  # fmt: skip
+                "queue", "queue/retry", "queue/discard", "where", "stubs")}  # fmt: skip
     assert told == {"", "{domain}/", *actions}

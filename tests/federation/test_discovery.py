@@ -120,3 +120,21 @@ async def test_case_7_a_server_that_cannot_prove_its_name_is_not_asked(tmp_path:
         await http.close()
         server.close()
     assert not any(heard), "not a word of the request was said"
+
+
+async def test_case_5_a_domain_that_answers_slowly_takes_no_more_time_than_one_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Slow(Catalogues):
+        async def get(self, url: str, headers: Any = None) -> Answer:
+            self.asked.append(url)
+            if len(self.asked) > 1:
+                await asyncio.Event().wait()
+            return Answer(404, b"")
+
+    monkeypatch.setattr(discovery, "FIND_SECONDS", 0.05)
+    places = Slow()
+    async with asyncio.timeout(10):
+        with pytest.raises(NotReached, match=r"0\.05 s in all"):
+            await places.find()
+    assert places.asked[:2] == [f"https://{B}{PATH}", f"https://{B}{PATH}.ps.json"]

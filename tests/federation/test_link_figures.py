@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from msgnode.federation import pipe, store
 from msgnode.federation.link_figures import EVERY, LinkFigures
-from msgnode.federation.peer_exchange import PeerCounters, Way
+from msgnode.federation.peer_counters import PeerCounters, Way
 from msgnode.federation.peer_queue import PeerQueue
 from msgnode.models import Peer
 

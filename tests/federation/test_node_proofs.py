@@ -15,6 +15,7 @@ from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 from msgnode.devices.safe_http import SafeHttp
 from msgnode.federation.node_proofs import (
     ASKED_A_SECOND,
+    ASKED_FOR_A_SOURCE,
     PATH,
     PROVED_SECONDS,
     NodeProofs,
@@ -144,6 +145,15 @@ async def test_forgers_do_not_keep_out_a_node_that_is_known_and_have_the_peer_as
         place.now += PROVED_SECONDS
         assert await place.proofs.prove(SAID) == A
         assert len(place.peer.asked) == ASKED_A_SECOND + 1, "asked again"
+
+
+async def test_forgers_at_one_address_do_not_keep_out_a_node_that_is_not_known_yet() -> None:
+    async with placed() as place:
+        for number in range(100):
+            with pytest.raises(NodeError):
+                await place.proofs.prove(f"{A} {number}", f"2001:db8::{number}")
+        assert len(place.peer.asked) == ASKED_FOR_A_SOURCE
+        assert await place.proofs.prove(SAID, "192.0.2.1") == A
 
 
 async def test_a_secret_that_the_peer_has_given_up_is_refused_after_a_while() -> None:

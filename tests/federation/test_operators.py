@@ -73,8 +73,13 @@ def on_message(action: str) -> Deed:
     return act
 
 
-def over_rest(path: str) -> Deed:
-    return lambda client, peer: post(client, f"{PEER}{path}/")
+def over_rest(path: str, **body: Any) -> Deed:
+    return lambda client, peer: post(client, f"{PEER}{path}/", **body)
+
+
+def went_back(client: Client, peer: Peer) -> Any:
+    form = {"action": "go_back", "_selected_action": [peer.pk], "confirmed": "yes"}
+    return client.post(LIST, {**form, "digest": FOUND.digest})
 
 
 def of_message(path: str) -> Deed:
@@ -95,6 +100,7 @@ def added(client: Client, peer: Peer) -> Any:
 
 DEEDS: dict[str, Deed] = {
     "approve": on_page("approve"),
+    "go back": went_back,
     "pause": on_page("pause"),
     "block": on_page("block"),
     "restart": on_page("restart"),
@@ -108,6 +114,7 @@ DEEDS: dict[str, Deed] = {
     "retry": on_message("retry"),
     "discard": on_message("discard"),
     "REST approve": over_rest("approve"),
+    "REST go back": over_rest("approve", digest=FOUND.digest[:8]),
     "REST pause": over_rest("pause"),
     "REST block": over_rest("block"),
     "REST restart": over_rest("restart"),

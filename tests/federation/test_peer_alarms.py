@@ -105,13 +105,30 @@ def test_messages_that_wait_for_a_peer_that_is_away_are_told_before_the_minute(
 def test_case_34_a_stub_that_fails_again_and_again_stands_until_it_is_live(place: Place) -> None:
     place.link.state, place.link.failures_in_a_row = "waiting", FAILING_AFTER
     assert place.look() == {FAILING_ALARM}
-    place.link.state, place.link.failures_in_a_row = "live", 0
+    place.link.state = "live"
+    assert place.look(30.0) == {FAILING_ALARM}, "as it was before each of its ends"
+    assert (place.look(), place.raised) == ({FAILING_ALARM}, 1)
+    place.link.failures_in_a_row = 0
     assert place.look() == set()
 
 
 def test_alarms_of_the_worker_before_are_cleared_by_the_one_that_is_live(place: Place) -> None:
     place.standing = {STUCK_ALARM: "by another worker"}
     assert place.look() == set()
+
+
+def test_a_peer_for_which_no_worker_has_room_is_told_of_once_that_lasts(place: Place) -> None:
+    def left(seconds: float) -> bool:
+        place.now += seconds
+        return place.alarms.has_no_room(B, "Each is full.")
+
+    assert [left(0.0), left(STUCK_SECONDS - 1), left(1.0), left(1.0)] == [False, False, True, False]
+    assert "not served. Each is full." in place.standing[STUCK_ALARM]
+    place.alarms.served_elsewhere(B)
+    assert place.standing, "whoever serves it clears what stands"
+    assert [left(0.0), left(STUCK_SECONDS)] == [False, True]
+    place.alarms.served_elsewhere(B)
+    assert place.look() == set(), "it is live here"
 
 
 def test_alarms_go_with_the_peer(place: Place) -> None:

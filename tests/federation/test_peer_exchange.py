@@ -82,6 +82,9 @@ def test_a_response_long_after_is_still_taken_in_and_then_no_more(place: Place) 
     place.exchange.expire()
     with pytest.raises(Refused):
         place.exchange.taken_in(response(2))
+    assert place.answers == [], "nobody but the peer answers what has left"
+    assert place.exchange.counters.unanswered == 1
+    assert "600 s" in place.exchange.out.error
 
 
 def test_case_36_what_could_not_leave_is_answered_and_what_has_left_is_not(place: Place) -> None:
@@ -101,6 +104,16 @@ def test_a_request_that_finds_no_room_is_answered(place: Place) -> None:
     (answer,) = place.answers
     assert (answer["id"], answer["body"]["code"]) == (5, 503)
     assert place.exchange.counters.full == 1
+
+
+def test_what_makes_room_for_a_request_is_counted() -> None:
+    place = Place(room=2)
+    for number in range(2):
+        place.exchange.put(message(OURS, f"comm://{B}/{number}/status", "update", number))
+    for number in range(3):
+        place.exchange.put(message(OURS, THEIRS, "read", number))
+    assert [answer["id"] for answer in place.answers] == [2]
+    assert place.exchange.counters.full == 3
 
 
 def test_when_the_way_ends_all_that_was_asked_is_answered_and_what_waits_goes_on(
@@ -134,6 +147,7 @@ def test_what_is_remembered_of_requests_is_bounded(
     with pytest.raises(Refused):
         place.exchange.taken_in(response(0))
     place.exchange.taken_in(response(4))
+    assert place.exchange.counters.unanswered == 2
 
 
 def test_what_an_operator_discards_is_answered_once_and_the_rest_goes_on(place: Place) -> None:

@@ -102,6 +102,28 @@ async def test_what_a_node_was_asked_that_is_only_cut_off_stays_asked() -> None:
         assert [each["body"]["code"] for each in one.node.said] == [200, 200]
 
 
+async def test_case_59_a_stored_request_that_was_lost_with_a_socket_is_sent_again() -> None:
+    """The session goes on: the peer was back before anybody noticed, or only the way was cut."""
+
+    async def answers(message: dict[str, Any], link: ServerConnection) -> None:
+        if link is peer.links[-1] and len(peer.links) > 1:
+            await link.send(response(message["id"]))
+
+    peer, kept = Played(answers), Kept()
+    async with linked(stub("resumes"), peer, store=kept) as one:
+        await one.live()
+        one.post(1, store=True)
+        one.post(2)
+        await one.until(lambda: peer.values == [1, 2])
+        peer.cut()
+        await one.until(lambda: one.node.said)
+        assert peer.values == [1, 2, 1]
+        [answer] = one.node.said
+        assert (answer["id"], answer["body"]["code"]) == ("m1", 200)
+        assert kept.finished == ["1"]
+        assert one.link.exchange.counters.failed == 0
+
+
 async def test_case_32_a_peer_says_that_bubblewrap_is_required(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -237,6 +259,16 @@ async def test_case_62_a_peer_that_is_served_no_more_hears_a_good_bye() -> None:
         assert peer.links[0].close_code == 1000, "the stub has closed its socket"
         assert [(each["id"], each["body"]["code"]) for each in one.node.said] == [("m1", 503)]
         assert kept.finished == []
+
+
+async def test_case_34_a_stub_that_ends_each_time_it_is_live_fails_again_and_again() -> None:
+    dies = stub("resumes").replace(
+        'this.status("live");', 'this.status("live"); this.status("failed");'
+    )
+    async with linked(dies, Played()) as one:
+        for number in (1, 2, 3):
+            await one.until(lambda number=number: one.link.failures_in_a_row == number)
+        assert one.link.exchange.counters.restarts == 3
 
 
 async def test_case_76_a_stub_that_does_not_come_back_is_told_to_and_hears_the_next() -> None:

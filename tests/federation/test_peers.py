@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from joserfc.jwk import OKPKey
 
 from msgnode import models
 from msgnode.bus.table import RoutingTable
@@ -17,6 +21,7 @@ from msgnode.federation import deno, store
 from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.known_peers import KnownPeers
 from msgnode.federation.observers import Observers
+from msgnode.federation.peer_alarms import PeerAlarms
 from msgnode.federation.service import Federation, FederationSettings
 from msgnode.models import Peer
 
@@ -47,6 +52,55 @@ def test_case_15_another_stub_of_an_approved_peer_does_not_run() -> None:
     assert store.source_of(row.pk, row.approved_digest) == ("one", FOUND.configuration)
     store.approve(Peer.objects.get(), "Eve")
     assert store.read()[0].approved_digest == OTHER.digest
+
+
+def test_case_15_an_operator_goes_back_to_an_earlier_stub_by_its_digest() -> None:
+    for each in (FOUND, OTHER):
+        store.note_found(B, each, store.NO_PLACE, is_open=False)
+        store.approve(Peer.objects.get(), "Eve")
+    assert [each["digest"] for each in store.stubs_of(Peer.objects.get())] == [
+        OTHER.digest,
+        FOUND.digest,
+    ]
+    assert "no stub 33 before" in store.approve(Peer.objects.get(), "Eve", "33")
+    assert store.approve(Peer.objects.get(), "Eve", "11") == ""
+    assert store.read()[0].approved_digest == FOUND.digest
+    assert Peer.objects.get().found_digest == OTHER.digest, "what the domain offers is another"
+
+
+def test_a_digest_that_several_stubs_begin_with_names_none() -> None:
+    for digest in ("12", "13", "2"):
+        found = replace(FOUND, digest=digest.ljust(64, "0"))
+        store.note_found(B, found, store.NO_PLACE, is_open=False)
+    assert "several stubs" in store.approve(Peer.objects.get(), "Eve", "1")
+    assert not store.read()[0].is_served
+
+
+def _public(kid: str) -> str:
+    key = OKPKey.generate_key("Ed25519", {"kid": kid})
+    return json.dumps({"keys": [key.as_dict(private=False)]})
+
+
+def test_nobody_goes_back_to_a_stub_that_was_signed_with_a_key_of_before() -> None:
+    old, now = (_public(kid) for kid in ("old", "now"))
+    for key, found in ((old, FOUND), (now, OTHER)):
+        Peer.objects.update_or_create(domain=B, defaults={"keys": key, "looked_at": None})
+        signed = replace(found, signed_by=json.loads(key)["keys"][0]["kid"])
+        store.note_found(B, signed, store.read()[0].place, is_open=False)
+        assert store.approve(Peer.objects.get(), "Eve") == ""
+    assert "not signed" in store.approve(Peer.objects.get(), "Eve", FOUND.digest)
+    assert store.read()[0].approved_digest == OTHER.digest
+
+
+def test_case_15_a_stub_that_cannot_be_loaded_gives_its_place_back() -> None:
+    for each in (FOUND, OTHER):
+        store.note_found(B, each, store.NO_PLACE, is_open=False)
+        store.approve(Peer.objects.get(), "Eve")
+    (row,) = store.read()
+    store.take_back(row, FOUND.digest)
+    assert store.read()[0].approved_digest == FOUND.digest
+    store.take_back(row, "0" * 64)
+    assert store.read()[0].approved_digest == FOUND.digest, "an operator has decided meanwhile"
 
 
 def test_in_mode_open_a_stub_runs_when_it_was_found() -> None:
@@ -106,7 +160,61 @@ def test_case_61_a_peer_is_served_by_one_worker_and_by_another_when_that_is_gone
     assert store.take_claims("other", rows, 32) == set()
     models.Worker.objects.filter(epoch="one").delete()
     assert store.take_claims("other", rows, 32) == {rows[0].pk}
+    assert store.unserved(rows) == set()
     assert store.take_claims("other", rows, 0) == set(), "as many as a worker may serve"
+    assert store.unserved(rows) == {rows[0].pk}
+
+
+def test_a_peer_that_is_looked_for_takes_no_other_peers_place() -> None:
+    models.Worker.objects.create(epoch="one", name="one", host="h", pid=1, state="ready")
+    store.note_found(B, FOUND, store.NO_PLACE, is_open=True)
+    added = Peer.objects.create(domain="a.example")
+    rows = store.read()
+    assert [row.domain for row in rows] == ["a.example", B]
+    assert store.take_claims("one", rows, 1) == {row.pk for row in rows}
+    assert store.take_claims("one", rows, 0) == {added.pk}
+
+
+@pytest.fixture
+def ending(monkeypatch: pytest.MonkeyPatch) -> Federation:
+    """A worker that serves two peers which were blocked since."""
+    monkeypatch.setattr(store, "note_state", lambda *_: None)
+    for domain in (B, "c.example"):
+        store.note_found(domain, FOUND, store.NO_PLACE, is_open=True)
+    one, rows = federation(), store.read()
+    one._peers.use([])
+    one._holds_lease = lambda: False
+    one._writer = Inline()
+    one._alarms = PeerAlarms(lambda *_: None, lambda *_: None)
+    both = asyncio.Barrier(2)
+
+    async def stop() -> None:
+        await both.wait()
+
+    for row in rows:
+        link: Any = SimpleNamespace(
+            peer=SimpleNamespace(domain=row.domain), stop=stop,
+            exchange=SimpleNamespace(discard_for_good=lambda: None),
+        )  # fmt: skip
+        one.links[row.pk], one._served[row.pk], one._tasks[row.pk] = link, row, link
+    return one
+
+
+class Inline:
+    """A writer that writes at once."""
+
+    async def submit(self, *changes: Any) -> None:
+        for each in changes:
+            each.action()
+
+
+@pytest.mark.asyncio
+async def test_a_peer_that_takes_long_to_end_holds_up_the_end_of_no_other(
+    ending: Federation,
+) -> None:
+    async with asyncio.timeout(10):
+        await ending._serve()
+    assert ending.links == {}
 
 
 # --- what senders are told ------------------------------------------------------------------------

@@ -15,7 +15,13 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Unavailable
 from msgnode.core.messages import Message
 from msgnode.federation import stored_rows
-from msgnode.federation.peer_exchange import ASKED_SECONDS, ATTEMPTS, SOON, PeerExchange
+from msgnode.federation.peer_exchange import (
+    ASKED_SECONDS,
+    ATTEMPTS,
+    SOON,
+    PeerExchange,
+    Refused,
+)
 from msgnode.federation.peer_queue import MessageClass, PeerQueue, class_of
 from msgnode.federation.stored_messages import (
     SET_ASIDE_ALARM,
@@ -249,14 +255,68 @@ def test_case_60_while_one_is_tried_again_other_requests_pass_it() -> None:
     assert rows()[0].set_aside_at is None
 
 
-def test_what_a_peer_is_silent_about_is_not_stored_for_ever() -> None:
+def test_what_a_peer_is_silent_about_is_answered_and_kept_for_a_person() -> None:
     worker = Worker()
     worker.put(1)
     worker.taken()
     worker.now = ASKED_SECONDS + 1
     worker.exchange.expire()
+    (row,) = rows()
+    assert (row.set_aside_at is not None, "within 600 s" in row.reason) == (True, True)
+    assert worker.codes == [("m1", 100), ("m1", 504)]
+    assert worker.alarms == [SET_ASIDE_ALARM]
+    assert worker.exchange.counters.unanswered == 1
+    with pytest.raises(Refused):
+        worker.exchange.taken_in(response("m1"))
+
+
+def test_when_a_socket_is_lost_a_stored_one_goes_again_and_the_rest_stays_asked() -> None:
+    worker = Worker()
+    worker.put(1)
+    worker.exchange.put(message(2))
+    assert worker.taken() == [1, 2]
+    worker.now = SOON
+    worker.exchange.send_again("lost")
+    assert worker.taken() == [1]
+    worker.exchange.taken_in(response("m2"))
+    worker.exchange.taken_in(response("m1"))
     assert rows() == []
-    assert worker.codes == [("m1", 100)]
+    with pytest.raises(Refused):
+        worker.exchange.taken_in(response("m1"))
+
+
+def test_the_response_to_the_first_time_is_taken_before_one_has_gone_again() -> None:
+    worker = Worker()
+    worker.put(1)
+    worker.put(2)
+    worker.taken()
+    worker.exchange.send_again("lost")
+    with pytest.raises(Refused):
+        worker.exchange.taken_in(response("m1", f"hyperty://{B}/2"))
+    worker.exchange.taken_in(response("m1", code=100))
+    worker.exchange.taken_in(response("m1"))
+    assert worker.taken() == [2]
+    assert len(rows()) == 1
+    with pytest.raises(Refused):
+        worker.exchange.taken_in(response("m1"))
+
+
+def test_what_has_never_left_is_answered_by_nobody() -> None:
+    worker = Worker()
+    worker.put(1)
+    with pytest.raises(Refused):
+        worker.exchange.taken_in(response("m1"))
+    assert len(rows()) == 1
+
+
+def test_case_60_one_that_costs_the_socket_each_time_is_set_aside() -> None:
+    worker = Worker()
+    worker.put(1)
+    for _ in range(ATTEMPTS):
+        assert worker.taken() == [1]
+        worker.exchange.send_again("the socket was lost")
+    assert worker.codes == [("m1", 100), ("m1", 502)]
+    assert "the socket was lost" in rows()[0].reason
 
 
 @pytest.mark.parametrize("limits", [{"messages": 2}, {"bytes": 2 * 150}])

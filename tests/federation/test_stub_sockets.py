@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
 
+from msgnode.core.faults import FAULTS
 from msgnode.federation import pipe
 from msgnode.federation.back_off import BackOff
 from msgnode.federation.session_watch import SessionWatch
@@ -221,6 +224,70 @@ async def test_case_58_a_peer_that_floods_is_read_no_faster_than_it_may() -> Non
         await one.end()
 
 
+@pytest.mark.asyncio
+async def test_so_many_short_texts_wait_for_a_peer_that_does_not_read_as_memory_allows(
+    peer: Peer,
+) -> None:
+    lines = Lines()
+    one = sockets(lines)
+    one.want(wanted(peer.url))
+    await lines.next("open")
+    for _ in range(40_000):
+        one.send(pipe.SocketSend(ws=1, data=""))
+    async with asyncio.timeout(SECONDS):
+        assert "does not read" in (await lines.next("close"))["reason"]
+    await one.end()
+
+
+@pytest.mark.asyncio
+async def test_case_6_a_redirect_of_a_socket_is_not_followed_and_no_fault_of_the_node() -> None:
+    asked: list[str] = []
+
+    def redirects(link: ServerConnection, request: Request) -> Response:
+        asked.append(request.path)
+        return Response(302, "Found", Headers(Location="ws://127.0.0.1:1/other"), b"")
+
+    async with serve(Peer().serve, "127.0.0.1", 0, process_request=redirects) as server:
+        lines, faults = Lines(), FAULTS.counts.total()
+        one = sockets(lines)
+        one.want(wanted(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"))
+        assert "redirect" in (await lines.next("close"))["reason"]
+        assert (asked, FAULTS.counts.total()) == (["/ws"], faults)
+        await one.end()
+
+
+@pytest.mark.asyncio
+async def test_subprotocols_that_are_none_are_refused_and_no_fault_of_the_node(peer: Peer) -> None:
+    lines, faults = Lines(), FAULTS.counts.total()
+    one = sockets(lines)
+    one.want(pipe.SocketWanted(ws=1, url=peer.url, protocols=["a b\r\nX: y"]))
+    assert "subprotocol" in (await lines.next("close"))["reason"]
+    assert (peer.visits, FAULTS.counts.total()) == (0, faults)
+    await one.end()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "frames",
+    [b"\x81\x02\xff\xfe", b"\x83\x00", b"\x81\x7f" + b"\xff" * 8, b"\x88\x01\x00", b"\x00" * 9],
+)
+async def test_frames_that_are_none_end_the_socket_and_are_no_fault_of_the_node(
+    frames: bytes,
+) -> None:
+    async def forges(link: ServerConnection) -> None:
+        link.transport.write(frames)
+        await link.wait_closed()
+
+    async with serve(forges, "127.0.0.1", 0) as server:
+        lines, faults = Lines(), FAULTS.counts.total()
+        one = sockets(lines)
+        one.want(wanted(f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/ws"))
+        await lines.next("close")
+        assert FAULTS.counts.total() == faults
+        assert one.count == 0
+        await one.end()
+
+
 def test_delays_double_up_to_the_longest_and_begin_anew_after_a_while_of_success() -> None:
     now = [0.0]
     one = BackOff(1.0, 60.0, stable=60.0, clock=lambda: now[0])
@@ -230,7 +297,9 @@ def test_delays_double_up_to_the_longest_and_begin_anew_after_a_while_of_success
     assert max(delays) <= 60.0
     one.succeeded()
     now[0] = 59.0
+    assert one.in_a_row == 10
     assert one.failed() > 15.0, "that was no success"
     one.succeeded()
     now[0] = 200.0
+    assert one.in_a_row == 0
     assert one.failed() <= 1.0

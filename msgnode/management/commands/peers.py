@@ -30,6 +30,7 @@ _ACTIONS = (
     *_DECISIONS,
     "restart",
     "look",
+    "stubs",
     "remove",
     "queue",
     "where",
@@ -42,10 +43,11 @@ class Command(Tool):
     help = (
         "List the peers of this node, the nodes of other domains, or do something about one: add "
         "it, approve the stub that was found there, block, pause, resume, start its stub anew "
-        "(restart), look for its stub again, remove it; list what waits for it (queue), say where "
-        "a message is (where), have some of what waits, or all, tried again (retry) or wait no "
-        "longer (discard). A running node follows within seconds. A list exits with status 1 if a "
-        "peer waits for approval, or is approved and neither live nor idle."
+        "(restart), look for its stub again, list those that it has offered (stubs), remove it; "
+        "list what waits for it (queue), say where a message is (where), have some of what waits, "
+        "or all, tried again (retry) or wait no longer (discard). A running node follows within "
+        "seconds. A list exits with status 1 if a peer waits for approval, or is approved and "
+        "neither live nor idle."
     )
     example = (
         "  manage.py peers\n"
@@ -68,7 +70,12 @@ class Command(Tool):
             "--messages", type=int, nargs="+", help="to retry or discard, by id; without it all"
         )
         parser.add_argument("--id", default="", help="where: of the message that is looked for")
-        parser.add_argument("--digest", default="", help="approve only if the stub has this digest")
+        parser.add_argument(
+            "--digest",
+            default="",
+            help="approve the stub that has it, or whose digest begins so, and no other: the one "
+            "that was found, or an earlier one, to go back to it",
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if settings.FEDERATION == "off":
@@ -86,15 +93,16 @@ class Command(Tool):
         if peer is None:
             raise could_not_be_done(f"There is no peer {domain}.")
         if action == "approve":
-            if options["digest"] and not peer.found_digest.startswith(options["digest"]):
-                raise not_as_it_should_be(f"{domain} offers {peer.found_digest or 'no stub'}.")
-            if why := store.approve(peer, "command line"):
+            if why := store.approve(peer, "command line", options["digest"]):
                 raise not_as_it_should_be(why)
         elif action == "look":
             store.look_again(peer)
         elif action == "restart":
             if why := restart(peer, "command line"):
                 raise not_as_it_should_be(why)
+        elif action == "stubs":
+            self._stubs(peer, options["json"])
+            return
         elif action == "queue":
             self._queue(peer, options["json"])
             return
@@ -129,6 +137,18 @@ class Command(Tool):
         self.stdout.write(
             f"{domain}: its stub is looked for; then: manage.py peers approve {domain}"
         )
+
+    def _stubs(self, peer: Peer, as_json: bool) -> None:
+        found = store.stubs_of(peer)
+        if as_json:
+            self.say_json(found)
+            return
+        for each in found:
+            marks = ("approved", peer.approved_digest), ("found last", peer.found_digest)
+            told = ", ".join(word for word, digest in marks if digest == each["digest"])
+            signed = f"signed by {each['signed_by']}" if each["signed_by"] else ""
+            text = f"{each['digest']} {each['found_at']:%Y-%m-%d %H:%M} {each['version'] or '-':10}"
+            self.stdout.write(f"{text} {told} {signed}".rstrip())
 
     def _queue(self, peer: Peer, as_json: bool) -> None:
         rows = waiting_rows.waiting().filter(peer=peer).order_by("id")

@@ -1,0 +1,68 @@
+"""Loads a stub into a sandbox: one that serves a peer, or one that only tries whether it loads.
+
+A stub that is to take another's place is tried first, without a socket and without a message, so
+that one which cannot be loaded takes nobody's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from . import pipe
+from .peer_stub import LinkLimits, PeerStub
+from .pipe import Loaded, LoadFailed, Said
+from .sandbox import Sandbox, SandboxProcess
+
+LOAD_SECONDS = 5.0
+
+
+async def load(sandbox: Sandbox, stub: PeerStub, loaded: asyncio.Event) -> asyncio.Future[str]:
+    """Start a sandbox with a stub; one that is not loaded in time is ended.
+
+    Args:
+        sandbox: which has not started.
+        stub: to be loaded.
+        loaded: is set by whoever hears what the sandbox says, when it is.
+
+    Returns:
+        The end of the sandbox, and why.
+
+    Raises:
+        OSError: it does not start.
+    """
+    await sandbox.start()
+    configuration = {**stub.configuration, "runtimeURL": stub.runtime_url}
+    sandbox.send(pipe.load(stub.source, stub.stub_url, configuration))
+    ended = asyncio.ensure_future(sandbox.ended())
+    loading = asyncio.ensure_future(loaded.wait())
+    first = asyncio.FIRST_COMPLETED
+    await asyncio.wait({ended, loading}, timeout=LOAD_SECONDS, return_when=first)
+    loading.cancel()
+    if not loaded.is_set():
+        sandbox.kill(f"it was not loaded within {LOAD_SECONDS:g} s")
+    return ended
+
+
+async def fault_of(stub: PeerStub, limits: LinkLimits) -> str:
+    """Why a stub cannot be loaded, "" if it can. That no sandbox starts is no fault of it."""
+    loaded = asyncio.Event()
+
+    def said(what: Said) -> None:
+        if isinstance(what, Loaded):
+            loaded.set()
+        elif isinstance(what, LoadFailed):
+            sandbox.kill(f"it cannot be loaded: {what.error}")
+
+    sandbox = SandboxProcess(limits.sandbox, said)
+    ended: asyncio.Future[str] | None = None
+    try:
+        with suppress(OSError):
+            async with limits.starts:
+                ended = await load(sandbox, stub, loaded)
+    finally:
+        sandbox.kill("it was only tried")
+    if ended is None:
+        return ""
+    why = await ended
+    return "" if loaded.is_set() else pipe.shown(why)
