@@ -85,3 +85,23 @@ test("P48 nor does it let the other end of a channel speak as that receiver", as
   assert.deepEqual(alice.got, []);
   assert.ok(alice.errors.some(({ reason }) => reason === "p2p.forged"));
 });
+
+test("what went through the node is not overtaken once it is known where to", async () => {
+  const [alice, bob] = await net.connected();
+  net.claimed.set(URL, bob);
+  bob.bus.addListener(URL, (message) => bob.heard(message));
+  const [held, bring] = [[], bob.bring];
+  bob.bring = (message) => held.push(message); // the node takes its time
+  await tell(alice, 1);
+  net.registered[URL] = { runtime: bob.url, ...bob.p2p.registration };
+  await tell(alice, 2, { p2p: true }); // looks where that is
+  const before = bob.got.length;
+  const byChannel = bob.byChannel;
+  for (const n of [3, 4]) await tell(alice, n);
+  assert.equal(bob.got.length, before);
+  bob.bring = bring;
+  for (const message of held) bob.bring(message);
+  await net.turn();
+  assert.deepEqual(bob.got.slice(before), [1, 2, 3, 4]);
+  assert.equal(bob.byChannel - byChannel, 2);
+});

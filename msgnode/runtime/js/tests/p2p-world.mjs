@@ -74,8 +74,13 @@ class Side {
     this.world.closedBy(this);
   }
 
-  say(id, size = 100) {
-    this.link.send({ id, type: "create" }, size, this.world.now);
+  say(id, size = 100, to = "") {
+    this.link.send({ id, type: "create", ...(to && { to }) }, size, this.world.now);
+  }
+
+  /** Say something to an address of which it is not known that it is at the other side. */
+  sayByNode(id, to) {
+    this.toNode({ id, type: "create", to });
   }
 }
 

@@ -226,6 +226,73 @@ test("P35 what finds no room is refused and the rest keeps its order", () => {
   assert.deepEqual(world.b.arrived, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 });
 
+test("what went through the node to an address is not overtaken once that is at the peer", () => {
+  for (let seed = 0; seed < 30; seed += 1) {
+    const world = new World(seed);
+    world.open();
+    world.settle();
+    const { a, b } = world;
+    a.say(0);
+    a.sayByNode(100, "x");
+    for (let steps = 0; steps < seed % 3; steps += 1) world.step();
+    a.link.fenceAgain("x", world.now);
+    for (const id of [101, 102, 103]) a.say(id, 100, "x");
+    a.say(1);
+    while (world.stepChannel()); // which is faster than the node
+    assert.deepEqual(b.arrived.filter((id) => id > 100), []);
+    world.settle();
+    assert.deepEqual(b.arrived.filter((id) => id >= 100), [100, 101, 102, 103]);
+    assert.deepEqual(b.arrived.filter((id) => id < 100), [0, 1]);
+    assert.equal(b.by.node, 1);
+    assert.equal(a.link.way, "channel");
+  }
+});
+
+test("an address stays with the node where its fence is not answered, and the channel goes on", () => {
+  const world = new World(1);
+  world.open();
+  world.settle();
+  const { a, b } = world;
+  a.sayByNode(100, "x");
+  a.link.fenceAgain("x", world.now);
+  a.say(101, 100, "x");
+  a.say(0);
+  const held = a.node; // the other side is away from its node
+  a.node = [];
+  while (a.link.way !== "channel") assert.ok(world.stepChannel() || world.tick());
+  assert.ok(world.now <= 2 * TIMERS.fence);
+  a.say(102, 100, "x");
+  a.link.fenceAgain("x", world.now);
+  a.say(1);
+  while (world.stepChannel());
+  assert.deepEqual(b.arrived, [0, 1]);
+  a.node = [...held, ...a.node];
+  world.settle();
+  assert.deepEqual(b.arrived, [0, 1, 100, 101, 102]);
+  assert.deepEqual(b.by, { node: 3, channel: 2 });
+  a.link.bye("closing", world.now);
+  world.settle();
+  assert.ok(world.open());
+  world.settle();
+  a.say(103, 100, "x");
+  world.settle();
+  assert.deepEqual(b.by, { node: 3, channel: 3 });
+});
+
+test("a fence for an address takes the place of the first one", () => {
+  const world = new World(1);
+  world.open();
+  const { a, b } = world;
+  a.say(0, 100, "y");
+  a.sayByNode(100, "x");
+  a.link.fenceAgain("x", world.now);
+  a.say(101, 100, "x");
+  world.settle();
+  assert.deepEqual([...b.arrived].sort((one, other) => one - other), [0, 100, 101]);
+  assert.ok(b.arrived.indexOf(100) < b.arrived.indexOf(101));
+  assert.deepEqual(b.by, { node: 1, channel: 2 });
+});
+
 test("P37 an answer that the node awaits waits for its turn and goes there", () => {
   const world = new World(1);
   world.open();

@@ -21,6 +21,7 @@ from msgnode.runtime.python.messages import Message
 
 from .contents import Transfers
 from .frames import BadFrame, Begun, Bytes, Data, Sign, Text, read, write_plain
+from .held import Held
 from .outlet import Outlet, Way
 from .settings import P2PTimers
 from .window import Item
@@ -52,8 +53,7 @@ class FieldLink:
         self._timers = timers or P2PTimers()
         self._idle_at: float | None = None
         self._sent = 0
-        self._held: deque[Item] = deque()
-        self._held_size = 0
+        self._held = Held(self._timers.held_size)
         self._frames: deque[str | bytes] = deque()
         self._unsure: deque[tuple[float, Item]] = deque()
         self._unsure_size = 0
@@ -74,12 +74,10 @@ class FieldLink:
         if self.way is Way.NODE or is_for_node or is_long or self._outlet.is_awaited(message):
             self._outlet.to_node(message)
             return
-        if self._held_size + size > self._timers.held_size:
+        if self._held.add(Item(message, size)):
+            self.pump(now)
+        else:
             self._outlet.refuse(message, 503, "Too many messages wait for their way.")
-            return
-        self._held.append(Item(message, size))
-        self._held_size += size
-        self.pump(now)
 
     def pump(self, now: float) -> None:
         """Send what the channel has room for."""
@@ -88,8 +86,7 @@ class FieldLink:
                 self._outlet.to_channel(self._frames.popleft())
             if self._frames or not self._held:
                 return
-            item = self._held.popleft()
-            self._held_size -= item.size
+            item = self._held.take()
             self._sent += 1
             self._idle_at = now + self._timers.idle
             self._frames.extend(write_plain(f"m{self._sent % 10**11:011d}", item.message))
@@ -145,9 +142,8 @@ class FieldLink:
         self._unsure_size = 0
         for message in unsure:
             self._outlet.refuse(message, 503, "It may be lost: its channel has ended.")
-        self._held_size = 0
         while self._held:
-            self._outlet.to_node(self._held.popleft().message)
+            self._outlet.to_node(self._held.take().message)
 
     # --- taking -----------------------------------------------------------------------------------
 

@@ -46,6 +46,10 @@ class KnownPeers:
         """The peer of a runtime URL, in either spelling of its scheme."""
         return self.by_runtime.get(plain(runtime))
 
+    def has_channel(self) -> bool:
+        """Whether a channel is in use with any."""
+        return any(each.is_on_channel for each in self.by_runtime.values())
+
     def of_via(self, via: str) -> Peer | None:
         """The peer whose channel messages are marked so."""
         return self._by_via.get(via)

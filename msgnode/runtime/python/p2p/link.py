@@ -5,7 +5,7 @@
 
 Rules
 - A fence goes through the node behind all that went there before; its answer comes on the channel.
-  Until then what is sent waits, so that nothing on the channel overtakes what is still at the node.
+  Until then what is sent waits (fences.py).
 - What went on the channel is kept until the other side says that it has delivered it. When the
   channel is lost, each side tells the other through the node how far it has come (`resume`) and
   takes nothing more from that channel; what had not arrived goes through the node, then what waits.
@@ -22,7 +22,9 @@ from typing import Any
 
 from msgnode.runtime.python.messages import Message
 
+from .fences import Fences
 from .frames import BYES, BadFrame, Begun, Bytes, Data, Piece, Sign, read, sign, write
+from .held import Held
 from .incoming import Incoming
 from .outlet import Outlet, Way
 from .settings import P2PTimers
@@ -31,7 +33,6 @@ from .window import Item, Window
 __all__ = ["Link", "Way"]
 MAX_FAULTS = 10  # frames in a row that cannot be read
 ACK_EVERY = 32  # messages
-FENCES = 2  # tries for one channel
 
 
 class Link:
@@ -47,14 +48,11 @@ class Link:
         self._timers = timers or P2PTimers()
         self._incoming = Incoming(outlet, self._timers.inbox, self._timers.inbox_size)
         self._due: dict[str, float] = {}
-        self._held: deque[Item] = deque()
-        self._held_size = 0
+        self._held = Held(self._timers.held_size)
         self._window = Window(self._timers.window, self._timers.window_size)
         self._frames: deque[str | bytes] = deque()  # pieces that wait for room in the channel
         self._sent = 0
-        self._fence = 0
-        self._fences = 0
-        self._early_fence = ("", 0)
+        self._fences = Fences()
         self._bad_in_a_row = 0
         self._ended: OrderedDict[str, int] = OrderedDict()  # epoch -> received
 
@@ -79,15 +77,14 @@ class Link:
             now: by the monotonic clock.
             is_for_node: it must go through the node, as an answer does whose request came there.
         """
+        is_for_node = is_for_node or self._fences.is_at_node(message)
         if self.way is Way.NODE or (is_for_node and self.way is Way.CHANNEL and not self._held):
             self._outlet.to_node(message)
             return
-        if self._held_size + size > self._timers.held_size:
+        if self._held.add(Item(message, size, is_for_node)):
+            self.pump(now)
+        else:
             self._outlet.refuse(message, 503, "Too many messages wait for their way.")
-            return
-        self._held.append(Item(message, size, is_for_node))
-        self._held_size += size
-        self.pump(now)
 
     def pump(self, now: float) -> None:
         """Send what the channel and the window have room for."""
@@ -96,12 +93,12 @@ class Link:
                 self._outlet.to_channel(self._frames.popleft())
             if not self.is_open or self._frames or not self._held:
                 return  # a frame that the channel does not take ends it
-            item = self._held[0]
-            if not item.is_for_node and self._window.is_full(item):
+            item = self._held.first
+            is_for_node = item.is_for_node or self._fences.is_at_node(item.message)
+            if not is_for_node and self._window.is_full(item):
                 return
-            self._held.popleft()
-            self._held_size -= item.size
-            if item.is_for_node:
+            self._held.take()
+            if is_for_node:
                 self._outlet.to_node(item.message)
                 continue
             self._sent += 1
@@ -123,12 +120,12 @@ class Link:
         self.epoch = epoch
         self.is_open = True
         self._incoming.begin()
-        self._sent = 0
-        self._bad_in_a_row = self._fences = 0
+        self._sent = self._bad_in_a_row = 0
         self._heard(now)
         self._due["idle"] = now + self._timers.idle
-        if self._early_fence[0] == epoch:
-            self._outlet.to_channel(sign("fenceAck", self._early_fence[1]))
+        if (early := self._fences.early(epoch)) is not None:
+            self._outlet.to_channel(sign("fenceAck", early))
+        self._fences.opened()
         self._begin_fence(now)
 
     def abandon(self) -> None:
@@ -226,36 +223,43 @@ class Link:
 
     # --- from the node to the channel -------------------------------------------------------------
 
+    def fence_again(self, address: str, now: float) -> None:
+        """Let nothing overtake what went to an address through the node while this was open."""
+        if self.way in (Way.FENCING, Way.CHANNEL) and self._fences.add(address):
+            self._begin_fence(now)
+
     def _begin_fence(self, now: float) -> None:
         self.way = Way.FENCING
-        self._fence += 1
-        self._fences += 1
         self._due["fence"] = now + self._timers.fence
-        self._outlet.ask("fence", {"epoch": self.epoch, "k": self._fence})
+        self._outlet.ask("fence", {"epoch": self.epoch, "k": self._fences.next()})
 
     def _fence_answered(self, k: int, now: float) -> None:
-        if self.way is Way.FENCING and k == self._fence:
-            self._due.pop("fence", None)
-            self.way = Way.CHANNEL
-            self.pump(now)
+        if self.way is Way.FENCING and self._fences.is_current(k):
+            self._fences.passed()
+            self._to_channel(now)
 
-    def _fence_failed(self, now: float) -> None:
-        self._due.pop("fence", None)
+    def _fence_due(self, now: float) -> None:
+        is_tried_again = self._fences.failed()
+        if self._fences.has_passed:
+            self._to_channel(now)
+            return
         self._all_to_node()
-        if self._fences < FENCES:
+        if is_tried_again:
             self._due["refence"] = now + self._timers.refence
         else:
             self.lost("closing", now)
+
+    def _to_channel(self, now: float) -> None:
+        self._due.pop("fence", None)
+        self.way = Way.CHANNEL
+        self.pump(now)
 
     def fence_asked(self, epoch: str, k: int) -> bool:
         """The other side asks through the node; whether its epoch is known (else 410)."""
         if epoch == self.epoch and self.is_open:
             self._outlet.to_channel(sign("fenceAck", k))
             return True
-        if epoch in self._ended:
-            return False
-        self._early_fence = (epoch, k)  # its channel opened before ours
-        return True
+        return epoch not in self._ended and self._fences.came_early(epoch, k)
 
     # --- from the channel to the node -------------------------------------------------------------
 
@@ -279,9 +283,9 @@ class Link:
         if params.get("epoch") != self.epoch:
             return
         if method == "fence":
-            is_current = self.way is Way.FENCING and params.get("k") == self._fence
+            is_current = self.way is Way.FENCING and self._fences.is_current(params.get("k"))
             if received is None and is_current:
-                self._fence_failed(now)
+                self._fence_due(now)
         elif self.way is Way.RESUMING:
             if received is None:
                 self._give_up()
@@ -303,10 +307,10 @@ class Link:
 
     def _all_to_node(self) -> None:
         self.way = Way.NODE
-        self._due.pop("resume", None)
-        self._held_size = 0
+        for name in ("fence", "resume"):
+            self._due.pop(name, None)
         while self._held:
-            self._outlet.to_node(self._held.popleft().message)
+            self._outlet.to_node(self._held.take().message)
 
     # --- time -------------------------------------------------------------------------------------
 
@@ -338,9 +342,6 @@ class Link:
 
     def _idle_due(self, now: float) -> None:
         self.bye("idle", now)
-
-    def _fence_due(self, now: float) -> None:
-        self._fence_failed(now)
 
     def _refence_due(self, now: float) -> None:
         self._begin_fence(now)

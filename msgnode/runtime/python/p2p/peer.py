@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from msgnode.core import addresses
@@ -163,6 +164,11 @@ class Peer:
         self.used_at = now = asyncio.get_running_loop().time()
         self.link.send(message, size, now, is_for_node)
         self._arm()
+
+    def fence_again(self, address: str) -> None:
+        """Let nothing overtake what went to an address through the node while this was open."""
+        if isinstance(self.link, Link):  # the field knows no fences
+            self._do(partial(self.link.fence_again, address))
 
     def proceed(self) -> None:
         """Deliver what waited for a check."""

@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any
 
 from msgnode.core import addresses
-from msgnode.runtime.python.destinations import NoDestination, destination
 from msgnode.runtime.python.listeners import Listening
 from msgnode.runtime.python.message_bus import Outside
 from msgnode.runtime.python.messages import Message, body_of, code_of
@@ -30,6 +29,7 @@ from msgnode.runtime.python.resolver import Resolver
 from .arrivals import Arrivals
 from .frames import content_of
 from .known_peers import KnownPeers, StubTaken, plain
+from .node_path import NodePath
 from .peer import Connection, Peer
 from .redialling import Redialling
 from .senders import NO_WORDS, Whereabouts, is_for_node, without_peer, without_words
@@ -49,6 +49,7 @@ class PeerToPeer:
         self.handler = f"{bus.runtime_url}/p2phandler/{settings.handler_id or uuid.uuid4()}"
         self._known = KnownPeers(settings.timers, self._forgotten)
         self._node: Outside = resolver
+        self._path = NodePath(resolver.settings)
         self._resolver = resolver
         self._talk = Talk(self._bus, self.handler, settings.timers.answer)
         self._whereabouts = Whereabouts(self._bus)
@@ -108,8 +109,14 @@ class PeerToPeer:
                 return stub
             return self._to_node(message, size, stub)
         peer = None if is_for_node(message) else self._wanted(message)
-        if peer is None or not peer.is_on_channel or not self._is_behind_fence(peer, to):
+        now = asyncio.get_running_loop().time()
+        signalling = peer.handler or peer.runtime if peer is not None else ""
+        if peer is None or not peer.is_on_channel or not self._path.is_shared(to, signalling):
+            if peer is None and self._known.has_channel():
+                self._path.sent(to, now)
             return self._to_node(message, size, stub if via is None else "")
+        if self._path.take(to, now):
+            peer.fence_again(to)
         peer.send(without_peer(message), size)
         return peer.via
 
@@ -144,15 +151,6 @@ class PeerToPeer:
         if peer is not None and peer.is_on_channel:
             self._whereabouts.renew(address, sender)
         return peer
-
-    def _is_behind_fence(self, peer: Peer, to: str) -> bool:
-        """Whether the node path of an address is that of the signalling, which the fence takes."""
-        settings = self._resolver.settings
-        try:
-            signalling = destination(peer.handler or peer.runtime, settings)
-            return destination(to, settings).key == signalling.key
-        except NoDestination:
-            return False
 
     def _dial_for(self, address: str, sender: str) -> None:
         record = self._whereabouts.of(address, sender) or {}

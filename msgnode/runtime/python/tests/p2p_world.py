@@ -68,8 +68,13 @@ class Side:
         """Whether no message waits here."""
         return self.link.is_quiet()
 
-    def say(self, number: int, size: int = 100) -> None:
-        self.link.send({"id": number, "type": "create"}, size, self.world.now)
+    def say(self, number: int, size: int = 100, to: str = "") -> None:
+        named = {"to": to} if to else {}
+        self.link.send({"id": number, "type": "create", **named}, size, self.world.now)
+
+    def say_by_node(self, number: int, to: str) -> None:
+        """Say something to an address of which it is not known that it is at the other side."""
+        self.to_node({"id": number, "type": "create", "to": to})
 
     def node_step(self) -> None:
         """The node delivers one thing of this side to the other."""

@@ -7,7 +7,7 @@ import base64
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import ECHO, FakeCatalogue, World, descriptor
 
@@ -104,6 +104,7 @@ def test_a_descriptor_is_refused_by_the_name_of_the_field(
     assert str(refused.value).startswith(f"{field}: ")
 
 
+@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=20),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bus_harness import R, turn
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msgnode.runtime.python.message_bus import MessageBus
@@ -132,6 +132,7 @@ ACTS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(ACTS)
 def test_whatever_happens_the_bound_holds_and_who_is_needed_stays(
     acts: list[tuple[str, int, float]],

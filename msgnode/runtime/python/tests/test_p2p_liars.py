@@ -153,7 +153,8 @@ def test_fences_without_end_leave_one_that_is_remembered() -> None:
     world = World(1)
     for number in range(1_000):
         assert world.a.link.fence_asked(f"epoch of mine {number}", number)
-    assert world.a.link._early_fence == ("epoch of mine 999", 999)
+    assert world.a.link._fences.early("epoch of mine 999") == 999
+    assert world.a.link._fences.early("epoch of mine 998") is None
 
 
 def test_who_sends_and_does_not_read_ends_his_channel() -> None:

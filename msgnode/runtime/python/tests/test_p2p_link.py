@@ -4,9 +4,10 @@ channel, whatever the channel does."""
 from __future__ import annotations
 
 import json
+from collections import deque
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from p2p_world import FULL, World
 
@@ -71,6 +72,7 @@ class Talk:
         assert not self.world.a.refused and not self.world.b.refused
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32), ROUNDS, st.booleans())
 def test_cases_p31_to_p33_each_message_arrives_once_and_in_order(
     seed: int, rounds: list[tuple[tuple[str, int], ...]], is_slow: bool
@@ -197,6 +199,78 @@ def test_case_p35_what_finds_no_room_is_refused_and_the_rest_keeps_its_order() -
     assert world.b.arrived == list(range(10))
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_what_went_to_an_address_through_the_node_is_not_overtaken(seed: int) -> None:
+    world = World(seed)
+    world.open()
+    world.settle()
+    a, b = world.a, world.b
+    a.say(0)
+    a.say_by_node(100, "x")
+    for _ in range(seed % 3):
+        world.step()
+    a.link.fence_again("x", world.now)
+    for number in range(101, 104):
+        a.say(number, to="x")
+    a.say(1)
+    while world.step_channel():  # which is faster than the node
+        pass
+    assert not [each for each in b.arrived if each > 100]
+    world.settle()
+    assert [each for each in b.arrived if each >= 100] == [100, 101, 102, 103]
+    assert [each for each in b.arrived if each < 100] == [0, 1]
+    assert b.by["node"] == 1
+    assert str(a.link.way) == "channel"
+
+
+def test_an_address_whose_fence_is_not_answered_stays_with_the_node_and_the_channel_goes_on() -> (
+    None
+):
+    world = World()
+    world.open()
+    world.settle()
+    a, b = world.a, world.b
+    a.say_by_node(100, "x")
+    a.link.fence_again("x", world.now)
+    a.say(101, to="x")
+    a.say(0)
+    held, a.to_node_queue = a.to_node_queue, deque()  # the other side is away from its node
+    while str(a.link.way) != "channel":
+        assert world.step_channel() or world.tick()
+    assert world.now <= 2 * P2PTimers().fence
+    a.say(102, to="x")
+    a.link.fence_again("x", world.now)
+    a.say(1)
+    while world.step_channel():
+        pass
+    assert b.arrived == [0, 1]
+    a.to_node_queue = held + a.to_node_queue
+    world.settle()
+    assert b.arrived == [0, 1, 100, 101, 102]
+    assert b.by == {"node": 3, "channel": 2}
+    a.link.bye("closing", world.now)
+    world.settle()
+    assert world.open()
+    world.settle()
+    a.say(103, to="x")
+    world.settle()
+    assert b.by == {"node": 3, "channel": 3}
+
+
+def test_a_fence_for_an_address_takes_the_place_of_the_first_one() -> None:
+    world = World()
+    world.open()
+    a, b = world.a, world.b
+    a.say(0, to="y")
+    a.say_by_node(100, "x")
+    a.link.fence_again("x", world.now)
+    a.say(101, to="x")
+    world.settle()
+    assert sorted(b.arrived) == [0, 100, 101]
+    assert b.arrived.index(100) < b.arrived.index(101)
+    assert b.by == {"node": 1, "channel": 2}
+
+
 def test_case_p37_an_answer_that_the_node_awaits_waits_for_its_turn_and_goes_there() -> None:
     world = World()
     world.open()
@@ -311,6 +385,7 @@ def test_case_p46_a_skipped_number_ends_the_channel_and_nothing_is_lost(skipped:
     talk.assert_all_arrived()
 
 
+@settings(deadline=None)
 @given(st.text(max_size=200) | st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(

@@ -98,3 +98,27 @@ async def test_case_p48_nor_does_it_let_the_other_end_of_a_channel_speak_as_that
         await settled()
         await turn()
         assert [each.reason for each in alice.faults] == ["p2p.forged"] and not came
+
+
+async def test_what_went_through_the_node_is_not_overtaken_once_it_is_known_where_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with two(monkeypatch) as (alice, bob):
+        alice.want(bob)
+        await until(lambda: alice.is_on_channel_with(bob))
+        bob._claimed.add(ECHO)
+        heard = hears(bob)
+        bob.hold_from(lambda message: message["to"] == ECHO)  # the node takes its time
+        tell(alice, 1)
+        await until(lambda: bob._held)
+        record = {"runtime": bob.url, "p2pHandler": bob.p2p.handler}
+        alice.p2p._whereabouts.note(ECHO, record)
+        for number in range(2, 5):
+            tell(alice, number)
+        for _ in range(20):
+            await turn()
+        assert heard == []
+        bob.let_in()
+        await until(lambda: len(heard) == 4)
+        assert heard == [(1, False), (2, True), (3, True), (4, True)]
+        assert alice.faults == bob.faults == []

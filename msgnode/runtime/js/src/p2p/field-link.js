@@ -13,6 +13,7 @@
 
 import { Transfers } from "./contents.js";
 import { BadFrame, read, writePlain } from "./frames.js";
+import { Held } from "./held.js";
 import { Queue } from "./queue.js";
 import { TIMERS } from "./settings.js";
 
@@ -33,8 +34,7 @@ export class FieldLink {
   #timers;
   #idleAt = null;
   #sent = 0;
-  #held = new Queue(); // {message, size}
-  #heldSize = 0;
+  #held; // {message, size}
   #frames = new Queue();
   #unsure = []; // {at, message, size}
   #unsureSize = 0;
@@ -47,6 +47,7 @@ export class FieldLink {
   constructor(outlet, timers = TIMERS) {
     this.#outlet = outlet;
     this.#timers = timers;
+    this.#held = new Held(timers.heldSize);
   }
 
   /** Messages that may be lost if the channel ends now. */
@@ -71,13 +72,8 @@ export class FieldLink {
       this.#outlet.toNode(message);
       return;
     }
-    if (this.#heldSize + size > this.#timers.heldSize) {
-      this.#outlet.refuse(message, 503, "Too many messages wait for their way.");
-      return;
-    }
-    this.#held.push({ message, size });
-    this.#heldSize += size;
-    this.pump(now);
+    if (this.#held.add({ message, size })) this.pump(now);
+    else this.#outlet.refuse(message, 503, "Too many messages wait for their way.");
   }
 
   /** Send what the channel has room for. */
@@ -85,8 +81,7 @@ export class FieldLink {
     while (this.way === "channel") {
       while (this.#frames.length && this.#outlet.hasRoom()) this.#outlet.toChannel(this.#frames.shift());
       if (this.#frames.length || !this.#held.length) return;
-      const { message, size } = this.#held.shift();
-      this.#heldSize -= size;
+      const { message, size } = this.#held.take();
       this.#sent += 1;
       this.#idleAt = now + this.#timers.idle;
       this.#frames.push(...writePlain(`m${String(this.#sent % 10 ** 11).padStart(11, "0")}`, message));
@@ -146,9 +141,9 @@ export class FieldLink {
     this.#outlet.close(reason);
     this.#forgetBefore(unsureFrom);
     const unsure = this.#unsure.splice(0);
-    this.#unsureSize = this.#heldSize = 0;
+    this.#unsureSize = 0;
     for (const { message } of unsure) this.#outlet.refuse(message, 503, "It may be lost: its channel has ended.");
-    for (const { message } of this.#held.takeAll()) this.#outlet.toNode(message);
+    while (this.#held.length) this.#outlet.toNode(this.#held.take().message);
   }
 
   // --- taking -------------------------------------------------------------------------------------

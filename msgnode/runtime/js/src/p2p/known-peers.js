@@ -32,6 +32,12 @@ export class KnownPeers {
     return this.#byRuntime.size;
   }
 
+  /** Whether a channel is in use with any. */
+  hasChannel() {
+    for (const { isOnChannel } of this) if (isOnChannel) return true;
+    return false;
+  }
+
   [Symbol.iterator]() {
     return this.#byRuntime.values();
   }

@@ -5,17 +5,18 @@
  *                                  └──no answer──►  node, tried once more
  *
  * Rules
- * - A fence goes through the node behind all that went there before; its answer comes on the channel.
- *   Until then what is sent waits, so that nothing on the channel overtakes what is still at the node.
- * - What went on the channel is kept until the other side says that it has delivered it. When the
- *   channel is lost, each side tells the other through the node how far it has come (`resume`) and
- *   takes nothing more from that channel; what had not arrived goes through the node, then what waits.
- * - If the other side no longer knows the epoch or does not answer, what was not acknowledged is lost,
- *   and said to be.
+ * - A fence goes through the node behind all that went there before; its answer comes on the channel. Until then what
+ *   is sent waits (`fences.js`).
+ * - What went on the channel is kept until the other side says that it has delivered it. When the channel is lost, each
+ *   side tells the other through the node how far it has come (`resume`) and takes nothing more from that channel; what
+ *   had not arrived goes through the node, then what waits.
+ * - If the other side no longer knows the epoch or does not answer, what was not acknowledged is lost, and said to be.
  * - Time is passed in; `due()` is when `tick()` is needed next.
  */
 
+import { Fences } from "./fences.js";
 import { BYES, BadFrame, read, sign, write } from "./frames.js";
+import { Held } from "./held.js";
 import { Incoming } from "./incoming.js";
 import { Queue } from "./queue.js";
 import { TIMERS } from "./settings.js";
@@ -23,7 +24,6 @@ import { Window } from "./window.js";
 
 const MAX_FAULTS = 10; // frames in a row that cannot be read
 const ACK_EVERY = 32; // messages
-const FENCES = 2; // tries for one channel
 
 /** Both directions to one other runtime, over all epochs of their channel. */
 export class Link {
@@ -39,14 +39,11 @@ export class Link {
   #bad = 0;
   #badInARow = 0;
   #due = new Map(); // name -> when
-  #held = new Queue(); // {message, size, isForNode, seq}
-  #heldSize = 0;
+  #held; // {message, size, isForNode, seq}
   #window;
   #frames = new Queue(); // pieces that wait for room in the channel
   #sent = 0;
-  #fence = 0;
-  #fences = 0;
-  #earlyFence = { epoch: "", k: 0 };
+  #fences = new Fences();
   #ended = new Map(); // epoch -> received
   #onDue = {
     ack: () => this.#outlet.toChannel(sign("ack", this.#ridingAck())),
@@ -61,14 +58,13 @@ export class Link {
     resume: () => this.#giveUp(),
   };
 
-  /**
-   * @param outlet {toChannel(frame), hasRoom(), toNode(message), ask(method, params), take(message) -> false if
-   *   it cannot be decided yet, refuse(message, code, text), close(reason)}
-   */
+  /** @param outlet {toChannel(frame), hasRoom(), toNode(message), ask(method, params), take(message) -> false if it
+   *   cannot be decided yet, refuse(message, code, text), close(reason)} */
   constructor(outlet, timers = TIMERS) {
     this.#outlet = outlet;
     this.#timers = timers;
     this.#incoming = new Incoming((message) => outlet.take(message), timers);
+    this.#held = new Held(timers.heldSize);
     this.#window = new Window(timers.window, timers.windowSize);
   }
 
@@ -100,20 +96,15 @@ export class Link {
 
   // --- sending ------------------------------------------------------------------------------------
 
-  /** Send a message in its turn; one that is `isForNode` must go through the node, as an answer does whose
-   *  request came there. `size` is in characters, about. */
+  /** Send a message of about `size` characters in its turn; `isForNode`: through the node, as its request came. */
   send(message, size, now, isForNode = false) {
-    if (this.way === "node" || (isForNode && this.way === "channel" && !this.#held.length)) {
+    const isByNode = isForNode || this.#fences.isAtNode(message);
+    if (this.way === "node" || (isByNode && this.way === "channel" && !this.#held.length)) {
       this.#outlet.toNode(message);
       return;
     }
-    if (this.#heldSize + size > this.#timers.heldSize) {
-      this.#outlet.refuse(message, 503, "Too many messages wait for their way.");
-      return;
-    }
-    this.#held.push({ message, size, isForNode, seq: 0 });
-    this.#heldSize += size;
-    this.pump(now);
+    if (this.#held.add({ message, size, isForNode, seq: 0 })) this.pump(now);
+    else this.#outlet.refuse(message, 503, "Too many messages wait for their way.");
   }
 
   /** Send what the channel and the window have room for. */
@@ -122,10 +113,10 @@ export class Link {
       while (this.#frames.length && this.#outlet.hasRoom()) this.#outlet.toChannel(this.#frames.shift());
       const item = this.#held.first;
       if (!this.isOpen || this.#frames.length || !item) return; // a frame that the channel does not take ends it
-      if (!item.isForNode && this.#window.isFull(item)) return;
-      this.#held.shift();
-      this.#heldSize -= item.size;
-      if (item.isForNode) {
+      const isForNode = item.isForNode || this.#fences.isAtNode(item.message);
+      if (!isForNode && this.#window.isFull(item)) return;
+      this.#held.take();
+      if (isForNode) {
         this.#outlet.toNode(item.message);
         continue;
       }
@@ -150,10 +141,12 @@ export class Link {
     this.epoch = epoch;
     this.isOpen = true;
     this.#incoming.begin();
-    this.#sent = this.#badInARow = this.#fences = 0;
+    this.#sent = this.#badInARow = 0;
     this.#heard(now);
     this.#due.set("idle", now + this.#timers.idle);
-    if (this.#earlyFence.epoch === epoch) this.#outlet.toChannel(sign("fenceAck", this.#earlyFence.k));
+    const early = this.#fences.early(epoch);
+    if (early !== null) this.#outlet.toChannel(sign("fenceAck", early));
+    this.#fences.opened();
     this.#beginFence(now);
   }
 
@@ -247,26 +240,35 @@ export class Link {
 
   // --- from the node to the channel ---------------------------------------------------------------
 
+  /** Let nothing overtake what went to an address through the node while this was open. */
+  fenceAgain(address, now) {
+    if (["fencing", "channel"].includes(this.way) && this.#fences.add(address)) this.#beginFence(now);
+  }
+
   #beginFence(now) {
     this.way = "fencing";
-    this.#fence += 1;
-    this.#fences += 1;
     this.#due.set("fence", now + this.#timers.fence);
-    this.#outlet.ask("fence", { epoch: this.epoch, k: this.#fence });
+    this.#outlet.ask("fence", { epoch: this.epoch, k: this.#fences.next() });
   }
 
   #fenceAnswered(k, now) {
-    if (this.way !== "fencing" || k !== this.#fence) return;
-    this.#due.delete("fence");
-    this.way = "channel";
-    this.pump(now);
+    if (this.way !== "fencing" || !this.#fences.isCurrent(k)) return;
+    this.#fences.passed();
+    this.#toChannel(now);
   }
 
   #fenceFailed(now) {
-    this.#due.delete("fence");
+    const isTriedAgain = this.#fences.failed();
+    if (this.#fences.hasPassed) return this.#toChannel(now);
     this.#allToNode();
-    if (this.#fences < FENCES) this.#due.set("refence", now + this.#timers.refence);
+    if (isTriedAgain) this.#due.set("refence", now + this.#timers.refence);
     else this.lost("closing", now);
+  }
+
+  #toChannel(now) {
+    this.#due.delete("fence");
+    this.way = "channel";
+    this.pump(now);
   }
 
   /** The other side asks through the node; whether its epoch is known (else 410). */
@@ -275,9 +277,7 @@ export class Link {
       this.#outlet.toChannel(sign("fenceAck", k));
       return true;
     }
-    if (this.#ended.has(epoch)) return false;
-    this.#earlyFence = { epoch, k }; // its channel opened before ours
-    return true;
+    return !this.#ended.has(epoch) && this.#fences.cameEarly(epoch, k);
   }
 
   // --- from the channel to the node ---------------------------------------------------------------
@@ -299,7 +299,7 @@ export class Link {
   answered(method, params, received, now) {
     if (params.epoch !== this.epoch) return;
     if (method === "fence") {
-      const isCurrent = this.way === "fencing" && params.k === this.#fence;
+      const isCurrent = this.way === "fencing" && this.#fences.isCurrent(params.k);
       if (received === null && isCurrent) this.#fenceFailed(now);
     } else if (this.way === "resuming") {
       if (received === null) this.#giveUp();
@@ -322,9 +322,8 @@ export class Link {
 
   #allToNode() {
     this.way = "node";
-    this.#due.delete("resume");
-    this.#heldSize = 0;
-    while (this.#held.length) this.#outlet.toNode(this.#held.shift().message);
+    for (const name of ["fence", "resume"]) this.#due.delete(name);
+    while (this.#held.length) this.#outlet.toNode(this.#held.take().message);
   }
 
   // --- time ---------------------------------------------------------------------------------------

@@ -11,13 +11,14 @@
  * - Other runtimes are forgotten when they were not used for a while (`known-peers.js`).
  */
 
-import { RUNTIME_SCHEMES, parse, stubFor } from "../addresses.js";
+import { RUNTIME_SCHEMES, parse } from "../addresses.js";
 import { limited } from "../clock.js";
 import { newId } from "../ids.js";
 import { codeOf } from "../messages.js";
 import { Arrivals } from "./arrivals.js";
 import { contentOf } from "./frames.js";
 import { KnownPeers } from "./known-peers.js";
+import { NodePath } from "./node-path.js";
 import { Peer } from "./peer.js";
 import { Redialling } from "./redialling.js";
 import { NO_WORDS, Whereabouts, isForNode, withoutPeer, withoutWords } from "./senders.js";
@@ -37,6 +38,7 @@ export class PeerToPeer {
   #bus;
   #resolver;
   #settings;
+  #path;
   #talk;
   #whereabouts;
   #arrivals;
@@ -58,6 +60,7 @@ export class PeerToPeer {
     const { timers, handlerId } = this.#settings;
     this.handler = `${this.#bus.runtimeURL}/p2phandler/${handlerId || newId()}`;
     this.known = new KnownPeers(timers, (peer) => this.#forgotten(peer));
+    this.#path = new NodePath(resolver);
     this.#talk = new Talk(this.#bus, this.handler, timers.answer);
     this.#whereabouts = new Whereabouts(this.#bus);
     this.#arrivals = new Arrivals(this.#bus, this.#whereabouts);
@@ -106,8 +109,14 @@ export class PeerToPeer {
       peer.send(message, sizeOf(message), true);
       return null;
     }
-    const peer = isForNode(message) ? undefined : this.#wanted(message);
-    return peer?.isOnChannel && this.#isBehindFence(peer, message.to) ? peer.via : undefined;
+    if (isForNode(message)) return undefined;
+    const { to } = message;
+    const peer = this.#wanted(message);
+    const now = this.#bus.clock.now();
+    if (!peer && this.known.hasChannel()) this.#path.sent(to, now);
+    if (!peer?.isOnChannel || !this.#path.isShared(to, peer.handler || peer.runtime)) return undefined;
+    if (this.#path.take(to, now)) peer.fenceAgain(to);
+    return peer.via;
   }
 
   /** Send what the bus has handed to a peer's stub. */
@@ -138,13 +147,6 @@ export class PeerToPeer {
     const peer = this.known.of(this.#whereabouts.runtimeOf(address, sender));
     if (peer?.isOnChannel) this.#whereabouts.renew(address, sender);
     return peer;
-  }
-
-  /** Whether the node path of an address is that of the signalling, which the fence takes. */
-  #isBehindFence(peer, to) {
-    const { homeDomain, names } = this.#resolver;
-    const key = stubFor(to, homeDomain, names)?.key;
-    return Boolean(key) && key === stubFor(peer.handler || peer.runtime, homeDomain, names)?.key;
   }
 
   #dialFor(address, sender) {

@@ -112,6 +112,11 @@ export class Peer {
     this.#do((now) => this.link.send(message, size, now, isForNode));
   }
 
+  /** Let nothing overtake what went to an address through the node while this was open; the field knows no fences. */
+  fenceAgain(address) {
+    if (!this.link.isField) this.#do((now) => this.link.fenceAgain(address, now));
+  }
+
   /** Deliver what waited for a check. */
   proceed() {
     this.#do((now) => this.link.proceed(now));
