@@ -143,6 +143,7 @@ class Parts:
             partial(self.subscriptions.everything, self.sessions.sessions),
             self.subscriptions.of,
             self.subscriptions.end,
+            self.sessions.missed,
         )
         self.enforcer = self.policy.enforcer
         self.identify_timeout = IdentifyTimeout(

@@ -50,7 +50,7 @@ class PolicyService:
     """One instance per worker.
 
     `subscribed` lists (session, address), `heard` what one session has subscribed; `drop` ends a
-    subscription.
+    subscription, and `missed` tells the session of a gap, so that its runtime looks what it has.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class PolicyService:
         subscribed: Callable[[], list[tuple[Listener, str]]],
         heard: Callable[[Listener], Iterable[str]],
         drop: Callable[[str, Listener], None],
+        missed: Callable[[str], None],
     ) -> None:
         policy: dict[str, Any] = settings.POLICY
         zone = environment.zone()
@@ -69,6 +70,7 @@ class PolicyService:
         self._subscribed = subscribed
         self._heard = heard
         self._drop = drop
+        self._missed = missed
         self._manager = f"domain://msg-node.{settings.DOMAIN}/sm"
         self._wanted = asyncio.Event()
         self._decided_at = monotonic()
@@ -152,25 +154,32 @@ class PolicyService:
         self._decided_at = monotonic()
         if self.enforcer.is_idle:
             return
+        ended: set[str] = set()
         for number, (session, address) in enumerate(self._subscribed(), 1):
-            speaker = session.speaker
-            allows = self.enforcer.still_allows
             with FAULTS.kept_to("subscription"):
-                if not allows(session.runtime_url, self._manager, address, speaker):
-                    log.info("A subscription ended by policy.", extra={"address": address})
-                    self._drop(address, session)
+                if self._is_ended(session, address):
+                    ended.add(session.id)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
+        for session_id in ended:
+            self._missed(session_id)
 
     def decide_again_for(self, session: Listener) -> None:
         """The identity behind a session has changed: may it still listen to what it hears?"""
         if self.enforcer.is_idle:
             return
+        heard = tuple(self._heard(session))
+        if sum(self._is_ended(session, address) for address in heard):
+            self._missed(session.id)
+
+    def _is_ended(self, session: Listener, address: str) -> bool:
+        """Whether the policies allow a subscription no more: it is ended then."""
         allows = self.enforcer.still_allows
-        for address in tuple(self._heard(session)):
-            if not allows(session.runtime_url, self._manager, address, session.speaker):
-                log.info("A subscription ended by policy.", extra={"address": address})
-                self._drop(address, session)
+        if allows(session.runtime_url, self._manager, address, session.speaker):
+            return False
+        log.info("A subscription ended by policy.", extra={"address": address})
+        self._drop(address, session)
+        return True
 
     def _newer(self) -> Any:
         try:

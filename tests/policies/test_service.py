@@ -62,7 +62,12 @@ def alarms():
 
 
 @pytest.fixture
-def policy(ended, alarms):
+def told_of_gaps():
+    return []
+
+
+@pytest.fixture
+def policy(ended, alarms, told_of_gaps):
     return PolicyService(
         RoutingTable(),
         Writer(),
@@ -70,6 +75,7 @@ def policy(ended, alarms):
         lambda: [(BOB, FEED), (BOB, OTHER)],
         lambda session: [FEED, OTHER],
         lambda address, session: ended.append((address, session)),
+        told_of_gaps.append,
     )
 
 
@@ -79,14 +85,29 @@ async def until(is_so):
             await asyncio.sleep(0.01)
 
 
-async def test_a_publication_is_taken_and_ends_what_it_does_not_allow(policy, ended, monkeypatch):
+async def test_a_publication_is_taken_and_ends_what_it_does_not_allow(
+    policy, ended, told_of_gaps, monkeypatch
+):
     monkeypatch.setattr(prp, "active_sets", lambda known: deny_feed(1) if known < 1 else None)
     watching = asyncio.create_task(policy.watch())
     policy.published({"version": 1})
-    await until(lambda: ended)
+    await until(lambda: told_of_gaps)
     watching.cancel()
     assert policy.enforcer.snapshot.version == 1
     assert ended == [(FEED, BOB)]
+    assert told_of_gaps == [BOB.id]
+
+
+async def test_who_is_somebody_else_now_is_told_of_a_gap_if_a_subscription_ends(
+    policy, ended, told_of_gaps
+):
+    policy.enforcer.snapshot = deny_feed(1)
+    policy.decide_again_for(BOB)
+    assert ended == [(FEED, BOB)]
+    assert told_of_gaps == [BOB.id]
+    policy.enforcer.snapshot = make_snapshot([], {}, 2)
+    policy.decide_again_for(BOB)
+    assert told_of_gaps == [BOB.id]
 
 
 async def test_with_the_database_away_the_last_edition_stays_and_reading_is_tried_again(

@@ -439,6 +439,19 @@ test("R52 after a gap, and after a connection came back, the object is read", as
   same(copy, object);
 });
 
+test("what the node has ended is subscribed again at a gap, or said not to be", async () => {
+  const { object, copy } = await shared();
+  const changes = `${object.url}/changes`;
+  const forget = () => node.subscribers.get(changes).delete(bob); // a policy does not allow it any more
+  assert.ok(forget());
+  object.data.title = "heard by nobody";
+  bob.say("gap");
+  await node.turn(1_000);
+  same(copy, object);
+  assert.ok(node.subscribers.get(changes).has(bob));
+  assert.deepEqual(bob.errors, []);
+});
+
 test("a reporter whose connection broke repeats the last change, which is applied once", async () => {
   const { object, copy, changes } = await shared();
   node.copies = ({ to }) => (to === `${object.url}/changes` ? 0 : 1);

@@ -332,11 +332,11 @@ class SyncManager:
         return dict(await ask(self._bus, {**head, "body": body}))
 
     def _status(self, message: Message) -> None:
-        """A stub that was started anew has no session: the node holds nothing for it."""
+        """A stub started anew has no session; at a gap a policy may have ended what one holds."""
         value, resource = (body_of(message).get(name) for name in ("value", "resource"))
         if value == "live":
             self._started.add(str(resource))
-        if value != "created" or str(resource) not in self._started:
+        if value != "gap" and (value != "created" or str(resource) not in self._started):
             return
         domain = addresses.parse(str(resource)).home
         if domain == self._domain:

@@ -321,10 +321,10 @@ export class SyncManager {
 
   // --- nodes --------------------------------------------------------------------------------------
 
-  /** A stub that was started anew has no session: the node holds nothing for it. */
+  /** A stub that was started anew has no session, and at a gap a policy may have ended what one holds: say all again. */
   #status({ value, resource } = {}) {
     if (value === "live") this.#started.add(resource);
-    if (value !== "created" || !this.#started.has(resource)) return;
+    if (value !== "gap" && (value !== "created" || !this.#started.has(resource))) return;
     const domain = domainOf(resource);
     if (domain === this.#domain) {
       this.#node.announceHyperties();
