@@ -164,6 +164,8 @@ def test_a_subscription_is_decided_and_ends_when_its_permission_does(node):
     alice.send("update", address, {"value": 1}, sender=reporter)
     assert bob.receive()["body"]["value"] == 1
     node.publish(rules(deny({"subscribeTo": {"like": "comm://*/feed/*"}})))
+    told = bob.receive()
+    assert (told["to"], told["body"]["value"]) == (f"{bob.url}/status", "gap")
     alice.send("update", address, {"value": 2}, sender=reporter)
     alice.send("update", f"{bob.url}/x", {"value": 3})
     assert bob.receive()["body"]["value"] == 3
