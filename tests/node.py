@@ -21,6 +21,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests import waiting
 from tests.client import Client
 from tests.ports import free_port
 
@@ -85,6 +86,12 @@ class Node:
             timeout=seconds,
         )
         return done.stdout
+
+    def publish(self, document: Path, *words: str) -> None:
+        """Publish policies; they are in force at a node of one worker."""
+        said = self.manage("policy_import", str(document), *words, "--publish")
+        number = said.split("Version ")[1].split()[0]
+        waiting.until(lambda: f"Policies of version {number} are in force" in self.log(), 60.0)
 
     def start(self) -> Node:
         """Start, and return when the node says that it is ready."""

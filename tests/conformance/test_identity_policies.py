@@ -38,11 +38,7 @@ async def pair(
     node = start_node()
     document = tmp_path / "policy.json"
     document.write_text(json.dumps(rules(f"alice@{issuer.domain}")))
-    node.manage("policy_import", str(document), "--replace", "--mode", "enforce", "--publish")
-    limit = time.monotonic() + 20
-    while "Policies of version" not in node.log():
-        assert time.monotonic() < limit
-        await eventually()
+    node.publish(document, "--replace", "--mode", "enforce")
     enter(node.data_dir / "node.sqlite3", issuer.row(), changed=True)
     one, other = node.ws(), node.ws()
     async with one, other:

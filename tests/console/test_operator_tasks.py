@@ -100,7 +100,7 @@ def test_why_it_was_refused_is_seen_and_it_is_allowed_and_passes(
     }
     file = tmp_path / "policies.json"
     file.write_text(json.dumps(document))
-    node.manage("policy_import", str(file), "--publish")
+    node.publish(file, "--replace")
     sender, reader = traffic.runtime(), traffic.runtime()
     traffic.do(reader.subscribe(to))
     answer = traffic.do(sender.ask("read", to))

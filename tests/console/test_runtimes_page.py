@@ -114,7 +114,7 @@ def test_two_runtimes_talk_in_the_browser_and_each_step_is_explained(
     policies.write_text(
         json.dumps([{"id": "S", "mode": "enforce", "policies": [{"id": "P", "rules": [rule]}]}])
     )
-    node.manage("policy_import", str(policies), "--mode", "enforce", "--publish")
+    node.publish(policies, "--mode", "enforce")
     with window.opened(chromium) as chromium_window:
         page = window.operator_page(chromium_window, node.port)
         page.set_default_timeout(LIMIT)

@@ -13,7 +13,6 @@ from typing import Any
 
 import psutil
 
-from tests import waiting
 from tests.client import Client, Frame
 from tests.e2e.launched import command_of
 from tests.node import Node
@@ -99,9 +98,7 @@ def publish(node: Node, *refused: dict[str, Any]) -> None:
     rules = [{"effect": "deny", "condition": each} for each in refused]
     path = node.data_dir / "policies.json"
     path.write_text(json.dumps([{"policies": [{"rules": rules or [_NOTHING]}]}]))
-    said = node.manage("policy_import", str(path), "--replace", "--mode", "enforce", "--publish")
-    number = said.split("Version ")[1].split()[0]
-    waiting.until(lambda: f"Policies of version {number} are in force" in node.log(), SECONDS)
+    node.publish(path, "--replace", "--mode", "enforce")
 
 
 def peer_row(node: Node, domain: str = B) -> dict[str, Any]:
