@@ -4,13 +4,15 @@ Python looks at every object again each time their number has grown by a quarter
 objects of each socket that stops a worker for 50 ms for each thousand of them. Here what has
 survived one collection is frozen, so that the next looks only at what is new. Frozen objects are
 freed as any other when nothing refers to them; what only refers to itself is found by a look
-through everything, once so many objects came that it may be worth it.
+through everything, once more objects came than sessions have that may be worth it: such a look
+stops the worker for about a second and a half for each million of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Callable
 from typing import Any
 
 _PORTION = 0
@@ -19,14 +21,22 @@ of some 7,000 new objects: a pause of 2 ms, where that after three more was 7 to
 _EVERY = 60.0
 """Seconds between two looks at how many objects are frozen."""
 _WORTH_IT = 1_000_000
-"""New objects, some 100 MB, that are worth a pause of half a second."""
+"""New objects, some 100 MB, that are worth the pause."""
+_OF_A_SESSION = 300
+"""Objects that are there for a session: 150 with an address and a subscription."""
 
 
 class Collector:
-    """One a process."""
+    """One a process.
 
-    def __init__(self) -> None:
+    Args:
+        sessions: how many there are; none, where it is not said.
+    """
+
+    def __init__(self, sessions: Callable[[], int] = int) -> None:
+        self._sessions = sessions
         self._kept = 0
+        self._sessions_kept = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Freeze what was loaded, and from now on what survives."""
@@ -39,10 +49,12 @@ class Collector:
         loop.call_later(_EVERY, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        if gc.get_freeze_count() > max(2 * self._kept, self._kept + _WORTH_IT):
+        sessions = self._sessions()
+        of_sessions = _OF_A_SESSION * max(0, sessions - self._sessions_kept)
+        if gc.get_freeze_count() - of_sessions > max(2 * self._kept, self._kept + _WORTH_IT):
             gc.unfreeze()
             gc.collect()  # which freezes what survives
-            self._kept = gc.get_freeze_count()
+            self._kept, self._sessions_kept = gc.get_freeze_count(), sessions
         loop.call_later(_EVERY, self._look, loop)
 
 

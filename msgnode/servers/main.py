@@ -84,7 +84,7 @@ class Worker:
         except Exception as error:
             log.critical("The node cannot start: %s", _in_words(error), exc_info=True)
             return 1
-        Collector().start(self._loop)
+        Collector(self._node.parts.sessions.sessions.__len__).start(self._loop)
         gc.enable()
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop)

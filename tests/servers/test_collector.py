@@ -26,8 +26,9 @@ BEGIN = """
         def call_later(self, seconds, called, *args):
             self.later.append((seconds, called, args))
 
+    sessions = []
     loop = Loop()
-    collector.Collector().start(loop)
+    collector.Collector(sessions.__len__).start(loop)
     [(seconds, look, args)] = loop.later
 """
 
@@ -67,6 +68,25 @@ def test_a_frozen_ring_that_nobody_holds_goes_once_enough_has_come() -> None:
         print(seen() is None)
     """)
     assert out.split() == ["True", "True", "True"]
+
+
+def test_what_sessions_have_is_not_worth_a_look_through_everything() -> None:
+    out = run("""
+        ring = Ring()
+        seen = weakref.ref(ring)
+        gc.collect()
+        del ring
+        collector._WORTH_IT = 1_000
+        more = [[] for _ in range(3 * gc.get_freeze_count())]
+        gc.collect()
+        sessions.extend(more[: len(more) // 200])
+        look(*args)
+        print(seen() is not None)
+        sessions.clear()
+        look(*args)
+        print(seen() is None)
+    """)
+    assert out.split() == ["True", "True"]
 
 
 def test_it_goes_on_looking() -> None:
