@@ -233,6 +233,9 @@ class PeerAdmin(AuditedAdmin):
         if len(peers) != 1:
             messages.error(request, "Select one peer: each has stubs of its own.")
             return None
+        if not peers[0].stubs.exists():
+            messages.error(request, f"{peers[0].domain} has offered no stub yet.")
+            return None
         is_chosen = request.POST.get("confirmed") == "yes"
         form = WhichStub(peers[0], request.POST if is_chosen else None)
         if form.is_valid():

@@ -104,7 +104,7 @@ class KnownPeers:
         except discovery.NotFound:
             return NotFound(f"There is no node for the domain {domain}.")
         except discovery.NotReached as error:
-            return GatewayTimeout(f"The domain {domain} cannot be reached: {error}")
+            return GatewayTimeout(f"The domain {domain}: {error}")
         except discovery.Rejected as error:
             return BadGateway(f"The stub of {domain} cannot be used: {error}")
         if not self._is_there(domain, row):

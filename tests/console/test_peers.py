@@ -83,3 +83,11 @@ def test_what_can_be_no_peer_is_refused(admin_client: Client, fields: dict[str, 
     answer = admin_client.post(ADD, {"url": "", "hosts": "", **fields})
     assert answer.status_code == 200, "the form again, with what is wrong"
     assert not Peer.objects.exists()
+
+
+def test_who_goes_back_chooses_a_stub_or_is_told_that_there_is_none(
+    admin_client: Client, peer: Peer
+) -> None:
+    assert "1" * 12 in act(admin_client, "go_back", peer)
+    peer.stubs.all().delete()
+    assert "b.example has offered no stub yet." in act(admin_client, "go_back", peer)

@@ -35,14 +35,9 @@ WHY = re.compile("disconnected: (the peer has not answered|The connection was lo
 
 @pytest.fixture
 def nodes(tmp_path: Path, template: Path) -> Iterator[TwoNodes]:
-    two = TwoNodes(tmp_path, template)
-    try:
-        two.start()
-        two.introduce()
+    with TwoNodes(tmp_path, template).running() as two:
         log_in(two.a)
         yield two
-    finally:
-        two.kill()
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import json
 import shutil
 import sqlite3
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -56,6 +57,16 @@ class TwoNodes:
     def kill(self) -> None:
         self.a.kill()
         self.b.kill()
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Both, which have met; they are killed behind the block."""
+        try:
+            self.start()
+            self.introduce()
+            yield self
+        finally:
+            self.kill()
 
     def introduce(self) -> None:
         """What an operator of a does: add b, look at what was found, approve it."""

@@ -42,12 +42,8 @@ TO, CHANGES = f"hyperty://{B}/answers", f"comm://{B}/room/changes"
 @pytest.fixture
 def nodes(tmp_path: Path, template: Path) -> Iterator[TwoNodes]:
     two = TwoNodes(tmp_path / "nodes", template, SANDBOX_SILENCE_SECONDS=12)
-    two.start()
-    try:
-        two.introduce()
+    with two.running():
         yield two
-    finally:
-        two.kill()
 
 
 async def kill_at_random(nodes: TwoNodes, killed: list[tuple[float, str]]) -> None:

@@ -32,12 +32,8 @@ MANY = 20
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[TwoNodes]:
     two = TwoNodes(tmp_path_factory.mktemp("sessions"), template, SANDBOX_SILENCE_SECONDS=12)
-    two.start()
-    try:
-        two.introduce()
+    with two.running():
         yield two
-    finally:
-        two.kill()
 
 
 class Asked:

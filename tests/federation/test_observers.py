@@ -41,12 +41,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[
         SANDBOX_SILENCE_SECONDS=12,
         FEDERATION_LINGER_SECONDS=2,
     )
-    two.start()
-    try:
-        two.introduce()
+    with two.running():
         yield two
-    finally:
-        two.kill()
 
 
 async def reports(nodes: TwoNodes, name: str) -> tuple[Client, str]:

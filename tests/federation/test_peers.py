@@ -288,7 +288,9 @@ def test_the_command_adds_lists_and_decides() -> None:
     command("add", B, "--url", "http://127.0.0.1:8002")
     with pytest.raises(CommandError, match="no protostub was found yet"):
         command("approve", B)
+    assert command("stubs", B).startswith(f"{B} has offered no stub yet")
     store.note_found(B, FOUND, store.read()[0].place, is_open=False)
+    assert command("stubs", B).startswith(FOUND.digest)
     with pytest.raises(CommandError, match=FOUND.digest):
         command("approve", B, "--digest", "22")
     command("approve", B, "--digest", "11")

@@ -86,12 +86,8 @@ async def test_case_15_another_stub_takes_the_place_of_one_and_nothing_is_lost()
 @pytest.fixture
 def nodes(tmp_path: Path, template: Path) -> Iterator[TwoNodes]:
     two = TwoNodes(tmp_path / "nodes", template, SANDBOX_SILENCE_SECONDS=12)
-    two.start()
-    try:
-        two.introduce()
+    with two.running():
         yield two
-    finally:
-        two.kill()
 
 
 _OFFER = """

@@ -36,12 +36,8 @@ def nodes(
         place / "nodes", rows, of_b={"ADMISSION": "anonymous", "IDENTITY_PASSES_UNKNOWN": "true"},
         IDENTIFY_TIMEOUT=3, **settings,
     )  # fmt: skip
-    two.start()
-    try:
-        two.introduce()
+    with two.running():
         yield two
-    finally:
-        two.kill()
 
 
 async def test_cases_44_to_46_who_comes_by_a_peer_is_verified_here(

@@ -30,12 +30,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[TwoNodes]:
     two = TwoNodes(tmp_path_factory.mktemp("peers"), template, SANDBOX_SILENCE_SECONDS=8)
-    two.start()
-    try:
-        two.introduce()
+    with two.running():
         yield two
-    finally:
-        two.kill()
 
 
 async def test_case_1_a_request_reaches_the_other_domain_and_its_response_returns(

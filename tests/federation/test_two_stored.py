@@ -22,25 +22,16 @@ pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any
 
 @pytest.fixture
 def nodes(tmp_path: Path, template: Path) -> Iterator[TwoNodes]:
-    two = TwoNodes(tmp_path, template, FEDERATION_STORED_MESSAGES=5)
-    two.start()
-    try:
-        two.introduce()
+    with TwoNodes(tmp_path, template, FEDERATION_STORED_MESSAGES=5).running() as two:
         yield two
-    finally:
-        two.kill()
 
 
 @pytest.fixture
 def on_small_disk(small_disk: Path, template: Path) -> Iterator[TwoNodes]:  # noqa: F811
     keeps_nothing_free = {"RECORD_MIN_FREE_BYTES": 0}
     two = TwoNodes(small_disk / "nodes", template, keeps_nothing_free, **keeps_nothing_free)
-    two.start()
-    try:
-        two.introduce()
+    with two.running():
         yield two
-    finally:
-        two.kill()
 
 
 async def back(client: Client, port: int) -> Client:

@@ -51,13 +51,8 @@ class Loop:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[TwoNodes]:
-    two = TwoNodes(tmp_path_factory.mktemp("bridged"), template)
-    two.start()
-    try:
-        two.introduce()
+    with TwoNodes(tmp_path_factory.mktemp("bridged"), template).running() as two:
         yield two
-    finally:
-        two.kill()
 
 
 @pytest.fixture

@@ -143,6 +143,10 @@ class Command(Tool):
         if as_json:
             self.say_json(found)
             return
+        if not found:
+            self.stdout.write(
+                f"{peer.domain} has offered no stub yet: {peer.discovery or 'looking'}"
+            )
         for each in found:
             marks = ("approved", peer.approved_digest), ("found last", peer.found_digest)
             told = ", ".join(word for word, digest in marks if digest == each["digest"])

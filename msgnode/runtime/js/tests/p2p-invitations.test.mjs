@@ -11,14 +11,6 @@ beforeEach(() => {
 });
 afterEach(() => net.end());
 
-/** Runtimes that have announced their handlers. */
-async function several(count) {
-  const all = Array.from({ length: count }, () => net.talker());
-  for (const { p2p } of all) p2p.start();
-  await net.turn();
-  return all;
-}
-
 /** Invite by hand; resolves with the code of the answer. */
 async function invite(inviter, invited, number, { source = `runtime://d/p2prequester/${number}`, ...said } = {}) {
   const from = `connection://d/${number}/subscription`;
@@ -32,7 +24,7 @@ async function invite(inviter, invited, number, { source = `runtime://d/p2preque
 }
 
 test("P58 of forty that invite at once thirty-two get a connection", async () => {
-  const [hub, ...others] = await several(41);
+  const [hub, ...others] = await net.several(41);
   for (const each of others) each.want(hub);
   await net.turn();
   assert.equal(others.filter((each) => hub.wayTo(each) === "channel").length, 32);
@@ -40,7 +32,7 @@ test("P58 of forty that invite at once thirty-two get a connection", async () =>
 });
 
 test("who invites in the name of another uses up none of his invitations", async () => {
-  const [alice, bob, eve] = await several(3);
+  const [alice, bob, eve] = await net.several(3);
   const named = { runtime: alice.url, p2pHandler: alice.p2p.handler };
   for (let n = 0; n < 20; n += 1) assert.equal(await invite(eve, bob, n, { protocol: "msgnode.1", ...named }), 200);
   for (let n = 20; n < 40; n += 1) await invite(eve, bob, n, named); // as of the field, where nobody can be asked
@@ -49,7 +41,7 @@ test("who invites in the name of another uses up none of his invitations", async
 });
 
 test("runtimes of the field begin eight set-ups at a time, whatever they call themselves", async () => {
-  const [alice, bob, eve] = await several(3);
+  const [alice, bob, eve] = await net.several(3);
   const codes = [];
   for (let n = 0; n < 40; n += 1) codes.push(await invite(eve, bob, n, { runtime: `runtime://d/x${n}` }));
   assert.deepEqual(codes, [...Array(8).fill(200), ...Array(32).fill(429)]);
@@ -58,7 +50,7 @@ test("runtimes of the field begin eight set-ups at a time, whatever they call th
 });
 
 test("an invitation comes from a stub, and from no other runtime's", async () => {
-  const [alice, bob, eve] = await several(3);
+  const [alice, bob, eve] = await net.several(3);
   const codes = [];
   for (const source of [alice.p2p.handler, `${eve.url}/app`, "hyperty://d/x"]) codes.push(await invite(eve, bob, 1, { protocol: "msgnode.1", source }));
   assert.deepEqual(codes, [403, 400, 400]);
@@ -68,7 +60,7 @@ test("an invitation comes from a stub, and from no other runtime's", async () =>
 
 test("P50 no channel opens with who is hung up on while his invitation is handled", async () => {
   net.isBlocked = true;
-  const [alice, bob] = await several(2);
+  const [alice, bob] = await net.several(2);
   await net.asked(alice.want(bob));
   assert.deepEqual(bob.states, ["created", "in-progress"]);
   const { id } = [...net.connections.values()].at(-1);
@@ -79,7 +71,7 @@ test("P50 no channel opens with who is hung up on while his invitation is handle
 });
 
 test("a channel that opens at the moment of the order is not taken", async () => {
-  const [alice, bob] = await several(2);
+  const [alice, bob] = await net.several(2);
   net.onConnecting = () => {
     for (const [one, other] of [[alice, bob], [bob, alice]]) one.peerOf(other).forbid();
   };
@@ -90,7 +82,7 @@ test("a channel that opens at the moment of the order is not taken", async () =>
 
 test("P28 a set-up that is begun anew does not fail with the one before", async () => {
   net.isBlocked = true;
-  const [alice, bob] = await several(2);
+  const [alice, bob] = await net.several(2);
   await net.asked(alice.want(bob));
   alice.peerOf(bob).dialling.cancel(); // her runtime starts again
   await net.turn();
@@ -103,7 +95,7 @@ test("P28 a set-up that is begun anew does not fail with the one before", async 
 });
 
 test("P20 a side that cannot be described has failed, and is left alone for a while", async () => {
-  const [alice, bob] = await several(2);
+  const [alice, bob] = await net.several(2);
   net.onDescribing = () => {
     throw new Error("no socket is left");
   };
@@ -116,7 +108,7 @@ test("P20 a side that cannot be described has failed, and is left alone for a wh
 });
 
 test("P29 two tabs of one runtime URL that invite at the same moment have a connection each", async () => {
-  const [bob, tab] = await several(2);
+  const [bob, tab] = await net.several(2);
   const newer = net.talker({ url: tab.url });
   newer.p2p.start();
   await net.turn();

@@ -32,6 +32,14 @@ export class Net {
     return made;
   }
 
+  /** Runtimes that have announced their handlers. */
+  async several(count) {
+    const all = Array.from({ length: count }, () => this.talker());
+    for (const { p2p } of all) p2p.start();
+    await this.turn();
+    return all;
+  }
+
   received(talker, message) {
     if (talker.isGone) return;
     this.seen.push(message);

@@ -14,13 +14,11 @@ afterEach(() => net.end());
 
 /** Runtimes of which the second has a hyperty. */
 async function several(count) {
-  const all = Array.from({ length: count }, () => net.talker());
-  for (const { p2p } of all) p2p.start();
+  const all = await net.several(count);
   const [, bob] = all;
   net.claimed.set(URL, bob);
   net.registered[URL] = { runtime: bob.url, ...bob.p2p.registration };
   bob.bus.addListener(URL, (message) => bob.heard(message));
-  await net.turn();
   return all;
 }
 
