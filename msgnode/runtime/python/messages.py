@@ -41,7 +41,7 @@ def copy_of(message: Message) -> tuple[Message, int]:
 
 
 def size_of(message: Message) -> int:
-    """Bytes of the message as JSON text in UTF-8, and of what that has no words for."""
+    """Bytes of the message as JSON text in UTF-8, and of the content that JSON cannot carry."""
     sizes: list[int] = []
     text = json.dumps(
         message,

@@ -173,7 +173,7 @@ def join(pieces: list[str]) -> Message:
 
 
 def content_of(message: Message) -> bytes | None:
-    """The content of a message, if that is bytes: JSON has no words for it."""
+    """The content of a message, if that is bytes, which JSON cannot carry."""
     value = body_of(message).get("value")
     content = value.get("content") if isinstance(value, dict) else None
     return content if isinstance(content, bytes) else None
@@ -263,7 +263,7 @@ def _text(frame: dict[str, Any]) -> str:
     text = json.dumps(frame, separators=(",", ":"), ensure_ascii=False)
     if text.isascii() or not _HALF.search(text):
         return text
-    return json.dumps(frame, separators=(",", ":"))  # UTF-8 has no words for it, JSON has
+    return json.dumps(frame, separators=(",", ":"))  # UTF-8 cannot write it, an escape of JSON can
 
 
 _JSON = json.JSONDecoder(parse_constant=_no_number)

@@ -32,7 +32,7 @@ from .known_peers import KnownPeers, StubTaken, plain
 from .node_path import NodePath
 from .peer import Connection, Peer
 from .redialling import Redialling
-from .senders import NO_WORDS, Whereabouts, is_for_node, without_peer, without_words
+from .senders import NO_BYTES, Whereabouts, is_for_node, without_bytes, without_peer
 from .set_up import SetUps
 from .settings import P2PSettings, requester_stub_of
 from .signalling import Invited, SetUpError, Talk, count
@@ -124,8 +124,8 @@ class PeerToPeer:
         if content_of(message) is None:
             return self._node.send(message, size, stub)
         if message["type"] == "response":
-            return self._node.send(without_words(message), 0, stub)
-        self._bus.refuse(message, 503, NO_WORDS)
+            return self._node.send(without_bytes(message), 0, stub)
+        self._bus.refuse(message, 503, NO_BYTES)
         return stub
 
     def _wanted(self, message: Message) -> Peer | None:
@@ -192,7 +192,7 @@ class PeerToPeer:
         key = (message["to"], str(message.get("id")))
         if message["type"] == "response" and key in peer.wraps and not peer.is_field:
             del peer.wraps[key]
-            answer = message if content_of(message) is None else without_words(message)
+            answer = message if content_of(message) is None else without_bytes(message)
             body = {"method": "deliver", "params": [answer]}
             said = {"type": "execute", "from": peer.own, "to": peer.theirs, "body": body}
             self._bus.post_message(said, partial(self._delivered, message))

@@ -20,7 +20,7 @@ from msgnode.runtime.python.messages import Message, answer_to, body_of, code_of
 KNOWN_SECONDS = 600.0
 MAX_KNOWN = 10_000
 MAX_FORGED = 10
-NO_WORDS = "There is no channel, and JSON has no words for bytes."
+NO_BYTES = "There is no channel, and JSON cannot carry bytes."
 _BACK_ENDS = frozenset({"domain", "global", "domain-idp", "mn"})
 _CLAIMS = ("auth", "assertedIdentity", "via", "peer")
 
@@ -57,10 +57,10 @@ def without_peer(message: Message) -> Message:
     return {**message, "body": {key: body[key] for key in body if key != "peer"}}
 
 
-def without_words(answer: Message) -> Message:
+def without_bytes(answer: Message) -> Message:
     """What takes the place of an answer whose content is bytes, where there is no channel."""
     asked = {"id": answer.get("id"), "from": answer["to"], "to": answer["from"]}
-    return answer_to(asked, 503, NO_WORDS)
+    return answer_to(asked, 503, NO_BYTES)
 
 
 class Forgeries:

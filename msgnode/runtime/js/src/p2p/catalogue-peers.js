@@ -23,7 +23,7 @@ import { newId } from "../ids.js";
 import { taken } from "../messages.js";
 import { contentOf } from "./frames.js";
 import { HandedStub } from "./handed-stub.js";
-import { NO_WORDS, Whereabouts, isForNode, withoutWords } from "./senders.js";
+import { NO_BYTES, Whereabouts, isForNode, withoutBytes } from "./senders.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
 import { plain, runtimeOfHandler, statusOf } from "./states.js";
 
@@ -117,8 +117,8 @@ export class CataloguePeers {
   }
 
   #refuseBytes(message, via) {
-    if (message.type === "response") this.#byNode(withoutWords(message), via);
-    else this.#bus.refuse(message, 503, NO_WORDS);
+    if (message.type === "response") this.#byNode(withoutBytes(message), via);
+    else this.#bus.refuse(message, 503, NO_BYTES);
     return null;
   }
 

@@ -60,7 +60,7 @@ function written(head, message) {
   return [JSON.stringify({ ...head, data }), ...behind];
 }
 
-/** The content of a message, if that is bytes, for which JSON has no words; else null. */
+/** The content of a message, if that is bytes, which JSON cannot carry; else null. */
 export function contentOf({ body }) {
   const content = body?.value?.content;
   if (content instanceof ArrayBuffer) return new Uint8Array(content);

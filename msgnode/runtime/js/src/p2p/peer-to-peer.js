@@ -21,7 +21,7 @@ import { KnownPeers } from "./known-peers.js";
 import { NodePath } from "./node-path.js";
 import { Peer } from "./peer.js";
 import { Redialling } from "./redialling.js";
-import { NO_WORDS, Whereabouts, isForNode, withoutPeer, withoutWords } from "./senders.js";
+import { NO_BYTES, Whereabouts, isForNode, withoutPeer, withoutBytes } from "./senders.js";
 import { SetUps } from "./set-up.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
 import { SetUpError, Talk, countOf, invitedBy } from "./signalling.js";
@@ -185,7 +185,7 @@ export class PeerToPeer {
   throughNode(peer, message) {
     if (message.type === "response" && peer.unwrap(keyOf(message)) && !peer.link.isField) {
       const lost = ({ body }) => body.code >= 300 && this.#bus.report("p2p.not-delivered", { message });
-      const answer = contentOf(message) ? withoutWords(message) : message;
+      const answer = contentOf(message) ? withoutBytes(message) : message;
       this.#bus.postMessage({ type: "execute", from: peer.own, to: peer.theirs, body: { method: "deliver", params: [answer] } }, lost);
       return;
     }
@@ -198,9 +198,9 @@ export class PeerToPeer {
   }
 
   #refuseBytes(message, via) {
-    if (message.type !== "response") this.#bus.refuse(message, 503, NO_WORDS);
+    if (message.type !== "response") this.#bus.refuse(message, 503, NO_BYTES);
     else {
-      const answer = withoutWords(message);
+      const answer = withoutBytes(message);
       const stub = this.#resolver.routeByNode(answer, via);
       if (stub !== undefined) this.#bus.forward(stub, answer);
     }

@@ -48,11 +48,11 @@ export function isForNode(message) {
   return [to, ...namesOf(message)].some(isP2P) || to.startsWith("connection:");
 }
 
-export const NO_WORDS = "There is no channel, and JSON has no words for bytes.";
+export const NO_BYTES = "There is no channel, and JSON cannot carry bytes.";
 
 /** What takes the place of an answer whose content is bytes, where there is no channel. */
-export function withoutWords({ id, from, to }) {
-  return answerTo({ id, from: to, to: from }, errorBody(503, NO_WORDS));
+export function withoutBytes({ id, from, to }) {
+  return answerTo({ id, from: to, to: from }, errorBody(503, NO_BYTES));
 }
 
 /** How often the other sides of channels have spoken for others. */
