@@ -49,7 +49,7 @@ class PreparedQuery:
         each = "json_each(%s)" if is_sqlite else "jsonb_array_elements(%s) WITH ORDINALITY"
         columns = "" if is_sqlite else "(value, key)"
         self.sql = (
-            f"SELECT (SELECT {found} FROM ({of_one.replace('%', '%%')}) AS some)"  # noqa: S608
+            f"SELECT (SELECT {found} FROM ({of_one.replace('%', '%%')}) AS matches)"  # noqa: S608
             f" FROM {each} AS one{columns} ORDER BY one.key"
         )
         """Its one parameter is what `parameter` makes."""
