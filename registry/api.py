@@ -7,7 +7,7 @@ Bodies and records are in the wire shape of docs/reference/registry.md; a refusa
                                            is asked about the entry as it is before,
                                            `by` says who asks (None: the node itself)
     apply                                  many changes in one transaction
-    get find by_urls                       entries as they are at this moment
+    get find find_each by_urls             entries as they are at this moment
     runtimes_gone take_news statistics     the end of sessions, the feed of ended entries, numbers
     on_change                              be told of announced changes, in their transaction
     operations                             be told of what operators do, in its transaction
@@ -40,14 +40,16 @@ from .store import MAX_BATCH, Condition, apply
 __all__ = [
     "MAX_BATCH", "PUBLIC", "UNAVAILABLE", "Cause", "Change", "Claimant", "Command", "Condition",
     "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register", "Search", "Update", "apply",
-    "by_urls", "disconnect", "find", "get", "global_digest", "global_get", "global_put", "key",
-    "on_change", "operations", "outcome", "owners_gone", "owns", "person_erase",
-    "person_export", "record", "refresh", "register", "registration", "runtimes_gone",
-    "session_mark", "statistics", "subject_mark", "take_news", "update", "update_of",
+    "by_urls", "disconnect", "find", "find_each", "get", "global_digest", "global_get",
+    "global_put", "key", "on_change", "operations", "outcome", "owners_gone", "owns",
+    "person_erase", "person_export", "record", "refresh", "register", "registration",
+    "runtimes_gone", "session_mark", "statistics", "subject_mark", "take_news", "update",
+    "update_of",
 ]  # fmt: skip
 
 by_urls = searches.by_urls
 find = searches.find
+find_each = searches.find_each
 get = searches.get
 take_news = lifecycle.take_news
 person_export = data_subjects.export

@@ -2,7 +2,7 @@
 
 `entry()` makes an entry of a row of a model, `values()` the values of COLUMNS of an entry. Where
 many are read the database makes the JSON of each by the expression `as_json()`, and `from_json()`
-reads it: that costs a fraction of what a row of a model does.
+reads it (`all_from_json()` an array of them): that costs a fraction of what a row of a model does.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ COLUMNS = {
 }
 
 from_json = msgspec.json.Decoder(Entry, strict=False).decode  # SQLite has numbers for booleans
+all_from_json = msgspec.json.Decoder(list[Entry], strict=False).decode
 
 
 def entry(row: Any) -> Entry:

@@ -7,6 +7,7 @@ matches more than MAX_MATCHES entries is refused rather than cut off.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -17,13 +18,13 @@ from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from msgnode.core import addresses
-from msgnode.core.errors import BadMessage, TooMany
+from msgnode.core.errors import BadMessage, NodeError, TooMany
 
 from . import entries, rows, statements
 from .commands import Search
 from .entries import Entry, Kind
 from .models import Hyperty
-from .prepared import PreparedQuery
+from .prepared import FOUND, PreparedQuery
 
 _GUID_SCHEME = "user-guid://"
 _OWNER_KEYS = ("user", "email", "guid")
@@ -48,12 +49,42 @@ def by_urls(kind: Kind, urls: Sequence[str]) -> list[Entry]:
 
 def find(search: Search) -> list[Entry]:
     """All entries that match, newest first. Raises TooMany, BadMessage for a search without key."""
+    found = find_each([search])[0]
+    if isinstance(found, NodeError):
+        raise found
+    return found
+
+
+def find_each(searches: Sequence[Search]) -> list[list[Entry] | NodeError]:
+    """The same for many searches: those with the same keys share a statement.
+
+    Returns:
+        for each its entries, or why it is refused.
+    """
     limit = int(settings.REGISTRY["MAX_MATCHES"])
-    found = _rows(search, limit + 1)
-    if len(found) > limit:
-        raise TooMany(f"More than {limit} entries match; search by a narrower key.")
+    outcomes: list[list[Entry] | NodeError] = []
+    alike: dict[tuple[Kind, tuple[str, ...]], list[tuple[int, dict[str, str]]]] = {}
+    for number, search in enumerate(searches):
+        values = _values(search)
+        outcomes.append([] if values else _without_key())
+        if values and not any("\x00" in value for value in values.values()):
+            # nothing that is stored has NUL, and PostgreSQL does not take it
+            alike.setdefault((search.kind, tuple(values)), []).append((number, values))
     now = timezone.now()
-    settled = (entries.settled(rows.from_json(text), now)[0] for (text,) in found)
+    for (kind, keys), some in alike.items():
+        query = _query(kind, keys, limit + 1, connection.vendor)
+        for (number, _), text in zip(some, query.found([each[1] for each in some]), strict=True):
+            outcomes[number] = _matching(searches[number], rows.all_from_json(text), limit, now)
+    return outcomes
+
+
+def _matching(
+    search: Search, found: list[Entry], limit: int, now: datetime
+) -> list[Entry] | NodeError:
+    """What of its key's entries is what the search asks for, as it is now."""
+    if len(found) > limit:
+        return TooMany(f"More than {limit} entries match; search by a narrower key.")
+    settled = (entries.settled(entry, now)[0] for entry in found)
     return [
         entry
         for entry in settled
@@ -62,30 +93,34 @@ def find(search: Search) -> list[Entry]:
     ]
 
 
+def _without_key() -> BadMessage:
+    return BadMessage("The search has no key: user, email, guid, url, runtime, name, reporter.")
+
+
 def guid_spellings(guid: str) -> list[str]:
     """A GUID with and without its scheme: registrations and searches write it either way."""
     bare = guid.removeprefix(_GUID_SCHEME)
     return [bare, _GUID_SCHEME + bare]
 
 
-def _rows(search: Search, limit: int) -> list[Any]:
-    """The newest rows of a search's key: the JSON of an entry each."""
+def _values(search: Search) -> dict[str, str]:
+    """The keys that a search has, and their values."""
     keys = (*_OWNER_KEYS, *_OWN_KEYS[search.kind])
     values = {key: value for key in keys if (value := getattr(search, key))}
-    if not values:
-        raise BadMessage("The search has no key: user, email, guid, url, runtime, name, reporter.")
-    if any("\x00" in value for value in values.values()):
-        return []  # nothing that is stored has it, and PostgreSQL does not take it
     if "guid" in values:
         values["guid"] = values["guid"].removeprefix(_GUID_SCHEME)
-    return _query(search.kind, tuple(values), limit, connection.vendor).rows(values)
+    return values
 
 
 @lru_cache(_MOST_QUERIES)
 def _query(kind: Kind, keys: tuple[str, ...], limit: int, vendor: str) -> PreparedQuery:
     """The query of searches with these keys; it is another for each kind of database."""
     text = RawSQL(rows.as_json(kind, vendor), (), TextField())  # noqa: S611  (our own names)
-    return PreparedQuery(lambda values: _newest(kind, values, limit).values_list(text), keys)
+
+    def build(values: Mapping[str, str]) -> QuerySet[Any]:
+        return _newest(kind, values, limit).annotate(**{FOUND: text}).values_list(FOUND)
+
+    return PreparedQuery(build, keys, vendor)
 
 
 def _newest(kind: Kind, values: Mapping[str, str], limit: int) -> QuerySet[Any]:

@@ -1,8 +1,9 @@
 """The embedded domain registry behind the connector: requests to registry.api, off the event loop.
 
 Changes are committed in groups in the order in which they were asked, at most MAX_CHANGES of them
-waiting. Searches by a URL that wait share a statement; other searches run in a few threads, each
-with its own database connection. At most MAX_SEARCHES of either are waiting.
+waiting. Searches that wait share statements: those by a URL in one thread, those by other keys in
+another. At most MAX_SEARCHES of either are waiting. What is rare (the end of runtimes, a removal by
+name) runs in a few threads of its own.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from .registry_requests import Change, Find, Refresh, Register, Remove, Request
 THREADS = 4
 MAX_SEARCHES = 5_000
 MAX_CHANGES = 20_000
-AT_ONCE = 250
+URLS_AT_ONCE = 250
 """URLs in one statement."""
+SEARCHES_AT_ONCE = 25
+"""Searches by other keys, each of which may find REGISTRY_MAX_MATCHES entries."""
 TOO_MANY = "The registry has too many searches waiting; try again later."
 
 Result = TypeVar("Result")
@@ -48,9 +51,12 @@ class EmbeddedRegistry:
             "registry-writer", self._apply, api.MAX_BATCH, capacity=MAX_CHANGES, fenced=fenced
         )
         self._by_url: GroupCommit[Find] = GroupCommit(
-            "registry-by-url", _found_by_url, AT_ONCE, capacity=MAX_SEARCHES, refusal=TOO_MANY
+            "registry-by-url", _found_by_url, URLS_AT_ONCE, capacity=MAX_SEARCHES, refusal=TOO_MANY
         )
-        self._threads = DatabaseThreads("registry-search", THREADS, MAX_SEARCHES, TOO_MANY)
+        self._by_key: GroupCommit[Find] = GroupCommit(
+            "registry-search", _found, SEARCHES_AT_ONCE, capacity=MAX_SEARCHES, refusal=TOO_MANY
+        )
+        self._threads = DatabaseThreads("registry", THREADS, MAX_SEARCHES, TOO_MANY)
 
     def carry_out(self, request: Request, by: Claimant | None) -> Awaitable[Body]:
         """What the request is answered. What is queued here is in order with earlier requests."""
@@ -58,7 +64,7 @@ class EmbeddedRegistry:
             case Find() if _is_by_url(request):
                 return self._by_url.submit(request)
             case Find():
-                return self.in_thread(lambda: _found(request))
+                return self._by_key.submit(request)
             case Register(kind, url, body, user):
                 return self._commits.submit(api.registration(kind, url, dict(body), user, by))
             case Refresh(kind, url):
@@ -93,9 +99,10 @@ class EmbeddedRegistry:
         return await self._threads.run(call)
 
     async def stop(self) -> None:
-        """Commit what was asked; searches that have not begun are dropped."""
+        """Answer what was asked; what waits for the few threads is dropped."""
         self._threads.stop()
         await self._by_url.stop()
+        await self._by_key.stop()
         await self._commits.stop()
 
     def _apply(self, commands: list[Command]) -> Sequence[Body | NodeError]:
@@ -128,13 +135,29 @@ def _found_by_url(requests: list[Find]) -> list[Body]:
     return answers
 
 
-def _found(request: Find) -> Body:
-    search = request.search
-    entries = api.find(search)
-    if not entries and request.name:
-        request = Find(Search(Kind.OBJECT, name=request.name), page=request.page)
-        entries = [e for e in api.find(request.search) if _has_all(e, search)]
-    return _answered(request, entries)
+def _found(requests: list[Find]) -> list[Body | NodeError]:
+    """The answers to searches by other keys; what is no hyperty may be the name of an object."""
+    outcomes = api.find_each([request.search for request in requests])
+    asked = list(requests)
+    again = [
+        number
+        for number, outcome in enumerate(outcomes)
+        if not outcome and not isinstance(outcome, NodeError) and requests[number].name
+    ]
+    for number in again:
+        asked[number] = Find(
+            Search(Kind.OBJECT, name=requests[number].name), page=requests[number].page
+        )
+    named = api.find_each([asked[number].search for number in again])
+    for number, found in zip(again, named, strict=True):
+        search = requests[number].search
+        if not isinstance(found, NodeError):
+            found = [entry for entry in found if _has_all(entry, search)]
+        outcomes[number] = found
+    return [
+        outcome if isinstance(outcome, NodeError) else _answered(request, outcome)
+        for request, outcome in zip(asked, outcomes, strict=True)
+    ]
 
 
 def _answered(request: Find, entries: list[Entry]) -> Body:

@@ -22,7 +22,7 @@ from django.db import connection
 
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Call, Writer
+from msgnode.bus.writing import Call, Create, Writer
 from msgnode.core.decision import Direction
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
@@ -36,6 +36,7 @@ from policies.enforcement.obligations import execute
 from policies.enforcement.pep import PolicyEnforcer
 from policies.enforcement.pip import InformationPoint
 from policies.engine.attributes import Facts
+from policies.models import DecisionEntry
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class PolicyService:
         """Hand what the decision buffer holds to the writer."""
         entries, pending_obligations, hits = self.enforcer.decision_buffer.take()
         if entries:
-            self._writer.submit(Call(lambda: decision_log.write_entries(entries)))
+            self._writer.submit(Create(DecisionEntry, decision_log.rows(entries)))
             if any(entry.effect == "indeterminate" for entry in entries):
                 text = "A policy could not be evaluated; see the decision log."
                 self._raise_alarm("policy-indeterminate", "", text)

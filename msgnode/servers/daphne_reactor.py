@@ -37,6 +37,7 @@ class NodeTransport(tcp.Server):
     """A connection that is read only in its turn until it is a WebSocket."""
 
     reactor: Any  # the NodeReactor
+    protocol: Any
     _shouldShutdown = False  # before it is closed: for sockets that other processes have as well
     is_new = True
     is_waiting = False
@@ -45,13 +46,25 @@ class NodeTransport(tcp.Server):
     """What it was lost by, while it waits to be taken down."""
 
     def doRead(self) -> Any:  # noqa: N802 (Twisted's name)
-        """Read; one that is new waits for its turn."""
+        """Read; one that is new waits for its turn.
+
+        The rest is what Twisted does in three calls, for each message that is read alone.
+        """
         if self.is_new and (self.is_waiting or not _is_its_turn()):
             if not self.is_waiting:
                 self.is_waiting = True
                 self.reactor.read_later(self)
             return None
-        return super().doRead()
+        try:
+            data = self.socket.recv(self.bufferSize)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return main.CONNECTION_LOST
+        if not data:
+            return main.CONNECTION_DONE
+        self.protocol.dataReceived(data)
+        return None
 
     def losing(self, why: Any) -> None:
         """It is lost and waits to be taken down: nothing more is written to it."""

@@ -159,6 +159,8 @@ class AnswerBudget:
 
     def __init__(self, per_source: int, total: int) -> None:
         self.pending = 0
+        self.least = max(1, min(per_source, total))
+        """Answers under way, of all sources, with fewer than which none is full."""
         self._per_source = per_source
         self._total = total
         self._of: dict[str, int] = {}

@@ -77,11 +77,15 @@ class FlowControl:
         messages, bytes_ = self._messages, self._bytes
         messages.left -= 1
         bytes_.left -= size
-        if messages.left < 0 or bytes_.left < 0 or self.pending_answers:
-            return True
-        answers = self._limits.answers
+        limits = self._limits
+        answers = limits.answers
         return bool(
-            self.readers_behind or self.unknown_facts or (answers is not None and answers.pending)
+            messages.left < 0
+            or bytes_.left < 0
+            or self.pending_answers >= limits.max_pending
+            or self.readers_behind
+            or self.unknown_facts
+            or (answers is not None and answers.pending >= answers.least)
         )
 
     def charge(self, messages: int, size: int) -> None:
@@ -130,7 +134,7 @@ class FlowControl:
         if self.pending_answers >= self._limits.max_pending:
             return True
         answers = self._limits.answers
-        if answers is not None and answers.pending and answers.is_full(self._source):
+        if answers is not None and answers.is_full(self._source):
             if not self._in_line:
                 self._in_line = True
                 answers.when_less(self._source, self._source_has_room)

@@ -13,12 +13,15 @@ from uuid import UUID
 
 from django.db import connection
 from django.db.models import (
+    BooleanField,
     CharField,
     DateTimeField,
     Field,
+    FloatField,
     ForeignKey,
     JSONField,
     PositiveIntegerField,
+    TextField,
     UUIDField,
 )
 
@@ -49,8 +52,11 @@ def _json(value: Any) -> str | None:
 
 
 _PREPARED: dict[type[Any], Prepare | None] = {
+    BooleanField: None,
     CharField: None,
+    FloatField: None,
     PositiveIntegerField: None,
+    TextField: None,
     UUIDField: _hex,
     DateTimeField: _moment,
 }

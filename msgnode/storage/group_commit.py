@@ -5,6 +5,10 @@ two commits. What a change is, and how a group of them is written, is the affair
 the GroupCommit: the writer of session rows, the registry. Searches that wait can share a statement
 in the same way.
 
+The thread takes the interpreter from the event loop for each statement, and one that waits for it
+costs a busy loop a call of the system at every read and write. So it is given what is submitted
+when the loop has nothing else to do, and every HELD seconds while it always has.
+
 Promise: submissions are written in the order submitted, each whole or not at all, and each is
 answered: by its result after the commit, or by an error. A group that fails is tried in halves, so
 that only the culprit is refused and a few culprits do not cost the others a commit each. A database
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import queue
 import threading
 import time
@@ -43,6 +48,11 @@ log = logging.getLogger(__name__)
 _RETRY_PAUSE = 0.2
 _IDLE = 1.0
 """Seconds without work after which the thread gives its database connection back."""
+
+HELD = 0.02
+"""Seconds that a busy loop keeps what is submitted, so that more of it shares a transaction."""
+_NOTHING = 50e-6
+"""Seconds of a turn of the loop in which it had nothing else to do."""
 
 SETTLED_AT_ONCE = 25
 """Submissions that are told their outcome in one turn of the loop: each answers somebody then."""
@@ -92,7 +102,10 @@ class GroupCommit(Generic[Item]):
         self._patience = patience
         self._fenced = fenced
         self._submitted = self._taken = 0
-        self._new: list[_Job] = []  # of this turn of the loop: the thread is woken once for them
+        self._new: list[_Job] = []  # what the thread is not given yet
+        self._oldest = self._looked = (
+            0.0  # when the first of them came; when the loop was looked at
+        )
         self._queue: queue.SimpleQueue[list[_Job | None]] = queue.SimpleQueue()
         self._left: list[_Job | None] = []  # the thread's: beyond what a group may have
         self._thread: threading.Thread | None = None
@@ -120,7 +133,9 @@ class GroupCommit(Generic[Item]):
         future.add_done_callback(retrieve_error)
         self._submitted += 1
         if not self._new:
-            loop.call_soon(self._hand_in)
+            self._oldest = time.perf_counter()
+            self._looked = -math.inf
+            loop.call_soon(self._look)
         self._new.append(_Job(item, future, time.monotonic()))
         return future
 
@@ -132,8 +147,17 @@ class GroupCommit(Generic[Item]):
             self._queue.put([None])
             await asyncio.to_thread(thread.join, self._patience * 2)
 
+    def _look(self) -> None:
+        """Hand in what is new if the loop did nothing since the last look, a turn before."""
+        now = time.perf_counter()
+        if now - self._looked < _NOTHING or now - self._oldest > HELD:
+            self._hand_in()
+        elif self._new:
+            self._looked = now
+            asyncio.get_running_loop().call_soon(self._look)
+
     def _hand_in(self) -> None:
-        """Give the thread what was submitted in this turn of the loop."""
+        """Give the thread what is new."""
         if not self._new:
             return
         new, self._new = self._new, []

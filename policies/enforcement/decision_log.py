@@ -1,6 +1,6 @@
-"""Writing what the decision buffer held: rows of the decision log, hit counts, retention.
+"""What becomes of what the decision buffer held: rows of the decision log, hit counts, retention.
 
-Blocks on the database: for a thread, never for the event loop.
+What uses the database blocks: for a thread, never for the event loop.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db.models import F
 from django.utils import timezone
@@ -18,33 +19,30 @@ from .decision_buffer import Entry
 
 ENTRIES_AT_MOST = 1_000_000
 
-BATCH = 500
 
-
-def write_entries(entries: Sequence[Entry]) -> None:
-    """Keep decisions."""
-    rows = [
-        DecisionEntry(
-            at=datetime.fromtimestamp(entry.at, UTC),
-            direction=entry.direction,
-            effect=entry.effect,
-            passes=entry.passes,
-            shadow=entry.shadow[:255],
-            path=entry.path[:255],
-            version=entry.version,
-            type=entry.type[:16],
-            sender=entry.sender[:600],
-            to=entry.to[:600],
-            username=entry.username[:255],
-            session=entry.session[:64],
-            message=entry.message,
-            errors=entry.errors,
-            microseconds=entry.microseconds,
-            facts=entry.facts,
-        )
+def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The rows of decisions: values by columns."""
+    return [
+        {
+            "at": datetime.fromtimestamp(entry.at, UTC),
+            "direction": entry.direction,
+            "effect": entry.effect,
+            "passes": entry.passes,
+            "shadow": entry.shadow[:255],
+            "path": entry.path[:255],
+            "version": entry.version,
+            "type": entry.type[:16],
+            "sender": entry.sender[:600],
+            "to": entry.to[:600],
+            "username": entry.username[:255],
+            "session": entry.session[:64],
+            "message": entry.message,
+            "errors": entry.errors,
+            "microseconds": entry.microseconds,
+            "facts": entry.facts,
+        }
         for entry in entries
     ]
-    DecisionEntry.objects.bulk_create(rows, batch_size=BATCH)
 
 
 def add_hits(hits: Counter[tuple[str, ...]]) -> None:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgnode.core import addresses, json_text
@@ -154,6 +154,7 @@ def _domain(text: str) -> str:
     return (address.domain if address.scheme else text).lstrip(".").lower()
 
 
+@lru_cache(maxsize=16_384)
 def place_of(text: str) -> object:
     """What the scheme and the domain of an address, as attributes, are made of."""
     address = addresses.parse(text)

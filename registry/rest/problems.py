@@ -8,6 +8,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 from django.views.decorators.csrf import csrf_exempt
@@ -26,6 +27,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
         return problem(error.code, error.description)
     if isinstance(error, Http404):
         error = exceptions.NotFound()
+    if isinstance(error, DataError):  # PostgreSQL's, of what SQLite takes: NUL, odd time zones
+        error = exceptions.ParseError(f"A value is none that the database knows: {_first(error)}.")
     if not isinstance(error, exceptions.APIException):
         return None
     if isinstance(error, exceptions.ValidationError):
@@ -37,6 +40,11 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     if wait := getattr(error, "wait", None):
         response["Retry-After"] = str(max(1, round(wait)))
     return response
+
+
+def _first(error: DataError) -> str:
+    """What the database says first; the rest is about its own query."""
+    return (str(error).splitlines() or [""])[0].rstrip(".")
 
 
 def problem(code: int, detail: str, **more: Any) -> Response:

@@ -11,6 +11,7 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
+from msgnode.storage import statements
 from policies import tasks
 from policies.enforcement import decision_log
 from policies.enforcement.decision_buffer import Entry, PendingObligation
@@ -39,8 +40,12 @@ ENTRY = Entry(
 )
 
 
+def write(entries: list[Entry]) -> None:
+    statements.insert(DecisionEntry, decision_log.rows(entries))
+
+
 def test_entries_become_rows_however_long_their_texts():
-    decision_log.write_entries([ENTRY, replace(ENTRY, sender="x" * 5000, path="y" * 5000)])
+    write([ENTRY, replace(ENTRY, sender="x" * 5000, path="y" * 5000)])
     first, second = DecisionEntry.objects.order_by("id")
     assert (first.at.year, first.path, first.version) == (2017, "S/P/R", 3)
     assert (len(second.sender), len(second.path)) == (600, 255)
@@ -54,9 +59,9 @@ def test_hits_add_up():
 
 def test_old_entries_are_forgotten_and_new_ones_kept(settings):
     settings.POLICY = {**settings.POLICY, "LOG_DAYS": 2.0}
-    decision_log.write_entries([ENTRY] * 3)
+    write([ENTRY] * 3)
     kept = replace(ENTRY, at=(timezone.now() - timedelta(days=1)).timestamp())
-    decision_log.write_entries([kept])
+    write([kept])
     assert tasks.purge_decision_log() == 3
     assert DecisionEntry.objects.count() == 1
 
@@ -64,7 +69,7 @@ def test_old_entries_are_forgotten_and_new_ones_kept(settings):
 def test_beyond_what_is_kept_at_most_the_oldest_are_forgotten(monkeypatch):
     monkeypatch.setattr(decision_log, "ENTRIES_AT_MOST", 2)
     now = timezone.now().timestamp()
-    decision_log.write_entries([replace(ENTRY, at=now, version=number) for number in range(5)])
+    write([replace(ENTRY, at=now, version=number) for number in range(5)])
     assert decision_log.purge(30.0) == 3
     assert set(DecisionEntry.objects.values_list("version", flat=True)) == {3, 4}
 

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import DataError
 from django.http import HttpResponse
 from django.test import Client
 from django.urls import clear_script_prefix, set_script_prefix
@@ -14,6 +15,7 @@ from django.urls import clear_script_prefix, set_script_prefix
 from registry import api
 from registry.api import Kind
 from registry.rest.paths import key_of
+from registry.rest.views import HypertyViews
 
 from .conftest import Clock, data_object, hyperty, without
 from .test_global import GUID, jwt
@@ -223,6 +225,19 @@ def test_the_document_describes_every_resource(v1: Client) -> None:
     assert ours >= {"hyperties", "data-objects", "users", "changes", "guids"}
     page = v1.get("/api/docs").content.decode()
     assert "https://" not in page.replace("https://json-schema", "")
+
+
+def test_a_value_that_the_database_does_not_know_is_a_bad_request(
+    v1: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise DataError('time zone displacement out of range: "-23:56"\nLINE 1: SELECT')
+
+    monkeypatch.setattr(HypertyViews, "get_queryset", refuse)
+    answer = v1.get(BASE)
+    assert answer.status_code == 400
+    said = 'A value is none that the database knows: time zone displacement out of range: "-23:56".'
+    assert answer.json()["detail"] == said
 
 
 def test_an_entry_registered_elsewhere_is_the_same_entry(v1: Client) -> None:

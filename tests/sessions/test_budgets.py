@@ -159,3 +159,19 @@ def test_where_the_node_is_full_only_who_is_over_an_even_share_waits() -> None:
     answers.count("bystander", 5)
     assert answers.is_full("flood")
     assert not answers.is_full("bystander")
+
+
+@given(
+    st.integers(0, 6), st.integers(0, 6), st.lists(st.tuples(st.sampled_from("abc"), st.booleans()))
+)
+def test_with_fewer_answers_under_way_than_the_least_no_source_is_full(
+    per_source: int, total: int, steps: list[tuple[str, bool]]
+) -> None:
+    answers = AnswerBudget(per_source, total)
+    pending = dict.fromkeys("abc", 0)
+    for source, is_more in steps:
+        if is_more or pending[source]:
+            change = 1 if is_more else -1
+            pending[source] += change
+            answers.count(source, change)
+        assert answers.pending >= answers.least or not any(map(answers.is_full, "abc"))
