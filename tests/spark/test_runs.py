@@ -73,6 +73,16 @@ def test_a_run_makes_its_report_and_a_rerun_replaces_it(submit: Submit) -> None:
     assert (report.kind, report.start, report.rows, report.run) == ("daily", DAY, 7, run)
 
 
+def test_a_report_is_stored_without_zero_bytes_which_postgresql_takes_in_no_json() -> None:
+    start, end = DAY.isoformat(), (DAY + timedelta(days=1)).isoformat()
+    figures = {"kind": "daily", "start": start, "end": end, "rows": 1, "hours_recorded": []}
+    talkers = [{"address": "a\x00b://c", "messages": 1}]
+    figures |= {"hours_of_period": 24, "tables": {"talkers": talkers}}
+    report_runs.store(None, [figures], timezone.now())
+    stored = Report.objects.get().figures
+    assert stored == figures | {"tables": {"talkers": [talkers[0] | {"address": "a\ufffdb://c"}]}}
+
+
 def test_a_run_names_the_raw_files_it_could_not_read_and_an_alarm_stands(submit: Submit) -> None:
     file = {"hour": "2026-11-20T13:00:00+00:00", "file": "w-1.parquet", "fault": "no footer"}
     submit(DONE.replace('"peak_memory_mb": 3', f'"peak_memory_mb": 3, "damaged": [{file}]'))
