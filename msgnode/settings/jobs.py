@@ -59,6 +59,7 @@ CELERY_BROKER_URL: str = env("CELERY_BROKER_URL", default=REDIS_URL)
 if not CELERY_BROKER_URL:
     _broker = DATA_DIR / "celery"
     CELERY_BROKER_URL = "filesystem://localhost//"
+    CELERY_BROKER_TRANSPORT = "msgnode.file_broker:Transport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(_broker / "queue"),
         "data_folder_out": str(_broker / "queue"),
