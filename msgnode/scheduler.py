@@ -27,6 +27,8 @@ _RHYTHM = ("interval", "crontab", "solar", "clocked")
 class ScheduledTask(ModelEntry):
     """A task of the schedule, from its row."""
 
+    last_run_at: datetime
+
     def __init__(self, model: PeriodicTask, app: Any = None) -> None:
         super().__init__(model, app)
         now = self._default_now()
