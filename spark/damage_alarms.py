@@ -24,10 +24,27 @@ def raise_damaged(files: Iterable[Mapping[str, str]]) -> None:
     hours: dict[str, dict[str, str]] = defaultdict(dict)
     for each in files:
         hours[f"{_moment(each):%Y-%m-%d %H:%M}"][each["file"]] = each["fault"]
-    texts = {hour: _text(hour, faults) for hour, faults in hours.items()}
+    _raise({hour: _text(hour, faults) for hour, faults in hours.items()})
+
+
+def raise_ledgers(names: Iterable[str]) -> None:
+    """An alarm for each file of the roll-up's ledgers that could not be read. Blocks."""
+    _raise(
+        {
+            name: f"The file {name} of the roll-up could not be read and is called "
+            f"{name}.damaged now. Its hours are rolled up again from their rows; those whose rows "
+            "are kept no longer are missing in reports made from now on."
+            for name in names
+        }
+    )
+
+
+def _raise(texts: Mapping[str, str]) -> None:
     told = set(Alarm.objects.filter(kind=ALARM, subject__in=texts).values_list("subject", "text"))
     alarms.raise_alarms(
-        alarms.Raised(ALARM, hour, text) for hour, text in texts.items() if (hour, text) not in told
+        alarms.Raised(ALARM, about, text)
+        for about, text in texts.items()
+        if (about, text) not in told
     )
 
 

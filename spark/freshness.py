@@ -1,7 +1,8 @@
 """How old the reports are, and an alarm when the schedule is late.
 
-Late is judged by runs, not by reports: an hour without traffic has no report. The sweep looks each
-minute, and each worker of the node every few minutes, so that a dead beat or worker is noticed too.
+Late is judged by runs, because an hour without traffic has no report; where the last run is kept no
+longer, as that of a year, by the report it made. The sweep looks each minute, and each worker of
+the node every few minutes, so that a dead beat or worker is noticed too.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.db import DatabaseError, close_old_connections
+from django.db.models import F, Max
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
 from msgnode.storage import alarms
 from spark.jobs import periods
 from spark.jobs.periods import Kind
-from spark.models import ReportRun
+from spark.models import Report, ReportRun
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +45,11 @@ class Freshness:
 
 
 def of(kind: Kind, now: datetime) -> Freshness:
-    """How fresh the reports of a kind are."""
-    last = (
-        ReportRun.objects.filter(kind=kind, state=ReportRun.State.DONE)
-        .order_by("-end")
-        .values_list("end", flat=True)
-        .first()
-    )
+    """How fresh the reports of a kind are. Those of a period that is not over cover nothing yet."""
+    runs = ReportRun.objects.filter(kind=kind, state=ReportRun.State.DONE, end__lte=now)
+    reports = Report.objects.filter(kind=kind, end__lte=now, made_at__gte=F("end"))  # kept longer
+    ends = [rows.aggregate(last=Max("end"))["last"] for rows in (runs, reports)]
+    last = max((end for end in ends if end is not None), default=None)
     scheduled = (
         PeriodicTask.objects.filter(task=f"spark.{kind}", enabled=True)
         .values_list("date_changed", flat=True)

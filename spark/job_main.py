@@ -217,6 +217,9 @@ def make(
         "hours_rolled": len(stale),
         "hours_compacted": compacted,
         "damaged": figures.damaged_files(damaged),
+        "damaged_ledgers": [
+            name for each in (book, by_day, by_month) for name in each.damaged_files()
+        ],
         "reports": made,
     }
 

@@ -5,6 +5,8 @@
   queued, and the end of that run, or the sweep, takes it up.
 - A run that broke down, and one without a sign of life, which was lost with its process, is queued
   again, until it had ATTEMPTS; the sweep takes it up.
+- Who was frozen until its run was taken from it writes nothing any more: every write, reports
+  included, needs the row to be at the same attempt still.
 - A cluster that does not answer is told at once to who asked; a scheduled run is tried again.
 - Cancelling sets a flag; who runs it sees the flag within a second or two and ends the group.
 """
@@ -13,11 +15,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, close_old_connections, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from spark import cluster, damage_alarms, java, process
+from spark import cluster, damage_alarms, java, process, programs
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 LOST_AFTER = timedelta(seconds=90)
+AHEAD = timedelta(hours=1)
+"""A sign of life from later than this was given before the clock was set back."""
 OLDEST, NEWEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 LONGEST = timedelta(days=1_200)
 _SIGN_OF_LIFE = 5.0
@@ -48,6 +50,10 @@ Watcher = Callable[[ReportRun], None]
 
 class NoSuchPeriod(ValueError):
     """A run was asked for that no record can have rows of, or of more than one run should do."""
+
+
+class TakenOver(Exception):
+    """The run is no longer this process's: it was lost meanwhile, cancelled or deleted."""
 
 
 def check_period(start: datetime, end: datetime | None) -> None:
@@ -112,11 +118,20 @@ def execute(pk: int, told: Watcher | None = None) -> ReportRun | None:
     if run is None:
         return None
     log.info("report run begins", extra={"run": str(run), "attempt": run.attempts})
+    try:
+        _execute(run, told)
+    except TakenOver:
+        log.warning("report run was taken over by another process", extra={"run": str(run)})
+        return None
+    log.info("report run ended", extra={"run": str(run), "state": run.state, "error": run.error})
+    return run
+
+
+def _execute(run: ReportRun, told: Watcher | None) -> None:
     work = settings.DATA_DIR / "reports" / f"{run.pk}-{run.attempts}-{secrets.token_hex(3)}"
     try:
         result = _spark(run, work, told)
-        run.progress, run.step = 0.98, "storing reports"
-        run.save(update_fields=["progress", "step"])
+        _write(run, progress=0.98, step="storing reports")
         store(run, result["reports"], timezone.now())
         _tell_damage(run, result)
         _end(run, ReportRun.State.DONE, result)
@@ -136,8 +151,6 @@ def execute(pk: int, told: Watcher | None = None) -> ReportRun | None:
         _end(run, ReportRun.State.FAILED)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    log.info("report run ended", extra={"run": str(run), "state": run.state, "error": run.error})
-    return run
 
 
 def cancel(run: ReportRun) -> bool:
@@ -155,7 +168,8 @@ def sweep() -> list[int]:
     """Queue lost runs again, give up those lost too often; the numbers of all that can be run."""
     now = timezone.now()
     lost = ReportRun.objects.filter(
-        Q(seen_at__lt=now - LOST_AFTER) | Q(seen_at=None), state=ReportRun.State.RUNNING
+        Q(seen_at__lt=now - LOST_AFTER) | Q(seen_at__gt=now + AHEAD) | Q(seen_at=None),
+        state=ReportRun.State.RUNNING,
     )
     for run in lost:
         over = run.cancel_asked or run.attempts >= ATTEMPTS
@@ -182,7 +196,7 @@ def sweep() -> list[int]:
 def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
     """The command line of the run's process."""
     options = settings.REPORTS
-    start, conf = command_start("job_main.py")
+    start, conf = programs.command_start("job_main.py")
     classes: list[str] = []
     if options["KEEP_CLASSES"] and not options["SUBMIT"]:
         kept = java.class_archive(settings.DATA_DIR)
@@ -195,38 +209,6 @@ def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
     ]  # fmt: skip
 
 
-def command_start(program: str) -> tuple[list[str], list[str]]:
-    """How a program of Spark's begins, and the settings that follow its own words."""
-    options = settings.REPORTS
-    conf = {"spark.master": options["MASTER"], "spark.driver.memory": options["MEMORY"]}
-    conf |= cluster.resources(options)
-    conf |= dict(pair.split("=", 1) for pair in options["CONF"])
-    path = str(Path(__file__).with_name(program))
-    if options["SUBMIT"]:
-        return [options["SUBMIT"], *(f"--conf={k}={v}" for k, v in conf.items()), path], []
-    return [sys.executable, path], [
-        word for name, value in conf.items() for word in ("--conf", f"{name}={value}")
-    ]
-
-
-def environment(temporary: Path) -> dict[str, str]:
-    """The environment of a program of Spark's.
-
-    Args:
-        temporary: the folder of its temporary files, which a Java that is killed leaves behind.
-
-    Raises:
-        java.NoJava: there is none.
-    """
-    named = settings.REPORTS["PYTHON"]
-    more = os.environ.get("SPARK_SUBMIT_OPTS", "")
-    own = {
-        "TMPDIR": str(temporary),
-        "SPARK_SUBMIT_OPTS": f'"-Djava.io.tmpdir={temporary}" {more}'.strip(),
-    }
-    return java.environment(settings.DATA_DIR) | own | ({"PYSPARK_PYTHON": named} if named else {})
-
-
 def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
     java.check_spark()
     cluster.check_master(settings.REPORTS["MASTER"])
@@ -236,21 +218,28 @@ def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
     result = work / "result.json"
     seen = time.monotonic()
 
-    def watch(progress: float | None, step: str) -> bool:
+    def look(progress: float | None, step: str) -> bool:
         nonlocal seen
         if progress is not None or time.monotonic() - seen >= _SIGN_OF_LIFE:
             seen = time.monotonic()
             if progress is not None:
                 run.progress, run.step = progress, step
-            run.seen_at = timezone.now()
-            run.save(update_fields=["progress", "step", "seen_at"])
+            _write(run, progress=run.progress, step=run.step, seen_at=timezone.now())
             if told is not None:
                 told(run)
         return not ReportRun.objects.filter(pk=run.pk, cancel_asked=True).exists()
 
+    def watch(progress: float | None, step: str) -> bool:
+        try:
+            return look(progress, step)
+        except DatabaseError:  # away for a moment; if for longer, the run is found to be lost
+            log.exception("the row of a run cannot be read or written")
+            close_old_connections()
+            return True
+
     process.run(
         command_for(run, result, work.name),
-        environment(temporary),
+        programs.environment(temporary),
         work / "log",
         time_limit=settings.REPORTS["TIME_LIMIT"],
         niceness=settings.REPORTS["NICENESS"],
@@ -268,10 +257,15 @@ def _delete_left(folder: Path) -> None:
 
 
 def store(run: ReportRun | None, reports: list[dict[str, Any]], made_at: datetime) -> None:
-    """Put the reports in place of older ones, a few in each transaction."""
+    """Put the reports in place of older ones, a few in each transaction.
+
+    Raises TakenOver.
+    """
     for first in range(0, len(reports), _AT_ONCE):
         with transaction.atomic():
-            for figures in reports[first : first + _AT_ONCE]:
+            if run is not None:
+                _write(run, seen_at=timezone.now())
+            for figures in map(_storable, reports[first : first + _AT_ONCE]):
                 Report.objects.update_or_create(
                     kind=figures["kind"],
                     start=datetime.fromisoformat(figures["start"]),
@@ -287,6 +281,15 @@ def store(run: ReportRun | None, reports: list[dict[str, Any]], made_at: datetim
                 )
 
 
+def _storable(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures without zero bytes, which PostgreSQL takes in no JSON."""
+    text = json.dumps(figures)
+    if "\\u0000" not in text:
+        return figures
+    clean: dict[str, Any] = json.loads(text.replace("\\u0000", "\\ufffd"))
+    return clean
+
+
 def _tell_damage(run: ReportRun, result: dict[str, Any]) -> None:
     """Raise an alarm for the raw files that the reports lack; the run names those that it found."""
     damaged = result.get("damaged", [])
@@ -296,6 +299,7 @@ def _tell_damage(run: ReportRun, result: dict[str, Any]) -> None:
         for row in figures.get("tables", {}).get("damaged_files", [])
     ]  # fmt: skip
     damage_alarms.raise_damaged([*lacking, *damaged])
+    damage_alarms.raise_ledgers(result.get("damaged_ledgers", []))
 
 
 def _end_or_again(run: ReportRun) -> None:
@@ -310,15 +314,18 @@ def _end_or_again(run: ReportRun) -> None:
 
 
 def _end(run: ReportRun, state: str, result: dict[str, Any] | None = None) -> None:
-    run.state, run.ended_at = state, timezone.now()
-    run.seen_at = run.ended_at
+    now = timezone.now()
+    ended: dict[str, Any] = {"state": state, "ended_at": now, "seen_at": now}
     if result is not None:
-        run.progress, run.step = 1.0, ""
-        for name in ("rows_read", "hours_rolled", "peak_memory_mb"):
-            setattr(run, name, result[name])
-    run.save(
-        update_fields=[
-            "state", "ended_at", "seen_at", "progress", "step", "error", "warning", "rows_read",
-            "hours_rolled", "peak_memory_mb",
-        ]
-    )  # fmt: skip
+        ended |= {"progress": 1.0, "step": ""}
+        ended |= {name: result[name] for name in ("rows_read", "hours_rolled", "peak_memory_mb")}
+    _write(run, error=run.error, warning=run.warning, **ended)
+
+
+def _write(run: ReportRun, **values: Any) -> None:
+    """Change the row of a run, as long as this attempt of it is ours. Raises TakenOver."""
+    ours = ReportRun.objects.filter(pk=run.pk, state=ReportRun.State.RUNNING, attempts=run.attempts)
+    if not ours.update(**values):
+        raise TakenOver(f"{run} is no longer ours")
+    for name, value in values.items():
+        setattr(run, name, value)

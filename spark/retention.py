@@ -25,7 +25,7 @@ def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
     """Delete ledgers older than `days` and tables that none of the others names; how many."""
     system, root = place(f"{url.rstrip('/')}/roll-up")
     named: set[str] = set()
-    deleted = 0
+    deleted, is_known = 0, True
     oldest = now - timedelta(days=days)
     for tier in TIERS:
         for file in _below(system, f"{root}/{tier.folder}"):
@@ -38,8 +38,15 @@ def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
                 deleted += 1
             else:
                 with system.open_input_stream(file.path) as stream:
-                    named |= {entry["run"] for entry in json.loads(stream.read()).values()}
-    for run in _below(system, f"{root}/runs"):
+                    text = stream.read()
+                try:
+                    named |= {entry["run"] for entry in json.loads(text).values()}
+                except (ValueError, TypeError, KeyError, AttributeError):
+                    log.exception(
+                        "a ledger cannot be read: no tables are deleted", extra={"part": name}
+                    )
+                    is_known = False
+    for run in _below(system, f"{root}/runs") if is_known else ():
         if run.base_name not in named and _newest(system, run) < now - UNNAMED_KEPT:
             delete_folder(system, run.path)
             log.info("deleted tables nobody names", extra={"run": run.base_name})

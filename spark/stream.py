@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
 from msgnode.storage import alarms
-from spark import cluster, java, process, report_runs
+from spark import cluster, java, process, programs, report_runs
 from spark.models import Report
 
 log = logging.getLogger(__name__)
@@ -79,14 +79,14 @@ def run_once(stop: threading.Event) -> None:
         return not stop.is_set()
 
     process.run(
-        command(results), report_runs.environment(temporary), folder() / "log", time_limit=FOREVER,
+        command(results), programs.environment(temporary), folder() / "log", time_limit=FOREVER,
         niceness=settings.REPORTS["NICENESS"], watch=watch,
     )  # fmt: skip
 
 
 def command(results: Path) -> list[str]:
     """The command line of its process."""
-    start, conf = report_runs.command_start("stream_main.py")
+    start, conf = programs.command_start("stream_main.py")
     options = settings.REPORTS
     return [
         *start, "--record", settings.RECORD["URL"], "--checkpoint", str(folder() / "checkpoint"),
@@ -99,8 +99,16 @@ def take(results: Path) -> int:
     """Store the reports that wait, oldest first, in place of older ones; how many."""
     taken = 0
     for path in sorted(results.glob("*.json")):
-        result = json.loads(path.read_text())
-        at = datetime.fromisoformat(result["at"])
+        try:
+            result = json.loads(path.read_text())
+            at = datetime.fromisoformat(result["at"])
+        except (ValueError, KeyError, TypeError) as fault:
+            path.replace(path.with_suffix(".damaged"))
+            log.error(
+                "reports of the stream cannot be read; the schedule makes them", exc_info=fault
+            )
+            _tell(f"Reports of the stream in {path.name} cannot be read; the schedule makes them.")
+            continue
         newer = {
             start.isoformat()
             for start in Report.objects.filter(

@@ -32,11 +32,15 @@ class Refused(Exception):
 
 
 class Restored(NamedTuple):
-    """The archive's manifest, where the earlier state is, and which files the record lacks."""
+    """The archive's manifest, where the earlier state is, and which files the record lacks.
+
+    `record_fault` says why the record could not be looked at.
+    """
 
     manifest: Manifest
     earlier: Path | None
     lacking: list[str]
+    record_fault: str = ""
 
 
 class _Plan(msgspec.Struct):
@@ -77,7 +81,10 @@ def restore(file: Path, *, replace: bool) -> Restored:
             else:
                 earlier = None
                 _into_postgresql(folder, manifest, replace=replace)
-    return Restored(manifest, earlier, lacking(record))
+    try:
+        return Restored(manifest, earlier, lacking(record))
+    except OSError as fault:  # the record is elsewhere, and the node is restored all the same
+        return Restored(manifest, earlier, [], str(fault))
 
 
 def finish(data_dir: Path) -> bool:
@@ -144,8 +151,9 @@ def _into_sqlite(folder: Path, *, replace: bool) -> Path | None:
     if key is not None and (folder / SECRET_KEY).exists():
         staged.append((folder / SECRET_KEY, key))
     plan = _Plan([], [])
-    for suffix in ("", "-wal", "-shm", "-journal") if is_there else ():
-        plan.aside.append((f"{database}{suffix}", str(aside / f"{database.name}{suffix}")))
+    for suffix in ("", "-wal", "-shm", "-journal"):  # a log of another database is no log of this
+        if Path(f"{database}{suffix}").exists():
+            plan.aside.append((f"{database}{suffix}", str(aside / f"{database.name}{suffix}")))
     if len(staged) > 1 and is_there:  # without a database there is nothing that the key has sealed
         plan.aside.append((str(key), str(aside / SECRET_KEY)))
     for source, target in staged:
@@ -160,7 +168,7 @@ def _into_sqlite(folder: Path, *, replace: bool) -> Path | None:
     (folder / "plan").rename(settings.DATA_DIR / settings.UNFINISHED_RESTORE)  # decided
     archive.sync(settings.DATA_DIR)
     finish(settings.DATA_DIR)
-    return aside if is_there else None
+    return aside if plan.aside else None
 
 
 def _into_postgresql(folder: Path, manifest: Manifest, *, replace: bool) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from time import perf_counter, time
 
-from msgnode.core.addresses import is_p2p_stub
+from msgnode.core.addresses import MAX_LENGTH, is_p2p_stub
 from msgnode.core.decision import Decision
-from msgnode.core.envelope import InvalidFrame
+from msgnode.core.envelope import MAX_ID_LENGTH, InvalidFrame
 from msgnode.core.histogram import Histogram
 from msgnode.core.identity import Speaker
 from msgnode.core.message_types import TYPES
@@ -102,7 +102,7 @@ class Rows:
             self.tap(record, message.body)
 
     def note_fault(self, fault: InvalidFrame, frame: bytes, speaker: Speaker, began: float) -> None:
-        """Note a frame that is no message, as far as its parts are known.
+        """Note a frame that is no message, as far as its parts are known and can be shown.
 
         Args:
             fault: what is wrong with the frame.
@@ -113,10 +113,10 @@ class Rows:
         record = TrafficRecord(
             at=time(),
             session=speaker.session_id,
-            id=fault.id.decode(),
+            id=fault.id[:MAX_ID_LENGTH].decode(errors="replace"),
             type="",
-            sender=fault.sender,
-            to=fault.to,
+            sender=_shown(fault.sender),
+            to=_shown(fault.to),
             size=len(frame),
             listeners=0,
             outcome=Outcome.REFUSED,
@@ -127,3 +127,11 @@ class Rows:
         self._keep(record)
         if self.tap is not None:
             self.tap(record, b"")
+
+
+def _shown(address: str) -> str:
+    """What stands in the place of an address, which may be of any length and of any characters."""
+    cut = address[:MAX_LENGTH]
+    if cut.isprintable():
+        return cut
+    return "".join(character if character.isprintable() else "\ufffd" for character in cut)

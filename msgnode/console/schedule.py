@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.contrib import admin
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest
+from django.utils import timezone
 from django_celery_beat import admin as stock
 from django_celery_beat.models import (
     ClockedSchedule,
@@ -101,8 +104,22 @@ class RhythmAdmin(ConsoleAdmin):
         return bool(super().has_delete_permission(request, obj))
 
 
+class CrontabForm(forms.ModelForm):
+    def clean(self) -> dict[str, Any]:
+        """Refuse what no calendar has, such as the 30th of February."""
+        fields = super().clean() or self.cleaned_data
+        when = CrontabSchedule(**fields) if not self.errors else None
+        try:
+            if when is not None:
+                when.schedule.is_due(timezone.now())
+        except ValueError as fault:
+            raise ValidationError(str(fault)) from None
+        return fields
+
+
 @admin.register(CrontabSchedule)
 class CrontabAdmin(RhythmAdmin):
+    form = CrontabForm
     list_display = ("__str__", "human_readable")
     fields = (
         *("human_readable", "minute", "hour", "day_of_month", "month_of_year", "day_of_week"),

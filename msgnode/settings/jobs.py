@@ -23,7 +23,7 @@ CELERY_TASK_TIME_LIMIT = 3600
 CELERY_WORKER_POOL = "threads"
 CELERY_WORKER_CONCURRENCY = 2
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_BEAT_SCHEDULER = "msgnode.scheduler:Scheduler"
 CELERY_BEAT_SCHEDULE = {
     "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
@@ -59,6 +59,7 @@ CELERY_BROKER_URL: str = env("CELERY_BROKER_URL", default=REDIS_URL)
 if not CELERY_BROKER_URL:
     _broker = DATA_DIR / "celery"
     CELERY_BROKER_URL = "filesystem://localhost//"
+    CELERY_BROKER_TRANSPORT = "msgnode.file_broker:Transport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(_broker / "queue"),
         "data_folder_out": str(_broker / "queue"),

@@ -22,7 +22,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from msgnode.traffic.columns import DOES_NOT_FIT, RowBuffer, hours_of, sessions_table
+from msgnode.traffic.columns import RowBuffer, hours_of, sessions_table
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.pseudonyms import pseudonymised
 
@@ -134,7 +134,7 @@ class ParquetRecorder:
         self._collect()
         try:
             self._write()
-        except (OSError, pa.ArrowException) as error:
+        except Exception as error:
             self.fault = f"{type(error).__name__}: {error}"
         else:
             self.fault = ""
@@ -154,7 +154,7 @@ class ParquetRecorder:
             if self._options.pseudonym_key:
                 table = pseudonymised(table, self._options.pseudonym_key)
             parts = hours_of(table)
-        except DOES_NOT_FIT:
+        except Exception:  # rows that do not fit, or no memory for them: the thread goes on
             self._drop(rows)
             logger.exception("traffic rows do not fit the record")
             return
@@ -166,12 +166,12 @@ class ParquetRecorder:
 
     def _write(self) -> None:
         """Each hour by itself; then raises what the last one failed with, if one did."""
-        fault: OSError | pa.ArrowException | None = None
+        fault: Exception | None = None
         for hour in sorted(self._unwritten):
             rows = len(self._unwritten[hour])
             try:
                 self._files.write(hour, self._unwritten[hour])
-            except (OSError, pa.ArrowException) as error:
+            except Exception as error:  # whatever it is, the rows are kept and the thread goes on
                 fault = error
                 continue
             del self._unwritten[hour]

@@ -81,6 +81,7 @@ def _write(
     if before != after or len(made) != 1:
         storage.remove(workplace)
         raise RowsDiffer(f"{pending}: {before} rows became {after} in {len(made)} files")
+    storage.sync(made[0].path)
     storage.rename(made[0].path, pending)
     storage.remove(workplace)
 

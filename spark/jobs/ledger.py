@@ -13,6 +13,9 @@ and nothing is ever counted twice. An hour whose raw files changed since (late r
 rolled up again, and so are its day and month; one whose raw files were removed by retention keeps
 its entry.
 
+A file that cannot be read is renamed <name>.json.damaged: what it said is rolled up again from the
+rows that are there, and whoever asks for damaged_files() tells of it.
+
 Two runs at once may each enter hours. What one enters in the moment in which the other writes the
 same file is lost, and so stale: the next run rolls it up again.
 """
@@ -20,8 +23,9 @@ same file is lost, and so stale: the next run rolls it up again.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,6 +36,9 @@ from spark.jobs import schema, tables
 from spark.jobs.ledger_tiers import HOURS, Tier
 from spark.jobs.storage import Storage
 
+log = logging.getLogger(__name__)
+
+DAMAGED = ".damaged"
 ROWS_IN_ONE_PIECE = 20_000_000
 """Rows of the record, of which the roll-up has a hundredth or so."""
 _LATER = ("sessions",)
@@ -52,6 +59,10 @@ class Entry:
     rows: int
     at: str
     lost: dict[str, str] = field(default_factory=dict)
+
+
+_FIELDS = frozenset(each.name for each in fields(Entry))
+"""A later version may have written more."""
 
 
 class Ledger:
@@ -89,6 +100,16 @@ class Ledger:
             self.storage.replace(self._path(name), text)
             self._files[name] = known
 
+    def damaged_files(self) -> list[str]:
+        """The files of this ledger that could not be read, as they were called."""
+        found = self.storage.files(self.storage.at(self.tier.folder))
+        ends = f".json{DAMAGED}"
+        return [
+            f"{self.tier.folder}/{file.name.removesuffix(DAMAGED)}"
+            for file in found
+            if file.name.endswith(ends)
+        ]
+
     def tables_of(self, run: str, table: str) -> str:
         """Where a run wrote this table."""
         return self.storage.at("runs", run, table)
@@ -96,9 +117,19 @@ class Ledger:
     def _file(self, name: str) -> dict[str, Entry]:
         if name not in self._files:
             path = self._path(name)
-            stored = json.loads(self.storage.read(path)) if self.storage.exists(path) else {}
-            self._files[name] = {key: Entry(**entry) for key, entry in stored.items()}
+            self._files[name] = self._read(path) if self.storage.exists(path) else {}
         return self._files[name]
+
+    def _read(self, path: str) -> dict[str, Entry]:
+        try:
+            return {
+                key: Entry(**{field: entry[field] for field in entry if field in _FIELDS})
+                for key, entry in json.loads(self.storage.read(path)).items()
+            }
+        except (ValueError, TypeError, AttributeError):
+            log.exception("a file of the ledger cannot be read: %s", path)
+            self.storage.rename(path, path + DAMAGED)
+            return {}
 
     def _path(self, name: str) -> str:
         return self.storage.at(self.tier.folder, f"{name}.json")

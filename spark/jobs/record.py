@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 
@@ -24,6 +25,8 @@ from pyspark.sql.types import StructType
 from spark.jobs import schema
 from spark.jobs.storage import File, Storage
 
+_DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")
+_HOUR = re.compile(r"hour=([01]\d|2[0-3])")
 PIECE_BYTES = 64 * 1024**2
 TASKS_PER_CORE = 4
 
@@ -36,22 +39,28 @@ def folder_of(hour: datetime) -> str:
 def recorded_hours(storage: Storage, start: datetime, end: datetime) -> dict[datetime, list[File]]:
     """Hours from `start` to before `end` that have a folder, oldest first, and what is in it.
 
-    All of a day is listed at once.
+    All of a day is listed at once. Folders of other names are somebody else's.
     """
     hours: dict[datetime, list[File]] = {}
     for day in storage.files(storage.root):
-        if not day.name.startswith("date="):
-            continue
-        on = date.fromisoformat(day.name[5:])
-        if not start.date() <= on <= end.date():
+        on = _day_of(day.name)
+        if on is None or not start.date() <= on <= end.date():
             continue
         for found in storage.files(day.path, all_below=True):
             folder, *within = found.path.removeprefix(f"{day.path}/").split("/")
-            if folder.startswith("hour="):
+            if _HOUR.fullmatch(folder):
                 hour = datetime(on.year, on.month, on.day, int(folder[5:]), tzinfo=UTC)
                 if start <= hour < end:
                     hours.setdefault(hour, []).extend([found] if len(within) == 1 else [])
     return dict(sorted(hours.items()))
+
+
+def _day_of(folder: str) -> date | None:
+    named = _DAY.fullmatch(folder)
+    try:
+        return date.fromisoformat(named[1]) if named else None
+    except ValueError:  # such as the 30th of February
+        return None
 
 
 def files_of(storage: Storage, hour: datetime, listed: Sequence[File] | None = None) -> list[File]:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 HOURS_AT_ONCE = 24 * 7
 ATTEMPTS = 3
 """Of a roll-up, each without the files that the one before found damaged."""
+LATE = "it came after the other rows of its hour were deleted"
 Progress = Callable[[float, str], None]
 
 
@@ -82,22 +83,44 @@ def _roll_up_part(
                 for hour, files in hours.items()
             }
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    entries = {}
-    for hour, files in hours.items():
-        before = ledger.entry(hour)
-        lost = ({} if before is None else before.lost) | faults.get(hour, {})
-        for file in files:
-            lost.pop(file.name, None)
-        if files or before is None:
-            inputs = record.fingerprint(files)
-            entries[hour] = Entry(run, inputs, counted.get(hour, 0), now, lost)
-        else:  # nothing is left to count: what was counted before stands
-            named = {name: why for name, why in lost.items() if why != damage.GONE}
-            entries[hour] = replace(before, lost=named)
+    entries = {
+        hour: entry_of(
+            ledger.entry(hour), files, counted.get(hour, 0), faults.get(hour, {}), run, now
+        )
+        for hour, files in hours.items()
+    }
     ledger.enter(entries)
     for hour, damaged in faults.items():
         damage.set_aside(raw, hour, damaged)
     return sum(counted.values())
+
+
+def entry_of(
+    before: Entry | None, files: list[File], rows: int, faults: dict[str, str], run: str, now: str
+) -> Entry:
+    """What the ledger says of an hour of which these files were counted.
+
+    Rows are only added to an hour: fewer than before are the late ones of an hour whose others
+    retention has deleted, and they do not take the place of those.
+
+    Args:
+        before: what it said until now.
+        files: those that were counted.
+        rows: how many rows they have.
+        faults: files that are damaged or gone, and why.
+        run: the run that counted.
+        now: when, ISO.
+    """
+    lost = ({} if before is None else before.lost) | faults
+    for file in files:
+        lost.pop(file.name, None)
+    inputs = record.fingerprint(files)
+    damaged = {name: why for name, why in lost.items() if why != damage.GONE}
+    if before is None or (files and (rows >= before.rows or faults.keys() & damaged.keys())):
+        return Entry(run, inputs, rows, now, lost)
+    if not files:  # nothing is left to count: what was counted before stands
+        return replace(before, lost=damaged)
+    return replace(before, inputs=inputs, lost=damaged | {file.name: LATE for file in files})
 
 
 def _without(

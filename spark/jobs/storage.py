@@ -7,6 +7,7 @@ not data. All below a folder is listed in one call.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -67,8 +68,26 @@ class Storage:
             self.seen.create_dir(self.seen_at(folder), recursive=True)
         with self.seen.open_output_stream(self.seen_at(temporary)) as stream:
             stream.write(text.encode())
+        self.sync(temporary)
         if temporary != path:
             self.rename(temporary, path)
+
+    def sync(self, path: str) -> None:
+        """Have a file, or the files of a folder, on the disk before something relies on them.
+
+        Other file systems than the local one see to that themselves.
+        """
+        if not isinstance(self.seen, fs.LocalFileSystem):
+            return
+        below = fs.FileSelector(self.seen_at(path), recursive=True, allow_not_found=True)
+        is_folder = self._kind(path) == fs.FileType.Directory
+        found = self.seen.get_file_info(below) if is_folder else []
+        for each in [self.seen_at(path), *(info.path for info in found)]:
+            descriptor = os.open(each, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def rename(self, path: str, to: str) -> None:
         """What stood at `to` is gone. In one step, but on an object store: there both may stand."""

@@ -30,6 +30,7 @@ def write(frame: DataFrame, storage: Storage, folder: str) -> None:
     """Write a table to a folder, in the place of what stood there."""
     if not storage.is_object_store:
         frame.write.mode("overwrite").parquet(folder)
+        storage.sync(folder)
         return
     written = frame.mapInArrow(_writer(folder), "written string").collect()
     storage.replace(f"{folder}/{FILES}", json.dumps(sorted(row["written"] for row in written)))

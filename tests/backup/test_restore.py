@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,39 @@ def test_the_key_the_node_made_is_needed_to_open_what_it_has_sealed(
     assert {**before, "run.lock": b""}.keys() == state(empty_node).keys()
     settings.SECRET_KEY_FALLBACKS = ["the key that the node has made"]
     restore.restore(archive, replace=False)
+
+
+def test_a_log_whose_database_is_gone_is_not_taken_for_that_of_the_restored_one(
+    archive: Path, empty_node: Path
+) -> None:
+    database = empty_node / "node.sqlite3"
+    restore.restore(archive, replace=False)
+    connection.close()
+    with closing(sqlite3.connect(database)) as opened:
+        opened.execute("PRAGMA journal_mode=WAL")
+        opened.execute("DELETE FROM msgnode_session")
+        opened.commit()
+        log = Path(f"{database}-wal").read_bytes()
+    database.unlink()
+    Path(f"{database}-wal").write_bytes(log)
+    done = restore.restore(archive, replace=False)
+    assert count(database, "msgnode_session") == 1
+    assert done.earlier is not None
+    assert (done.earlier / "node.sqlite3-wal").read_bytes() == log
+
+
+def test_a_record_that_is_away_is_told_and_the_node_is_restored(
+    archive: Path, empty_node: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_listed: object) -> list[str]:
+        raise OSError("no answer of the object store")
+
+    monkeypatch.setattr(restore, "lacking", away)
+    said = StringIO()
+    call_command("restore", str(archive), stdout=said)
+    assert "was restored" in said.getvalue()
+    assert "could not be looked at: no answer of the object store" in said.getvalue()
+    assert Session.objects.exists()
 
 
 def test_a_database_that_is_there_is_set_aside(archive: Path, empty_node: Path) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from msgnode.bus.recording import CountingRecorder
+import pytest
+
+from msgnode.bus.recording import CountingRecorder, Rows
+from msgnode.core.addresses import MAX_LENGTH
+from msgnode.core.envelope import MAX_ID_LENGTH, InvalidFrame
+from msgnode.core.identity import Speaker
+from msgnode.core.messages import parse
 from msgnode.core.record import Outcome, TrafficRecord
 from msgnode.node.monitoring import SetUpsCard
 from tests.fakes import FakeRecorder
@@ -50,6 +56,21 @@ def test_invitations_to_p2p_connections_are_counted_by_outcome() -> None:
     assert counting.invitations == {Outcome.DELIVERED: 2, Outcome.BLOCKED: 1}
     card = SetUpsCard(counting).update()
     assert (card.answered, card.failed) == (2, 1)
+
+
+def test_what_is_no_address_is_noted_as_it_can_be_shown_and_within_bounds() -> None:
+    """A report is JSON in the database, and PostgreSQL takes no zero byte there."""
+    kept = FakeRecorder()
+    frame = (
+        rb'{"id":"%s","type":"create","from":"a\u0000b://c\u0000d/\u00e9","to":"%s","body":{}}'
+        % (b"1" * 9_000, b"t" * 9_000)
+    )
+    with pytest.raises(InvalidFrame) as refused:
+        parse(frame)
+    Rows(kept).note_fault(refused.value, frame, Speaker("s", "runtime://d/1"), 0.0)
+    (row,) = kept.rows
+    assert row.sender == "a\ufffdb://c\ufffdd/\u00e9"
+    assert (row.to, len(row.id), row.size) == ("t" * MAX_LENGTH, MAX_ID_LENGTH, len(frame))
 
 
 def test_bytes_are_counted_once_in_and_once_for_each_listener_out() -> None:

@@ -45,6 +45,19 @@ def test_tables_of_days_stay_as_long_as_their_month_is_kept(tmp_path: Path) -> N
     assert not (days / "2026-07.json").exists()
 
 
+def test_a_ledger_that_cannot_be_read_deletes_no_tables_and_keeps_no_other_from_going(
+    tmp_path: Path,
+) -> None:
+    ledger, runs = tmp_path / "roll-up" / "ledger", tmp_path / "roll-up" / "runs"
+    ledger.mkdir(parents=True)
+    (ledger / "2026-11-18.json").write_text('{"05": {"run": "ke')
+    (ledger / "2026-01-01.json").write_text("{}")
+    (runs / "kept" / "traffic").mkdir(parents=True)
+    os.utime(runs / "kept", (0, 0))
+    assert retention.delete_old_roll_ups(str(tmp_path), NOW, days=100) == 1
+    assert [path.name for path in runs.iterdir()] == ["kept"]
+
+
 @pytest.mark.django_db
 def test_reports_of_hours_go_before_those_of_days(settings: Any) -> None:
     settings.REPORTS = settings.REPORTS | {"HOURLY_KEPT_DAYS": 10, "KEPT_DAYS": 100}

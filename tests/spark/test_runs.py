@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
@@ -72,6 +73,16 @@ def test_a_run_makes_its_report_and_a_rerun_replaces_it(submit: Submit) -> None:
     assert (report.kind, report.start, report.rows, report.run) == ("daily", DAY, 7, run)
 
 
+def test_a_report_is_stored_without_zero_bytes_which_postgresql_takes_in_no_json() -> None:
+    start, end = DAY.isoformat(), (DAY + timedelta(days=1)).isoformat()
+    figures = {"kind": "daily", "start": start, "end": end, "rows": 1, "hours_recorded": []}
+    talkers = [{"address": "a\x00b://c", "messages": 1}]
+    figures |= {"hours_of_period": 24, "tables": {"talkers": talkers}}
+    report_runs.store(None, [figures], timezone.now())
+    stored = Report.objects.get().figures
+    assert stored == figures | {"tables": {"talkers": [talkers[0] | {"address": "a\ufffdb://c"}]}}
+
+
 def test_a_run_names_the_raw_files_it_could_not_read_and_an_alarm_stands(submit: Submit) -> None:
     file = {"hour": "2026-11-20T13:00:00+00:00", "file": "w-1.parquet", "fault": "no footer"}
     submit(DONE.replace('"peak_memory_mb": 3', f'"peak_memory_mb": 3, "damaged": [{file}]'))
@@ -121,6 +132,60 @@ def test_a_lost_run_is_queued_again_and_not_for_ever() -> None:
     assert report_runs.sweep() == []
     run.refresh_from_db()
     assert run.state == "failed"
+
+
+def another_takes_over(run: ReportRun) -> None:
+    """What happens while the process of a run is frozen: it is found to be lost, and begun anew."""
+    ReportRun.objects.filter(pk=run.pk).update(
+        seen_at=timezone.now() - report_runs.LOST_AFTER - timedelta(seconds=1)
+    )
+    assert report_runs.sweep() == [run.pk]
+    assert report_runs.claim(run.pk) is not None
+
+
+@pytest.mark.parametrize("program", [DONE, 'print(\'{"progress": 0.1, "step": ""}\');' + BREAKS])
+def test_a_frozen_process_that_comes_back_changes_nothing_of_the_attempt_after_its_own(
+    submit: Submit, program: str
+) -> None:
+    submit(program)
+    run = queued()
+    assert report_runs.execute(run.pk, another_takes_over) is None
+    run.refresh_from_db()
+    assert (run.state, run.attempts, run.error, run.progress) == ("running", 2, "", 0.0)
+    assert not Report.objects.exists()
+
+
+def test_a_frozen_process_that_comes_back_ends_all_it_started(submit: Submit) -> None:
+    submit(HANGS)
+    run = queued()
+    children: list[psutil.Process] = []
+
+    def watch(run: ReportRun) -> None:
+        children.append(psutil.Process(int(run.step)))
+        another_takes_over(run)
+
+    assert report_runs.execute(run.pk, watch) is None
+    _, alive = psutil.wait_procs(children, timeout=20)
+    assert (len(children), alive) == (1, [])
+
+
+def test_a_database_that_is_away_for_a_moment_ends_no_run(submit: Submit) -> None:
+    submit(DONE)
+
+    def fails(run: ReportRun) -> None:
+        raise OperationalError("the server closed the connection")
+
+    run = report_runs.execute(queued().pk, fails)
+    assert run is not None
+    assert (run.state, run.attempts, run.rows_read) == ("done", 1, 7)
+
+
+def test_a_run_whose_sign_of_life_is_in_the_future_is_lost() -> None:
+    """The clock was ahead when it was given; it would block all others until then."""
+    run = queued()
+    assert report_runs.claim(run.pk) is not None
+    ReportRun.objects.update(seen_at=timezone.now() + timedelta(days=365))
+    assert report_runs.sweep() == [run.pk]
 
 
 def ends_with_its_children(run: ReportRun, told: Callable[[ReportRun], object]) -> ReportRun:
@@ -188,6 +253,32 @@ def test_a_late_schedule_raises_an_alarm_and_a_run_clears_it() -> None:
     freshness.look()
     alarm.refresh_from_db()
     assert alarm.cleared_at is not None
+
+
+def test_a_report_of_a_period_to_come_does_not_keep_the_schedule_from_being_late() -> None:
+    crontab = CrontabSchedule.objects.create(minute="5")
+    task, _ = PeriodicTask.objects.update_or_create(
+        task="spark.hourly", defaults={"name": "hourly report", "crontab": crontab}
+    )
+    PeriodicTask.objects.filter(pk=task.pk).update(date_changed=DAY - timedelta(days=1))
+    ReportRun.objects.create(
+        kind="hourly", start=DAY + timedelta(days=365), end=DAY + timedelta(days=366), state="done"
+    )
+    assert freshness.of(Kind.HOURLY, DAY) == freshness.Freshness(Kind.HOURLY, None, is_late=True)
+
+
+def test_a_report_whose_run_is_kept_no_longer_still_covers_its_period() -> None:
+    crontab = CrontabSchedule.objects.create(minute="5")
+    task, _ = PeriodicTask.objects.update_or_create(
+        task="spark.yearly", defaults={"name": "yearly report", "crontab": crontab}
+    )
+    PeriodicTask.objects.filter(pk=task.pk).update(date_changed=DAY - timedelta(days=900))
+    year = datetime(2025, 1, 1, tzinfo=UTC)
+    end = datetime(2026, 1, 1, tzinfo=UTC)
+    report = Report.objects.create(kind="yearly", start=year, end=end, made_at=end)
+    assert freshness.of(Kind.YEARLY, DAY) == freshness.Freshness(Kind.YEARLY, end, is_late=False)
+    report.delete()
+    assert freshness.of(Kind.YEARLY, DAY).is_late
 
 
 @pytest.mark.parametrize("kind", list(Kind))

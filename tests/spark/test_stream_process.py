@@ -16,6 +16,7 @@ import psutil
 import pytest
 from django.utils import timezone
 
+from msgnode.models import Alarm
 from spark import stream
 from spark.models import Report
 from tests.e2e.launched import Launched
@@ -115,6 +116,16 @@ def test_a_report_that_was_made_since_is_not_replaced_by_an_older_one_of_the_str
     rows = dict(Report.objects.values_list("start", "rows"))
     assert rows == {start: 7, start + timedelta(hours=1): 5}
     assert [path.name for path in tmp_path.iterdir()] == ["3.json.tmp"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("text", ["", '{"at": "2026-11', "[]", '{"at": 7}'])
+def test_reports_that_cannot_be_read_are_set_aside_and_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "1.json").write_text(text)
+    (tmp_path / "2.json").write_text(json.dumps({"at": "2026-11-21T13:00+00:00", "reports": []}))
+    assert stream.take(tmp_path) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["1.damaged"]
+    assert "1.json cannot be read" in Alarm.objects.get(kind=stream.ALARM).text
 
 
 def test_it_is_off_unless_asked_for(settings: Any) -> None:

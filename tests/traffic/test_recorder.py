@@ -237,6 +237,29 @@ def test_what_an_alarm_breaks_on_does_not_end_the_recorder(tmp_path: Path) -> No
     assert (recorder.written, recorder.lost) == (1, 1)
 
 
+def test_no_fault_of_a_write_ends_the_recorder_and_each_row_is_counted(
+    make: Make, alarms: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as no memory, of which Python and Arrow say different things."""
+    recorder = make(flush_seconds=0.01)
+
+    def fails(*_: object, **__: object) -> None:
+        raise MemoryError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("msgnode.traffic.files.pq.write_table", fails)
+        recorder.start()
+        recorder.note(row(1))
+        until(lambda: recorder.fault, 20)
+        patch.setattr("msgnode.traffic.recorder.hours_of", fails)
+        recorder.note(row(2))
+        until(lambda: recorder.lost, 20)
+    until(lambda: recorder.written, 20)
+    recorder.close()
+    assert (recorder.written, recorder.lost, recorder.held) == (1, 1, 0)
+    assert "MemoryError: no memory" in alarms[0][2]
+
+
 def test_closing_writes_what_is_held(make: Make, tmp_path: Path) -> None:
     recorder = make(flush_seconds=3600)
     recorder.start()

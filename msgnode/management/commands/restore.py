@@ -69,7 +69,8 @@ class Command(Tool):
         earlier = str(done.earlier) if done.earlier else None
         if options["json"]:
             told = restore.described(done.manifest)
-            self.say_json({**told, "earlier": earlier, "record_lacks": done.lacking})
+            told |= {"record_lacks": done.lacking, "record_fault": done.record_fault}
+            self.say_json({**told, "earlier": earlier})
             return
         rows = sum(done.manifest.database.rows.values())
         made_at = done.manifest.made_at
@@ -81,6 +82,8 @@ class Command(Tool):
                 f"{len(done.lacking)} files of the traffic record are not here, such as "
                 f"{done.lacking[0]}: copy them to RECORD_URL."
             )
+        if done.record_fault:
+            self.stdout.write(f"The traffic record could not be looked at: {done.record_fault}")
         if done.manifest.domain != settings.DOMAIN:
             self.stdout.write(f"It is of {done.manifest.domain}, and DOMAIN is {settings.DOMAIN}.")
 
