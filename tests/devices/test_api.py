@@ -41,6 +41,23 @@ async def test_a_poll_confirms_what_came_before_and_repeats_what_was_not_confirm
     assert values(await worker.ask("GET", f"/poll?after={after}", token=token)) == [3]
 
 
+async def test_a_gap_is_told_again_until_it_is_confirmed() -> None:
+    worker = Worker()
+    token = await worker.open()
+    worker.deliver(1)
+    after = (await worker.ask("GET", "/poll", token=token)).json()["next"]
+    device = worker.devices.of_session(worker.session().id)
+    assert device is not None
+    device.buffer.give_up()
+    for _ in range(2):  # as if the first answer had been lost on its way
+        lost = await worker.ask("GET", f"/poll?after={after}", token=token)
+        assert lost.json()["gap"] is True
+    stream = worker.request("GET", "/events", token=token, last_event_id=after)
+    told = lost.json()["next"]
+    await stream.says(f"id: {told}\nevent: gap\n".encode())
+    assert (await worker.ask("GET", f"/poll?wait=0&after={told}", token=token)).status == 204
+
+
 async def test_a_stream_says_what_comes_and_ends_with_the_session() -> None:
     worker = Worker()
     token = await worker.open()
