@@ -11,6 +11,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import aiomqtt
@@ -34,6 +35,8 @@ UNDER_WAY = 20
 """Of our own messages, if the broker does not say that it takes fewer."""
 MAX_BYTES = 64 * 1024 * 1024
 """Of messages that were read and not carried."""
+CONNECTING_AT_ONCE = 64
+_CONNECTING = ThreadPoolExecutor(CONNECTING_AT_ONCE, "mqtt")  # of all connections
 _AROUND = 64
 """Bytes of a packet besides topic, payload and correlation data, at most."""
 
@@ -66,7 +69,6 @@ class BrokerClient(aiomqtt.Client):
             clean_start=broker.begins_anew,
             properties=properties,
             tls_context=address.tls,
-            socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
         )
         self._broker = broker
         self.unacknowledged: deque[Delivery] = deque()
@@ -84,9 +86,21 @@ class BrokerClient(aiomqtt.Client):
         return len(self._sent) < self._at_most
 
     async def connect(self) -> None:
-        """Raises MqttError."""
-        await self.__aenter__()
+        """Raises MqttError.
+
+        As aiomqtt does it, but in threads of our own: one whose host does not answer holds a thread
+        for seconds, and there is a connection for each sensor topic.
+        """
         self._disconnected.add_done_callback(_retrieve)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(_CONNECTING, self._client_connect)
+            made = self._client.socket()
+            if made is not None:
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise aiomqtt.MqttError(str(error)) from None
+        await self._wait_for(self._connected, timeout=PATIENCE)
 
     async def listen(self, filters: tuple[str, ...]) -> None:
         """Subscribe. Raises MqttError, also where the broker refuses one of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from msgnode.devices.mqtt import broker as broker_module
 from msgnode.devices.mqtt import broker_client
 from msgnode.devices.mqtt.broker import Broker, BrokerAddress
-from msgnode.devices.mqtt.broker_client import NotTaken
+from msgnode.devices.mqtt.broker_client import BrokerClient, NotTaken
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
 from tests.devices.mqtt.lying_broker import PUBACK, PUBLISH, lying_broker, message, subscribed
@@ -41,6 +42,27 @@ async def test_a_worker_whose_lease_has_run_out_does_not_end_its_successors_conn
         job.cancel()
         await asyncio.gather(job, return_exceptions=True)
     assert seen[:3] == [False, False, False]
+
+
+async def test_many_connections_that_are_not_answered_keep_no_thread_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(BrokerClient, "_client_connect", lambda self: released.wait(60))
+    jobs = []
+    for number in range(40):  # more than the event loop has threads of its own
+        broker = Broker(
+            BrokerAddress("192.0.2.1", 1883), f"{number}", ("a",), lambda delivery: None,
+            lambda: None, lambda why: None, lambda: None, MqttCounters(), lambda: True,
+        )  # fmt: skip
+        jobs.append(asyncio.create_task(broker.run()))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await asyncio.to_thread(int)
+    for job in jobs:
+        job.cancel()
+    released.set()
+    await asyncio.gather(*jobs, return_exceptions=True)
 
 
 async def test_a_subscription_that_the_broker_refuses_is_told() -> None:
