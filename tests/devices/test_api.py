@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from msgnode.devices import downstream
+from msgnode.devices.api import MAX_CALLS
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.serialization import session_of, state_of
 from tests.devices.in_process import OUTBOX, Worker
@@ -39,6 +40,20 @@ async def test_a_poll_confirms_what_came_before_and_repeats_what_was_not_confirm
     assert (await worker.ask("GET", f"/poll?wait=0&after={after}", token=token)).status == 204
     worker.deliver(3)
     assert values(await worker.ask("GET", f"/poll?after={after}", token=token)) == [3]
+
+
+async def test_requests_that_wait_for_an_earlier_one_of_their_key_count_as_under_way() -> None:
+    worker = Worker()
+    token = await worker.open()
+    me = worker.session().runtime_url
+    asked = {"id": 1, "type": "read", "from": me, "to": me, "body": {}}
+    under_way = [
+        worker.request("POST", "/messages?wait=1", asked, token, idempotency_key="one")
+        for _ in range(MAX_CALLS + 1)
+    ]
+    async with asyncio.timeout(20):
+        await asyncio.wait([each.task for each in under_way])
+    assert sorted(each.status for each in under_way) == [202] * MAX_CALLS + [429]
 
 
 async def test_a_gap_is_told_again_until_it_is_confirmed() -> None:

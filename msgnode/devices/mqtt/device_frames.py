@@ -212,7 +212,8 @@ class DeviceFrames:
 
     async def _relieve(self) -> None:
         """A device that is held back holds up no other."""
-        oldest, since = None, 0.0
+        oldest: Delivery | None = None
+        since = 0.0
         while True:
             await asyncio.sleep(_RELIEVES_EVERY)
             now = time.monotonic()
