@@ -95,7 +95,7 @@ class BrokerClient(aiomqtt.Client):
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(_CONNECTING, self._client_connect)
-            made = self._client.socket()
+            made: Any = self._client.socket()
             if made is not None:
                 made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
@@ -104,9 +104,10 @@ class BrokerClient(aiomqtt.Client):
 
     async def listen(self, filters: tuple[str, ...]) -> None:
         """Subscribe. Raises MqttError, also where the broker refuses one of them."""
-        answers = await self.subscribe([(each, 1) for each in filters], timeout=PATIENCE)
+        wanted = [(each, 1) for each in filters]
+        answers: Any = await self.subscribe(wanted, timeout=PATIENCE)  # of MQTT 5: reason codes
         for topic, answer in zip(filters, answers, strict=False):
-            if not isinstance(answer, int) and answer.is_failure:
+            if answer.is_failure:
                 raise aiomqtt.MqttError(f"it refuses the subscription of {topic}: {answer}")
 
     async def gone(self) -> str:
