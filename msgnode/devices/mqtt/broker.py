@@ -17,14 +17,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import aiomqtt
 
+from .broker_address import BrokerAddress
 from .broker_client import BrokerClient, Done
 from .counters import MqttCounters
 from .delivery import Delivery
@@ -34,23 +33,6 @@ log = logging.getLogger(__name__)
 STEADY = 10.0
 """A connection that ends sooner is tried again later each time."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerAddress:
-    """Where the broker is and who we are to it. `window` and `max_bytes` bound what it sends."""
-
-    host: str
-    port: int
-    username: str | None = None
-    password: str | None = None
-    tls: ssl.SSLContext | None = None
-    window: int = 1_000
-    max_bytes: int = 1024 * 1024
-
-    def __str__(self) -> str:
-        """Without the password."""
-        return f"{'mqtt' if self.tls is None else 'mqtts'}://{self.host}:{self.port}"
 
 
 class Broker:

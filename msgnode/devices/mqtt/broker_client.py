@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
@@ -20,10 +20,9 @@ from paho.mqtt.properties import Properties
 
 from msgnode.core.faults import FAULTS
 
+from .broker_address import BrokerAddress
+from .counters import MqttCounters
 from .delivery import Delivery
-
-if TYPE_CHECKING:
-    from .broker import Broker
 
 KEEPALIVE = 10
 """Seconds without a word until the broker is asked; so many more, and it is taken for gone."""
@@ -48,10 +47,22 @@ class NotTaken(Exception):
     """The broker would not take a message, and would end the connection that brings it."""
 
 
+class Keeper(Protocol):
+    """What keeps the connection; see Broker."""
+
+    address: BrokerAddress
+    client_id: str
+    counters: MqttCounters
+    known: OrderedDict[int, Delivery]
+    receive: Callable[[Delivery], None]
+    on_room: Callable[[], None]
+    begins_anew: bool
+
+
 class BrokerClient(aiomqtt.Client):
     """One connection, which acknowledges what it was sent when it is told to."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Keeper) -> None:
         address = broker.address
         properties = Properties(PacketTypes.CONNECT)
         properties.ReceiveMaximum = address.window

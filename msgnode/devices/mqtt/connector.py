@@ -20,7 +20,7 @@ from typing import Protocol
 from msgnode.bus.ports import ComponentInfo
 from msgnode.core.faults import FAULTS
 
-from .broker import BrokerAddress
+from .broker_address import BrokerAddress
 from .counters import MqttCounters
 from .device_frames import DeviceFrames
 from .sensors import SensorFeed, SensorTopic

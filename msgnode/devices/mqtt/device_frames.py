@@ -25,7 +25,8 @@ from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage, NodeError, Unavailable
 from msgnode.core.faults import FAULTS
 
-from .broker import Broker, BrokerAddress
+from .broker import Broker
+from .broker_address import BrokerAddress
 from .broker_client import NotTaken
 from .counters import MqttCounters
 from .delivery import Delivery

@@ -31,7 +31,8 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 
 from . import topics
-from .broker import Broker, BrokerAddress
+from .broker import Broker
+from .broker_address import BrokerAddress
 from .broker_client import NotTaken
 from .counters import MqttCounters
 from .delivery import Delivery

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from msgnode.devices.mqtt.broker import Broker, BrokerAddress
+from msgnode.devices.mqtt.broker import Broker
+from msgnode.devices.mqtt.broker_address import BrokerAddress
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
 

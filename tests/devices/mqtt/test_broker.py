@@ -10,7 +10,8 @@ import pytest
 
 from msgnode.devices.mqtt import broker as broker_module
 from msgnode.devices.mqtt import broker_client
-from msgnode.devices.mqtt.broker import Broker, BrokerAddress
+from msgnode.devices.mqtt.broker import Broker
+from msgnode.devices.mqtt.broker_address import BrokerAddress
 from msgnode.devices.mqtt.broker_client import BrokerClient, NotTaken
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
