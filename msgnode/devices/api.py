@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,7 +219,8 @@ class DeviceApi:
         expects = not responses
         name = exchange.header(b"idempotency-key")
         while name and (earlier := device.keys.begin(name, body)) is not None:
-            await asyncio.wait([earlier])
+            with _under_way(device):
+                await asyncio.wait([earlier])
             if not earlier.cancelled():  # or the earlier one was not carried, and this one is
                 await _give(exchange, earlier.result())
                 return
@@ -252,14 +254,8 @@ class DeviceApi:
     async def _call(
         self, device: Device, body: bytes, seconds: float, expects: bool = True
     ) -> Answer:
-        if device.calls >= MAX_CALLS:
-            raise TooMany(f"A device may have {MAX_CALLS} requests under way.")
-        device.calls += 1
-        try:
+        with _under_way(device):
             return await calls.post(device, body, seconds, expects)
-        finally:
-            device.calls -= 1
-            device.connection.active_at = time.monotonic()
 
     # --- downstream -------------------------------------------------------------------------------
 
@@ -283,6 +279,19 @@ class DeviceApi:
             await downstream.poll(exchange, device, after, seconds, at_most)
         finally:
             self._devices.read_no_more(device)
+
+
+@contextmanager
+def _under_way(device: Device) -> Iterator[None]:
+    """One request of a device more, for as long as the block lasts. Raises TooMany."""
+    if device.calls >= MAX_CALLS:
+        raise TooMany(f"A device may have {MAX_CALLS} requests under way.")
+    device.calls += 1
+    try:
+        yield
+    finally:
+        device.calls -= 1
+        device.connection.active_at = time.monotonic()
 
 
 async def switched_off(scope: dict[str, Any], receive: Receive, send: Send) -> None:

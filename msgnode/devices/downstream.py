@@ -82,6 +82,10 @@ class Downstream:
         buffer = self._device.buffer
         return buffer.has_unsent or buffer.has_gap or self.closed is not None
 
+    def take_gap(self) -> bool:
+        """Whether something was lost before the next event; not once another reads."""
+        return self._closed is None and self._device.buffer.take_gap()
+
     def take(self, at_most: int = AT_MOST) -> list[tuple[EventId, bytes]]:
         """The next events; nothing once another reads."""
         if self._closed is not None:
@@ -187,7 +191,7 @@ async def poll(
                 await downstream.wait(until - time.monotonic())
             if gone.done():
                 raise Disconnected
-            gap = downstream.closed is None and device.buffer.take_gap()
+            gap = downstream.take_gap()
             events = downstream.take(at_most)
             closed = downstream.closed
             if not (events or gap or closed):
@@ -209,8 +213,9 @@ async def poll(
 def chunk_of(downstream: Downstream, device: Device) -> bytes:
     """What there is to say, or a comment if there is nothing."""
     parts: list[bytes] = []
-    if downstream.closed is None and device.buffer.take_gap():
-        parts.append(b"event: gap\ndata: {}\n\n")
+    if downstream.take_gap():
+        id_ = device.buffer.last_sent
+        parts.append(b"id: %b\nevent: gap\ndata: {}\n\n" % str(id_).encode())
     for id_, frame in downstream.take():
         data = frame.replace(b"\r", b" ").replace(b"\n", b" ")  # between values, never within one
         parts.append(b"id: %b\nevent: message\ndata: %b\n\n" % (str(id_).encode(), data))

@@ -5,7 +5,8 @@ HTTP has no acknowledgement, so an event is kept after it was sent: the next `af
 epoch is this buffer's, so an id of a buffer that is gone is told from one of this.
 
 Promise: in order; each event until it is confirmed, or until room is needed and it was sent once.
-What was never sent is not given up for another event; `has_gap` says what was lost.
+What was never sent is not given up for another event. That something was lost is an event as well,
+a gap: it has a number, and is said until it is confirmed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from msgnode.sessions.budgets import QueueBudget
 
 OVERHEAD = 96
 """Bytes of memory an event costs besides its text."""
+GAP = b""
+"""Stands among the events where something was lost."""
 HISTORY_BYTES = 64 * 1024
 """Of sent events that go along with a session that changes its worker."""
 
@@ -53,6 +56,7 @@ class _History(msgspec.Struct):
     epoch: str
     first: int
     sent: list[bytes]
+    has_gap: bool = False
 
 
 class EventBuffer:
@@ -62,7 +66,7 @@ class EventBuffer:
         limit: bytes that it may hold, what is kept for a second reading included.
         budget: what the device's source may hold together; None for no such limit.
 
-    `has_gap`: something was lost that the device has never been sent.
+    `has_gap`: something was lost, and that has no number yet.
     """
 
     def __init__(self, limit: int, budget: QueueBudget | None) -> None:
@@ -116,7 +120,7 @@ class EventBuffer:
         size = 0
         while self.has_unsent and len(taken) < at_most:
             frame = self._events[self._next - self._first]
-            if taken and size + len(frame) > max_bytes:
+            if frame == GAP or (taken and size + len(frame) > max_bytes):
                 break
             taken.append((EventId(self.epoch, self._next), frame))
             size += len(frame)
@@ -129,7 +133,11 @@ class EventBuffer:
         """Take out what was never sent, in order; its numbers are given anew."""
         frames: list[bytes] = []
         while self.has_unsent:
-            frames.append(self._events.pop())
+            frame = self._events.pop()
+            if frame == GAP:
+                self.has_gap = True
+            else:
+                frames.append(frame)
         size = self.unsent_bytes
         self.unsent_bytes = 0
         self.waiting_bytes -= size
@@ -146,7 +154,8 @@ class EventBuffer:
             if room < 0:
                 break
             sent.appendleft(frame)
-        return msgspec.msgpack.encode(_History(self.epoch, self._next - len(sent), list(sent)))
+        first = self._next - len(sent)
+        return msgspec.msgpack.encode(_History(self.epoch, first, list(sent), self.has_gap))
 
     def unpack(self, packed: bytes) -> None:
         """Go on as the buffer that was packed, which this one replaces. Raises DecodeError."""
@@ -161,7 +170,7 @@ class EventBuffer:
         if len(self._events) < len(history.sent):  # no room: what is there is no history
             self.clear()
             self._first = self._next = history.first + len(history.sent)
-            self.has_gap = False
+        self.has_gap = history.has_gap
 
     def rewind(self) -> None:
         """Go on with the oldest event that is not confirmed; a gap if it was given up for room."""
@@ -189,9 +198,16 @@ class EventBuffer:
             self._forget_sent(self.waiting_bytes, up_to=after.number)
 
     def take_gap(self) -> bool:
-        """Whether something was lost since this was asked last."""
-        has_gap, self.has_gap = self.has_gap, False
-        return has_gap
+        """Whether something was lost before the next event: this is to be said first."""
+        if self.has_gap:
+            self.has_gap = False
+            if not self._is_at_gap and not self._insert_gap():
+                return True  # there is no room for more than to say it once
+        if not self._is_at_gap:
+            return False
+        self._go_to(self._next + 1)
+        self._forget_sent(self.waiting_bytes - self._limit)
+        return True
 
     def give_up(self) -> None:
         """Its room is needed by others (see QueueBudget)."""
@@ -206,6 +222,19 @@ class EventBuffer:
         self._events.clear()
         if self._budget is not None and size:
             self._budget.give(self, size)
+
+    @property
+    def _is_at_gap(self) -> bool:
+        return self.has_unsent and self._events[self._next - self._first] == GAP
+
+    def _insert_gap(self) -> bool:
+        self._forget_sent(self.waiting_bytes + OVERHEAD - self._limit)
+        if self._budget is not None and not self._budget.take(self, OVERHEAD):
+            return False
+        self._events.insert(self._next - self._first, GAP)
+        self.waiting_bytes += OVERHEAD
+        self.unsent_bytes += OVERHEAD
+        return True
 
     def _go_to(self, number: int) -> None:
         """The next event to send is this one."""

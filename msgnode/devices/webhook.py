@@ -44,11 +44,16 @@ _SECRET_BYTES = range(24, 65)
 
 @dataclass(slots=True)
 class WebhookCounters:
-    """Since the start of the worker; `removed` counts those that their servers did not ask for."""
+    """Since the start of the worker.
+
+    `removed` counts webhooks that their servers did not ask for, `refused` messages in their
+    answers that were not carried.
+    """
 
     delivered: int = 0
     failed: int = 0
     removed: int = 0
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +160,17 @@ class Webhook:
                 if not downstream.has_news:
                     await downstream.wait(_QUIET)
                     continue
-                gap = downstream.closed is None and device.buffer.take_gap()
+                gap = downstream.take_gap()
                 events = downstream.take()
                 if not events and not gap:
                     continue
                 listed = b",".join(frame for _, frame in events)
-                head = encode({"next": str(device.buffer.last_sent), "gap": gap})
+                sent = device.buffer.last_sent
+                head = encode({"next": str(sent), "gap": gap})
                 body = head[:-1] + b',"messages":[' + listed + b"]}"
                 if not await self._deliver(downstream, body):
                     return downstream.closed
-                if events:
-                    device.buffer.resume(events[-1][0])
+                device.buffer.resume(sent)
 
     async def _deliver(self, downstream: Downstream, body: bytes) -> bool:
         """Post until it is taken; False if it will not be."""
@@ -220,9 +225,17 @@ class Webhook:
         if not isinstance(listed, list) or not listed:
             return
         try:
-            await calls.post(self.device, encode(listed), 0.0, expects=False)
+            told = await calls.post(self.device, encode(listed), 0.0, expects=False)
         except NodeError as error:
-            self.state = error.description
+            self._note_refused(len(listed), error.description)
+            return
+        refused = [each for each in msgspec.json.decode(told.body) if each["code"] >= 400]
+        if refused:
+            self._note_refused(len(refused), refused[0].get("detail", "its session has ended"))
+
+    def _note_refused(self, number: int, why: str) -> None:
+        self._counters.refused += number
+        self.state = f"Of its last answer {number} messages were not carried: {why}"
 
     def goes_on(self, closed: Closed) -> bool:
         """Whether it goes on with its session, here or elsewhere, after this end."""

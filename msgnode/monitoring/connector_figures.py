@@ -29,6 +29,8 @@ def webhooks(webhooks: Webhooks) -> Iterator[Metric]:
     yield posts
     text = "Webhooks that were removed: their servers said 410, or nothing for a day."
     yield counter("webhooks_removed", text, webhooks.counters.removed)
+    text = "Messages in answers of webhooks that were not carried."
+    yield counter("webhook_messages_refused", text, webhooks.counters.refused)
 
 
 def wakeups(wakeups: PushWakeups) -> Iterator[Metric]:
@@ -92,6 +94,7 @@ def mqtt(mqtt: MqttConnector) -> Iterator[Metric]:
     for name, text, value in (
         ("received", "Messages from the broker.", counters.received),
         ("published", "Messages to the broker that it has.", counters.published),
+        ("not_taken", "Messages to the broker that it does not take.", counters.not_taken),
         ("repeated", "Messages that came again and were not carried twice.", counters.repeated),
         ("refused", "Messages that no session could carry.", counters.refused),
         ("dropped", "Messages of QoS 0 that came faster than they may.", counters.dropped),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from msgnode.devices import downstream
+from msgnode.devices.api import MAX_CALLS
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.serialization import session_of, state_of
 from tests.devices.in_process import OUTBOX, Worker
@@ -39,6 +40,37 @@ async def test_a_poll_confirms_what_came_before_and_repeats_what_was_not_confirm
     assert (await worker.ask("GET", f"/poll?wait=0&after={after}", token=token)).status == 204
     worker.deliver(3)
     assert values(await worker.ask("GET", f"/poll?after={after}", token=token)) == [3]
+
+
+async def test_requests_that_wait_for_an_earlier_one_of_their_key_count_as_under_way() -> None:
+    worker = Worker()
+    token = await worker.open()
+    me = worker.session().runtime_url
+    asked = {"id": 1, "type": "read", "from": me, "to": me, "body": {}}
+    under_way = [
+        worker.request("POST", "/messages?wait=1", asked, token, idempotency_key="one")
+        for _ in range(MAX_CALLS + 1)
+    ]
+    async with asyncio.timeout(20):
+        await asyncio.wait([each.task for each in under_way])
+    assert sorted(each.status for each in under_way) == [202] * MAX_CALLS + [429]
+
+
+async def test_a_gap_is_told_again_until_it_is_confirmed() -> None:
+    worker = Worker()
+    token = await worker.open()
+    worker.deliver(1)
+    after = (await worker.ask("GET", "/poll", token=token)).json()["next"]
+    device = worker.devices.of_session(worker.session().id)
+    assert device is not None
+    device.buffer.give_up()
+    for _ in range(2):  # as if the first answer had been lost on its way
+        lost = await worker.ask("GET", f"/poll?after={after}", token=token)
+        assert lost.json()["gap"] is True
+    stream = worker.request("GET", "/events", token=token, last_event_id=after)
+    told = lost.json()["next"]
+    await stream.says(f"id: {told}\nevent: gap\n".encode())
+    assert (await worker.ask("GET", f"/poll?wait=0&after={told}", token=token)).status == 204
 
 
 async def test_a_stream_says_what_comes_and_ends_with_the_session() -> None:

@@ -6,7 +6,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from msgnode.devices.events import HISTORY_BYTES, OVERHEAD, EventBuffer, EventId, read_id
+from msgnode.devices.events import GAP, HISTORY_BYTES, OVERHEAD, EventBuffer, EventId, read_id
 
 LIMIT = 2_000
 
@@ -68,8 +68,38 @@ def test_what_was_sent_and_given_up_unconfirmed_is_a_gap_for_who_has_no_id() -> 
         buffer.take(1, 10**9)
     buffer.rewind()
     assert buffer.take_gap()
+    told = buffer.last_sent
+    buffer.rewind()
+    assert buffer.take_gap(), "nobody has said that it was heard"
+    buffer.resume(told)
     buffer.rewind()
     assert not buffer.take_gap()
+
+
+def test_a_gap_stands_where_something_was_lost_and_goes_along_until_it_is_confirmed() -> None:
+    buffer = EventBuffer(LIMIT, None)
+    buffer.append(b"a")
+    (first, _), *_ = buffer.take(1, 100)
+    buffer.has_gap = True
+    buffer.append(b"b")
+    assert buffer.take_gap()
+    assert [(id_.number, frame) for id_, frame in buffer.take(9, 100)] == [(3, b"b")]
+    moved = EventBuffer(LIMIT, None)
+    moved.unpack(buffer.pack())
+    moved.resume(first)  # the answer with the gap was lost
+    assert moved.take(9, 100) == []
+    assert moved.take_gap()
+    assert [(id_.number, frame) for id_, frame in moved.take(9, 100)] == [(3, b"b")]
+    moved.resume(moved.last_sent)
+    assert not moved.take_gap()
+
+
+def test_a_gap_that_was_not_said_goes_along_to_another_worker() -> None:
+    buffer = EventBuffer(LIMIT, None)
+    buffer.has_gap = True
+    moved = EventBuffer(LIMIT, None)
+    moved.unpack(buffer.pack())
+    assert moved.take_gap()
 
 
 def test_of_a_long_history_the_newest_goes_along_and_the_rest_is_a_gap() -> None:
@@ -105,6 +135,7 @@ class Reading(RuleBasedStateMachine):
 
     @rule(at_most=st.integers(1, 5), size=st.integers(1, 1_500))
     def take(self, at_most: int, size: int) -> None:
+        self.hear_gap()
         for id_, frame in self.buffer.take(at_most, size):
             assert id_.number == self.next
             assert frame == self.kept[id_.number - 1]
@@ -116,18 +147,20 @@ class Reading(RuleBasedStateMachine):
         """Confirms something between what it confirmed before and the newest it was sent."""
         after = self.confirmed + int((self.newest - self.confirmed) * share)
         self.buffer.resume(EventId(self.buffer.epoch, after))
-        if self.buffer.take_gap():  # what followed was sent once, and given up for others
-            gone = self.newest - after
-            assert sum(len(each) for each in self.kept[after:]) + gone * OVERHEAD > 0
-            taken = self.buffer.take(1, 1)
-            if taken:
-                self.next = taken[0][0].number + 1
-                self.newest = max(self.newest, taken[0][0].number)
-            else:
-                self.next = len(self.kept) + 1
-        else:
-            self.next = after + 1
         self.confirmed = after
+        if not self.hear_gap():  # or what followed was sent once, and given up for others
+            self.next = after + 1
+
+    def hear_gap(self) -> bool:
+        """It has a number, and what comes next the number after that."""
+        if not self.buffer.take_gap():
+            return False
+        number = self.buffer.last_sent.number
+        if number > len(self.kept) or self.kept[number - 1] != GAP:
+            self.kept.insert(number - 1, GAP)
+        self.next = number + 1
+        self.newest = max(self.newest, number)
+        return True
 
     @rule()
     def move(self) -> None:

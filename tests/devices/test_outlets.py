@@ -75,6 +75,21 @@ async def test_what_comes_is_posted_in_order_and_confirmed(
     assert (await worker.ask("GET", "/poll?wait=0", token=token)).status == 204
 
 
+async def test_what_a_server_answers_and_cannot_be_carried_is_counted_and_said(
+    server: Receiver, worker: Worker
+) -> None:
+    token = await worker.open()
+    await hook(worker, token, server)
+    server.answer = lambda _: (200, b'{"messages": [{"type": "nonsense"}, 7]}')
+    worker.deliver(0)
+    await values(server, 1)
+    async with asyncio.timeout(LIMIT):
+        while worker.webhooks.counters.refused < 2:
+            await eventually()
+    told = (await worker.ask("GET", "/webhook", token=token)).json()
+    assert "2 messages were not carried" in told["state"]
+
+
 @pytest.mark.usefixtures("quick")
 async def test_case_22_failures_are_repeated_under_one_id_and_410_is_the_end(
     server: Receiver, worker: Worker

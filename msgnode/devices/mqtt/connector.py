@@ -20,7 +20,7 @@ from typing import Protocol
 from msgnode.bus.ports import ComponentInfo
 from msgnode.core.faults import FAULTS
 
-from .broker import BrokerAddress
+from .broker_address import BrokerAddress
 from .counters import MqttCounters
 from .device_frames import DeviceFrames
 from .sensors import SensorFeed, SensorTopic
@@ -212,8 +212,11 @@ class MqttConnector:
     async def _use(self, rows: list[SensorTopic]) -> None:
         """Serve these sensor topics from now on, and no others."""
         gone = [topic for topic in self._feeds if topic not in rows]
+        read = {(topic.id, topic.topic) for topic in rows}
         for topic in gone:
             feed = self._feeds.pop(topic)
+            if (topic.id, topic.topic) not in read:  # or the broker keeps what nobody wants
+                feed.broker.forget_session()
             task = self._tasks.pop(feed)
             task.cancel()
             await asyncio.wait([task], timeout=STOP_SECONDS)

@@ -14,6 +14,10 @@ class Acknowledger(Protocol):
         ...
 
 
+OVERHEAD = 512
+"""Bytes of memory that a message takes besides its topic and payload."""
+
+
 class Delivery:
     """One message from the broker; `done` once it was carried, or refused for good.
 
@@ -28,7 +32,7 @@ class Delivery:
     def __init__(self, client: Acknowledger, message: Any) -> None:
         self.topic: str = message.topic
         self.payload: bytes = message.payload
-        self.size = len(self.payload)
+        self.size = len(self.payload) + len(self.topic) + OVERHEAD
         self.qos: int = message.qos
         self.retain: bool = message.retain
         self.mid: int = message.mid

@@ -3,6 +3,10 @@
 A device is here from its status `online`, or its first frame, until its status is `offline`: the
 broker publishes that for it when it is gone (its last will). One that never says a status is taken
 for gone after `idle` seconds of silence.
+
+The broker sends no more than its window until the oldest message is acknowledged. So a device whose
+frames wait for a reason of its own, such as its rate, has them refused where half the window is
+used up and others wait behind them; what waits for the node is refused after HELD_SECONDS.
 """
 
 from __future__ import annotations
@@ -13,15 +17,20 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+import aiomqtt
+
 from msgnode.bus import delivery as bus_delivery
 from msgnode.core import messages
 from msgnode.core.envelope import InvalidFrame
-from msgnode.core.errors import BadMessage, NodeError
+from msgnode.core.errors import BadMessage, NodeError, Unavailable
 from msgnode.core.faults import FAULTS
 
-from .broker import Broker, BrokerAddress
+from .broker import Broker
+from .broker_address import BrokerAddress
+from .broker_client import NotTaken
 from .counters import MqttCounters
 from .delivery import Delivery
+from .link import BrokerLink
 from .response_topics import ResponseTopics
 from .session import BrokerSession, Opener
 from .topics import ONLINE, DeviceTopics
@@ -30,7 +39,10 @@ SESSION_ADDRESS = "mn:/session"
 WAITING_AT_MOST = 100
 """Frames of one device that may wait to be carried; those beyond are answered 429."""
 DEVICES_AT_MOST = 100_000
+HELD_SECONDS = 30.0
+"""For which the oldest frame of all may wait, whatever for."""
 _LOOKS_EVERY = 2.0
+_RELIEVES_EVERY = 0.25
 
 
 class _Device:
@@ -79,11 +91,12 @@ class DeviceFrames:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        looking = asyncio.create_task(self._look())
+        beside = [asyncio.create_task(each) for each in (self._look(), self._relieve())]
         try:
             await self.broker.run()
         finally:
-            looking.cancel()
+            for task in beside:
+                task.cancel()
             self.leave()
 
     def leave(self) -> None:
@@ -109,6 +122,8 @@ class DeviceFrames:
         self._line.clear()
         for device in self._devices.values():
             device.is_in_line = False
+            device.is_online = False  # the broker says it again, if it still knows
+            device.heard_at = time.monotonic()
         self._changed()
 
     def _receive(self, delivery: Delivery) -> None:
@@ -120,6 +135,10 @@ class DeviceFrames:
         device = self._devices.get(topic.device)
         if topic.kind == "status":
             self._status(topic.device, device, delivery)
+            return
+        if delivery.retain:
+            self._counters.refuse(f"{topic.device}: A retained frame is an old one: not carried.")
+            delivery.done()
             return
         device = device or self._enter(topic.device)
         if device is None:
@@ -178,7 +197,7 @@ class DeviceFrames:
             return
         if bus_delivery.expects_answer(message, message.recipients[0]) and self.broker.has_room:
             answer = messages.reply(message, messages.error_body(error))
-            self._send(self._devices[name], answer, lambda: None)
+            self._send(self._devices[name], answer, None)
 
     async def _look(self) -> None:
         """Devices that are gone are forgotten; so are those that never said they are here."""
@@ -191,6 +210,25 @@ class DeviceFrames:
                         device.session.want_no_more()
                 if not device.is_online and device.session.is_idle:
                     del self._devices[device.name]
+
+    async def _relieve(self) -> None:
+        """A device that is held back holds up no other."""
+        oldest: Delivery | None = None
+        since = 0.0
+        while True:
+            await asyncio.sleep(_RELIEVES_EVERY)
+            now = time.monotonic()
+            if self.broker.oldest is None or self.broker.oldest is not oldest:
+                oldest, since = self.broker.oldest, now
+                continue
+            topic = self._topics.read(oldest.topic)
+            device = self._devices.get(topic.device) if topic is not None else None
+            if device is None:
+                continue
+            with FAULTS.kept_to("MQTT session"):
+                is_own = self.broker.is_choked and not device.session.waits_for_the_node
+                if is_own or now - since > HELD_SECONDS:
+                    device.session.refuse_waiting()
 
     # --- to the broker ----------------------------------------------------------------------------
 
@@ -209,14 +247,41 @@ class DeviceFrames:
                 device.is_in_line = False
                 continue
             self._line.append(device)
-            frame = connection.link.take()
-            self._send(device, frame, connection.link.acknowledged)
+            if not self._send(device, connection.link.take(), connection.link):
+                return
 
-    def _send(self, device: _Device, frame: bytes, done: Callable[[], None]) -> None:
-        """Publish a frame to a device, a response where the device wants it."""
+    def _send(self, device: _Device, frame: bytes, link: BrokerLink | None) -> bool:
+        """Publish a frame to a device, a response where the device wants it.
+
+        Returns:
+            Whether the connection is still there; what it did not take is given back with the link.
+        """
         place = device.responses.place_of(frame)
         topic = place.topic or self._topics.inbound(device.name)
-        self.broker.publish(topic, frame, done, place.correlation, place.seconds_left)
+
+        def done(why: str) -> None:
+            if link is not None:
+                link.acknowledged()
+            if why:
+                self._undelivered(device, frame, why)
+
+        try:
+            self.broker.publish(topic, frame, done, place.correlation, place.seconds_left)
+        except NotTaken as error:
+            if link is not None:
+                link.not_taken()
+            self._counters.note_not_taken(f"{device.name}: {error}")
+            self._undelivered(device, frame, str(error))
+        except aiomqtt.MqttError:
+            return False
+        return True
+
+    def _undelivered(self, device: _Device, frame: bytes, why: str) -> None:
+        """The broker does not take a frame: who waits for its answer is told, by the device."""
+        message = messages.parse(frame)
+        if bus_delivery.expects_answer(message, message.recipients[0]):
+            error = Unavailable(f"The MQTT broker does not take it for the device: {why}")
+            device.session.say(messages.reply(message, messages.error_body(error)))
 
 
 async def _opened() -> None:

@@ -59,12 +59,13 @@ class BrokerLink(AnsweringLink):
 
     def acknowledged(self) -> None:
         """The oldest frame that was taken has arrived."""
-        if not self._unacknowledged:  # it was given back meanwhile
-            return
-        self.unsent_bytes -= len(self._unacknowledged.popleft())
-        if self.is_paused and self.unsent_bytes <= HIGH_WATER // 2:
-            self.is_paused = False
-            self.on_resume()
+        if self._unacknowledged:  # or it was given back meanwhile
+            self._forget(self._unacknowledged.popleft())
+
+    def not_taken(self) -> None:
+        """The frame that was taken last will not arrive."""
+        if self._unacknowledged:
+            self._forget(self._unacknowledged.pop())
 
     def give_back(self) -> list[bytes]:
         """Take out what is not known to have arrived, in order."""
@@ -73,3 +74,9 @@ class BrokerLink(AnsweringLink):
         self._unsent.clear()
         self.unsent_bytes = 0
         return frames
+
+    def _forget(self, frame: bytes) -> None:
+        self.unsent_bytes -= len(frame)
+        if self.is_paused and self.unsent_bytes <= HIGH_WATER // 2:
+            self.is_paused = False
+            self.on_resume()

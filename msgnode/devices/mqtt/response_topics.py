@@ -17,6 +17,7 @@ from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage
 from msgnode.core.messages import Message
 
+from . import topics
 from .delivery import Delivery
 
 KEPT_AT_MOST = 100
@@ -70,7 +71,7 @@ class ResponseTopics:
         if not (topic or delivery.expires_at) or message.is_response or not message.id:
             return
         if topic and not self._is_own(topic):
-            raise BadMessage(f"A response topic must be below {self._base}.")
+            raise BadMessage(f"A response topic must be a usual one below {self._base}.")
         while len(self._asked) >= KEPT_AT_MOST:
             self._asked.popitem(last=False)
         until = delivery.expires_at or time.monotonic() + KEPT_SECONDS
@@ -93,4 +94,4 @@ class ResponseTopics:
 
     def _is_own(self, topic: str) -> bool:
         rest = topic.removeprefix(self._base)
-        return rest != topic and bool(rest) and not {"+", "#", "\0"} & set(rest)
+        return rest != topic and bool(rest) and topics.is_publishable(topic)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import aiomqtt
 import msgspec
 
 from msgnode.bus import delivery as bus_delivery
@@ -30,7 +31,9 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 
 from . import topics
-from .broker import Broker, BrokerAddress
+from .broker import Broker
+from .broker_address import BrokerAddress
+from .broker_client import NotTaken
 from .counters import MqttCounters
 from .delivery import Delivery
 from .objects import ObjectClaims, SensorObject
@@ -144,7 +147,10 @@ class SensorFeed:
     def _meet(self, topic: str) -> SensorObject:
         """The object of a topic that is new. Raises NodeError."""
         parts = topics.met(self.topic.topic, topic)
-        if parts is None or len(topic) > topics.MAX_TOPIC:
+        if parts is None:
+            self.broker.begin_anew("it still sends what an earlier topic filter has asked for")
+            raise BadMessage("It is of an earlier topic filter.")
+        if len(topic) > topics.MAX_TOPIC:
             raise BadMessage("The topic is longer than those that are read.")
         url = topics.filled(self.topic.object, parts, escapes=True)
         found = self._claims.objects.get(url)
@@ -225,7 +231,7 @@ class SensorFeed:
             self._answer(message, Forbidden("This object takes no commands."))
             return
         topic = topics.filled(self.topic.command_topic, parts, escapes=False)
-        if any(mark in topic for mark in "+#\0") or len(topic) > topics.MAX_TOPIC:
+        if not topics.is_publishable(topic):
             self._answer(message, BadMessage("The command has no topic that may be published on."))
         elif not self.broker.is_up:
             self._answer(message, Unavailable("The MQTT broker is out of reach."))
@@ -238,8 +244,20 @@ class SensorFeed:
 
     def _publish(self) -> None:
         while self._commands and self.broker.has_room:
-            topic, payload, asked = self._commands.popleft()
-            self.broker.publish(topic, payload, partial(self._answer, asked, None))
+            topic, payload, asked = self._commands[0]
+            try:
+                self.broker.publish(topic, payload, partial(self._published, asked))
+            except NotTaken as error:
+                self._counters.note_not_taken(f"{topic[:200]}: {error}")
+                self._published(asked, str(error))
+            except aiomqtt.MqttError:  # it is answered when the connection is known to be lost
+                return
+            self._commands.popleft()
+
+    def _published(self, asked: Message, why: str) -> None:
+        """The broker has a command, or does not take it."""
+        error = Unavailable(f"The MQTT broker does not take the command: {why}") if why else None
+        self._answer(asked, error)
 
     def _answer(self, asked: Message, answer: dict[str, Any] | NodeError | None) -> None:
         """Answer what expects it, with 200 and a value or with an error."""

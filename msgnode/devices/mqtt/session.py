@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from msgnode.core.errors import GatewayTimeout, NodeError
+from msgnode.core.errors import GatewayTimeout, NodeError, TooMany
 from msgnode.core.faults import FAULTS
 from msgnode.devices.connection import FrameConnection
 
@@ -83,6 +83,7 @@ class BrokerSession:
         self._task: asyncio.Task[None] | None = None
         self._is_wanted = False
         self._refusal: NodeError | None = None
+        self._obstacle: NodeError | None = None  # to its being opened, which may pass
         self._refused_until = 0.0
         self._has_left = False
 
@@ -120,6 +121,18 @@ class BrokerSession:
         else:
             self._waiting.append((delivery, frame))
             self._go_on()
+
+    @property
+    def waits_for_the_node(self) -> bool:
+        """Whether others wait for the same: the database, another worker."""
+        return self.connection is None or self.connection.flow.unknown_facts > 0
+
+    def refuse_waiting(self) -> None:
+        """Refuse what waits, and for a second what would have to wait."""
+        self._refused(self._obstacle if self.connection is None else None, 1.0)
+        if self._held is not None:
+            held, self._held = self._held, None
+            held[0].done()  # the connection carries it yet
 
     def say(self, frame: bytes) -> None:
         """Carry a frame of our own, where the session is open."""
@@ -204,16 +217,18 @@ class BrokerSession:
         try:
             connection = await self._opener.open(self.runtime_url, self.name, link)
         except NodeError as error:
+            self._obstacle = error
+            if error.code == TooMany.code and not self._holds_back:
+                self._refused(error, REFUSED_SECONDS)
+                await asyncio.sleep(REFUSED_SECONDS)
+                return True
             if error.code in _TRANSIENT:
                 await asyncio.sleep(_RETRY_SECONDS)
                 return True
             self._is_wanted = False
-            self._refusal = error
-            self._refused_until = asyncio.get_running_loop().time() + REFUSED_SECONDS
-            while self._waiting:
-                self._give_up(*self._waiting.popleft(), error)
+            self._refused(error, REFUSED_SECONDS)
             return False
-        self._is_wanted, self._refusal = False, None
+        self._is_wanted, self._refusal, self._obstacle = False, None, None
         self.connection = connection
         link.on_closed = lambda: self._ended_by_the_node(connection)
         link.on_frames = self._on_frames
@@ -223,6 +238,12 @@ class BrokerSession:
             self._on_frames()
         await self._on_open()
         return True
+
+    def _refused(self, error: NodeError | None, seconds: float) -> None:
+        self._refusal = error or TooFast()
+        self._refused_until = asyncio.get_running_loop().time() + seconds
+        while self._waiting:
+            self._give_up(*self._waiting.popleft(), self._refusal)
 
     def _ended_by_the_node(self, connection: BrokerConnection) -> None:
         def lose() -> None:

@@ -16,6 +16,8 @@ from urllib.parse import quote, unquote
 DEVICE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._~-]{0,127}")
 MAX_TOPIC = 1_024
 """Characters of a topic that is read; MQTT allows 65,535 bytes."""
+MAX_LEVELS = 100
+"""Of a topic that is published on; mosquitto ends a connection that brings 200."""
 _PLACE = re.compile(r"\{(\d+)\}")
 
 ONLINE, OFFLINE = b"online", b"offline"
@@ -70,6 +72,17 @@ def filter_fault(text: str) -> str:
     if any(("+" in each or "#" in each) and len(each) > 1 for each in levels):
         return "has a wildcard beside other characters of a level"
     return "has # before its last level" if "#" in levels[:-1] else ""
+
+
+def is_publishable(topic: str) -> bool:
+    """Whether brokers take a topic: one that they do not may end the connection that brings it.
+
+    >>> is_publishable("sensors/kitchen/set"), is_publishable("sensors/+/set")
+    (True, False)
+    """
+    if not topic or len(topic) > MAX_TOPIC or topic.count("/") > MAX_LEVELS:
+        return False
+    return topic.isprintable() and "+" not in topic and "#" not in topic
 
 
 def wildcards(topic_filter: str) -> int:

@@ -12,7 +12,7 @@ from msgnode.core import messages
 from msgnode.core.errors import Forbidden, NodeError, Unavailable
 from msgnode.core.messages import Message
 from msgnode.devices.mqtt import objects
-from msgnode.devices.mqtt.broker import BrokerAddress
+from msgnode.devices.mqtt.broker_address import BrokerAddress
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
 from msgnode.devices.mqtt.sensors import SensorFeed, SensorTopic

@@ -27,6 +27,16 @@ def add_topic(node: Node, **row: object) -> None:
     )
 
 
+def change_topics(node: Node, **row: object) -> None:
+    """All rows, as the console changes them."""
+    node.manage(
+        "shell",
+        "-c",
+        "from msgnode.models import MqttTopic; from msgnode.storage.control import post; "
+        f"MqttTopic.objects.update(**{row!r}); post('mqtt.topics')",
+    )
+
+
 @asynccontextmanager
 async def talker(node: Node) -> AsyncIterator[Client]:
     async with node.ws() as client:

@@ -1,0 +1,23 @@
+"""Where the broker is, and who the node is to it."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where the broker is and who we are to it. `window` and `max_bytes` bound what it sends."""
+
+    host: str
+    port: int
+    username: str | None = None
+    password: str | None = None
+    tls: ssl.SSLContext | None = None
+    window: int = 1_000
+    max_bytes: int = 1024 * 1024
+
+    def __str__(self) -> str:
+        """Without the password."""
+        return f"{'mqtt' if self.tls is None else 'mqtts'}://{self.host}:{self.port}"

@@ -1,0 +1,277 @@
+"""One connection to the broker: acknowledges what it is told to, and says what was not taken.
+
+The one file that knows private names of aiomqtt and of paho. A broker that does not keep to what it
+was told is left: one that sends more than MAX_BYTES of messages that are not acknowledged, or that
+does not let us subscribe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import aiomqtt
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from msgnode.core.faults import FAULTS
+
+from .broker_address import BrokerAddress
+from .counters import MqttCounters
+from .delivery import Delivery
+
+KEEPALIVE = 10
+"""Seconds without a word until the broker is asked; so many more, and it is taken for gone."""
+PATIENCE = 10.0
+"""Seconds that the broker may take for an answer."""
+KEPT_SECONDS = 3_600
+"""The broker keeps our session, and what comes for it, for so long while we are away."""
+UNDER_WAY = 20
+"""Of our own messages, if the broker does not say that it takes fewer."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Of messages that were read and not carried."""
+CONNECTING_AT_ONCE = 64
+_CONNECTING = ThreadPoolExecutor(CONNECTING_AT_ONCE, "mqtt")  # of all connections
+_AROUND = 64
+"""Bytes of a packet besides topic, payload and correlation data, at most."""
+
+Done = Callable[[str], None]
+"""Is told that the broker has a message, or why it does not take it."""
+
+
+class NotTaken(Exception):
+    """The broker would not take a message, and would end the connection that brings it."""
+
+
+class Keeper(Protocol):
+    """What keeps the connection; see Broker."""
+
+    address: BrokerAddress
+    client_id: str
+    counters: MqttCounters
+    known: OrderedDict[int, Delivery]
+    receive: Callable[[Delivery], None]
+    on_room: Callable[[], None]
+    begins_anew: bool
+
+
+class BrokerClient(aiomqtt.Client):
+    """One connection, which acknowledges what it was sent when it is told to."""
+
+    def __init__(self, broker: Keeper) -> None:
+        address = broker.address
+        properties = Properties(PacketTypes.CONNECT)
+        properties.ReceiveMaximum = address.window
+        properties.MaximumPacketSize = address.max_bytes
+        properties.SessionExpiryInterval = KEPT_SECONDS
+        super().__init__(
+            address.host,
+            address.port,
+            username=address.username,
+            password=address.password,
+            identifier=broker.client_id,
+            protocol=aiomqtt.ProtocolVersion.V5,
+            timeout=PATIENCE,
+            keepalive=KEEPALIVE,
+            clean_start=broker.begins_anew,
+            properties=properties,
+            tls_context=address.tls,
+        )
+        self._broker = broker
+        self.unacknowledged: deque[Delivery] = deque()
+        self._bytes = 0
+        self._sent: dict[int, Done] = {}
+        self._at_most = UNDER_WAY
+        self._max_packet = 0
+        self._has_ended = False
+        self._client.manual_ack_set(True)
+        self._client.connect_timeout = PATIENCE / 2
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the broker takes another message now."""
+        return len(self._sent) < self._at_most
+
+    async def connect(self) -> None:
+        """Raises MqttError.
+
+        As aiomqtt does it, but in threads of our own: one whose host does not answer holds a thread
+        for seconds, and there is a connection for each sensor topic.
+        """
+        self._disconnected.add_done_callback(_retrieve)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(_CONNECTING, self._client_connect)
+            made: Any = self._client.socket()
+            if made is not None:
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise aiomqtt.MqttError(str(error)) from None
+        await self._wait_for(self._connected, timeout=PATIENCE)
+
+    async def listen(self, filters: tuple[str, ...]) -> None:
+        """Subscribe. Raises MqttError, also where the broker refuses one of them."""
+        wanted = [(each, 1) for each in filters]
+        answers: Any = await self.subscribe(wanted, timeout=PATIENCE)  # of MQTT 5: reason codes
+        for topic, answer in zip(filters, answers, strict=False):
+            if answer.is_failure:
+                raise aiomqtt.MqttError(f"it refuses the subscription of {topic}: {answer}")
+
+    async def gone(self) -> str:
+        """Wait for the end of the connection; why it ended."""
+        try:
+            await asyncio.shield(self._disconnected)
+        except (aiomqtt.MqttError, OSError) as error:
+            return str(error)
+        return "the broker has ended the connection"
+
+    def send(
+        self,
+        topic: str,
+        payload: bytes,
+        done: Done,
+        correlation: bytes,
+        seconds: int,
+    ) -> None:
+        """Raises MqttError, and NotTaken."""
+        size = len(topic.encode()) + len(payload) + len(correlation) + _AROUND
+        if self._max_packet and size > self._max_packet:
+            raise NotTaken(f"It is longer than the {self._max_packet} bytes that the broker takes.")
+        properties = None
+        if correlation or seconds:
+            properties = Properties(PacketTypes.PUBLISH)
+            if correlation:
+                properties.CorrelationData = correlation
+            if seconds:
+                properties.MessageExpiryInterval = seconds
+        info = self._client.publish(topic, payload, 1, properties=properties)
+        if info.rc:
+            raise aiomqtt.MqttCodeError(info.rc, "Could not publish")
+        self._sent[info.mid] = done
+
+    def acknowledge(self) -> None:
+        """Acknowledge what is done and has nothing before it that is not."""
+        waiting = self.unacknowledged
+        while waiting and waiting[0].is_done:
+            delivery = waiting.popleft()
+            self._bytes -= delivery.size
+            if not self._has_ended:
+                self._client.ack(delivery.mid, delivery.qos)
+
+    def hang_up(self, keeps: bool = True) -> None:
+        """Say good-bye as far as the broker still listens, and close the socket.
+
+        Args:
+            keeps: whether the broker is to keep our session, and what comes for it.
+        """
+        if not self._disconnected.done():
+            farewell = None
+            if not keeps:
+                farewell = Properties(PacketTypes.DISCONNECT)
+                farewell.SessionExpiryInterval = 0
+            self._client.disconnect(properties=farewell)
+            self._client.loop_write()
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the socket."""
+        self._has_ended = True
+        self._sent.clear()
+        self._client._sock_close()
+
+    def fail(self, why: str) -> None:
+        """The connection is of no use."""
+        if not self._disconnected.done():
+            self._disconnected.set_exception(aiomqtt.MqttError(why))
+
+    # --- what paho calls --------------------------------------------------------------------------
+
+    def _on_connect(
+        self, client: Any, userdata: Any, flags: Any, code: Any, properties: Any = None
+    ) -> None:
+        if self._has_ended:  # nobody waits for it any more
+            self._client._sock_close()
+            return
+        self._max_packet = getattr(properties, "MaximumPacketSize", 0)
+        self._at_most = min(UNDER_WAY, getattr(properties, "ReceiveMaximum", UNDER_WAY))
+        super()._on_connect(client, userdata, flags, code, properties)
+
+    def _on_message(self, client: Any, userdata: Any, message: Any) -> None:
+        with FAULTS.kept_to("MQTT message"):
+            self._take(message)
+
+    def _take(self, message: Any) -> None:
+        broker = self._broker
+        broker.counters.received += 1
+        try:
+            delivery = Delivery(self, message)
+        except UnicodeDecodeError:
+            broker.counters.refuse("A topic is not UTF-8.")
+            message.topic = b""
+            delivery = Delivery(self, message)
+            delivery.is_done = True
+        if delivery.qos == 0:
+            broker.receive(delivery)
+            return
+        known = broker.known.get(delivery.mid)
+        if self._bytes + delivery.size > MAX_BYTES:
+            self.fail("the broker has sent more at once than it was told it may")
+            return
+        if message.dup and known is not None and known.digest == delivery.digest:
+            broker.counters.repeated += 1
+            known.client = self
+            self._append(known)
+            self.acknowledge()
+            return
+        self._append(delivery)
+        broker.known[delivery.mid] = delivery
+        broker.known.move_to_end(delivery.mid)
+        self._forget()
+        if delivery.is_done:
+            self.acknowledge()
+            return
+        try:
+            broker.receive(delivery)
+        except Exception as error:  # or it would keep back all that come after it
+            FAULTS.note("MQTT message", error)
+            broker.counters.refuse("The node failed at a message.")
+            delivery.done()
+
+    def _append(self, delivery: Delivery) -> None:
+        self.unacknowledged.append(delivery)
+        self._bytes += delivery.size
+
+    def _forget(self) -> None:
+        """Of those that were carried the oldest will not come again."""
+        known = self._broker.known
+        while len(known) > 2 * self._broker.address.window:
+            if not next(iter(known.values())).is_done:
+                return
+            known.popitem(last=False)
+
+    def _on_publish(
+        self, client: Any, userdata: Any, mid: int, reason_code: Any, properties: Any
+    ) -> None:
+        done = self._sent.pop(mid, None)
+        if done is None:
+            return
+        why = str(reason_code) if reason_code.is_failure else ""
+        counters = self._broker.counters
+        if why:
+            counters.note_not_taken(why)
+        else:
+            counters.published += 1
+        with FAULTS.kept_to("MQTT message"):
+            done(why)
+        with FAULTS.kept_to("MQTT message"):
+            self._broker.on_room()
+
+
+def _retrieve(ended: asyncio.Future[None]) -> None:
+    """The end of a connection may come when nobody waits for it any more."""
+    if not ended.cancelled():
+        ended.exception()
