@@ -87,10 +87,10 @@ def _knowing(model_admin: ModelAdmin[Any]) -> Callable[..., type[ModelForm]]:
     ) -> type[ModelForm]:
         form: Any = get_form(request, obj, change=change, **kwargs)
         if obj is None:
-            return form  # type: ignore[no-any-return]
+            return form
         bases = (KnowsWhatItShowed, form)
         # Not by its metaclass, which would make all fields a second time.
-        return type.__new__(type(form), form.__name__, bases, {"__module__": __name__})  # type: ignore[no-any-return]
+        return type.__new__(type(form), form.__name__, bases, {"__module__": __name__})
 
     return get
 
