@@ -20,7 +20,7 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from msgnode.models import Alarm, AlarmNotice, AlarmRule
 from msgnode.monitoring.alarm_rules import CHANGED
-from msgnode.monitoring.thresholds import FIGURES
+from msgnode.monitoring.thresholds import FIGURES, number
 from msgnode.storage import notices
 from msgnode.storage.control import post
 
@@ -122,7 +122,8 @@ class AlarmRuleAdmin(AuditedAdmin):
         if figure is None:
             return f"{rule.figure} is no figure of this version"
         side = "below" if rule.is_below else "above"
-        return f"{figure.title} {side} {rule.limit:,g} {figure.unit} for {rule.seconds:,} s"
+        limit = f"{number(rule.limit)} {figure.unit}".rstrip()
+        return f"{figure.title} {side} {limit} for {rule.seconds:,} s"
 
     @display(
         description="state",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -17,6 +18,8 @@ from msgnode.core.explanations import ALARMS
 from msgnode.federation.peer_alarms import STUCK_ALARM
 from msgnode.models import Alarm
 
+from .audit import note
+from .confirm import too_many
 from .lists import WrittenByTheNode
 from .peer_messages import list_of
 
@@ -70,8 +73,20 @@ class AlarmAdmin(WrittenByTheNode):
 
     @action(description="Clear the selected alarms", permissions=["clear"])
     def clear(self, request: HttpRequest, queryset: QuerySet[Alarm]) -> None:
-        cleared = queryset.filter(cleared_at=None).update(cleared_at=timezone.now())
-        messages.success(request, f"{cleared} cleared. One whose cause remains is raised again.")
+        if too_many(request, queryset):
+            return
+        now, actor = timezone.now(), request.user.get_username()
+        with transaction.atomic():
+            alarms = list(queryset.filter(cleared_at=None).select_for_update())
+            for alarm in alarms:
+                alarm.cleared_at = now
+                alarm.save(update_fields=["cleared_at"])
+                # By its subject, which is what is looked for when a person is erased.
+                about = alarm.subject or alarm.kind
+                before = {"kind": alarm.kind, "cleared_at": None}
+                note(actor, "alarm.clear", about, before, {**before, "cleared_at": now})
+        text = f"{len(alarms)} cleared. One whose cause remains is raised again."
+        messages.success(request, text)
 
     def has_clear_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("msgnode.change_alarm")

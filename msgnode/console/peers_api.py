@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import Count, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
 from drf_spectacular.types import OpenApiTypes
@@ -28,6 +29,7 @@ from msgnode.storage.control import post
 from msgnode.storage.deletion import delete_with_dependents
 
 from . import peer_messages, whereabouts
+from .known_fields import KnownFields
 from .peers import restart, url_of_node_fault
 
 _RIGHTS = {
@@ -56,7 +58,7 @@ class MayDoTheSameInTheConsole(BasePermission):
         return bool(request.user.has_perm(f"msgnode.{right}_peer"))
 
 
-class PeerLine(serializers.ModelSerializer):
+class PeerLine(KnownFields, serializers.ModelSerializer):
     """A peer: what was decided, and how it is."""
 
     subscriptions = serializers.IntegerField(
@@ -121,7 +123,7 @@ class PeerLine(serializers.ModelSerializer):
         return url.strip()
 
 
-class Approval(serializers.Serializer):
+class Approval(KnownFields):
     """Which stub is approved."""
 
     digest = serializers.CharField(
@@ -168,7 +170,7 @@ class Place(serializers.Serializer):
     text = serializers.CharField()
 
 
-class Order(serializers.Serializer):
+class Order(KnownFields):
     """Which of the messages that wait."""
 
     messages = serializers.ListField(
@@ -220,6 +222,12 @@ class PeerViews(
         """Add a peer, and have the workers read the peers again."""
         super().perform_create(serializer)
         post(store.CHANGED)
+
+    @transaction.atomic
+    def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Change a peer, as it is once nobody else writes its row: all of it is written back."""
+        Peer.objects.select_for_update().filter(domain=kwargs["domain"]).first()
+        return super().partial_update(request, *args, **kwargs)
 
     def perform_update(self, serializer: Any) -> None:
         """Change a peer; its stub is looked for at once, where it may be now."""

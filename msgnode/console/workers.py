@@ -42,8 +42,12 @@ class WorkerAdmin(WrittenByTheNode):
     def lease_text(self, worker: Worker) -> str:
         """A worker serves only while it holds its lease; one that has ended may be taken over."""
         left = (worker.lease_until - timezone.now()).total_seconds()
+        if left > 0:
+            return f"runs for {left:.0f} s"
         return (
-            f"runs for {left:.0f} s" if left > 0 else f"ended {timesince(worker.lease_until)} ago"
+            f"ended {-left:.0f} s ago"
+            if left > -60
+            else f"ended {timesince(worker.lease_until)} ago"
         )
 
     @display(description="links")

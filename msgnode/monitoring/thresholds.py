@@ -92,9 +92,10 @@ class Threshold:
         rule = self.rule
         title, unit = FIGURES[rule.figure]
         side = "below" if rule.is_below else "above"
-        said = f"{title}: {_number(value)}, {side} {_number(rule.limit)} {unit}".rstrip()
+        said = f"{title}: {number(value)}, {side} {number(rule.limit)} {unit}".rstrip()
         return f"{said} for {rule.seconds:g} s.{' ' if rule.note else ''}{rule.note}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """A figure or its limit, for people."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.4g}"

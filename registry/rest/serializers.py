@@ -38,6 +38,9 @@ def _text(limit: int, **kwargs: Any) -> serializers.CharField:
     )
 
 
+_NAMED = 10
+
+
 class EntrySerializer(serializers.Serializer[api.Entry]):
     """What hyperties and data objects have in common."""
 
@@ -55,6 +58,13 @@ class EntrySerializer(serializers.Serializer[api.Entry]):
     startingTime = serializers.DateTimeField(read_only=True)
     lastModified = serializers.DateTimeField(read_only=True)
     expiresAt = serializers.DateTimeField(read_only=True, allow_null=True)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """A field that is not there would change nothing and say nothing; it is refused instead."""
+        if isinstance(data, Mapping) and (unknown := sorted(set(data) - set(self.fields))):
+            words = f"There is no such field; one of {', '.join(sorted(self.fields))}."
+            raise serializers.ValidationError({name: [words] for name in unknown[:_NAMED]})
+        return super().to_internal_value(data)
 
     def to_representation(self, instance: api.Entry) -> dict[str, Any]:
         fields = api.record(instance)

@@ -21,7 +21,7 @@ from drf_spectacular.utils import (
 )
 from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
-from rest_framework.exceptions import NotFound
+from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
 from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
@@ -63,8 +63,20 @@ class NewestFirst(CursorPagination):
     page_size_query_param = "limit"
     max_page_size = 200
 
+    def get_page_size(self, request: Request) -> int:
+        """So many as are asked for, at most 200; what is no number is refused."""
+        asked = request.query_params.get(self.page_size_query_param)
+        if asked is None:
+            return self.page_size
+        if not (asked.isascii() and asked.isdigit() and int(asked[:20])):
+            raise ValidationError({"limit": ["It must be a number, 1 or more."]})
+        return min(int(asked[:20]), self.max_page_size)
+
     def decode_cursor(self, request: Request) -> Any:
+        """Where the page begins; a cursor that says nothing would be the first page again."""
         cursor = super().decode_cursor(request)
+        if cursor == (0, False, None) and request.query_params[self.cursor_query_param]:
+            raise NotFound(self.invalid_cursor_message)
         if cursor and cursor.position is not None:
             if not (cursor.position.isascii() and cursor.position.isdigit()):
                 raise NotFound(self.invalid_cursor_message)

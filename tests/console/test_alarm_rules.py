@@ -102,3 +102,9 @@ def test_a_change_without_secrets_is_taken_back() -> None:
     client.post(f"/admin/msgnode/auditentry/{entry.pk}/take-back/")
     rule.refresh_from_db()
     assert rule.limit == 400
+
+
+def test_a_limit_of_many_digits_is_written_out(db: None) -> None:
+    AlarmRule.objects.create(name="flood", figure="messages", limit=25_000_000, seconds=60)
+    page = as_role(roles.VIEWER).get("/admin/msgnode/alarmrule/").content.decode()
+    assert "messages in above 25,000,000 a second for 60 s" in page

@@ -127,6 +127,22 @@ def test_the_console_asks_for_nothing_that_its_policy_forbids(operator_page: Any
     assert [each for each in said if "Content Security Policy" in each] == []
 
 
+def test_a_list_can_be_read_and_a_ban_made_without_javascript(
+    operator_page: Any, chromium_window: Any
+) -> None:
+    kept = operator_page.context.storage_state()
+    context = chromium_window.new_context(java_script_enabled=False, storage_state=kept)
+    page = context.new_page()
+    page.set_default_timeout(20_000)
+    page.goto(operator_page.evaluate("new URL('/admin/msgnode/ban/add/', location).href"))
+    page.fill("[name=value]", "runtime://localhost/" + "x" * 220)
+    page.fill("[name=reason]", "spam")
+    page.get_by_role("button", name="Save", exact=True).click()
+    cell = page.locator("#result_list tbody .field-value", has_text="x" * 220)
+    assert cell.bounding_box()["width"] < 600, "a long text leaves room for the other columns"
+    context.close()
+
+
 def test_the_overview_moves_and_says_when_it_is_cut_off(
     newcomer: Callable[[], Any], operator_page: Any
 ) -> None:

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from bench import heavy_pages
 from msgnode.console.lists import BOUND
-from msgnode.models import Alarm, Allocation, Session, Subscription
+from msgnode.models import Alarm, Allocation, AuditEntry, Session, Subscription
 from msgnode.storage.alarms import raise_alarm
 from msgnode.storage.control import post
 from tests.length import length
@@ -152,12 +152,16 @@ def test_the_overview_shows_numbers_alarms_and_components(operator):
     assert "No worker has reported yet." in page
 
 
-def test_an_alarm_is_cleared(operator):
+def test_an_alarm_is_cleared_and_the_audit_log_says_by_whom(operator):
     raise_alarm("gap", "", "Messages to a session were lost.")
     alarm = Alarm.objects.get()
     operator.post(url("alarm"), {"action": "clear", "_selected_action": [alarm.pk]})
     alarm.refresh_from_db()
     assert alarm.cleared_at is not None
+    entry = AuditEntry.objects.get(action="alarm.clear")
+    assert (entry.actor, entry.object) == ("operator", "gap")
+    operator.post(url("alarm"), {"action": "clear", "_selected_action": [alarm.pk]})
+    assert AuditEntry.objects.filter(action="alarm.clear").count() == 1, "it was cleared already"
 
 
 def test_the_console_is_for_operators(client, django_user_model):

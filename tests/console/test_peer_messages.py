@@ -133,6 +133,13 @@ def test_an_order_that_names_nothing_is_refused(
     assert orders() == []
 
 
+def test_a_slip_in_the_name_of_a_field_discards_nothing(rows: list[PeerMessage]) -> None:
+    refused = post(as_role(OPERATOR), f"{QUEUE}discard/", mesages=[rows[0].pk])
+    assert refused.status_code == 400
+    assert "mesages" in refused.json()
+    assert orders() == []
+
+
 def test_by_command_one_lists_retries_and_discards(rows: list[PeerMessage]) -> None:
     def run(*words: str) -> str:
         out = StringIO()

@@ -114,6 +114,19 @@ def test_what_cannot_be_a_peer_is_said_at_its_field(
     assert Peer.objects.count() == 1
 
 
+@pytest.mark.parametrize("body", [{"decision": "blocked"}, {"hostz": "b.example"}])
+def test_what_cannot_be_set_is_refused_and_not_passed_over(
+    operator: Client, peer: Peer, body: dict[str, str]
+) -> None:
+    (name,) = body
+    changed = operator.patch(PEER, body, content_type="application/json")
+    added = post(operator, PEERS, domain="c.example", **body)
+    for refused in (changed, added):
+        assert refused.status_code == 400
+        assert "domain, hosts, keys, url" in refused.json()[name][0]
+    assert Peer.objects.get() == peer
+
+
 def test_a_viewer_reads_and_decides_nothing(peer: Peer) -> None:
     viewer = as_role(VIEWER, is_staff=False)
     assert viewer.get(PEERS).status_code == viewer.get(PEER).status_code == 200

@@ -47,6 +47,15 @@ def test_the_list_shows_state_sessions_and_links(admin_client: Client, workers: 
     assert "1234" in page
 
 
+def test_a_lease_that_has_just_ended_is_told_in_seconds(
+    admin_client: Client, workers: None
+) -> None:
+    just_now = timezone.now() - timedelta(seconds=5)
+    Worker.objects.filter(epoch="epoch-2").update(lease_until=just_now)
+    page = admin_client.get("/admin/msgnode/worker/").content.decode()
+    assert re.search(r"ended \d+ s ago", page)
+
+
 def test_node_status_names_the_workers_and_their_links(workers: None) -> None:
     said = StringIO()
     with pytest.raises(CommandError, match="15 seconds"):  # no component has reported

@@ -266,3 +266,21 @@ def test_the_index_below_a_path_of_a_proxy_names_that_path(v1: Client) -> None:
         clear_script_prefix()
     assert "http://testserver/node/api/v1/hyperties" in said["resources"]
     assert said["document"] == "http://testserver/node/api/schema"
+
+
+def test_a_field_that_is_not_there_is_named_and_nothing_changes(v1: Client) -> None:
+    put(v1)
+    path = f"{BASE}/{key_of(ONE)}"
+    before = v1.get(path).json()
+    refused = v1.patch(path, {"descriptr": "new"}, content_type="application/json")
+    assert "descriptr" in is_problem(refused, 400)["errors"]
+    assert v1.get(path).json() == before
+    again = v1.put(path, before, content_type="application/json")
+    assert again.status_code == 200, "as it was read"
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=ten", "limit=", "cursor=%00%00"])
+def test_a_page_that_cannot_be_asked_for_is_said(v1: Client, query: str) -> None:
+    answer = v1.get(f"{BASE}?{query}")
+    assert answer.status_code in (400, 404), "the first page would be taken for another"
+    is_problem(answer, answer.status_code)

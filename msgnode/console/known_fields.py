@@ -1,0 +1,27 @@
+"""Bodies of the REST interface in which a field that cannot be set is refused, not passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework import serializers
+
+NAMED = 10
+"""Fields that an answer names as wrong, at most."""
+
+
+class KnownFields(serializers.Serializer):
+    """A body all of whose fields can be set here.
+
+    A field that is not would be passed over in silence: `decision` would decide nothing, and a
+    slip in the name of `messages` would discard all that waits.
+    """
+
+    def to_internal_value(self, data: Any) -> Any:
+        """The values, if each name is that of a field that can be set."""
+        can = {name for name, field in self.fields.items() if not field.read_only}
+        if isinstance(data, Mapping) and (others := sorted(set(data) - can)):
+            words = f"It cannot be set here; what can is {', '.join(sorted(can))}."
+            raise serializers.ValidationError({name: [words] for name in others[:NAMED]})
+        return super().to_internal_value(data)
