@@ -102,3 +102,13 @@ class GatewayTimeout(NodeError):
 
     code = 504
     title = "No answer in time"
+
+
+def unknown_value(said: str) -> BadMessage:
+    """The refusal of a value that the database does not know, such as NUL in a text.
+
+    Args:
+        said: the text of the database's error; what follows its first line is about the query.
+    """
+    first, *_ = said.splitlines() or [""]
+    return BadMessage(f"A value is none that the database knows: {first.rstrip('.')}.")

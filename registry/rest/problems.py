@@ -15,7 +15,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from msgnode.core.errors import NodeError
+from msgnode.core.errors import NodeError, unknown_value
 from msgnode.core.explanations import ERRORS
 
 CONTENT_TYPE = "application/problem+json"
@@ -23,12 +23,12 @@ CONTENT_TYPE = "application/problem+json"
 
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     """The exception handler of every view of /api/v1."""
+    if isinstance(error, DataError):  # PostgreSQL's: NUL, a time zone of -23:56
+        error = unknown_value(str(error))
     if isinstance(error, NodeError):
         return problem(error.code, error.description)
     if isinstance(error, Http404):
         error = exceptions.NotFound()
-    if isinstance(error, DataError):  # PostgreSQL's, of what SQLite takes: NUL, odd time zones
-        error = exceptions.ParseError(f"A value is none that the database knows: {_first(error)}.")
     if not isinstance(error, exceptions.APIException):
         return None
     if isinstance(error, exceptions.ValidationError):
@@ -40,11 +40,6 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     if wait := getattr(error, "wait", None):
         response["Retry-After"] = str(max(1, round(wait)))
     return response
-
-
-def _first(error: DataError) -> str:
-    """What the database says first; the rest is about its own query."""
-    return (str(error).splitlines() or [""])[0].rstrip(".")
 
 
 def problem(code: int, detail: str, **more: Any) -> Response:
