@@ -4,8 +4,8 @@ A request is tried again after an error of transport only (the connection, not a
 short pause that doubles; every request here is idempotent. What fails for good raises
 GatewayTimeout with a text for the sender of the message; what is no answer of the kind expected
 raises BadGateway. Connections are bounded and reused; redirects are not followed. A try has
-`timeout` seconds in all, and no more of an answer is read than is allowed: nothing compressed, whose
-length is known only when it is too late.
+`timeout` seconds in all, and no more of an answer is read than is allowed; nothing compressed is,
+because its length is known only when it is too late.
 """
 
 from __future__ import annotations
