@@ -164,6 +164,52 @@ async def test_an_answer_that_is_no_answer_counts_as_out_of_reach(issuer: Author
         await scene.ask("other")
 
 
+@pytest.mark.parametrize(
+    "claims", [{"exp": 10**400}, {"iat": -(10**400)}, {"aud": [AUDIENCE, "b"], "azp": [AUDIENCE]}]
+)
+def test_claims_that_cannot_be_compared_are_refused(
+    issuer: Authority, claims: dict[str, Any]
+) -> None:
+    with pytest.raises(Rejected):
+        Scene(issuer).verify(issuer.token(**claims))
+
+
+async def test_an_issuer_that_says_of_tokens_what_cannot_be_read_is_asked_once(
+    issuer: Authority,
+) -> None:
+    scene = Scene(issuer)
+    for name, said in {
+        "client": {"sub": "s", "client_id": [AUDIENCE]},
+        "end": {"sub": "s", "client_id": AUDIENCE, "exp": 10**400},
+        "subject": {"sub": {}, "client_id": AUDIENCE},
+    }.items():
+        issuer.opaque[name] = said
+        asked = issuer.asked["/introspect"]
+        for _ in range(2):
+            with pytest.raises((Rejected, Unavailable)):
+                await scene.ask(name)
+        assert issuer.asked["/introspect"] == asked + 1
+
+
+async def test_an_issuer_taken_out_while_it_is_asked_is_believed_no_longer(
+    issuer: Authority,
+) -> None:
+    scene = Scene(issuer)
+    issuer.opaque["t"] = {"sub": "s", "client_id": AUDIENCE}
+    issuer.gate.clear()
+    try:
+        with pytest.raises(Pending) as fact:
+            scene.verifier.verify(Credential("t", False))
+        known = asyncio.Event()
+        fact.value.when_known(known.set)
+        scene.verifier.use(IssuerBook())
+    finally:
+        issuer.gate.set()
+    await asyncio.wait_for(known.wait(), 10)
+    with pytest.raises(Unknown):
+        scene.verifier.verify(Credential("t", False))
+
+
 async def test_a_discovery_document_names_its_own_hosts_only(issuer: Authority) -> None:
     fetcher = Fetcher(2.0, (), True)
     assert (await fetcher.jwks("", issuer.url))["keys"]
