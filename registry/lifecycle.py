@@ -149,7 +149,11 @@ def delete_rows(model: type[RegistryEntry], ids: list[int]) -> int:
             owned = Hyperty.objects.filter(pk__in=ids)
             users = set(owned.values_list("user_id", flat=True))
         count = chosen.delete()[0]
-        User.objects.filter(user_id__in=users, hyperties=None).delete()
+        named = User.objects.filter(user_id__in=users)
+        if users and connection.features.has_select_for_update:
+            # Who registers one of theirs meanwhile waits for the end, and starts again.
+            list(named.select_for_update().order_by("pk").values_list("pk"))
+        named.filter(hyperties=None).delete()
     return count
 
 

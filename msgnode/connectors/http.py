@@ -3,7 +3,9 @@
 A request is tried again after an error of transport only (the connection, not an answer), with a
 short pause that doubles; every request here is idempotent. What fails for good raises
 GatewayTimeout with a text for the sender of the message; what is no answer of the kind expected
-raises BadGateway. Connections are bounded and reused; redirects are not followed.
+raises BadGateway. Connections are bounded and reused; redirects are not followed. A try has
+`timeout` seconds in all, and no more of an answer is read than is allowed; nothing compressed is,
+because its length is known only when it is too late.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import msgspec
 
 from msgnode.core.errors import BadGateway, GatewayTimeout
 
 log = logging.getLogger(__name__)
 
 MAX_ANSWER = 8 * 1024 * 1024
+UNCOMPRESSED = {"Accept-Encoding": "identity"}
 _PAUSE = 0.05
 _LONGEST_REFUSAL = 1000  # characters
 
@@ -48,6 +52,7 @@ class BackEnd:
         self._base = base.rstrip("/")
         self._unreachable = unreachable
         self._retries = retries
+        self._timeout = timeout
         self._client: httpx.AsyncClient | None = None
         self._options: dict[str, Any] = {
             "timeout": httpx.Timeout(timeout),
@@ -61,14 +66,9 @@ class BackEnd:
             if attempt:
                 await asyncio.sleep(_PAUSE * 2 ** (attempt - 1))
             try:
-                response = await self._open().request(
-                    method,
-                    self._base + path,
-                    content=content,
-                    headers={"Content-Type": "application/json"},
-                )
-                return _answer(response)
-            except httpx.TransportError as error:
+                async with asyncio.timeout(self._timeout):
+                    return await self._ask(method, self._base + path, content)
+            except (httpx.TransportError, TimeoutError) as error:
                 log.warning("A back-end is out of reach: %r", error, extra={"base": self._base})
         raise GatewayTimeout(self._unreachable)
 
@@ -77,6 +77,15 @@ class BackEnd:
         if self._client is not None:
             await self._client.aclose()
 
+    async def _ask(self, method: str, url: str, content: bytes) -> Answer:
+        headers = {"Content-Type": "application/json", **UNCOMPRESSED}
+        asked = self._open().stream(method, url, content=content, headers=headers)
+        async with asked as response:
+            try:
+                return _answer(response, await read_answer(response, MAX_ANSWER))
+            except ValueError as fault:
+                raise BadGateway(f"The back-end's answer {fault}.") from None
+
     def _open(self) -> httpx.AsyncClient:
         """The client, made on the loop that uses it."""
         if self._client is None:
@@ -84,15 +93,33 @@ class BackEnd:
         return self._client
 
 
-def _answer(response: httpx.Response) -> Answer:
-    content = response.content
-    if len(content) > MAX_ANSWER:
-        raise BadGateway("The back-end's answer is too long.")
+async def read_answer(response: httpx.Response, most: int) -> bytes:
+    """The content of an answer to a request with the headers UNCOMPRESSED.
+
+    Args:
+        response: its head has come.
+        most: bytes that are read.
+
+    Raises:
+        ValueError: the answer is longer, or compressed; the text says which.
+    """
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise ValueError("is compressed, which was not asked for")
+    content = bytearray()
+    async for piece in response.aiter_bytes():
+        content += piece
+        if len(content) > most:
+            raise ValueError(f"is longer than {most} bytes")
+    return bytes(content)
+
+
+def _answer(response: httpx.Response, content: bytes) -> Answer:
     if not content:
         return Answer(response.status_code, None)
     try:
-        return Answer(response.status_code, response.json())
-    except (ValueError, RecursionError):
+        return Answer(response.status_code, msgspec.json.decode(content))
+    except (msgspec.DecodeError, RecursionError):
         if response.is_success:
             raise BadGateway("The back-end gave no valid answer.") from None
-        return Answer(response.status_code, None, response.text[:_LONGEST_REFUSAL])
+        text = content[: 4 * _LONGEST_REFUSAL].decode(errors="replace")
+        return Answer(response.status_code, None, text[:_LONGEST_REFUSAL])

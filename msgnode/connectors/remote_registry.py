@@ -24,6 +24,7 @@ import msgspec
 from msgnode.bus.ports import Body
 from msgnode.core import addresses
 from msgnode.core.errors import BadGateway, Conflict, Forbidden, NodeError, TooMany
+from msgnode.core.faults import FAULTS
 from registry.api import Claimant, Kind, Search
 
 from . import registry_answers
@@ -80,6 +81,7 @@ class RemoteRegistry:
         self._unavailable_code = unavailable_code
         self._news = news
         self._of: OrderedDict[tuple[Kind, str], str] = OrderedDict()  # entry -> runtime
+        self._untold: list[str] = []  # entries of the feed that have ended
 
     async def carry_out(self, request: Request, by: Claimant | None) -> Body:
         """Do it at the remote registry, once it is known that the claimant may."""
@@ -121,20 +123,31 @@ class RemoteRegistry:
         await asyncio.gather(*map(end, theirs))
 
     async def run(self) -> None:
-        """Poll the feed of ended entries until cancelled."""
+        """Poll the feed of ended entries until cancelled; a round that fails is made again."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            try:
-                await self.poll()
-            except NodeError as error:
-                log.warning("The feed of the registry cannot be read: %s", error)
+            with FAULTS.kept_to("registry feed"):
+                try:
+                    await self.poll()
+                except NodeError as error:
+                    log.warning("The feed of the registry cannot be read: %s", error)
 
     async def poll(self) -> None:
-        """Pass on what ended since the last poll."""
-        answer = await self._back_end.send("GET", "/registry/updated")
-        if answer.status == 200 and isinstance(answer.body, dict) and answer.body:
-            ended = [(url, "disconnected") for url in answer.body]
-            await asyncio.to_thread(self._news, ended)
+        """Pass on what ended since the last poll.
+
+        The feed tells each entry once, so nothing is read from it before what it has told is passed
+        on. What is no address that could be stored is left out.
+        """
+        if not self._untold:
+            answer = await self._back_end.send("GET", "/registry/updated")
+            told = answer.body if answer.status == 200 and isinstance(answer.body, dict) else ()
+            self._untold = [url for url in told if _is_address(url)]
+            if len(self._untold) < len(told):
+                left = len(told) - len(self._untold)
+                log.warning("The feed of the registry names %d entries that cannot be.", left)
+        if self._untold:
+            await asyncio.to_thread(self._news, [(url, "disconnected") for url in self._untold])
+            self._untold = []
 
     async def _find(self, request: Find) -> Body:
         search = request.search
@@ -214,6 +227,10 @@ class RemoteRegistry:
             return
         if answer.body.get("statusChanged") == "true" or before not in (None, status):
             await asyncio.to_thread(self._news, [(request.url, status)])
+
+
+def _is_address(url: str) -> bool:
+    return not addresses.fault(url) and len(url) <= addresses.MAX_HELD
 
 
 def _status_after(request: Written) -> str | None:

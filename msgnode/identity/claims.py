@@ -18,6 +18,7 @@ import hashlib
 import math
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -172,7 +173,8 @@ def _check_audience(claims: dict[str, Any], audiences: Collection[str]) -> None:
     ):
         raise Rejected("The token is for another audience.")
     party = claims.get("azp")
-    if len(named) > 1 and party is not None and party not in audiences:
+    is_ours = isinstance(party, str) and party in audiences
+    if len(named) > 1 and party is not None and not is_ours:
         raise Rejected("The token was issued to another party.")
 
 
@@ -181,9 +183,11 @@ def _moment(claims: dict[str, Any], name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise Rejected(f"The token's {name} is not a number.")
-    return float(value)
+    with suppress(OverflowError):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_number and math.isfinite(value):
+            return float(value)
+    raise Rejected(f"The token's {name} is not a number.")
 
 
 def _verified_email(claims: dict[str, Any]) -> Any:

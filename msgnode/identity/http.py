@@ -5,8 +5,8 @@ Rules
   a token. They are HTTPS; plain HTTP to this machine is a setting, for development.
 - What a discovery document names must be on the issuer's own host, or on one of the setting
   IDENTITY_HOSTS.
-- An answer is at most MAX_ANSWER bytes and comes within `timeout` seconds in all; redirects are not
-  followed.
+- An answer is at most MAX_ANSWER bytes, not compressed, and comes within `timeout` seconds in all;
+  redirects are not followed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import msgspec
+
+from msgnode.connectors.http import UNCOMPRESSED, read_answer
 
 log = logging.getLogger(__name__)
 
@@ -91,14 +93,13 @@ class Fetcher:
             self._client = httpx.AsyncClient(
                 timeout=httpx.Timeout(self._timeout), limits=limits, trust_env=False
             )
-        content = bytearray()
-        async with self._client.stream(method, url, **options) as response:
+        async with self._client.stream(method, url, headers=UNCOMPRESSED, **options) as response:
             if response.status_code != httpx.codes.OK:
                 raise OutOfReach(f"{url}: answered {response.status_code}")
-            async for piece in response.aiter_bytes():
-                content += piece
-                if len(content) > MAX_ANSWER:
-                    raise OutOfReach(f"{url}: its answer is longer than {MAX_ANSWER} bytes")
+            try:
+                content = await read_answer(response, MAX_ANSWER)
+            except ValueError as fault:
+                raise OutOfReach(f"{url}: its answer {fault}") from None
         try:
             value = msgspec.json.decode(content)
         except (msgspec.DecodeError, RecursionError):

@@ -41,6 +41,7 @@ Load = Callable[[Issuer], Awaitable[dict[str, Any]]]
 Report = Callable[[Issuer, str], None]
 """Told after each fetch: why the issuer is out of reach, or ""."""
 
+_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 _FAMILY = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
@@ -151,7 +152,9 @@ class _IssuerKeys:
 def public_keys(jwks: Any) -> list[Key]:
     """The keys of a set that can verify.
 
-    Secrets, short keys and unknown kinds are left out. Raises ValueError if it is no set.
+    Secrets, short keys and unknown kinds are left out. Of a key that is published with its private
+    part only the public one is read: to check the private one takes seconds. Raises ValueError if
+    it is no set.
     """
     listed = jwks.get("keys") if isinstance(jwks, dict) else None
     if not isinstance(listed, list):
@@ -160,8 +163,10 @@ def public_keys(jwks: Any) -> list[Key]:
     for each in listed[:MAX_KEYS]:
         if not isinstance(each, dict) or each.get("use", "sig") != "sig":
             continue
+        if not _PRIVATE.isdisjoint(each):
+            log.warning("A key of an issuer is published with its private part.")
         try:
-            key = jwk.import_key(each)
+            key = jwk.import_key({name: each[name] for name in each.keys() - _PRIVATE})
         except (JoseError, ValueError, TypeError, KeyError) as error:
             log.warning("A key of an issuer cannot be read: %s", error)
             continue

@@ -208,16 +208,20 @@ class Verifier:
             for issuer in asked:
                 try:
                     answer = await self._introspected(issuer, token)
+                    said = self._from_answer(issuer, answer) if answer is not None else None
+                except NodeError:
+                    raise
                 except Exception as fault:
                     log.warning("An issuer does not answer: %s", fault, extra={"iss": issuer.url})
                     error = Unavailable("The issuer of the token is out of reach at the moment.")
                     continue
-                if answer is not None:
-                    said = self._from_answer(issuer, answer)
+                if issuer not in self.book.all:  # it was taken out, or changed, meanwhile
+                    raise Unknown
+                if said is not None:
                     until = min(said.ends, self._now() + CACHE_SECONDS)
                     self._keep(name, _CachedResult(said, until))
                     return
-        except Rejected as fault:
+        except NodeError as fault:
             error = fault
         finally:
             del self._asking[name]
@@ -239,8 +243,9 @@ class Verifier:
         now = self._now()
         told = {"iss": issuer.url, "exp": now + CACHE_SECONDS, **answer}
         clients = issuer.audiences
-        if clients and answer.get("client_id") in clients:
-            told["aud"] = answer["client_id"]
+        client = answer.get("client_id")
+        if isinstance(client, str) and client in clients:
+            told["aud"] = client
         elif not clients:
             clients, told["aud"] = frozenset({"-"}), "-"
         return claims.read(told, issuer, clients, now, self._leeway)

@@ -3,6 +3,10 @@
 A row has the bytes of its allocation's whole life so far; what is added to the others is the
 difference to what the row had before, in the same transaction. So writing an entry twice adds
 nothing, and the totals at the end heal what was missed. Only the supervisor writes.
+
+What a server says may be anything. No sum falls below zero (a day is not charged for what the day
+before had too much) or grows beyond what the database can hold: one entry that could not be written
+would stop all the others.
 """
 
 from __future__ import annotations
@@ -12,7 +16,9 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Value
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Greatest, Least
 
 from . import bookings, credentials, lease
 from .capacity import OPEN
@@ -20,6 +26,7 @@ from .ledger import Entry
 from .models import Customer, RelayAllocation, Reservation, Usage
 
 AT_ONCE = 500
+_MOST = 2**62
 Bytes = tuple[int, int]
 Known = tuple[str, int, int]
 """The key of a row, and its bytes."""
@@ -82,18 +89,23 @@ def _write(entry: Entry, reservation: Reservation, at: datetime) -> Bytes:
 def _add(reservation: Reservation, more: Bytes, at: datetime, *, is_incomplete: bool) -> None:
     """Add bytes (fewer, if what was reported is more than the totals) to who has used them."""
     rows = Reservation.objects.filter(pk=reservation.pk)
-    rows.update(received=F("received") + more[0], sent=F("sent") + more[1])
+    rows.update(received=_plus("received", more[0]), sent=_plus("sent", more[1]))
     others = RelayAllocation.objects.filter(reservation=reservation, is_incomplete=True)
     rows.update(is_incomplete=is_incomplete or others.exists())
     if reservation.customer is None or not (any(more) or is_incomplete):
         return
     customer = Customer.objects.filter(pk=reservation.customer.pk)
-    customer.update(used=F("used") + more[0] + more[1])
+    customer.update(used=_plus("used", more[0] + more[1]))
     day, _ = Usage.objects.get_or_create(customer=reservation.customer, day=at.date())
     days = Usage.objects.filter(pk=day.pk)
-    days.update(received=F("received") + more[0], sent=F("sent") + more[1])
+    days.update(received=_plus("received", more[0]), sent=_plus("sent", more[1]))
     if is_incomplete:
         days.update(is_incomplete=True)
+
+
+def _plus(column: str, more: int) -> Combinable:
+    """A sum with more in it, or less."""
+    return Greatest(Least(F(column), Value(_MOST)) + more, Value(0))
 
 
 def _use(reservation: Reservation, *, has_ended: bool) -> None:

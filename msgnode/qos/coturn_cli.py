@@ -17,8 +17,8 @@ STEP_SECONDS = 3.0
 _PROMPT = re.compile(rb"(?:^|[\r\n])> $")
 _ASKS_PASSWORD = re.compile(rb"password:\s*$")
 _LAST = 64  # bytes in which a prompt is looked for
-_SESSION = re.compile(r"id=(\d{1,32}), user <([^>\r\n]{0,255})>:")
-_TOTAL = re.compile(r"Total sessions: (\d+)")
+_SESSION = re.compile(r"id=(\d{1,32}), user <([^<>\r\n]{0,255})>:")
+_TOTAL = re.compile(r"Total sessions: (\d{1,9})\b")
 
 
 class CliFault(Exception):
@@ -97,7 +97,7 @@ async def connected(place: str, password: str) -> AsyncIterator[Cli]:
     try:
         async with asyncio.timeout(STEP_SECONDS):
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-    except (OSError, ValueError, TimeoutError) as error:
+    except (OSError, ValueError, OverflowError, TimeoutError) as error:
         raise CliFault(f"it is out of reach ({type(error).__name__})") from None
     try:
         cli = Cli(reader, writer)

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .statistics import Event, Kind
+from .statistics import MOST, Event, Kind
 
 MAX_ENTRIES = 20_000
 KEPT = 30.0
@@ -45,11 +45,11 @@ class Entry:
 
     @property
     def carried(self) -> tuple[int, int]:
-        """Bytes from and to the peers, as far as known."""
+        """Bytes from and to the peers, as far as known, and as far as they can be true."""
         if self.total is not None:
             return self.total
         received, sent = self.base or (0, 0)
-        return received + self.received, sent + self.sent
+        return min(received + self.received, MOST), min(sent + self.sent, MOST)
 
 
 class Ledger:

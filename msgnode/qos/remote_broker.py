@@ -58,6 +58,8 @@ class RemoteBroker:
             key = f"prov:{criteria.customer}"
             consumed = _volumes((await self._get("getCspConso", cspkey=key)).body)
             listed = (await self._get("getAllCspInfo")).body
+            if not isinstance(listed, list | None):
+                raise BadGateway("The QoS broker gave no list of customers.")
             found = [each for each in listed or () if isinstance(each, dict)]
             mine = next((each for each in found if each.get("csp") == key), None)
             if mine is None:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 PATTERN = "turn/*/user/*/allocation/*"
 """The channels to subscribe."""
-_MOST = 10**15
+MOST = 10**15
+"""Bytes in one direction that an allocation can have carried."""
 _CHANNEL = re.compile(
     r"turn/(?:.*/)?realm/[^/]{0,255}/user/([^/]{1,64})/allocation/(\d{1,32})"
     r"/(status|traffic|total_traffic)(/peer)?"
@@ -58,7 +59,7 @@ def parse(channel: str, text: str) -> Event | None:
     if not is_peer or counts is None:
         return None
     received, sent = int(counts[1]), int(counts[2])
-    if received > _MOST or sent > _MOST:
+    if received > MOST or sent > MOST:
         return None
     return Event(
         Kind.TOTAL if kind == "total_traffic" else Kind.REPORT, user, number, received, sent

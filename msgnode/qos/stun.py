@@ -33,7 +33,7 @@ def place_of(url: str) -> Place | None:
 
 async def answers(place: Place, seconds: float = 2.0) -> bool:
     """Whether a server answers there in time. Never raises."""
-    with contextlib.suppress(OSError, TimeoutError, ValueError):
+    with contextlib.suppress(OSError, TimeoutError, ValueError, OverflowError):
         async with asyncio.timeout(seconds):
             return await (_udp(place) if place.is_udp else _tcp(place))
     return False

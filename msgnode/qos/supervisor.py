@@ -15,6 +15,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import TypeVar
 
+from msgnode.core.faults import FAULTS
 from msgnode.storage.database_threads import DatabaseThreads
 from msgnode.storage.fence import Fenced
 
@@ -86,7 +87,7 @@ class Supervisor:
             await self._rest()
             return
         if self.relays is not None:
-            await self.relays.round(self.in_thread)
+            await self._look(self.relays)
         await self.in_thread(lambda: sweep.sweep(self._epoch, self._unused, self._grace))
         await self._forget()
         ended = await self.in_thread(sweep.to_tell)
@@ -95,6 +96,15 @@ class Supervisor:
         for each in ended:
             self.ended[each.reason] += 1
             self._on_ended(each)
+
+    async def _look(self, relays: Relays) -> None:
+        """Look at the TURN servers; what fails there keeps no reservation from its end."""
+        try:
+            await relays.round(self.in_thread)
+        except (lease.NotHolder, Fenced):
+            raise
+        except Exception as error:
+            FAULTS.note("look at the TURN servers", error)
 
     async def _forget(self) -> None:
         """Delete what is old, some in each round; once nothing is, look again in an hour."""

@@ -252,7 +252,10 @@ def _open_name(name: str, facts: Facts) -> Any:
     if name.startswith("body."):
         return _body(tuple(name.split(".")[1:]), facts)
     if name.startswith("sumOf "):
-        total = sum(facts["#" + term] for term in name.split()[1:])
+        try:
+            total = sum(facts["#" + term] for term in name.split()[1:])
+        except OverflowError:
+            raise CannotEvaluate("the sum is too large") from None
         return None if total != total else total
     if RATE.fullmatch(name):
         return facts.surroundings.look_up(name, facts)

@@ -22,6 +22,7 @@ from .grammar import ConditionReader
 from .language import (
     MAX_DEPTH,
     MAX_SETS,
+    Condition,
     ObligationExpression,
     ObligationExpressions,
     Policy,
@@ -256,7 +257,8 @@ class DocumentReader:
                 self.report(at, "expected a map of names and parameters, or a list of such maps")
                 continue
             for name, value in item.items():
+                of_entries: dict[str, Condition] = {}
                 if key == "obligations":
-                    check_obligation(name, value, f"{at}.{name}", self.conditions)
-                obligations.append(ObligationExpression(name, value, source))
+                    of_entries = check_obligation(name, value, f"{at}.{name}", self.conditions)
+                obligations.append(ObligationExpression(name, value, source, of_entries))
         return tuple(obligations)

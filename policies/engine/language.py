@@ -105,11 +105,16 @@ ALWAYS = All(())
 
 @dataclass(frozen=True, slots=True)
 class ObligationExpression:
-    """An obligation (or advice) as written, with the id of the set, policy or rule it stands in."""
+    """An obligation (or advice) as written, with the id of the set, policy or rule it stands in.
+
+    `conditions` are those of list entries, by attribute, as they were read: a named list is what it
+    was then.
+    """
 
     name: str
     value: Any
     source: str = ""
+    conditions: dict[str, Condition] = field(default_factory=dict, repr=False, compare=False)
 
 
 ObligationExpressions = dict[str, tuple[ObligationExpression, ...]]

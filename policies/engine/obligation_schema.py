@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .grammar import ConditionReader
+from .language import Condition
 from .vocabulary import ALIASES, OBLIGATIONS, RATE, kind_of
 
 REWRITABLE = {
@@ -32,26 +33,31 @@ def rewritable_path(attribute: str) -> tuple[str, ...] | None:
     return REWRITABLE.get(name)
 
 
-def check_obligation(name: str, value: Any, at: str, conditions: ConditionReader) -> None:
-    """Report what is wrong with an obligation."""
+def check_obligation(
+    name: str, value: Any, at: str, conditions: ConditionReader
+) -> dict[str, Condition]:
+    """Report what is wrong with an obligation; its conditions of list entries, by attribute."""
     report = conditions.report
+    of_entries: dict[str, Condition] = {}
     if name not in OBLIGATIONS:
         report(at, f"there is no obligation {name!r}; one of {', '.join(OBLIGATIONS)}")
     elif name.startswith("limitBy"):
         if not isinstance(value, dict) or not value:
-            return report(at, "expected a map {attribute: limit}")
+            report(at, "expected a map {attribute: limit}")
+            return of_entries
         for attribute, limit in value.items():
             here = f"{at}.{attribute}"
             if rewritable_path(attribute) is None:
                 known = ", ".join(REWRITABLE)
                 report(here, f"this attribute cannot be rewritten; one of {known}, body.<field>")
             elif name == "limitByConditionOfEntries":
-                conditions.entries(limit, here)
+                of_entries[attribute] = conditions.entries(limit, here)
             elif not _is_count(limit):
                 report(here, "expected a number of entries, 0 or more")
     elif name == "rateLimit":
         if not isinstance(value, dict) or not value:
-            return report(at, 'expected a map such as {"rate.srcUsername.minute": 60}')
+            report(at, 'expected a map such as {"rate.srcUsername.minute": 60}')
+            return of_entries
         for rate, limit in value.items():
             if not RATE.fullmatch(rate) or kind_of(rate) is None:
                 report(f"{at}.{rate}", "expected rate.<key>.<second|minute|hour|day>")
@@ -63,7 +69,7 @@ def check_obligation(name: str, value: Any, at: str, conditions: ConditionReader
             report(at, "expected an e-mail address or a list of them")
     elif not isinstance(value, str):
         report(at, "expected a text")
-    return None
+    return of_entries
 
 
 def _is_count(value: Any) -> bool:

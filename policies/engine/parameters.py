@@ -14,8 +14,8 @@ Rules
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any
@@ -25,6 +25,7 @@ from .vocabulary import CLOSED_WORLDS, SYNONYMS, WEEKDAYS, Kind
 
 Report = Callable[[str, str], None]
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LARGEST = sys.float_info.max
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?", re.ASCII)
 _REFERENCE = re.compile(r"<([^<>]+)>")
 _STAR = re.compile(r"(\\\*|\*)")
@@ -187,9 +188,9 @@ def _bound(kind: Kind, item: Any) -> float | None:
         return place(kind, item) if isinstance(item, str) else None
     if isinstance(item, str) and NUMBER.fullmatch(item):
         item = float(item)
-    if isinstance(item, bool) or not isinstance(item, (int, float)) or not math.isfinite(item):
+    if isinstance(item, bool) or not isinstance(item, (int, float)):
         return None
-    return item
+    return item if abs(item) <= _LARGEST else None
 
 
 _READERS: dict[str, Callable[[Attribute, Any, str, Report, list[Any]], None]] = {

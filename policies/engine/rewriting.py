@@ -12,11 +12,8 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
-from msgnode.core import json_text
-
 from .attributes import number_form, text_form
 from .conditions import Check, compile_condition
-from .grammar import ConditionReader
 from .language import CannotEvaluate, ObligationExpression, PolicyError
 from .obligation_schema import rewritable_path
 
@@ -44,13 +41,15 @@ def rewritten(
     for obligation in obligations:
         for attribute, limit in obligation.value.items():
             path = rewritable_path(attribute)
+            condition = obligation.conditions.get(attribute)
             if path is None:
                 raise PolicyError([])
             if obligation.name == "limitByNumberOfEntries":
                 body = _with_list(body, path, partial(_first, limit))
+            elif condition is None:
+                raise PolicyError([])
             else:
-                keeps = _entry_check(json_text.encode(limit))
-                body = _with_list(body, path, partial(_kept, keeps))
+                body = _with_list(body, path, partial(_kept, _entry_check(condition)))
     return body
 
 
@@ -69,13 +68,7 @@ def _kept(check: Check, entries: list[Any]) -> list[Any]:
     return kept
 
 
-@lru_cache(maxsize=256)
-def _entry_check(limit: bytes) -> Check:
-    reader = ConditionReader()
-    condition = reader.entries(json_text.decode(limit), "$")
-    if reader.problems:
-        raise PolicyError(reader.problems)
-    return compile_condition(condition)
+_entry_check = lru_cache(maxsize=256)(compile_condition)
 
 
 def _with_list(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
+from django.db import OperationalError
 
+from msgnode.connectors import remote_registry
 from msgnode.connectors.global_registry import RemoteGlobalRegistry
-from msgnode.connectors.http import BackEnd
+from msgnode.connectors.http import MAX_ANSWER, BackEnd
 from msgnode.connectors.registry_requests import request_of
 from msgnode.connectors.remote_registry import RemoteRegistry
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, TooMany
@@ -72,6 +76,43 @@ async def test_an_answer_that_is_none_is_a_bad_gateway(content: bytes) -> None:
         await remote.ask("read", resource=HYPERTY)
 
 
+@pytest.mark.parametrize(
+    ("head", "piece", "error"),
+    [
+        ("Content-Length: 9999", b" ", GatewayTimeout),  # by drops
+        ("Content-Length: 99999999999", b" " * 65536, BadGateway),
+        ("Content-Encoding: gzip\r\nContent-Length: 99999", b"not gzip", BadGateway),
+    ],
+)
+async def test_an_answer_that_never_ends_or_swells_takes_one_try_and_little_memory(
+    head: str, piece: bytes, error: type[NodeError]
+) -> None:
+    sent = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n".encode())
+        with suppress(ConnectionError):
+            while not writer.is_closing():
+                writer.write(piece)
+                sent += len(piece)
+                await writer.drain()
+                await asyncio.sleep(0.05 if len(piece) == 1 else 0)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    back_end = BackEnd(
+        f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "out of reach", 0.5, 0, 4
+    )
+    async with asyncio.timeout(30):
+        with pytest.raises(error):
+            await back_end.send("GET", "/x")
+    assert sent < 4 * MAX_ANSWER
+    await back_end.close()
+    server.close()
+
+
 async def test_an_error_without_json_keeps_its_code() -> None:
     answer = await Remote(httpx.Response(404, content=b"<html>")).ask("update", resource=HYPERTY)
     assert (answer["code"], answer["description"]) == (404, "Not Found")
@@ -102,6 +143,30 @@ async def test_what_the_feed_tells_is_news() -> None:
     for _ in range(3):
         await remote.registry.poll()
     assert remote.news == [(HYPERTY, "disconnected")]
+
+
+async def test_the_feed_is_read_on_after_names_that_cannot_be_and_a_database_that_was_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remote = Remote(said(**{HYPERTY: 1, "hyperty://d/\0": 1, "": 1, "x" * 601: 1}), said())
+    tries = []
+    heard = asyncio.Event()
+
+    def news(ended: list[tuple[str, str]]) -> None:
+        tries.append(ended)
+        if len(tries) == 1:
+            raise OperationalError("away")
+        loop.call_soon_threadsafe(heard.set)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(remote_registry, "POLL_SECONDS", 0)
+    remote.registry._news = news
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        job = group.create_task(remote.registry.run())
+        await heard.wait()
+        assert not job.done()
+        job.cancel()
+    assert tries == [[(HYPERTY, "disconnected")]] * 2
 
 
 async def test_the_end_of_a_runtime_disconnects_what_it_registered_here() -> None:

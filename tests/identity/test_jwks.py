@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import process_time
 from typing import Any
 
 import pytest
@@ -159,3 +160,14 @@ def test_only_keys_that_can_verify_are_taken() -> None:
     for wrong in ({}, [], None, {"keys": {}}, {"keys": "x"}):
         with pytest.raises(ValueError, match="JWK set"):
             public_keys(wrong)
+
+
+def test_a_private_part_that_an_issuer_publishes_is_not_read() -> None:
+    """To check one takes a second, and one that is made for it minutes."""
+    good = _key(0).as_dict(private=True, kid="k")
+    wrong = {**good, "d": "A" * 2728, "p": "_" * 1364, "q": "_" * 1364}
+    began = process_time()
+    keys = public_keys({"keys": [wrong] * 64})
+    assert len(keys) == 64
+    assert not any(key.is_private for key in keys)
+    assert process_time() - began < 2

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -16,7 +20,7 @@ from msgnode.core.pending import Pending
 from msgnode.identity.admission_policy import AdmissionPolicy, Mode
 from msgnode.identity.authenticator import MessageAuthenticator
 from msgnode.identity.bindings import Bindings
-from msgnode.identity.credentials import Credential, Rejected, Unknown, present
+from msgnode.identity.credentials import Credential, Rejected, Unknown, idp_domain, present
 from msgnode.identity.http import Fetcher, OutOfReach, url_fault
 from msgnode.identity.issuers import Issuer, IssuerBook
 from msgnode.identity.jwks import JwksCache
@@ -67,6 +71,10 @@ class Scene:
             fact.when_known(known.set)
             await asyncio.wait_for(known.wait(), 10)
             return self.verifier.verify(credential)
+
+
+def _base64(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
 async def _nothing(issuer: Issuer) -> dict[str, Any]:
@@ -162,6 +170,94 @@ async def test_an_answer_that_is_no_answer_counts_as_out_of_reach(issuer: Author
     issuer.opaque["other"] = {"sub": "s", "iss": "https://other.example", "client_id": AUDIENCE}
     with pytest.raises(Rejected):
         await scene.ask("other")
+
+
+def test_a_token_is_good_for_the_leeway_after_its_end_and_no_longer(issuer: Authority) -> None:
+    scene = Scene(issuer)
+    scene.verify(issuer.token(exp=int(scene.now) - 59))
+    with pytest.raises(Rejected, match="expired"):
+        scene.verify(issuer.token(exp=int(scene.now) - 60))
+
+
+def test_an_extension_that_must_be_understood_is_refused_though_the_signature_is_good(
+    issuer: Authority,
+) -> None:
+    parts = ({"alg": "RS256", "kid": "k1", "crit": ["x"], "x": 1}, issuer.claims())
+    text = ".".join(_base64(json.dumps(part).encode()) for part in parts)
+    key: Any = issuer.keys["k1"].private_key
+    signature = key.sign(text.encode(), padding.PKCS1v15(), hashes.SHA256())
+    with pytest.raises(Rejected, match="extensions"):
+        Scene(issuer).verify(f"{text}.{_base64(signature)}")
+
+
+def test_a_key_that_names_another_algorithm_is_not_used(issuer: Authority) -> None:
+    scene = Scene(issuer)
+    key = {**issuer.keys["k1"].as_dict(private=False, kid="k1"), "alg": "RS512"}
+    scene.verifier.use(IssuerBook([replace(scene.issuer, jwks=json.dumps({"keys": [key]}))]))
+    with pytest.raises(Rejected, match="key"):
+        scene.verify(issuer.token())
+
+
+def test_the_profile_around_a_token_says_the_same(issuer: Authority) -> None:
+    scene, token, name = Scene(issuer), issuer.token(), f"alice@{issuer.domain}"
+    good = {"sub": "sub-alice", "userURL": f"user://{issuer.domain}/{name}", "email": name}
+    assert scene.verifier.verify(Credential(token, True, issuer.domain, good))
+    for wrong in ({"sub": "sub-bob"}, {"userURL": f"user://other.example/{name}"}):
+        with pytest.raises(Rejected, match="not the token's"):
+            scene.verifier.verify(Credential(token, True, issuer.domain, {**good, **wrong}))
+    assert idp_domain({"domain": " WWW.Idp.Test"}) == "idp.test"
+
+
+@pytest.mark.parametrize("refuted", [False, "false", "False", 0])
+def test_an_address_that_is_not_verified_names_nobody(issuer: Authority, refuted: Any) -> None:
+    token = issuer.token(email_verified=refuted)
+    assert Scene(issuer).verify(token).identity.user_url == f"user://{issuer.domain}/sub-alice"
+
+
+@pytest.mark.parametrize(
+    "claims", [{"exp": 10**400}, {"iat": -(10**400)}, {"aud": [AUDIENCE, "b"], "azp": [AUDIENCE]}]
+)
+def test_claims_that_cannot_be_compared_are_refused(
+    issuer: Authority, claims: dict[str, Any]
+) -> None:
+    with pytest.raises(Rejected):
+        Scene(issuer).verify(issuer.token(**claims))
+
+
+async def test_an_issuer_that_says_of_tokens_what_cannot_be_read_is_asked_once(
+    issuer: Authority,
+) -> None:
+    scene = Scene(issuer)
+    for name, said in {
+        "client": {"sub": "s", "client_id": [AUDIENCE]},
+        "end": {"sub": "s", "client_id": AUDIENCE, "exp": 10**400},
+        "subject": {"sub": {}, "client_id": AUDIENCE},
+    }.items():
+        issuer.opaque[name] = said
+        asked = issuer.asked["/introspect"]
+        for _ in range(2):
+            with pytest.raises((Rejected, Unavailable)):
+                await scene.ask(name)
+        assert issuer.asked["/introspect"] == asked + 1
+
+
+async def test_an_issuer_taken_out_while_it_is_asked_is_believed_no_longer(
+    issuer: Authority,
+) -> None:
+    scene = Scene(issuer)
+    issuer.opaque["t"] = {"sub": "s", "client_id": AUDIENCE}
+    issuer.gate.clear()
+    try:
+        with pytest.raises(Pending) as fact:
+            scene.verifier.verify(Credential("t", False))
+        known = asyncio.Event()
+        fact.value.when_known(known.set)
+        scene.verifier.use(IssuerBook())
+    finally:
+        issuer.gate.set()
+    await asyncio.wait_for(known.wait(), 10)
+    with pytest.raises(Unknown):
+        scene.verifier.verify(Credential("t", False))
 
 
 async def test_a_discovery_document_names_its_own_hosts_only(issuer: Authority) -> None:

@@ -215,3 +215,18 @@ def test_a_condition_on_what_is_unknown_says_what_it_cannot_evaluate() -> None:
     for check in (compile_condition(condition), compile_flat(condition)):
         with pytest.raises(CannotEvaluate, match="nobody"):
             check(facts_of({}))
+
+
+def test_a_sum_that_is_too_large_cannot_be_evaluated() -> None:
+    message = {"id": 1.5, "body": {"value": {"number": 10**400}}}
+    condition = condition_of({"sumOf msgId valueNumber": {"moreThan": 1}})
+    with pytest.raises(CannotEvaluate, match="too large"):
+        compile_condition(condition)(facts_of({"msg": message}))
+
+
+@pytest.mark.parametrize("bound", [10**400, float("inf"), float("nan")])
+def test_a_bound_that_no_number_can_reach_is_a_fault_of_the_document(bound: Any) -> None:
+    for operator in ("moreThan", "lessThan"):
+        rule = {"effect": "deny", "condition": {"msgId": {operator: bound}}}
+        with pytest.raises(PolicyError, match="expected a number"):
+            read_document([{"policies": [{"rules": [rule]}]}])

@@ -182,6 +182,17 @@ def test_entries_that_cannot_be_judged_are_not_kept():
     assert json.loads(decision.body) == {"value": [{"n": 2}, {"n": 3}]}
 
 
+@pytest.mark.parametrize(("friends", "kept"), [(("a", "b"), [{"user": "a"}]), ((), [])])
+def test_entries_are_kept_by_a_named_list(friends, kept):
+    limit = {"limitByConditionOfEntries": {"bodyValue": {"user": {"in": "@friends"}}}}
+    point = Point()
+    rules = [permit(obligations=limit)]
+    point.pep.snapshot = make_snapshot([{"policies": [{"rules": rules}]}], {"friends": friends}, 8)
+    decision = point.enforce(body={"value": [{"user": "a"}, {"user": "z"}]})
+    assert decision.passes
+    assert json.loads(decision.body) == {"value": kept}
+
+
 @pytest.mark.parametrize(
     ("attribute", "path"),
     [

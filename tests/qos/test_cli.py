@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from time import process_time
 
 import pytest
 
@@ -84,6 +85,37 @@ async def test_one_that_floods_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(CliFault, match="says too much"):
             async with connected(place, PASSWORD):
                 pass
+
+
+@pytest.mark.parametrize("total", ["9" * 5000, "none", "-1"])
+async def test_a_visit_outlives_numbers_that_are_none(total: str) -> None:
+    async def lying(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"Enter password: \r\n")
+        await reader.readline()
+        writer.write(b"> ")
+        while await reader.readline():
+            writer.write(f"{ONE}\r\n  Total sessions: {total}\r\n\r\n> ".encode())
+
+    async with served(lying) as place:
+        visit = Visit(1, "t", [], place, PASSWORD, {"r": ["17:abc"]}, is_polled=True)
+        found = await turn_servers._visit(visit)
+    assert (found.is_up, found.cut) == (False, [])
+    assert "does not list sessions" in found.fault
+
+
+async def test_a_port_that_cannot_be_is_out_of_reach() -> None:
+    urls = ["turn:127.0.0.1:99999?transport=udp", "turn:127.0.0.1:99999?transport=tcp"]
+    visit = Visit(1, "t", urls, "127.0.0.1:99999", PASSWORD, {}, is_polled=True)
+    found = await turn_servers._visit(visit)
+    assert not found.is_up
+    assert "out of reach" in found.fault
+
+
+def test_a_list_made_to_be_slow_is_read_at_once() -> None:
+    text = "id=1, user <" * 400_000
+    began = process_time()
+    assert coturn_cli._SESSION.findall(text) == []
+    assert process_time() - began < 0.5  # with a name of "<" it were 1 s and more
 
 
 async def test_one_that_hangs_up_or_is_not_there_is_named() -> None:

@@ -6,21 +6,27 @@ import base64
 import hashlib
 import hmac
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from msgnode.core.errors import Forbidden, Unavailable
 from msgnode.qos import secret_store
 from msgnode.qos.bookings import Limits
 from msgnode.qos.broker import Criteria
 from msgnode.qos.embedded_broker import EmbeddedBroker
-from msgnode.qos.models import TurnSecret
+from msgnode.qos.models import Reservation, TurnSecret
 from msgnode.qos.store import ReservationStore
+from msgnode.qos.supervisor import Supervisor
 
 from . import rows
 from .rows import VIDEO
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+ME = "epoch of mine"
 
 
 @pytest.fixture
@@ -68,3 +74,34 @@ async def test_case_23_a_new_secret_signs_only_once_the_servers_know_it(
 
     await store.in_thread(age)
     assert await store.in_thread(secret_store.signing) == after
+
+
+class FailingRelays:
+    async def round(self, in_thread: Any) -> None:
+        raise OverflowError("a server says what cannot be")
+
+    async def stop(self) -> None:
+        """Nothing to stop."""
+
+
+class NoNotifier:
+    def tell(self, ended: list[Any]) -> list[str]:
+        return [each.id for each in ended]
+
+
+async def test_what_fails_at_the_turn_servers_keeps_no_reservation_from_its_end(
+    store: ReservationStore,
+) -> None:
+    owner = await store.in_thread(lambda: (rows.worker(ME), rows.server(), rows.owner())[-1])
+    value = await EmbeddedBroker(store).reserve(rows.video(), owner)
+    past = timezone.now() - timedelta(seconds=1)
+    await store.in_thread(lambda: Reservation.objects.update(expires_at=past))
+    relays: Any = FailingRelays()
+    notifier: Any = NoNotifier()
+    seen: list[str] = []
+    supervisor = Supervisor(
+        ME, notifier, 60.0, 60.0, relays, timedelta(days=1), lambda end: seen.append(end.id)
+    )
+    await supervisor.round()
+    await supervisor.stop()
+    assert seen == [value["reservationId"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from django.utils import timezone
@@ -14,7 +15,7 @@ from msgnode.qos import accounting, bookings, credentials, lease, sweep
 from msgnode.qos.bookings import Book, Limits
 from msgnode.qos.ledger import KEPT, MAX_ENTRIES, Ledger
 from msgnode.qos.models import Customer, RelayAllocation, Reservation, Usage
-from msgnode.qos.statistics import Event, Kind, parse
+from msgnode.qos.statistics import MOST, Event, Kind, parse
 
 from . import rows
 
@@ -180,6 +181,35 @@ def test_case_35_a_server_that_counts_anew_is_a_new_allocation(accounts: Account
     accounts.write()
     assert accounts.bytes == (106, 207)
     assert RelayAllocation.objects.count() == 2
+
+
+def test_totals_that_are_less_than_the_reports_of_the_day_before_take_nothing_below_zero(
+    accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts.began().write()
+    tomorrow = timezone.now() + timedelta(days=1)
+    monkeypatch.setattr(bookings, "now", lambda: tomorrow)
+    accounts.heard(Kind.TOTAL, 10, 20)
+    accounts.write()
+    assert (accounts.row.received, accounts.row.sent) == (10, 20)
+    days = Usage.objects.order_by("day").values_list("received", "sent")
+    assert list(days) == [(100, 200), (0, 0)]
+    assert not accounts.ledger.unwritten(10)
+
+
+def test_a_server_that_claims_more_than_can_be_stops_no_other_account(accounts: Accounts) -> None:
+    accounts.heard(Kind.NEW)
+    for _ in range(10_000):
+        accounts.heard(Kind.REPORT, MOST, MOST)
+    accounts.heard(Kind.NEW, number="2")
+    accounts.heard(Kind.REPORT, 5, 6, number="2")
+    Customer.objects.update(used=2**62)
+    Reservation.objects.update(received=2**63 - 1, sent=2**63 - 1)
+    accounts.write()
+    carried = RelayAllocation.objects.order_by("number").values_list("received", "sent")
+    assert list(carried) == [(MOST, MOST), (5, 6)]
+    assert Customer.objects.get().used >= 2**62
+    assert accounts.row.received >= 2**62
 
 
 @pytest.mark.django_db

@@ -150,6 +150,15 @@ async def test_case_45_an_inquiry_says_what_is_left(broker: RemoteBroker) -> Non
         await broker.inquire(Criteria("csp2"))
 
 
+@pytest.mark.parametrize("listed", ["7", '"csp1"', "{}", "[7, null]", "null", ""])
+async def test_case_16_a_list_of_customers_that_is_none_is_no_fault_of_the_node(
+    broker: RemoteBroker, field: FieldBroker, listed: str
+) -> None:
+    field.says("getAllCspInfo", 200, listed)
+    with pytest.raises((BadGateway, NotFound)):
+        await broker.inquire(Criteria("csp1"))
+
+
 async def test_a_password_stands_in_no_row(
     broker: RemoteBroker, field: FieldBroker, owner: Owner
 ) -> None:

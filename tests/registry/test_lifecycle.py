@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from registry import api, lifecycle, tasks
@@ -165,3 +170,52 @@ def test_a_change_whose_listener_fails_is_not_made(heard: list) -> None:
     with pytest.raises(RuntimeError):
         api.disconnect(Kind.HYPERTY, ONE)
     assert api.get(Kind.HYPERTY, ONE).status == "live"
+
+
+_MEANWHILE = """
+import threading
+import django; django.setup()
+from django.db import connection, connections
+from registry import api, lifecycle
+from registry.models import Hyperty
+facts = dict(expires=100, dataSchemes=[], resources=[], runtime="r://d/1", status="live")
+facts["descriptor"] = "x"
+kind = api.Kind.HYPERTY
+for at in range(1, 8):
+    api.register(kind, f"hyperty://d/{at}", facts, f"user://d/{at}")
+    asked = []
+    def register():
+        api.register(kind, f"hyperty://d/new{at}", facts, f"user://d/{at}")
+        connections.close_all()
+    other = threading.Thread(target=register)
+    def meanwhile(execute, *query):
+        asked.append(query)
+        if len(asked) == at:
+            other.start()
+            other.join(0.5)
+        return execute(*query)
+    with connection.execute_wrapper(meanwhile):
+        lifecycle.delete_rows(Hyperty, [Hyperty.objects.get(url=f"hyperty://d/{at}").pk])
+    if other.ident:
+        other.join()
+        assert api.get(kind, f"hyperty://d/new{at}"), at
+"""
+
+
+@pytest.mark.long
+def test_a_user_who_registers_while_the_last_entry_is_purged_keeps_the_new_one(
+    tmp_path: Path, migrated_url: str
+) -> None:
+    """Whichever query of the purge it comes before, on PostgreSQL."""
+    environment = {
+        **os.environ,
+        "DATABASE_URL": migrated_url,
+        "DATA_DIR": str(tmp_path),
+        "SECRET_KEY": "only for tests",
+        "DJANGO_SETTINGS_MODULE": "msgnode.settings",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _MEANWHILE],
+        env=environment, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
