@@ -92,6 +92,8 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
         self._new_ones: deque[NodeTransport] = deque()
         self._next = self._serve_next  # one for all: thousands may wait
         self._ready = Readiness() if HAS_EPOLL else None
+        self._readers: dict[Any, int]
+        self._writers: dict[Any, int]
         super().__init__(eventloop)
         if self._ready is not None:
             eventloop.add_reader(self._ready.fileno(), self._serve_ready, self._ready)
