@@ -140,7 +140,7 @@ class Parts:
             self.table,
             self.writer,
             self.alarms.raise_alarm,
-            partial(self.subscriptions.everything, self.sessions.sessions),
+            partial(self.subscriptions.listening, self.sessions.sessions),
             self.subscriptions.of,
             self.subscriptions.end,
             self.sessions.missed,

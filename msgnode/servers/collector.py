@@ -5,13 +5,15 @@ objects of each socket that stops a worker for 50 ms for each thousand of them. 
 survived one collection is frozen, so that the next looks only at what is new. Frozen objects are
 freed as any other when nothing refers to them; what only refers to itself is found by a look
 through everything, once more objects came than sessions have that may be worth it: such a look
-stops the worker for about a second and a half for each million of them.
+stops the worker for about a second and a half for each million of them. Even to count them takes
+up to 50 ms for each million, so that is done only where as much more memory is in use.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -37,12 +39,13 @@ class Collector:
         self._sessions = sessions
         self._kept = 0
         self._sessions_kept = 0
+        self._counted = self._blocks = 0  # frozen objects at the last count, blocks of memory then
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Freeze what was loaded, and from now on what survives."""
         gc.collect()
         gc.freeze()
-        self._kept = gc.get_freeze_count()
+        self._kept = self._count()
         young, middle, _ = gc.get_threshold()
         gc.set_threshold(young, middle, _PORTION)
         gc.callbacks.append(_freeze_survivors)
@@ -51,11 +54,18 @@ class Collector:
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         sessions = self._sessions()
         of_sessions = _OF_A_SESSION * max(0, sessions - self._sessions_kept)
-        if gc.get_freeze_count() - of_sessions > max(2 * self._kept, self._kept + _WORTH_IT):
+        most = of_sessions + max(2 * self._kept, self._kept + _WORTH_IT)
+        more = sys.getallocatedblocks() - self._blocks  # an object is a block at least
+        if self._counted + more > most and self._count() > most:
             gc.unfreeze()
             gc.collect()  # which freezes what survives
-            self._kept, self._sessions_kept = gc.get_freeze_count(), sessions
+            self._kept, self._sessions_kept = self._count(), sessions
         loop.call_later(_EVERY, self._look, loop)
+
+    def _count(self) -> int:
+        """How many objects are frozen: a walk through a list of all of them."""
+        self._counted, self._blocks = gc.get_freeze_count(), sys.getallocatedblocks()
+        return self._counted
 
 
 def _freeze_survivors(phase: str, info: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ whole. Subscribing twice is one subscription; unsubscribing what is not subscrib
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -117,14 +117,12 @@ class SubscriptionComponent(Component):
         """What a session listens to."""
         return self._of.get(session.id, {}).keys()
 
-    def everything(self, sessions: Mapping[str, Listener]) -> list[tuple[Listener, str]]:
-        """Who listens to what, at this moment."""
-        return [
-            (sessions[id_], address)
-            for id_, mine in self._of.items()
-            if id_ in sessions
-            for address in mine
-        ]
+    def listening(self, sessions: Mapping[str, Listener]) -> Iterator[Listener]:
+        """The sessions that listen to something now; those that have gone are left out later."""
+        for id_ in tuple(self._of):
+            session = sessions.get(id_)
+            if session is not None:
+                yield session
 
     def holdings(self, session_id: str) -> list[str]:
         """The addresses a session has subscribed."""

@@ -6,7 +6,7 @@
       3 limits      rateLimit obligations of a permit may still refuse
       4 rewriting   limit obligations of a permit; one that cannot be done refuses
       5 afterwards  log and mail, off the message path
-    still_allows(...)  whether a subscription made before is allowed now
+    subscriptions_of(...)  whether what a session has subscribed before is allowed now
 
 Rules
 - Synchronous, without I/O; raises nothing but Pending, on the way in, before anything is counted.
@@ -151,14 +151,38 @@ class PolicyEnforcer:
             self.decision_buffer.note(facts, outcome, decision, shadow, perf_counter() - began)
         return decision
 
+    def subscriptions_of(self, runtime_url: str, manager: str) -> Callable[[str, Speaker], bool]:
+        """Whether a session may (still) subscribe, asked address by address.
+
+        A decision that asked for no more than who asks whom is that of its other addresses too,
+        until the snapshot or its speaker changes.
+        """
+        shared: tuple[PolicySnapshot, Speaker, bool] | None = None
+
+        def allows(address: str, speaker: Speaker) -> bool:
+            nonlocal shared
+            snapshot = self._snapshot
+            if shared is not None and shared[0] is snapshot and shared[1] is speaker:
+                return shared[2]
+            facts = self._subscribing(runtime_url, manager, address, speaker)
+            outcome = self._decide(snapshot.enforced.evaluate, facts)
+            passes = verdict(outcome.effect, self.defaults)[0]
+            is_shared = outcome is not _FAULT and facts.keys() <= REPEATABLE
+            shared = (snapshot, speaker, passes) if is_shared else None
+            return passes
+
+        return allows
+
     def still_allows(self, runtime_url: str, manager: str, address: str, speaker: Speaker) -> bool:
         """Whether a session may (still) subscribe to an address."""
+        return self.subscriptions_of(runtime_url, manager)(address, speaker)
+
+    def _subscribing(self, runtime_url: str, manager: str, address: str, speaker: Speaker) -> Facts:
+        """The facts of a subscription as if it were asked for now."""
         body = {"resource": address, "resources": [address], "subscribe": [address]}
         raw = {"id": 0, "type": "subscribe", "from": f"{runtime_url}/sm", "to": manager}
         message = messages.parse(msgspec.json.encode({**raw, "body": body}))
-        facts = Facts(message, speaker, Direction.IN, manager, self.around)
-        outcome = self._decide(self._snapshot.enforced.evaluate, facts)
-        return verdict(outcome.effect, self.defaults)[0]
+        return Facts(message, speaker, Direction.IN, manager, self.around)
 
     def _decide(self, evaluate: Callable[[Facts], Outcome], facts: Facts) -> Outcome:
         try:

@@ -314,6 +314,37 @@ def test_a_subscription_is_judged_by_the_address_it_names():
     assert allows("runtime://a.com/1", "domain://m/sm", "comm://a.com/open/changes", BOB)
 
 
+def test_a_decision_on_a_subscription_that_asked_for_no_address_is_that_of_the_others():
+    point = Point(deny({"srcUsername": {"equals": "mallory@a.com"}}))
+    mallory = replace(BOB, identity=Identity("google", "2", "mallory@a.com"))
+    asked = []
+    decide = point.pep._decide
+    point.pep._decide = lambda evaluate, facts: asked.append(facts) or decide(evaluate, facts)
+    allows = point.pep.subscriptions_of("runtime://a.com/1", "domain://m/sm")
+    assert [allows(f"comm://a.com/{number}/changes", BOB) for number in range(3)] == [True] * 3
+    assert len(asked) == 1
+    assert not allows("comm://a.com/1/changes", mallory)
+    point.pep.snapshot = make_snapshot([{"policies": [{"rules": [deny()]}]}], {}, 8)
+    assert not allows("comm://a.com/1/changes", BOB)
+    point.pep.snapshot = make_snapshot([{"policies": [{"rules": [permit()]}]}], {}, 9)
+    assert allows("comm://a.com/1/changes", BOB)
+
+
+def test_a_decision_on_a_subscription_that_asked_for_the_address_or_a_count_holds_for_it_alone():
+    for condition in ({"subscribeTo": {"contains": "comm://a.com/1/changes"}},
+                      {"resource": {"equals": "comm://a.com/1/changes"}},
+                      {"bytes": {"moreThan": 300}},
+                      {"time": {"moreThan": "00:00"}}):  # fmt: skip
+        point = Point(deny(condition))
+        asked = []
+        decide = point.pep._decide
+        point.pep._decide = lambda evaluate, facts: asked.append(facts) or decide(evaluate, facts)  # noqa: B023
+        allows = point.pep.subscriptions_of("runtime://a.com/1", "domain://m/sm")
+        for number in range(3):
+            allows(f"comm://a.com/{number}/changes", BOB)
+        assert len(asked) == 3
+
+
 def test_refusals_and_errors_are_journaled_and_of_permits_a_sample():
     point = Point(
         permit({"msgId": {"equals": 1}}), deny({"msgId": {"equals": 2}}, id="D"), sample=3

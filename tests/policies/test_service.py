@@ -9,9 +9,10 @@ import pytest
 from django.db import OperationalError
 
 from msgnode.bus.table import RoutingTable
+from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import Pending
-from msgnode.policy import attribute_source
+from msgnode.policy import attribute_source, service
 from msgnode.policy.attribute_source import NodeAttributeSource
 from msgnode.policy.service import PolicyService
 from policies.enforcement import prp
@@ -51,6 +52,10 @@ def deny_feed(number):
     return make_snapshot([{"policies": [{"rules": [rule]}]}], {}, number)
 
 
+def deny_everything():
+    return [{"policies": [{"rules": [{"effect": "deny"}]}]}]
+
+
 @pytest.fixture
 def ended():
     return []
@@ -67,13 +72,18 @@ def told_of_gaps():
 
 
 @pytest.fixture
-def policy(ended, alarms, told_of_gaps):
+def heard():
+    return [FEED, OTHER]
+
+
+@pytest.fixture
+def policy(heard, ended, alarms, told_of_gaps):
     return PolicyService(
         RoutingTable(),
         Writer(),
         lambda *alarm: alarms.append(alarm),
-        lambda: [(BOB, FEED), (BOB, OTHER)],
-        lambda session: [FEED, OTHER],
+        lambda: [BOB],
+        lambda session: heard,
         lambda address, session: ended.append((address, session)),
         told_of_gaps.append,
     )
@@ -83,6 +93,11 @@ async def until(is_so):
     async with asyncio.timeout(10):
         while not is_so():  # noqa: ASYNC110 (what is waited for is a fact, not an event)
             await asyncio.sleep(0.01)
+
+
+async def turn_in_which(is_so):
+    while not is_so():  # noqa: ASYNC110 (turns of the loop are what is counted)
+        await asyncio.sleep(0)
 
 
 async def test_a_publication_is_taken_and_ends_what_it_does_not_allow(
@@ -131,6 +146,65 @@ async def test_with_the_database_away_the_last_edition_stays_and_reading_is_trie
     watching.cancel()
     assert calls[:3] == [7, 7, 7]
     assert "the last ones stay: gone" in caplog.text
+
+
+async def test_subscriptions_are_decided_again_in_turns_and_others_work_between(
+    policy, heard, ended, told_of_gaps, monkeypatch
+):
+    monkeypatch.setattr(service, "_TURN", -1.0)
+    heard[:] = [f"comm://localhost/{number}/changes" for number in range(20)] + [FEED]
+    policy.enforcer.snapshot = deny_feed(1)
+    deciding = asyncio.create_task(policy.decide_again())
+    turns = 0
+    while not deciding.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 20
+    assert ended == [(FEED, BOB)]
+    assert told_of_gaps == [BOB.id]
+
+
+async def test_what_is_published_between_two_turns_decides_over_the_rest(
+    policy, heard, ended, monkeypatch
+):
+    monkeypatch.setattr(service, "_TURN", -1.0)
+    heard[:] = [OTHER] * 5 + [FEED]
+    policy.enforcer.snapshot = make_snapshot(deny_everything(), {}, 1)
+    deciding = asyncio.create_task(policy.decide_again())
+    await turn_in_which(lambda: ended)
+    policy.enforcer.snapshot = deny_feed(2)
+    await deciding
+    assert 1 <= ended.count((OTHER, BOB)) < 5
+    assert ended[-1] == (FEED, BOB)
+
+
+async def test_what_ends_between_two_turns_is_not_ended_again(
+    policy, heard, ended, told_of_gaps, monkeypatch
+):
+    monkeypatch.setattr(service, "_TURN", -1.0)
+    policy.enforcer.snapshot = make_snapshot(deny_everything(), {}, 1)
+    deciding = asyncio.create_task(policy.decide_again())
+    await turn_in_which(lambda: ended)
+    heard.clear()
+    await deciding
+    assert ended == [(FEED, BOB)]
+    assert told_of_gaps == [BOB.id]
+
+
+async def test_a_failure_is_kept_to_its_subscription(policy, ended, told_of_gaps, monkeypatch):
+    drop = policy._drop
+
+    def fail_once(address, session):
+        if address == FEED:
+            raise OSError("no")
+        drop(address, session)
+
+    monkeypatch.setattr(policy, "_drop", fail_once)
+    before = FAULTS.counts["subscription"]
+    policy.enforcer.snapshot = make_snapshot(deny_everything(), {}, 1)
+    await policy.decide_again()
+    assert ended == [(OTHER, BOB)]
+    assert FAULTS.counts["subscription"] == before + 1
 
 
 async def test_without_policies_no_subscription_is_looked_at(policy, ended):
