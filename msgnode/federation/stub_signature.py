@@ -12,7 +12,7 @@ from base64 import urlsafe_b64decode
 from joserfc import jws
 from joserfc.errors import JoseError
 
-from msgnode.identity.jwks import Key, public_keys
+from msgnode.identity.jwks import PRIVATE, Key, public_keys
 
 ALGORITHMS = ("ES256", "RS256", "Ed25519", "EdDSA")
 MAX_KEYS_TEXT = 16_384
@@ -28,12 +28,13 @@ def keys_fault(text: str) -> str:
     if not text.strip():
         return ""
     try:
-        found = public_keys(json.loads(text)) if len(text) <= MAX_KEYS_TEXT else []
+        keys = json.loads(text) if len(text) <= MAX_KEYS_TEXT else {"keys": []}
+        found = public_keys(keys)
     except (ValueError, RecursionError):
         found = []
     if not found:
         return 'must be public keys as a JSON Web Key Set: {"keys": [{"kty": "OKP", …}]}'
-    if any(key.is_private for key in found):
+    if any(not PRIVATE.isdisjoint(key) for key in keys["keys"] if isinstance(key, dict)):
         return "must be public keys: the peer alone has the private ones"
     return ""
 

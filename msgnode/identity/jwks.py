@@ -41,7 +41,7 @@ Load = Callable[[Issuer], Awaitable[dict[str, Any]]]
 Report = Callable[[Issuer, str], None]
 """Told after each fetch: why the issuer is out of reach, or ""."""
 
-_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
+PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 _FAMILY = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
@@ -163,10 +163,10 @@ def public_keys(jwks: Any) -> list[Key]:
     for each in listed[:MAX_KEYS]:
         if not isinstance(each, dict) or each.get("use", "sig") != "sig":
             continue
-        if not _PRIVATE.isdisjoint(each):
+        if not PRIVATE.isdisjoint(each):
             log.warning("A key of an issuer is published with its private part.")
         try:
-            key = jwk.import_key({name: each[name] for name in each.keys() - _PRIVATE})
+            key = jwk.import_key({name: each[name] for name in each.keys() - PRIVATE})
         except (JoseError, ValueError, TypeError, KeyError) as error:
             log.warning("A key of an issuer cannot be read: %s", error)
             continue

@@ -20,7 +20,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections import deque
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -222,14 +222,13 @@ class NodeServer(Server):
 
         Stock Daphne looks at all connections, and never again after one has failed here.
         """
-        self._reap_some(deque(self._ending))
+        self._reap_some(iter(tuple(self._ending)))
 
-    def _reap_some(self, ending: deque[Any]) -> None:
-        """Each is let go by itself: to free a thousand at once takes 20 ms."""
+    def _reap_some(self, ending: Iterator[Any]) -> None:
         over_at = time.perf_counter() + TURN
-        while ending:
+        for protocol in ending:
             try:
-                self._reap(ending.popleft())
+                self._reap(protocol)
             except Exception as error:
                 FAULTS.note("connection", error)
             if time.perf_counter() > over_at:

@@ -5,14 +5,11 @@ and nowhere else, it uses names that are Twisted's alone.
 
 - Where a reset comes right behind data, uvloop reports the data once and closes its handle. Twisted
   is never told of the loss, and the next wait for the socket raises RuntimeError in whoever writes
-  to it. Here that ends the one connection, as a loss does; where there is epoll, it is a loss.
+  to it. Here that ends the one connection, as a loss does.
 - Twisted takes all connections that wait, reads all that they ask, and takes down all that are
   lost in one turn of the loop: of 3,000 that is a tenth of a second each. Here all of that takes
   TURN seconds of a turn, and the rest waits for the next ones, what is lost before what is new.
   So a runtime that has lost its connection is found detached by the one it comes back with.
-- Even to find out that so many are lost takes a tenth of a second, in which whoever speaks would
-  wait. Where there is epoll, connections that ended are told from the others before any is read
-  (readiness.py): the others come first, those that ended take NOTICES seconds of a turn.
 - It says around each read and write which socket is at work, for lines of its old log: a tenth of
   what a message costs that is read alone.
 """
@@ -23,23 +20,17 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 from twisted.internet import asyncioreactor, main, tcp
 
 from msgnode.core.faults import FAULTS, RESET
-from msgnode.servers.readiness import ENDED, HAS_EPOLL, READABLE, WRITABLE, Readiness
 from msgnode.sessions.turn_line import TurnLine
 
 TURN = 0.001
 """Seconds of a turn for connections that come and go: what others say waits for them."""
 
 LINE = TurnLine(seconds=TURN)
-
-NOTICES = 0.004
-"""Seconds of a turn in which it is found out that connections are lost: what is said to their
-sessions is kept from then on."""
 
 
 class NodeTransport(tcp.Server):
@@ -91,20 +82,10 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
         self._lost_ones: deque[tuple[NodeTransport, bool]] = deque()
         self._new_ones: deque[NodeTransport] = deque()
         self._next = self._serve_next  # one for all: thousands may wait
-        self._ready = Readiness() if HAS_EPOLL else None
-        self._readers: dict[Any, int]
-        self._writers: dict[Any, int]
         super().__init__(eventloop)
-        if self._ready is not None:
-            eventloop.add_reader(self._ready.fileno(), self._serve_ready, self._ready)
 
     def addReader(self, reader: Any) -> None:  # noqa: N802 (Twisted's name)
         """Watch a descriptor; one that the loop refuses loses its connection, not the worker."""
-        if self._ready is not None and isinstance(reader, NodeTransport):
-            if reader not in self._readers:
-                self._readers[reader] = fd = reader.fileno()
-                self._ready.watch(fd, reader, READABLE)
-            return
         try:
             super().addReader(reader)
         except RuntimeError:
@@ -112,51 +93,10 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
 
     def addWriter(self, writer: Any) -> None:  # noqa: N802 (Twisted's name)
         """Watch a descriptor; one that the loop refuses loses its connection, not the worker."""
-        if self._ready is not None and isinstance(writer, NodeTransport):
-            if writer not in self._writers:
-                self._writers[writer] = fd = writer.fileno()
-                self._ready.watch(fd, writer, WRITABLE)
-            return
         try:
             super().addWriter(writer)
         except RuntimeError:
             self._lose(writer)
-
-    def removeReader(self, reader: Any) -> None:  # noqa: N802 (Twisted's name)
-        """Watch a descriptor no longer."""
-        if self._ready is None or not isinstance(reader, NodeTransport):
-            super().removeReader(reader)
-        elif (fd := self._readers.pop(reader, None)) is not None:
-            self._ready.ignore(fd, reader, READABLE)
-
-    def removeWriter(self, writer: Any) -> None:  # noqa: N802 (Twisted's name)
-        """Watch a descriptor no longer."""
-        if self._ready is None or not isinstance(writer, NodeTransport):
-            super().removeWriter(writer)
-        elif (fd := self._writers.pop(writer, None)) is not None:
-            self._ready.ignore(fd, writer, WRITABLE)
-
-    def _serve_ready(self, ready: Readiness) -> None:
-        """Read and write what is ready; of what has ended, as much as a turn has time for."""
-        ended = []
-        for fd, events in ready.now():
-            if events & ENDED:
-                ended.append((fd, events))
-            else:
-                self._serve(ready, fd, events)
-        over_at = perf_counter() + NOTICES
-        for fd, events in ended:
-            self._serve(ready, fd, events)
-            if perf_counter() > over_at:
-                return  # the others are ready in the next turn, too
-
-    def _serve(self, ready: Readiness, fd: int, events: int) -> None:
-        with FAULTS.kept_to("connection"):
-            transport = ready.transports.get(fd)
-            if transport in self._readers and events & READABLE:
-                self._readOrWrite(transport, True)
-            if transport in self._writers and events & WRITABLE:
-                self._readOrWrite(transport, False)
 
     def _disconnectSelectable(  # noqa: N802 (Twisted's name)
         self,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-import struct
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,6 @@ import pytest
 from msgnode.servers import daphne_reactor
 from msgnode.servers.daphne import NodeFactory
 from msgnode.servers.daphne_reactor import LINE, TURN, NodeTransport, accept_a_few
-from msgnode.servers.readiness import HAS_EPOLL
 
 from twisted.internet import reactor as _reactor  # isort: skip
 from twisted.internet.error import ConnectionDone  # isort: skip
@@ -276,81 +274,3 @@ def test_a_websocket_that_is_lost_goes_without_a_look_for_rings() -> None:
         assert lost() is None
     finally:
         gc.enable()
-
-
-needs_epoll = pytest.mark.skipif(not HAS_EPOLL, reason="this system has no epoll")
-
-
-@needs_epoll
-def test_of_many_that_ended_a_few_are_noticed_in_a_turn_and_who_speaks_goes_first(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(daphne_reactor, "NOTICES", -1.0)
-
-    async def go() -> None:
-        *leaving, speaking = await served.connected(12)
-        for client in leaving:
-            client.close()
-        speaking.send(b"frame")
-        noticed = await turns(
-            lambda: len(served.lost) + len(served.told) >= 11,
-            lambda: len(served.lost) + len(served.told),
-        )
-        assert max(noticed) == 1
-        assert [data for _, data in served.reads] == [b"frame"]
-        await turns(lambda: len(served.lost) == 11)
-
-    run(go)
-
-
-@needs_epoll
-def test_of_one_that_ended_all_is_read_first(served: Served) -> None:
-    async def go() -> None:
-        half_closed, reset = await served.connected(2)
-        half_closed.send(b"last words")
-        half_closed.shutdown(socket.SHUT_WR)
-        await turns(lambda: len(served.lost) == 1)
-        assert [data for _, data in served.reads] == [b"last words"]
-        reset.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        reset.close()
-        await turns(lambda: len(served.lost) == 2)
-
-    run(go)
-
-
-@needs_epoll
-def test_who_is_not_read_is_not_noticed_until_it_is_again(served: Served) -> None:
-    async def go() -> None:
-        (client,) = await served.connected(1)
-        (transport,) = (each.transport for each in served.made)
-        transport.pauseProducing()
-        client.send(b"frame")
-        client.close()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert (served.reads, served.lost) == ([], [])
-        transport.resumeProducing()
-        await turns(lambda: bool(served.lost))
-        assert [data for _, data in served.reads] == [b"frame"]
-
-    run(go)
-
-
-@needs_epoll
-def test_what_a_socket_does_not_take_at_once_is_written_when_it_does(served: Served) -> None:
-    async def go() -> None:
-        (client,) = await served.connected(1)
-        (transport,) = (each.transport for each in served.made)
-        size = 8_000_000
-        transport.write(b"x" * size)
-        client.setblocking(False)
-        came = 0
-        async with asyncio.timeout(10):
-            while came < size:
-                await asyncio.sleep(0)
-                with suppress(BlockingIOError):
-                    came += len(client.recv(1_000_000))
-        assert transport not in reactor.getWriters()
-        assert transport in reactor.getReaders()
-
-    run(go)
