@@ -103,9 +103,8 @@ class GroupCommit(Generic[Item]):
         self._fenced = fenced
         self._submitted = self._taken = 0
         self._new: list[_Job] = []  # what the thread is not given yet
-        self._oldest = self._looked = (
-            0.0  # when the first of them came; when the loop was looked at
-        )
+        self._oldest = 0.0  # when the first of them came
+        self._looked = 0.0  # when the loop was last looked at
         self._queue: queue.SimpleQueue[list[_Job | None]] = queue.SimpleQueue()
         self._left: list[_Job | None] = []  # the thread's: beyond what a group may have
         self._thread: threading.Thread | None = None
