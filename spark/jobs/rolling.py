@@ -100,8 +100,8 @@ def entry_of(
 ) -> Entry:
     """What the ledger says of an hour of which these files were counted.
 
-    Rows are only added to an hour: fewer than before are the late ones of an hour whose others
-    retention has deleted, and they do not take the place of those.
+    Rows are only added to an hour, but for damaged files that were set aside: fewer than before are
+    the late ones of an hour whose others retention has deleted, and do not take the place of those.
 
     Args:
         before: what it said until now.
@@ -116,7 +116,8 @@ def entry_of(
         lost.pop(file.name, None)
     inputs = record.fingerprint(files)
     damaged = {name: why for name, why in lost.items() if why != damage.GONE}
-    if before is None or (files and (rows >= before.rows or faults.keys() & damaged.keys())):
+    has_damage = any(why != LATE for why in damaged.values())
+    if before is None or (files and (rows >= before.rows or has_damage)):
         return Entry(run, inputs, rows, now, lost)
     if not files:  # nothing is left to count: what was counted before stands
         return replace(before, lost=damaged)

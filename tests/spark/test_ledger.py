@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -70,6 +71,13 @@ def test_an_hour_of_which_a_file_is_damaged_is_what_can_be_read() -> None:
     assert (entry.run, entry.rows, entry.lost) == ("second", 60, {"b.parquet": "no footer"})
     gone = rolling.entry_of(BEFORE, files, 60, {"b.parquet": damage.GONE}, "second", NOW)
     assert (gone.run, gone.rows) == ("first", 100)
+
+
+def test_an_hour_whose_damage_was_found_after_it_was_counted_is_what_can_be_read() -> None:
+    files = [File("/r/a.parquet", "a.parquet", 9, False)]
+    found = replace(BEFORE, lost={"b.parquet": "no column"})  # by compaction, which reads more
+    entry = rolling.entry_of(found, files, 60, {}, "second", NOW)
+    assert (entry.run, entry.rows, entry.lost) == ("second", 60, {"b.parquet": "no column"})
 
 
 def test_a_folder_that_is_no_hour_is_passed_over(tmp_path: Path) -> None:
