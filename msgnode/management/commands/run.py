@@ -16,7 +16,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -33,6 +32,7 @@ from msgnode.launch.error_messages import StartFailed
 from msgnode.launch.make_parent import Make
 from msgnode.launch.programs import Programs
 from msgnode.launch.redis import own_redis
+from msgnode.launch.told_to_stop import ToldToStop
 from msgnode.launch.when_ready import WhenReady
 from msgnode.resources import SHARED
 
@@ -59,7 +59,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         if options["second"]:
             self._begin_as_second()
-        self.stopping = threading.Event()
+        self.stopping = ToldToStop()
         self.is_preparing = True
         self.is_known = prepared.is_known(settings.DATA_DIR)
         if not self.is_known or check_node():
@@ -79,7 +79,7 @@ class Command(BaseCommand):
                     self._begin_again()
                 self._prepare()
                 self.is_preparing = False
-                if not self.stopping.is_set():
+                if not self.stopping.is_set:
                     self._run(programs, lock)
         except StartFailed as fault:
             raise CommandError(str(fault)) from None
