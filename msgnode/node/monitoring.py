@@ -1,4 +1,4 @@
-"""The parts of a worker that watch it, and tell operators what they see."""
+"""Builds the parts that monitor a worker and report to operators."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Monitoring:
     """One instance per worker.
 
     Args:
-        sampled: what the figures of now are taken from.
+        sampled: the parts that current figures are sampled from.
         me: this worker.
-        pipeline: whose messages are tapped and traced.
-        policy: says how it decides over them.
-        cluster: the other workers, if there may be some.
-        cards: every component, connector and protostub, as it is now.
+        pipeline: the pipeline whose messages are watched and traced.
+        policy: explains its decisions on them.
+        cluster: the other workers, if there may be any.
+        cards: the current state of every component, connector and protostub.
     """
 
     def __init__(
@@ -107,21 +107,21 @@ class Monitoring:
 
     @property
     def sources(self) -> tuple[Sampler, SessionWatch, Tracer]:
-        """What pages and scrapes are told from."""
+        """The sources of pages and scrapes."""
         return self.sampler, self.watch, self.tracer
 
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs as long as the worker."""
+        """The background jobs, which run as long as the worker."""
         jobs = (self._status, self._faults, self.sampler, self.alarm_rules)
         return [each.run() for each in jobs]
 
     async def start(self) -> None:
-        """Messages may be followed and traced."""
+        """Start watching and tracing messages."""
         await self.tail.start()
         self.tracer.start()
 
     async def stop(self) -> None:
-        """Say what waits to be said, and end."""
+        """Send what is still to be sent, and end."""
         await self.tail.stop()
         if self._export is not None:
             await asyncio.to_thread(self._export.close)
@@ -138,7 +138,7 @@ class Monitoring:
 
 
 class SetUpsCard:
-    """Set-ups of P2P connections: invitations that reached a runtime, and those that did not."""
+    """The P2P connection set-ups: how many invitations reached a runtime, and how many did not."""
 
     def __init__(self, recorder: CountingRecorder) -> None:
         self._recorder = recorder
@@ -146,7 +146,7 @@ class SetUpsCard:
         self._card = ComponentInfo("P2P set-ups", "component", address)
 
     def update(self) -> ComponentInfo:
-        """Its line in the console, as it is now."""
+        """Its current state, for the console."""
         counts = self._recorder.invitations
         answered = counts.get(Outcome.DELIVERED, 0)
         failed = sum(counts.values()) - answered
@@ -160,7 +160,7 @@ def cards(
     components: Iterable[Component],
     mqtt: MqttConnector | None,
 ) -> list[ComponentInfo]:
-    """Every component, connector and protostub the node knows, for the operator."""
+    """The state of every component, connector and protostub, for the operator."""
     connected = Counter({"ws": 0, "stub-connect": 0})
     for session in sessions.sessions.values():
         if session.is_connected:

@@ -1,7 +1,7 @@
-"""What a worker is made of: picks stores, components and connectors and wires them.
+"""Assembles a worker: chooses stores, components and connectors, and wires them.
 
 A new component or connector is one class (bus.ports.Component) and one line in `Parts.components`.
-Each part exists before it is handed to another. Nothing runs yet: `worker` starts and stops.
+Every part is complete before it is passed to another. Nothing runs yet: `worker` starts and stops.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from .probe import path_probe, probe_endpoint
 
 
 class Parts:
-    """Everything that one worker of the node is made of."""
+    """All parts of one worker."""
 
     def __init__(self) -> None:
         limits: dict[str, Any] = settings.NODE
@@ -211,7 +211,7 @@ class Parts:
         self.hangups = HangUps(
             self.domain, self.sessions, self.table, self.enforcer, self.recorder, holders
         )
-        # everything with an address on the bus, `mn:/session` apart
+        # everything with an address on the bus except `mn:/session`
         self.components: list[Component] = [
             self.allocation,
             self.subscriptions,

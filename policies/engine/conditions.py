@@ -1,11 +1,11 @@
-"""Conditions compiled: each becomes one function of the facts, constants and all.
+"""Compiles conditions: each becomes one function of the facts, with its constants.
 
     compile_condition(condition)(facts) -> bool, or raises CannotEvaluate
 
 Rules
-- Nothing is parsed or looked up by name while a message waits, except attributes.
-- The result never depends on the order of members (the three-valued rules of the language): a
-  raised CannotEvaluate is kept until no other member settles the matter.
+- At decision time nothing is parsed or looked up by name, except attributes.
+- The result never depends on the order of members (the three-valued logic of the language): a
+  raised CannotEvaluate is kept unless another member decides the result.
 - One Python frame per layer.
 """
 
@@ -23,7 +23,7 @@ Check = Callable[[Any], bool]
 
 
 def compile_condition(condition: Condition) -> Check:
-    """The condition as a function of the facts."""
+    """Compile a condition to a function of the facts."""
     if isinstance(condition, Test):
         return _compile_test(condition)
     if isinstance(condition, Broken):
@@ -218,7 +218,7 @@ def _like(key: str, patterns: tuple[tuple[str, ...], ...]) -> Check:
 
 
 def matcher(pieces: tuple[str, ...]) -> Callable[[str], bool]:
-    """A matcher of the pieces between stars, anchored at both ends, in linear time."""
+    """A matcher for the pieces between stars, anchored at both ends, in linear time."""
     if len(pieces) == 1:
         return pieces[0].__eq__
     head, *middle, tail = pieces
