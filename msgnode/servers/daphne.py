@@ -131,14 +131,14 @@ class NodeProtocol(InternalProtocol):
             super().check_timeouts()
 
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
-        """End a connection after a closing handshake with what was written, without a reset."""
+        """End a connection after its closing handshake, without a reset."""
         super().dropConnection(abort=abort and not self.wasClean)
         if internals.unsent_bytes(self.transport):
             later = event_loop().call_later
             self._abortion = later(FAILURE_PATIENCE, self.transport.abortConnection)
 
     def onCloseHandshakeTimeout(self) -> None:  # noqa: N802
-        """Drop a client that does not answer a close, unless its remaining data is still awaited."""
+        """Drop a client that does not answer a close, unless more of its data is awaited."""
         if self._failed is not None and self._failed.is_waited_for():
             again = event_loop().call_later
             self.closeHandshakeTimeoutCall = again(FAILURE_PATIENCE, self.onCloseHandshakeTimeout)

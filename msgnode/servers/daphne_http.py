@@ -106,7 +106,7 @@ class NodeRequest(WebRequest):
         transport.loseConnection()
 
     def check_timeouts(self) -> None:
-        """Check the timeouts, every two seconds. `request_start` is when the request was complete."""
+        """Check the timeouts, every two seconds. `request_start` is when it was complete."""
         channel = getattr(self, "channel", None)  # an answered request has none
         if channel is None or end_if_reset(channel.transport):
             return

@@ -74,7 +74,7 @@ class DaphneLink(SocketLink):
         self.closing()
         self.resume_reading()  # else the peer's half of the closing handshake is never read
         if was_paused:
-            # The client reads nothing, so the close frame after the buffer cannot be sent.
+            # The client reads nothing, so a close frame would stay in the buffer.
             reactor.callLater(CLOSE_PATIENCE, self._drop)
 
     def pause_reading(self) -> None:
@@ -98,7 +98,7 @@ class DaphneLink(SocketLink):
         """Note that the transport's buffer is empty again."""
         self.drained()
         if self._transport.disconnecting:
-            self._transport.startWriting()  # Twisted does not close the connection when it resumes a producer
+            self._transport.startWriting()  # else Twisted does not close after resuming
 
     def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
         """Note that the transport is lost, and accepts nothing more."""

@@ -50,7 +50,7 @@ class WorkerClaim:
 
 
 def take(name: str, epoch: str) -> bool:
-    """Take the claim for an epoch if no running worker has it; return whether it has it now."""
+    """Take the claim for an epoch if no running worker has it; whether the epoch has it."""
     claims = models.WorkerClaim.objects.filter(name=name)
     row = claims.annotate(runs=Exists(_RUNS)).values_list("epoch", "runs").first()
     if row is not None and (row[0] == epoch or row[1]):
@@ -61,7 +61,7 @@ def take(name: str, epoch: str) -> bool:
 
 
 def check(name: str, epoch: str) -> None:
-    """Check that an epoch has the claim, and lock it until the transaction ends. Raises NotHolder."""
+    """Lock the claim until the transaction ends. Raises NotHolder if the epoch has lost it."""
     rows = models.WorkerClaim.objects.filter(Exists(_RUNS), name=name, epoch=epoch)
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
