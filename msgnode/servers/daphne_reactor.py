@@ -25,12 +25,12 @@ from typing import Any
 from twisted.internet import asyncioreactor, main, tcp
 
 from msgnode.core.faults import FAULTS, RESET
-from msgnode.sessions.turn_line import TurnLine
+from msgnode.sessions.turn_queue import TurnQueue
 
 TURN = 0.001
 """Seconds per turn for connections that come and go; other messages wait for so long."""
 
-LINE = TurnLine(seconds=TURN)
+TURN_QUEUE = TurnQueue(seconds=TURN)
 
 
 class NodeTransport(tcp.Server):
@@ -116,12 +116,12 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
         if selectable.lost_by is None:
             selectable.losing(why)
             self._lost_ones.append((selectable, isRead))
-            LINE.wait(self._next)
+            TURN_QUEUE.wait(self._next)
 
     def read_later(self, transport: NodeTransport) -> None:
         """Queue a connection to be read in a later turn."""
         self._new_ones.append(transport)
-        LINE.wait(self._next)
+        TURN_QUEUE.wait(self._next)
 
     def _serve_next(self) -> None:
         """Serve the next queued connection: lost ones are removed before new ones are read."""
@@ -150,8 +150,8 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
 
 def _is_its_turn() -> bool:
     """Whether a connection may be read or removed now."""
-    LINE.enter()
-    return not LINE.must_wait
+    TURN_QUEUE.enter()
+    return not TURN_QUEUE.must_wait
 
 
 def accept_a_few(port: Any, most: int) -> None:

@@ -259,7 +259,7 @@ class Connection:
             self._carry(frame, self)
             may_wait = self.flow.frame_read(len(frame)) or self._turns.under_way
             if may_wait and self.state is _READING:
-                if self._turns.is_in_line:  # usually shorter than it takes to pause reading
+                if self._turns.is_queued:  # usually shorter than it takes to pause reading
                     self._step(SocketEvent.HOLD)
                 elif self._turns.under_way or self.flow.must_wait():
                     self._hold()

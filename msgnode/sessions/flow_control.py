@@ -58,7 +58,7 @@ class FlowControl:
         self._limits = limits
         self._release = release
         self._source = source(remote_address)
-        self._in_line = False  # whether it waits until its source has fewer pending answers
+        self._is_queued = False  # whether it waits until its source has fewer pending answers
         self._messages = TokenBucket(limits.messages_per_second)
         self._bytes = TokenBucket(limits.bytes_per_second)
         self._refill: asyncio.TimerHandle | None = None
@@ -135,8 +135,8 @@ class FlowControl:
             return True
         answers = self._limits.answers
         if answers is not None and answers.is_full(self._source):
-            if not self._in_line:
-                self._in_line = True
+            if not self._is_queued:
+                self._is_queued = True
                 answers.when_less(self._source, self._source_has_room)
             return True
         if self._messages.left >= 0 and self._bytes.left >= 0:
@@ -167,7 +167,7 @@ class FlowControl:
         self._loop.call_soon(self._release)
 
     def _source_has_room(self) -> None:
-        self._in_line = False
+        self._is_queued = False
         self._loop.call_soon(self._release)
 
     def _refilled(self) -> None:

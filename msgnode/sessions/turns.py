@@ -1,7 +1,7 @@
 """The messages of one connection that may take more than one turn of the event loop.
 
 These are messages with many recipients, and frames that open or close a session. All connections
-share one queue (turn_line.py).
+share one queue (turn_queue.py).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 
 from msgnode.core.faults import FAULTS
 
-from .turn_line import LINE
+from .turn_queue import TURN_QUEUE
 
 
 class Turns:
     """The unfinished messages of one connection (`under_way`), oldest first.
 
-    While it `is_in_line`, the oldest continues by itself in a later turn.
+    While it `is_queued`, the oldest continues by itself in a later turn.
 
     Args:
         may_go_on: whether the next step may run now; if not, `go` is called later.
@@ -28,7 +28,7 @@ class Turns:
         self._may_go_on = may_go_on
         self._finished = finished
         self.under_way: deque[Iterator[None]] = deque()
-        self.is_in_line = False
+        self.is_queued = False
 
     def add(self, steps: Iterator[None]) -> None:
         """Add the steps of a message after the unfinished ones."""
@@ -40,13 +40,13 @@ class Turns:
 
         An error in a step ends its message only.
         """
-        if self.is_in_line:
+        if self.is_queued:
             return
-        LINE.enter()
+        TURN_QUEUE.enter()
         while self.under_way and self._may_go_on():
-            if LINE.must_wait:
-                self.is_in_line = True
-                LINE.wait(self._next_turn)
+            if TURN_QUEUE.must_wait:
+                self.is_queued = True
+                TURN_QUEUE.wait(self._next_turn)
                 return
             try:
                 next(self.under_way[0])
@@ -62,7 +62,7 @@ class Turns:
         self._finished = _nobody
 
     def _next_turn(self) -> None:
-        self.is_in_line = False
+        self.is_queued = False
         self.go()
         if not self.under_way:
             self._finished()

@@ -17,7 +17,7 @@ from msgnode.core.faults import FAULTS
 TURN = 0.002
 
 
-class TurnLine:
+class TurnQueue:
     """One per worker.
 
     Args:
@@ -69,5 +69,5 @@ class TurnLine:
             self._is_calling = False
 
 
-LINE = TurnLine()
+TURN_QUEUE = TurnQueue()
 """The queue of this process, whose connections share one event loop."""
