@@ -204,9 +204,9 @@ class Node:
 
     def _end_pages(self) -> None:
         """End what is served without a session: calls the `on_drain` callbacks."""
-        for let_go in self.on_drain:
+        for callback in self.on_drain:
             with FAULTS.kept_to("console"):
-                let_go()
+                callback()
 
     async def _end_webhooks(self) -> None:
         if self.parts.webhooks is not None:

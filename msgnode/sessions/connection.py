@@ -250,8 +250,8 @@ class Connection:
         self._stop()
         self._sessions.lost(self)
         if not self._turns.under_way:  # else the remaining steps still run
-            self.flow.let_go()
-            self._turns.let_go()
+            self.flow.break_cycle()
+            self._turns.break_cycle()
 
     def _carry_one(self, frame: bytes) -> None:
         """Carry a frame; an unexpected error ends this connection only."""

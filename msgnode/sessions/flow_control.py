@@ -158,7 +158,7 @@ class FlowControl:
         if self._refill is not None:
             self._refill.cancel()
 
-    def let_go(self) -> None:
+    def break_cycle(self) -> None:
         """Break the reference cycle with the connection, which has ended."""
         self._release = _nobody
 

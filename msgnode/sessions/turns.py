@@ -56,7 +56,7 @@ class Turns:
                 FAULTS.note("message", error)
                 self.under_way.popleft()
 
-    def let_go(self) -> None:
+    def break_cycle(self) -> None:
         """Break the reference cycle with the connection, which has ended."""
         self._may_go_on = bool
         self._finished = _nobody
