@@ -126,7 +126,7 @@ class Pipeline:
             return
         recipients = message.recipients
         if recipients[0] == SESSION_ADDRESS:
-            caller.carry_on(self._session_frame(message, frame, caller, began))
+            caller.carry_on(self._handle_session_frame(message, frame, caller, began))
             return
         decision = NOT_APPLICABLE
         try:
@@ -142,10 +142,10 @@ class Pipeline:
                 if decision.body is not None:
                     message = message.with_body(decision.body)
         except Exception as error:
-            self._not_carried(error, message, frame, caller, decision, began)
+            self._not_admitted(error, message, frame, caller, decision, began)
         else:
             if len(recipients) == 1:
-                rest = self._to_recipient(
+                rest = self._deliver_to(
                     message, recipients[0], decision, session, speaker, caller, began
                 )
                 if rest is not None:
@@ -153,9 +153,9 @@ class Pipeline:
                 return
             further = len(recipients) - 1
             caller.charge(further, further * len(frame))
-            caller.carry_on(self._to_each(message, session, speaker, caller, began))
+            caller.carry_on(self._deliver_to_each(message, session, speaker, caller, began))
 
-    def _session_frame(
+    def _handle_session_frame(
         self, message: Message, frame: bytes, caller: Caller, began: float
     ) -> Iterator[None]:
         """Handle a session frame as one step, so that a rush of them delays no messages."""
@@ -170,13 +170,13 @@ class Pipeline:
                 raise NotPermitted(decision)
             self._session_handler.handle(message, caller)
         except Exception as error:
-            self._not_carried(error, message, frame, caller, decision, began)
+            self._not_admitted(error, message, frame, caller, decision, began)
         else:
             self._rows.note(message, SESSION_ADDRESS, caller.speaker, decision, began,
                        Outcome.ANSWERED, component="session")  # fmt: skip
         yield from ()
 
-    def _not_carried(
+    def _not_admitted(
         self,
         error: Exception,
         message: Message,
@@ -194,22 +194,22 @@ class Pipeline:
             log.error("A message could not be admitted.", exc_info=error)
             self._refusals.message(message, caller, InternalFault(), decision, began)
 
-    def _to_each(
+    def _deliver_to_each(
         self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
     ) -> Iterator[None]:
         """Deliver to each recipient by itself: a permit for one address is none for another."""
         for to in message.recipients:
             one = message.to_one(to)
-            rest = self._to_recipient(one, to, None, session, speaker, caller, began)
+            rest = self._deliver_to(one, to, None, session, speaker, caller, began)
             if rest is not None:
                 yield from rest
             yield
 
-    def _to_recipient(
+    def _deliver_to(
         self,
         message: Message,
         to: str,
-        taken: Decision | None,
+        inbound: Decision | None,
         session: Requester,
         speaker: Speaker,
         caller: Caller,
@@ -218,10 +218,10 @@ class Pipeline:
         """Deliver to one recipient; return the remaining steps if it is too much for one turn."""
         listeners = code = 0
         component = ""
-        decision = taken or NOT_APPLICABLE
+        decision = inbound or NOT_APPLICABLE
         try:
-            if taken is None:
-                message, decision = self._taken_in(message, speaker)
+            if inbound is None:
+                message, decision = self._enforce_inbound(message, speaker)
             table = self._table
             route = routes.choose(message, to, self._components, table, self._domain, session)
             out = self._enforcer.enforce(message, speaker, Direction.OUT)
@@ -238,7 +238,7 @@ class Pipeline:
                 frame = message.forwarded(to, decision.auth, asserted, out.body, heard_by)
                 path = None
                 if speaker.peer or (table.shared and session.runtime_url in table.shared):
-                    path = self._remember_way_back(message, session, found)
+                    path = self._remember_return_path(message, session, found)
                 is_one = len(found) == 1
                 if not is_one:
                     caller.charge(0, len(frame) * (len(found) - 1) // COPIES_AS_ONE)
@@ -259,7 +259,7 @@ class Pipeline:
                     if not is_one:
                         fan_out = self._fan_out(frame, found, session, path)
                         if fan_out.is_large:
-                            return self._in_parts(
+                            return self._deliver_in_parts(
                                 fan_out, message, to, speaker, caller, decision, began
                             )
                     outcome, listeners = self._hand_over(frame, found, session, caller, path)
@@ -284,7 +284,7 @@ class Pipeline:
                    listeners, component, code)  # fmt: skip
         return None
 
-    def _in_parts(
+    def _deliver_in_parts(
         self,
         fan_out: FanOut,
         message: Message,
@@ -303,7 +303,7 @@ class Pipeline:
             outcome, code = self._refusals.undelivered(message, to, full, caller)
         self._rows.note(message, to, speaker, decision, began, outcome, listeners, code=code)
 
-    def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
+    def _enforce_inbound(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
         """The message after the inbound policies, which may have rewritten it."""
         decision = self._enforcer.enforce(message, speaker, Direction.IN)
         if not decision.passes:
@@ -312,7 +312,7 @@ class Pipeline:
             message = message.with_body(decision.body)
         return message, decision
 
-    def _remember_way_back(
+    def _remember_return_path(
         self, message: Message, session: Listener, found: tuple[Listener, ...]
     ) -> ReturnPath | None:
         """Remember which of several sessions of one runtime or peer asked, for the answer."""

@@ -74,7 +74,7 @@ class TracedPipeline(Pipeline):
         trace.hold()
         self.held[id(trace.frame)] = (trace, perf_counter(), type(fact).__name__)
 
-    def _not_carried(
+    def _not_admitted(
         self,
         error: Exception,
         message: Message,
@@ -85,19 +85,19 @@ class TracedPipeline(Pipeline):
     ) -> None:
         if isinstance(error, Pending) and self.current is not None:
             self._keep_held(self.current, error)
-        super()._not_carried(error, message, frame, caller, decision, began)
+        super()._not_admitted(error, message, frame, caller, decision, began)
 
-    def _session_frame(
+    def _handle_session_frame(
         self, message: Message, frame: bytes, caller: Caller, began: float
     ) -> Iterator[None]:
-        return self._in_turns(super()._session_frame(message, frame, caller, began))
+        return self._in_turns(super()._handle_session_frame(message, frame, caller, began))
 
-    def _to_each(
+    def _deliver_to_each(
         self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
     ) -> Iterator[None]:
-        return self._in_turns(super()._to_each(message, session, speaker, caller, began))
+        return self._in_turns(super()._deliver_to_each(message, session, speaker, caller, began))
 
-    def _in_parts(
+    def _deliver_in_parts(
         self,
         fan_out: FanOut,
         message: Message,
@@ -107,7 +107,7 @@ class TracedPipeline(Pipeline):
         decision: Decision,
         began: float,
     ) -> Iterator[None]:
-        rest = super()._in_parts(fan_out, message, to, speaker, caller, decision, began)
+        rest = super()._deliver_in_parts(fan_out, message, to, speaker, caller, decision, began)
         return self._in_turns(rest)
 
     def _in_turns(self, rest: Iterator[None]) -> Iterator[None]:
