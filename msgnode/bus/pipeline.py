@@ -234,7 +234,11 @@ class Pipeline:
                 if "/p2p" in to and message.type == "create" and addresses.is_p2p_stub(to):
                     invite(session, to, found)
                 asserted = speaker.identity is not None
-                heard_by = [each.runtime_url for each in found] if message.said.accessToken else ()
+                heard_by = (
+                    [each.runtime_url for each in found]
+                    if message.identity_fields.accessToken
+                    else ()
+                )
                 frame = message.forwarded(to, decision.auth, asserted, out.body, heard_by)
                 path = None
                 if speaker.peer or (table.shared and session.runtime_url in table.shared):

@@ -69,7 +69,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
 
     id      JSON text as sent, b"" if absent    type  lower case
     sender  the field `from`                    body  JSON object text, b"{}" if absent
-    frame   the frame as it came (UTF-8)        said  the fields of the body about its sender
+    frame   the frame as it came (UTF-8)        identity_fields  what the body says of its sender
     """
 
     id: bytes
@@ -79,7 +79,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
     recipients: tuple[str, ...]
     body: bytes
     frame: bytes
-    said: IdentityFields
+    identity_fields: IdentityFields
     _plain: bool = False  # only the five known fields, compact, `body` last, one recipient
     _fields: dict[str, Any] | None = None
     _whole: Message | None = None  # of a copy for one recipient: the message with all of them
@@ -122,7 +122,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
         envelope = RAW_FIELDS.decode(self.frame)
         envelope["body"] = msgspec.Raw(body)
         return replace(
-            self, body=body, frame=_encode(envelope), said=_read(body),
+            self, body=body, frame=_encode(envelope), identity_fields=_read(body),
             _plain=False, _fields=None, _whole=None, _spliced=None,
         )  # fmt: skip
 
@@ -149,7 +149,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
             The frame as it came except for the marks, without an access token that must not be sent
             to the domain of the recipient or of a listener.
         """
-        said = self.said
+        said = self.identity_fields
         if (
             self._plain
             and body is None

@@ -113,7 +113,7 @@ class MessageAuthenticator:
         if known is not None and 0 < known.expires <= self._now():
             self._log_in(session, None)
             speaker = session.speaker
-        said = message.said
+        said = message.identity_fields
         if self.modes.is_open and not (said.identity or said.idToken or said.accessToken):
             return speaker
         raw = bytes(said.idToken or said.identity)
@@ -139,7 +139,7 @@ class MessageAuthenticator:
         """Who opens a session, by the token in its `open` or `re-open`; None if it has none."""
         if message.type not in ("open", "re-open"):
             return None
-        said = message.said
+        said = message.identity_fields
         raw = said.accessToken or said.idToken or said.identity
         credential = _credential(raw) if raw else None
         if credential is None:
@@ -283,7 +283,7 @@ class MessageAuthenticator:
 
     def _check_via(self, message: Message, session: Listener) -> None:
         """In the strict mode a session URL in `via` is this session's (stubs mark with theirs)."""
-        via = message.said.via
+        via = message.identity_fields.via
         text = _value(via) if via else None
         if not isinstance(text, str):
             return
