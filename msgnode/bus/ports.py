@@ -222,11 +222,11 @@ class Component(ABC):
 
     def __init__(self, addresses: tuple[str, ...]) -> None:
         self.addresses = addresses
-        self.card = ComponentInfo(self.name, self.kind, addresses[0])
+        self.info = ComponentInfo(self.name, self.kind, addresses[0])
 
-    def update_card(self) -> ComponentInfo:
+    def update_info(self) -> ComponentInfo:
         """Its current state, for the console."""
-        return self.card
+        return self.info
 
     @abstractmethod
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
@@ -293,7 +293,7 @@ class SessionHandler(Protocol):
     """The component `mn:/session`, which acts on the connection as well as on its session."""
 
     @property
-    def card(self) -> ComponentInfo: ...
+    def info(self) -> ComponentInfo: ...
 
     def handle(self, message: Message, caller: Any) -> None:
         """Open, resume or close the caller's session, and answer after the commit, if any.

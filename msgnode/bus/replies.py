@@ -151,7 +151,7 @@ class Replies:
 
     def _give(self, component: Component, message: Message, caller: Caller, body: Body) -> int:
         frame = messages.reply(message, body)
-        component.card.answered += 1
+        component.info.answered += 1
         if not self._enforcer.is_idle:
             answer = messages.parse(frame)
             decision = self._enforcer.enforce(answer, _COMPONENT, Direction.OUT)
@@ -168,11 +168,11 @@ class Replies:
     ) -> int:
         if not isinstance(error, NodeError):
             log.error("A component failed.", exc_info=error, extra={"component": component.name})
-            component.card.last_error = repr(error)[:500]
+            component.info.last_error = repr(error)[:500]
             error = InternalFault()
         else:
-            component.card.last_error = error.description[:500]
-        component.card.failed += 1
+            component.info.last_error = error.description[:500]
+        component.info.failed += 1
         caller.put(messages.reply(message, messages.error_body(error)))
         return error.code
 

@@ -308,7 +308,7 @@ class IdentityService:
             self._out_of_reach.discard(issuer.url)
             self._clear_alarm(OUT_OF_REACH, issuer.url)
         down = len(self._out_of_reach)
-        self.connector.card.state = f"{down} issuers out of reach" if down else "live"
+        self.connector.info.state = f"{down} issuers out of reach" if down else "live"
 
     async def _load_keys(self, issuer: Issuer) -> dict[str, Any]:
         if not issuer.is_embedded:

@@ -58,7 +58,7 @@ class Monitoring:
         pipeline: the pipeline whose messages are watched and traced.
         policy: explains its decisions on them.
         cluster: the other workers, if there may be any.
-        cards: the current state of every component, connector and protostub.
+        infos: the current state of every component, connector and protostub.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Monitoring:
         writer: GroupWriter,
         alarms: Alarms,
         cluster: Cluster | None,
-        cards: Callable[[], list[ComponentInfo]],
+        infos: Callable[[], list[ComponentInfo]],
         policy: PolicyService,
     ) -> None:
         self._cluster = cluster
@@ -101,8 +101,8 @@ class Monitoring:
             settings.DATA_DIR,
         )
         self.tail = Tail(settings.DATA_DIR, me.name, partial(taps.put, "tail"))
-        set_ups = SetUpsCard(sampled.recorder)
-        self._status = StatusReport(writer, me.name, lambda: [*cards(), set_ups.update()])
+        set_ups = SetUpsInfo(sampled.recorder)
+        self._status = StatusReport(writer, me.name, lambda: [*infos(), set_ups.update()])
         self._faults = FaultAlarms(FAULTS, me.name, alarms.raise_alarm, alarms.clear_alarm)
 
     @property
@@ -137,23 +137,23 @@ class Monitoring:
         return told, None not in others.values()
 
 
-class SetUpsCard:
+class SetUpsInfo:
     """The P2P connection set-ups: how many invitations reached a runtime, and how many did not."""
 
     def __init__(self, recorder: CountingRecorder) -> None:
         self._recorder = recorder
         address = f"domain://msg-node.{settings.DOMAIN}/p2p"
-        self._card = ComponentInfo("P2P set-ups", "component", address)
+        self._info = ComponentInfo("P2P set-ups", "component", address)
 
     def update(self) -> ComponentInfo:
         """Its current state, for the console."""
         counts = self._recorder.invitations
         answered = counts.get(Outcome.DELIVERED, 0)
         failed = sum(counts.values()) - answered
-        return replace(self._card, answered=answered, failed=failed)
+        return replace(self._info, answered=answered, failed=failed)
 
 
-def cards(
+def infos(
     domain: str,
     handshake: SessionHandshake,
     sessions: SessionManager,
@@ -171,10 +171,10 @@ def cards(
             "protostub",
             f"ws://{domain}/{path}",
             f"{connected[kind]} connected",
-            handshake.card.since,
+            handshake.info.since,
             connected[kind],
         )
         for kind, path in (("ws", "ws"), ("stub-connect", "stub/connect"))
     ]
-    connectors = [mqtt.update_card()] if mqtt is not None else []
-    return [handshake.card, *(each.update_card() for each in components), *connectors, *stubs]
+    connectors = [mqtt.update_info()] if mqtt is not None else []
+    return [handshake.info, *(each.update_info() for each in components), *connectors, *stubs]

@@ -67,7 +67,7 @@ from . import devices, federation, options, visitors
 from .alarms import Alarms
 from .control import control_handlers
 from .invitations import invitations
-from .monitoring import Monitoring, Sampled, cards
+from .monitoring import Monitoring, Sampled, infos
 from .network import peer_network
 from .probe import path_probe, probe_endpoint
 
@@ -309,7 +309,7 @@ class Parts:
             self.writer,
             self.alarms,
             self.cluster,
-            partial(cards, self.domain, self.handshake, self.sessions, self.components, self.mqtt),
+            partial(infos, self.domain, self.handshake, self.sessions, self.components, self.mqtt),
             self.policy,
         )
         self.sampler, self.watch, self.tracer = self.monitoring.sources

@@ -71,7 +71,7 @@ class SessionHandshake:
         check_visitor: Callable[[str, Speaker, bool], None] = lambda url, who, is_new: None,
         findable: Callable[[str], asyncio.Future[None] | None] = found_at_once,
     ) -> None:
-        self.card = ComponentInfo(self.name, "component", ADDRESS)
+        self.info = ComponentInfo(self.name, "component", ADDRESS)
         self._settings = settings
         self._sessions = sessions
         self._table = table
@@ -105,10 +105,10 @@ class SessionHandshake:
                 case _:
                     raise BadMessage(f"{ADDRESS} takes open, re-open and close.")
         except NodeError as error:
-            self.card.failed += 1
-            self.card.last_error = error.description
+            self.info.failed += 1
+            self.info.last_error = error.description
             raise
-        self.card.answered += 1
+        self.info.answered += 1
 
     def _open(self, message: Message, caller: Connection) -> None:
         own = caller.session
