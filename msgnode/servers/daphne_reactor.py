@@ -42,7 +42,7 @@ class NodeTransport(tcp.Server):
     is_new = True
     is_waiting = False
     """Whether it is queued to be read in a later turn."""
-    lost_by: Any = None
+    lost_reason: Any = None
     """The reason of its loss, while it is queued to be removed."""
 
     def doRead(self) -> Any:  # noqa: N802 (Twisted's name)
@@ -66,12 +66,12 @@ class NodeTransport(tcp.Server):
         self.protocol.dataReceived(data)
         return None
 
-    def losing(self, why: Any) -> None:
+    def mark_lost(self, why: Any) -> None:
         """Note that the connection is lost and will be removed: nothing more is written to it."""
-        self.lost_by = why
+        self.lost_reason = why
         link = getattr(getattr(self, "protocol", None), "link", None)
         if link is not None:
-            link.losing()
+            link.mark_lost()
 
 
 class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
@@ -107,14 +107,14 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
     ) -> None:
         """Remove a lost connection, or queue that for a later turn."""
         if not isinstance(selectable, NodeTransport) or (
-            selectable.lost_by is None and _is_its_turn()
+            selectable.lost_reason is None and _is_its_turn()
         ):
             super()._disconnectSelectable(selectable, why, isRead, *rest)
             return
         self.removeReader(selectable)
         self.removeWriter(selectable)
-        if selectable.lost_by is None:
-            selectable.losing(why)
+        if selectable.lost_reason is None:
+            selectable.mark_lost(why)
             self._lost_ones.append((selectable, isRead))
             TURN_QUEUE.wait(self._next)
 
@@ -128,7 +128,7 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
         with FAULTS.kept_to("connection"):
             if self._lost_ones:
                 lost, is_read = self._lost_ones.popleft()
-                super()._disconnectSelectable(lost, lost.lost_by, is_read)
+                super()._disconnectSelectable(lost, lost.lost_reason, is_read)
                 return
             new = self._new_ones.popleft()
             new.is_waiting = False

@@ -205,7 +205,7 @@ class SocketLink(ABC):
         self._is_open = False
         self.is_paused = True
 
-    def losing(self) -> None:
+    def mark_lost(self) -> None:
         """Note that the socket is lost; `closed` follows in a later turn."""
         self._is_losing = True
         self.closing()

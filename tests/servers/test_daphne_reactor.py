@@ -42,7 +42,7 @@ class Link:
     def __init__(self, told: list[Any], whose: Any) -> None:
         self._told, self._whose = told, whose
 
-    def losing(self) -> None:
+    def mark_lost(self) -> None:
         self._told.append(self._whose)
 
 
