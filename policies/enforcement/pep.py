@@ -34,7 +34,7 @@ from msgnode.core.decision import Decision, Direction, Effect, Obligation
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Origin, Speaker
 from msgnode.core.messages import Message
-from policies.engine.attributes import REPEATABLE, SHARED, Facts, place_of
+from policies.engine.attributes import REPEATABLE, SHARED, Facts, origin_of
 from policies.engine.combining import NOTHING, Outcome
 from policies.engine.language import ObligationExpression, PolicyError
 from policies.engine.rewriting import rewritten
@@ -105,7 +105,7 @@ class PolicyEnforcer:
             return self._nothing
         to = message.recipients[0]
         sender, type_ = message.sender, message.type
-        between = (place_of(sender), place_of(to), type_, id(speaker))
+        between = (origin_of(sender), origin_of(to), type_, id(speaker))
         known = self._repeated.get(between)
         if known is None:
             key: _Key = (sender, to, type_, id(speaker))

@@ -10,8 +10,8 @@ Rules
 - Facts belong to one message and one recipient and are never reused: nothing leaks from one message
   to the next.
 - The sender is what the Speaker says, never what the body claims.
-- A value that exists but cannot be determined (not a number, a failed look-up) is Untold: every
-  operation on it raises CannotEvaluate. Reading it does not raise.
+- A value that exists but cannot be determined (not a number, a failed look-up) is Undetermined:
+  every operation on it raises CannotEvaluate. Reading it does not raise.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 NAN = math.nan
 
 
-class Untold:
+class Undetermined:
     """A value that cannot be determined: any comparison with it raises CannotEvaluate."""
 
     __slots__ = ("why",)
@@ -95,7 +95,7 @@ class Facts(dict[str, Any]):
         self.to = to
         self.surroundings = around
 
-    def give(self, values: Mapping[str, Any]) -> None:
+    def set_values(self, values: Mapping[str, Any]) -> None:
         """Set these values instead of evaluating them (tests, playground)."""
         for name, value in values.items():
             kind = kind_of(name)
@@ -115,16 +115,16 @@ class Facts(dict[str, Any]):
             else:
                 value = _open_name(key, self)
         except CannotEvaluate as why:
-            value = Untold(str(why))
+            value = Undetermined(str(why))
         except NodeError as error:
-            value = Untold(error.description)
+            value = Undetermined(error.description)
         self[key] = value
         return value
 
 
 def text_form(value: Any) -> Any:
     """The form for text comparison."""
-    if value is None or value.__class__ in (str, Untold):
+    if value is None or value.__class__ in (str, Undetermined):
         return value
     if isinstance(value, (list, tuple)):
         return tuple(text_of_scalar(item) for item in value if isinstance(item, (str, int, float)))
@@ -138,7 +138,7 @@ def number_form(value: Any) -> Any:
         return value
     if value is None:
         return NAN
-    if kind is Untold:
+    if kind is Undetermined:
         return value
     if kind is list or kind is tuple:
         return len(value)
@@ -146,7 +146,7 @@ def number_form(value: Any) -> Any:
         value = float(value)
     if value.__class__ is float and math.isfinite(value):
         return value
-    return Untold(f"{str(value)[:60]!r} is not a number")
+    return Undetermined(f"{str(value)[:60]!r} is not a number")
 
 
 def _domain(text: str) -> str:
@@ -155,7 +155,7 @@ def _domain(text: str) -> str:
 
 
 @lru_cache(maxsize=16_384)
-def place_of(text: str) -> object:
+def origin_of(text: str) -> object:
     """The part of an address that its scheme and domain attributes depend on."""
     address = addresses.parse(text)
     return (address.scheme, address.domain) if address.scheme else text
@@ -327,13 +327,13 @@ _DOMAINS = frozenset(
 )
 _ENDS = _DOMAINS | {"msgFrom", "msgTo", "msgType", "srcHyperty", "dstHyperty", "hyperty"}
 SHARED = _DOMAINS | {form + name for form in "=#" for name in _DOMAINS}
-"""Keys whose values are the same for every message of one speaker and type between two places
-(`place_of`)."""
+"""Keys whose values are the same for every message of one speaker and type between two origins
+(`origin_of`)."""
 REPEATABLE = _ENDS | {form + name for form in "=#" for name in _ENDS}
 """Keys whose values are the same for every message of one speaker, type, sender and recipient. A
 decision that asked for no others holds for the next such message too."""
 
 
 def text_key(attribute: Attribute) -> str:
-    """The key of an attribute's text form. Plain kinds have one text (or None, or Untold)."""
+    """The key of an attribute's text form. Plain kinds have one text (or None, or Undetermined)."""
     return attribute.name if attribute.kind in _PLAIN else "=" + attribute.name

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .attributes import NAN, Untold, text_key
+from .attributes import NAN, Undetermined, text_key
 from .language import All, Attribute, Broken, CannotEvaluate, Condition, Not, Test
 from .vocabulary import Kind
 
@@ -134,7 +134,7 @@ def _compile_test(test: Test) -> Check:
 def _exists(key: str, wanted: bool) -> Check:
     def check(facts: Any) -> bool:
         value = facts[key]
-        if value.__class__ is Untold:
+        if value.__class__ is Undetermined:
             value.ask()
         return (value is not None) is wanted
 

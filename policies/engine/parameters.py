@@ -90,7 +90,7 @@ def text_of_scalar(value: Any) -> str:
     return str(value)
 
 
-def place(kind: Kind, text: str) -> int | None:
+def position(kind: Kind, text: str) -> int | None:
     """The position of a time, date or weekday in its order; None if the text is invalid."""
     if kind is Kind.WEEKDAY:
         lowered = text.lower()
@@ -118,7 +118,7 @@ def _read_text(attribute: Attribute, item: Any, at: str, report: Report, values:
     kind = attribute.kind
     text = _folded(kind, text_of_scalar(item))
     if kind in (Kind.TIME, Kind.DATE):
-        where = place(kind, text)
+        where = position(kind, text)
         if where is None:
             return report(at, f"expected {_SHAPES[kind]}, found {text!r}")
         if kind is Kind.TIME:
@@ -185,7 +185,7 @@ def _read_interval(
 
 def _bound(kind: Kind, item: Any) -> float | None:
     if kind in _SHAPES:
-        return place(kind, item) if isinstance(item, str) else None
+        return position(kind, item) if isinstance(item, str) else None
     if isinstance(item, str) and NUMBER.fullmatch(item):
         item = float(item)
     if isinstance(item, bool) or not isinstance(item, (int, float)):

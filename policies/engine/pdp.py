@@ -205,12 +205,12 @@ def _rule(rule: Rule, check: Check, path: tuple[str, ...]) -> Evaluate:
         try:
             return holds if check(facts) else NOTHING
         except CannotEvaluate as error:
-            return _untold(path, SIDES[effect], error)
+            return _undetermined(path, SIDES[effect], error)
 
     return evaluate
 
 
-def _untold(path: tuple[str, ...], side: str, error: CannotEvaluate) -> Outcome:
+def _undetermined(path: tuple[str, ...], side: str, error: CannotEvaluate) -> Outcome:
     return Outcome(INDETERMINATE, side, path, errors=(f"{'/'.join(path)}: {error}",))
 
 
@@ -222,7 +222,7 @@ def _under_target(check: Check, inner: Evaluate, path: tuple[str, ...]) -> Evalu
             would_be = inner(facts)
             if would_be.effect is NOT_APPLICABLE:
                 return NOTHING
-            return _untold(path, would_be.side or SIDES[would_be.effect], error)
+            return _undetermined(path, would_be.side or SIDES[would_be.effect], error)
 
     return evaluate
 
