@@ -57,8 +57,8 @@ class PeerConnection(FrameConnection):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        domain = self._stranger.remote_address.removeprefix(_SOURCE)
-        self._stranger = replace(self._stranger, origin=Origin.FOREIGN, peer=domain)
+        domain = self._anonymous.remote_address.removeprefix(_SOURCE)
+        self._anonymous = replace(self._anonymous, origin=Origin.FOREIGN, peer=domain)
 
     def put(self, frame: bytes) -> None:
         """Answer the peer, for the node itself."""

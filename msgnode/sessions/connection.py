@@ -76,7 +76,7 @@ class Connection:
         self.proof = ""  # digest of the token that proved its identity
         self.checked: dict[str, bool] = {}  # see liveness.Newcomer
         self.flow = FlowControl(settings.flow, remote_address, self._go_on)
-        self._stranger = Speaker("", "", remote_address=remote_address)
+        self._anonymous = Speaker("", "", remote_address=remote_address)
         self._sessions = sessions
         self._carry = carry
         self._settings = settings
@@ -93,7 +93,7 @@ class Connection:
     @property
     def speaker(self) -> Speaker:
         """The speaker of its session, else one with a network address only."""
-        return self.session.speaker if self.session is not None else self._stranger
+        return self.session.speaker if self.session is not None else self._anonymous
 
     def speaker_in(self, session_id: str, runtime_url: str) -> Speaker:
         """The speaker of a session on this connection."""
@@ -108,9 +108,9 @@ class Connection:
             known.peer if known.peer == addresses.parse(runtime_url).home else "",
         )
 
-    def comes_from(self, peer: str) -> None:
+    def set_peer(self, peer: str) -> None:
         """Note that this connection was proved to be of the node of a domain; "" for of no node."""
-        self._stranger = replace(self._stranger, peer=peer)
+        self._anonymous = replace(self._anonymous, peer=peer)
 
     def identify(self, identity: Identity, proof: str) -> None:
         """Bind a proved identity to its session, or to the one that it will open."""
@@ -131,7 +131,7 @@ class Connection:
 
     def set_identity(self, identity: Identity | None, proof: str) -> None:
         """Set the identity for the sessions of this connection."""
-        self._stranger = replace(self._stranger, identity=identity)
+        self._anonymous = replace(self._anonymous, identity=identity)
         self.proof = proof
 
     # --- frames -----------------------------------------------------------------------------------

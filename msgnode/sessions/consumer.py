@@ -120,7 +120,7 @@ class SocketConsumer(AsyncConsumer):
             connection.identify(proof.identity, proof.digest)
         self._sockets.add(connection, source)
         if self._nodes is not None and of_node:
-            connection.comes_from(peer)
+            connection.set_peer(peer)
             self._nodes.came(connection, of_node, peer)
         try:
             if self.begin(connection, scope):
