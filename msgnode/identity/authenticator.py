@@ -159,7 +159,7 @@ class MessageAuthenticator:
         return verified
 
     def check_login(self, proof: Proof, session: Listener) -> None:
-        """Check that a session may log in with a token. Raises Rejected if another is bound to it."""
+        """Check that a session may log in with a token. Raises Rejected if another holds it."""
         self._check_bound(proof, session.runtime_url, session.speaker)
 
     def holder(self, token_digest: str, runtime_url: str) -> str:
