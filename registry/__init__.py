@@ -1,1 +1,1 @@
-"""The domain registry: where hyperties and data objects are entered and found."""
+"""The domain registry: where hyperties and data objects are registered and found."""

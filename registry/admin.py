@@ -1,10 +1,9 @@
 """The registry in the console: entries, their history, users, runtimes and signed records.
 
-Entries are their clients' and are not edited here; an operator may disconnect them, which observers
-are told, or purge them for good. A search term is looked for as a whole under every key first, by
-the keys' indexes; where none matches, as the beginning of any key; and where there is none either,
-anywhere in the newest entries. Lists are paged without counting, so that a million rows are no
-burden.
+Entries belong to their clients and cannot be edited here; an operator may disconnect them, which
+observers are told, or purge them for good. A search term is first matched with whole keys, by the
+keys' indexes; if none matches, with the beginnings of keys; and if there is none either, with any
+text of the newest entries. Lists are paged without counting, so that a million rows are no problem.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _LABELS = {"live": "success", "created": "info", "disconnected": "warning", "dea
 
 
 class RegistryAdmin(ModelAdmin):
-    """Rows that clients write: shown here, found by any of `keys` or `texts`, never edited."""
+    """Rows written by clients: shown here, found by any of `keys` or `texts`, never edited."""
 
     keys: ClassVar[tuple[str, ...]] = ()
     texts: ClassVar[tuple[str, ...]] = ()
@@ -73,11 +72,11 @@ class RegistryAdmin(ModelAdmin):
         return queryset.filter(pk__in=self._beginning(term) or self._holding(term)), False
 
     def quick_search(self, queryset: QuerySet[Any], term: str) -> QuerySet[Any]:
-        """Rows of which a key is the term or begins so, for the search over everything."""
+        """Rows with a key that is the term or begins with it, for the global search."""
         return queryset.filter(pk__in=self._beginning(term.strip()))
 
     def _beginning(self, term: str) -> set[Any]:
-        """Rows of which a key begins so, by the keys' indexes."""
+        """Rows with a key that begins with the term, by the keys' indexes."""
         rows_ = self.model._default_manager.order_by()
         ids: set[Any] = set()
         for key in self.keys:
@@ -85,7 +84,7 @@ class RegistryAdmin(ModelAdmin):
         return ids
 
     def _holding(self, term: str) -> set[Any]:
-        """Rows that hold the term anywhere, of the newest ones: this reads them all."""
+        """Rows that contain the term anywhere, among the newest ones, which are all read."""
         newest = self.model._default_manager.order_by("-pk").values_list("pk", flat=True)
         oldest = newest[LOOKED_THROUGH : LOOKED_THROUGH + 1].first() or 0
         holds = Q()
@@ -98,14 +97,14 @@ class RegistryAdmin(ModelAdmin):
 
 
 def begins_with(column: str, beginning: str) -> Q:
-    """Rows whose column begins so; SQLite has an index for a range but not for LIKE."""
+    """Rows whose column begins with a text; SQLite uses an index for a range but not for LIKE."""
     if connection.vendor == "sqlite":
         return Q(**{f"{column}__gte": beginning, f"{column}__lt": beginning + "\U0010ffff"})
     return Q(**{f"{column}__startswith": beginning})
 
 
 class StatusFilter(DropdownFilter):
-    """The status now; an entry whose time has run out a moment ago is disconnected."""
+    """The current status; an entry that has just expired is disconnected."""
 
     title = "status"
     parameter_name = "status"
@@ -123,7 +122,7 @@ class StatusFilter(DropdownFilter):
 
 
 class ExpiryFilter(DropdownFilter):
-    """Entries that will be disconnected soon if nobody keeps them alive."""
+    """Entries that will expire soon without a keep-alive."""
 
     title = "expires"
     parameter_name = "expires_within"
@@ -207,7 +206,7 @@ class EntryAdmin(RegistryAdmin):
 
 @admin.register(Hyperty)
 class HypertyAdmin(EntryAdmin):
-    """Hyperties, with the end of a registration by an operator."""
+    """Hyperties; an operator can end a registration."""
 
     kind = Kind.HYPERTY
     keys = ("url", "user__user_id", "user__idp_identifier", "guid", "runtime__url")
@@ -241,7 +240,7 @@ class DataObjectAdmin(EntryAdmin):
 
 @admin.register(User)
 class UserAdmin(RegistryAdmin):
-    """Users, with what is registered of them."""
+    """Users, with their entries."""
 
     keys = ("user_id", "idp_identifier")
     search_help_text = "User id or e-mail address"
@@ -254,7 +253,7 @@ class UserAdmin(RegistryAdmin):
 
 @admin.register(Runtime)
 class RuntimeAdmin(RegistryAdmin):
-    """Runtimes, with what they registered."""
+    """Runtimes, with their entries."""
 
     keys = ("url",)
     search_help_text = "Runtime URL"

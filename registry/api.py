@@ -1,17 +1,17 @@
-"""The interface of the registry in Python, for every other part of the node.
+"""The Python interface of the registry, for every other part of the node.
 
-Synchronous; usable from any thread and any process (worker, Celery, shell), not on an event loop.
-Bodies and records are in the wire shape of docs/reference/registry.md; a refusal is a NodeError.
+Synchronous; for any thread and any process (worker, Celery, shell), but not for an event loop.
+Bodies and records have the wire format of docs/reference/registry.md; a refusal is a NodeError.
 
     register refresh update disconnect     one change, committed when the call returns; `condition`
-                                           is asked about the entry as it is before,
-                                           `by` says who asks (None: the node itself)
+                                           checks the entry as it was before,
+                                           `by` is the client (None: the node itself)
     apply                                  many changes in one transaction
-    get find find_each by_urls             entries as they are at this moment
-    runtimes_gone take_news statistics     the end of sessions, the feed of ended entries, numbers
-    on_change                              be told of announced changes, in their transaction
-    operations                             be told of what operators do, in its transaction
-    person_export person_erase             all rows about somebody, by user ids and GUIDs
+    get find find_each by_urls             entries as they are now
+    runtimes_gone take_news statistics     the end of sessions, the feed of ended entries, figures
+    on_change                              subscribe to announced changes, in their transaction
+    operations                             callbacks for operators' actions, in their transaction
+    person_export person_erase             all rows about a person, by user ids and GUIDs
     global_get global_put global_digest    signed records of the global registry
 """
 
@@ -56,7 +56,7 @@ person_export = data_subjects.export
 person_erase = data_subjects.erase
 
 operations: list[Callable[[str, str, Model], None]] = []
-"""Called with each row an operator disconnects or purges in the console: who, what, the row."""
+"""Called with each row that an operator disconnects or purges: who, what, the row."""
 
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 def registration(
     kind: Kind, url: str, body: object, user: str = "", by: Claimant | None = None
 ) -> Register:
-    """The command for a registration as a client wrote it. Raises BadMessage."""
+    """The command for a registration, from its wire format. Raises BadMessage."""
     facts = records.registration(kind, body, store.expires_max())
     url = records.key(url, "URL")
     user = records.key(user, "user id") if kind is Kind.HYPERTY else ""
@@ -73,12 +73,12 @@ def registration(
 
 
 def update_of(kind: Kind, url: str, body: object, by: Claimant | None = None) -> Update:
-    """The command for a partial update as a client wrote it. Raises BadMessage."""
+    """The command for a partial update, from its wire format. Raises BadMessage."""
     return Update(kind, url, records.patch(kind, body, store.expires_max()), by)
 
 
 def carry_out(command: Command, condition: Condition | None = None) -> Done:
-    """One command, committed when the call returns. Raises NodeError where it is refused."""
+    """Execute one command, committed when the call returns. Raises NodeError if it is refused."""
     try:
         result = apply([command], condition)[0]
     except OperationalError as error:
@@ -100,14 +100,14 @@ def register(
     condition: Condition | None = None,
     by: Claimant | None = None,
 ) -> Done:
-    """Enter a hyperty or data object, or replace it as its owner."""
+    """Register a hyperty or data object, or replace it as its owner."""
     return carry_out(registration(kind, url, body, user, by), condition)
 
 
 def refresh(
     kind: Kind, url: str, condition: Condition | None = None, by: Claimant | None = None
 ) -> Done:
-    """A sign of life: the entry is live from now."""
+    """Keep an entry alive: it is live from now."""
     return carry_out(KeepAlive(kind, url, by), condition)
 
 
@@ -118,7 +118,7 @@ def update(
     condition: Condition | None = None,
     by: Claimant | None = None,
 ) -> Done:
-    """Replace some facts of an entry."""
+    """Replace some fields of an entry."""
     return carry_out(update_of(kind, url, body, by), condition)
 
 
@@ -129,12 +129,12 @@ def disconnect(
     condition: Condition | None = None,
     by: Claimant | None = None,
 ) -> Done:
-    """Take an entry out of service; with `user`, only if it is that user's."""
+    """Disconnect an entry; with `user`, only if it is that user's."""
     return carry_out(Disconnect(kind, url, user, by=by), condition)
 
 
 def runtimes_gone(runtime_urls: Sequence[str]) -> int:
-    """Disconnect all entries of these runtimes; the number of them."""
+    """Disconnect all entries of these runtimes; return their number."""
     total = 0
     while done := lifecycle.runtimes_gone(runtime_urls):
         total += done
@@ -142,23 +142,23 @@ def runtimes_gone(runtime_urls: Sequence[str]) -> int:
 
 
 def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
-    """Of runtimes that have sessions, disconnect the entries whose owners have none; the number.
+    """Disconnect entries of runtimes with sessions whose owners have none; return their number.
 
     Args:
-        live: runtime URL -> the marks of who has a session of it.
+        live: runtime URL -> the marks of the owners of its sessions.
         shares: whether sessions of one runtime URL share what they registered without a subject.
     """
     return lifecycle.owners_gone(live, shares)
 
 
 def on_change(listener: store.Listener) -> None:
-    """Have `listener` called with the announced changes of each transaction, inside it."""
+    """Subscribe to the announced changes of each transaction; the call is inside it."""
     if listener not in store.listeners:
         store.listeners.append(listener)
 
 
 def statistics() -> dict[str, int]:
-    """How many entries of each kind are stored."""
+    """The number of stored entries of each kind."""
     return {
         "hyperties": Hyperty.objects.aggregate(n=Count("pk"))["n"],
         "data_objects": DataObject.objects.aggregate(n=Count("pk"))["n"],

@@ -1,8 +1,8 @@
-"""What can be asked of the domain registry: changes and searches as plain values.
+"""The commands and searches of the domain registry, as plain values.
 
-The REST interface, the connector and the console make them; the store carries them out. Reading
-them from what clients sent (`registry.records`) has happened before, so a command is well-formed.
-`by` is who asks for it; None is the node itself, or an account that may change every entry.
+The REST interface, the connector and the console create them; the store executes them. Input from
+clients has already been checked (`registry.records`), so a command is well-formed. `by` is the
+client; None is the node itself, or an account that may change every entry.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .ownership import Claimant
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Enter a hyperty or data object, or replace it as its owner."""
+    """Register a hyperty or data object, or replace it as its owner."""
 
     kind: Kind
     url: str
@@ -28,7 +28,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """A sign of life without news."""
+    """Keep an entry alive, without changes."""
 
     kind: Kind
     url: str
@@ -37,7 +37,7 @@ class KeepAlive:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Replace some facts."""
+    """Replace some fields."""
 
     kind: Kind
     url: str
@@ -47,7 +47,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Take an entry out of service; with `user`, only if it is that user's."""
+    """Disconnect an entry; with `user`, only if it is that user's."""
 
     kind: Kind
     url: str
@@ -61,7 +61,7 @@ Command = Register | KeepAlive | Update | Disconnect
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command carried out: the entry after it and whether its status is another than before."""
+    """The result of a command: the entry after it, and whether its status has changed."""
 
     entry: Entry
     status_changed: bool
@@ -69,10 +69,10 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search: one key, and what the matches must have besides. Unused keys are "".
+    """A search: one key, and further conditions. Unused keys are "".
 
-    `scheme` narrows data objects to URLs of one scheme. With `kind` OBJECT the keys user, email
-    and guid find the objects whose reporter is a hyperty they find.
+    `scheme` restricts data objects to URLs of one scheme. With `kind` OBJECT the keys user, email
+    and guid find the objects whose reporter is a hyperty found by that key.
     """
 
     kind: Kind
@@ -89,5 +89,5 @@ class Search:
 
     @classmethod
     def by(cls, kind: Kind, key: str, value: str, **more: Any) -> Search:
-        """A search by the key of this name."""
+        """Make a search by the key of this name."""
         return cls(kind, **{key: value, **more})

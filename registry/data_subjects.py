@@ -1,7 +1,7 @@
-"""What the registry keeps about a person.
+"""Exports and erases what the registry stores about a person.
 
-The user, hyperties, what they report, their history, and signed records. Found by user ids (URLs,
-or e-mail addresses as their last part) and GUIDs.
+That is the user, hyperties, what they report, their history, and signed records. They are found by
+user ids (URLs, or e-mail addresses as their last part) and GUIDs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PORTION = 500
 
 
 def export(user_ids: Collection[str], guids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
-    """Every row with its fields, by kind."""
+    """All rows with their fields, by kind."""
     return {
         model._meta.model_name or "": [_fields(row) for row in rows.iterator(chunk_size=PORTION)]
         for model, rows in _rows(user_ids, guids)
@@ -28,7 +28,7 @@ def export(user_ids: Collection[str], guids: Collection[str]) -> dict[str, list[
 
 
 def erase(user_ids: Collection[str], guids: Collection[str]) -> int:
-    """Delete every row, what hangs on it first; how many there were."""
+    """Delete all rows, dependent ones first; return their number."""
     number = 0
     for model, rows in reversed(list(_rows(user_ids, guids))):
         keys = iter(list(rows.values_list("pk", flat=True)))

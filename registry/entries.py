@@ -1,4 +1,4 @@
-"""Entries of the domain registry: what they are, when they are alive, how they change. Pure.
+"""Entries of the domain registry: their fields, their life and their changes. Pure.
 
     new ──register──► status of the sender ──time, delete, session end──► disconnected ──► dead
                                ▲                                                │            │
@@ -8,9 +8,9 @@ Rules
 - An entry expires when whole seconds since `modified` exceed `expires`
   (docs/reference/registry.md, section A3), so an entry with 0 lives through its second.
   `settled()` is applied before anything reads or changes an entry.
-- `disconnected` and `dead` are unavailable; every other word of a client counts as available.
+- `disconnected` and `dead` are unavailable; every other status counts as available.
 - A hyperty URL belongs to its user, a data object to the owner of its reporter.
-- A change of status is a Change; `is_announced` says which of them observers hear of.
+- A change of status is a Change; `is_announced` says whether observers are told.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ UNAVAILABLE = frozenset({DISCONNECTED, DEAD})
 
 
 class Kind(StrEnum):
-    """The two things a domain registry knows."""
+    """The two kinds of entries."""
 
     HYPERTY = "hyperty"
     OBJECT = "dataobject"
@@ -51,11 +51,11 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A registered hyperty or data object. None stands for a field that was not given.
+    """A registered hyperty or data object. None is a field that was not given.
 
     owner     the mark of who registered it (ownership.py), "" if nobody in particular
     ended     since when the entry is unavailable, None while it is available
-    is_news   whether it ended and nobody has polled the feed of ended entries since
+    is_news   whether it has ended since the feed of ended entries was last polled
     """
 
     kind: Kind
@@ -81,12 +81,12 @@ class Entry:
 
     @property
     def is_available(self) -> bool:
-        """Whether its status says that it can be reached; its age does not count here."""
+        """Whether its status is an available one; its age does not count here."""
         return self.status not in UNAVAILABLE
 
     @property
     def expires_at(self) -> datetime | None:
-        """The first moment at which the entry is no longer alive; None if it is not now."""
+        """The moment at which the entry expires; None if it is not available."""
         return self.modified + timedelta(seconds=self.expires + 1) if self.is_available else None
 
 
@@ -103,7 +103,7 @@ class Change:
 
     @property
     def is_announced(self) -> bool:
-        """Whether observers hear of it: in words they know, and not of a first registration."""
+        """Whether observers are told: of standard statuses, and not of a first registration."""
         return self.after in (LIVE, DISCONNECTED) and self.before not in ("", self.after)
 
 
@@ -112,7 +112,7 @@ Step = tuple[Entry, tuple[Change, ...]]
 
 
 def settled(entry: Entry, now: datetime) -> Step:
-    """The entry as it is now: disconnected if its time has run out."""
+    """The entry as it is now: disconnected if it has expired."""
     due = entry.expires_at
     if due is None or now < due:
         return entry, ()
@@ -120,7 +120,7 @@ def settled(entry: Entry, now: datetime) -> Step:
 
 
 def disconnected(entry: Entry, now: datetime, cause: Cause, status: str = DISCONNECTED) -> Step:
-    """The entry after its end. What is disconnected already stays as it is."""
+    """The entry after its end. A disconnected one stays as it is."""
     if entry.status == status:
         return entry, ()
     ended = replace(entry, status=status, ended=now, is_news=True)
@@ -137,7 +137,7 @@ def registered(
     owners: Mapping[str, str],
     owner: str = "",
 ) -> Step:
-    """A new entry, or the full replacement of one by its owner: what is not given becomes absent.
+    """A new entry, or the full replacement of one by its owner: fields not given become absent.
 
     Raises NotFound for another user's hyperty (docs/reference/registry.md, section A3), Forbidden
     for another's object.
@@ -154,7 +154,7 @@ def registered(
 
 
 def kept_alive(before: Entry, now: datetime) -> Step:
-    """The entry after a sign of life: live, whatever it was."""
+    """The entry after a keep-alive: live, whatever it was."""
     return _with_status(
         replace(before, modified=now, status=LIVE), before.status, now, Cause.REFRESHED
     )
@@ -163,7 +163,7 @@ def kept_alive(before: Entry, now: datetime) -> Step:
 def updated(
     before: Entry, facts: Mapping[str, Any], now: datetime, owners: Mapping[str, str]
 ) -> Step:
-    """The entry with some facts replaced; none can be taken away (section A3)."""
+    """The entry with some fields replaced; none can be removed (section A3)."""
     _check_reporter(before, facts, owners)
     return _with_status(replace(before, modified=now, **facts), before.status, now, Cause.UPDATED)
 
@@ -174,7 +174,7 @@ def matches(entry: Entry, resources: Iterable[str], data_schemes: Iterable[str])
 
 
 def outcome(entries: Iterable[Entry]) -> int:
-    """The code of a search: 404 nothing, 408 all matching hyperties unavailable, 200 otherwise.
+    """The code of a search: 404 for nothing, 408 if all hyperties found are unavailable, else 200.
 
     Data objects are found whatever their status (section A3).
     """
@@ -186,7 +186,7 @@ def outcome(entries: Iterable[Entry]) -> int:
 
 
 def _with_status(entry: Entry, before: str, now: datetime, cause: Cause) -> Step:
-    """The entry with `ended` as its status asks for, and the change if there is one."""
+    """The entry with `ended` set by its status, and the change, if any."""
     ended = None
     if not entry.is_available:
         ended = (entry.ended if before == entry.status else None) or now

@@ -1,8 +1,8 @@
-"""What time and others do to entries: expiry, the end of a runtime, ageing, purge, the feed.
+"""The life cycle of entries: expiry, the end of a runtime, ageing, purge, the feed of ended ones.
 
-Each function changes at most `limit` entries in one transaction and says how many, so that a caller
-repeats it until nothing is due and writers in between get their turn. What is due is found by an
-index, never by looking at all entries. Rows that another process is changing are left to it.
+Each function changes at most `limit` entries in one transaction and returns their number, so that a
+caller repeats it until nothing is due, and other writers get their turn. Due entries are found by
+an index, never by reading all. Rows that another process is changing are left to it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .models import Hyperty, RegistryEntry, StatusChange, User
 
 MAX_ROWS = 1000
 ENDED_AT_MOST = 100_000
-"""Entries of a kind that are kept after their end; of more, those that ended first are deleted."""
+"""Most entries of a kind that are kept after their end; those that ended first are deleted."""
 CHANGES_AT_MOST = 1_000_000
 
 
 def expire_due(limit: int = MAX_ROWS) -> int:
-    """Disconnect what has had its time."""
+    """Disconnect expired entries."""
     now = timezone.now()
     return _end_all(
         lambda found: found.filter(expires_at__lte=now).order_by("expires_at"),
@@ -52,7 +52,7 @@ def runtimes_gone(runtime_urls: Iterable[str], limit: int = MAX_ROWS) -> int:
 
 
 def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
-    """Disconnect the entries of these runtimes whose owners are not among those who are there.
+    """Disconnect the entries of these runtimes whose owners are not among those with a session.
 
     An entry without an owner stays, and with `shares` one of a session.
     """
@@ -93,7 +93,7 @@ def _end_rows(kind: Kind, chosen: list[int], cause: Cause, limit: int = MAX_ROWS
 
 
 def age(limit: int = MAX_ROWS) -> int:
-    """Call dead what has been disconnected for DEAD_AFTER."""
+    """Mark entries as dead that have been disconnected for DEAD_AFTER."""
     now = timezone.now()
     before = now - timedelta(seconds=settings.REGISTRY["DEAD_AFTER"])
     done = 0
@@ -114,9 +114,9 @@ def age(limit: int = MAX_ROWS) -> int:
 
 
 def purge(limit: int = MAX_ROWS) -> int:
-    """Delete what has been dead for PURGE_AFTER, and what is beyond what is kept at most.
+    """Delete entries dead for PURGE_AFTER, and those beyond the limits.
 
-    Users that are left without entries go, too, and old history.
+    Users without entries and old history are deleted, too.
     """
     now = timezone.now()
     before = now - timedelta(seconds=settings.REGISTRY["PURGE_AFTER"])
@@ -141,7 +141,7 @@ def purge(limit: int = MAX_ROWS) -> int:
 
 
 def delete_rows(model: type[RegistryEntry], ids: list[int]) -> int:
-    """Delete entries for good, and their users if that was all they had."""
+    """Delete entries for good, and users who have no others."""
     chosen = model._default_manager.filter(pk__in=ids)
     with transaction.atomic():
         users: set[Any] = set()
@@ -151,14 +151,14 @@ def delete_rows(model: type[RegistryEntry], ids: list[int]) -> int:
         count = chosen.delete()[0]
         named = User.objects.filter(user_id__in=users)
         if users and connection.features.has_select_for_update:
-            # Who registers one of theirs meanwhile waits for the end, and starts again.
+            # Who registers one of theirs meanwhile waits for the commit, and retries.
             list(named.select_for_update().order_by("pk").values_list("pk"))
         named.filter(hyperties=None).delete()
     return count
 
 
 def take_news(limit: int = MAX_ROWS) -> list[Entry]:
-    """Entries that ended since the last call, each once.
+    """The entries that have ended since the last call, each once.
 
     docs/reference/registry.md, section A2.
     """
@@ -182,13 +182,13 @@ def _end_all(
     limit: int,
     kinds: Iterable[Kind] = Kind,
 ) -> int:
-    """End what `due` selects, kind by kind; expiry leaves rows in use to the next round."""
+    """End the entries that `due` selects, by kind; expiry leaves locked rows to the next round."""
     take = _free if cause is Cause.EXPIRED else store.locked
     done = 0
     for kind in kinds:
         model = rows.MODELS[kind]
         if done == limit or not due(model._default_manager.all()).exists():
-            continue  # nothing due: no write lock is asked for
+            continue  # nothing is due, so no write lock is needed
         with transaction.atomic():
             ended = list(due(take(model)).values_list("pk", "url", "status")[: limit - done])
             model._default_manager.filter(pk__in=[pk for pk, _, _ in ended]).update(
@@ -200,7 +200,7 @@ def _end_all(
 
 
 def _free(model: type[RegistryEntry]) -> QuerySet[RegistryEntry]:
-    """Rows that no other transaction is changing, locked as they are read."""
+    """Rows that no other transaction is changing, locked when read."""
     found = model._default_manager.all()
     if connection.features.has_select_for_update_skip_locked:
         return found.select_for_update(skip_locked=True)

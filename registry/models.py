@@ -1,9 +1,10 @@
-"""Rows of the registry: entries, whom they belong to, what became of them, global records.
+"""The rows of the registry: entries, their owners and history, global records.
 
-Rules live in entries.py. Two columns exist for their index: `expires_at` is set while an entry is
-available and `ended_at` while it is not, so that what is due is found without looking at the rest.
-Every search of docs/reference/registry.md has an index: by URL, user, e-mail, GUID, runtime, name,
-reporter. Keys are of at most 600 characters: an index entry of PostgreSQL takes 2,704 bytes.
+The rules are in entries.py. Two columns exist for their index: `expires_at` is set while an entry
+is available, and `ended_at` while it is not, so that due entries are found without reading the
+others. Every search of docs/reference/registry.md has an index: by URL, user, e-mail, GUID,
+runtime, name, reporter. Keys have at most 600 characters: an index entry of PostgreSQL may have
+2,704 bytes.
 """
 
 from __future__ import annotations

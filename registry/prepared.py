@@ -1,10 +1,10 @@
-"""Queries compiled once, for the values of many searches at once.
+"""Queries that are compiled once and executed for many searches at once.
 
-The SQL of a search depends on which keys it has, not on their values; Django builds and compiles it
-in several times the time in which the database answers it by an index. And each statement waits for
-the interpreter, twice. So the SQL of each combination of keys is kept, with the places of its
-values, and searches that wait together share a statement: its parameter is a JSON array with the
-values of each, its rows are the JSON arrays of what each has found.
+The SQL of a search depends on which keys it has, not on their values; building and compiling it in
+Django takes several times as long as the database needs to answer it by an index. And each
+statement waits for the GIL twice. So the SQL of each combination of keys is kept, with the
+positions of its values, and waiting searches share a statement: its parameter is a JSON array with
+the values of each, its rows are JSON arrays of what each has found.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 
 _MARK = "\0"
 FOUND = "found"
-"""Name of the one column that the query has: the JSON of a row."""
+"""The name of the query's only column: the JSON of a row."""
 
 Build = Callable[[Mapping[str, str]], QuerySet[Any]]  # of the rows for values of keys
 
@@ -28,11 +28,8 @@ _encode = msgspec.json.Encoder().encode
 class PreparedQuery:
     """One compiled query.
 
-    Args:
-        build: makes the query from the value of each key. It may put something before a value,
-            and must not look at it.
-        keys: the names of its keys.
-        vendor: the kind of database.
+    Args: build: makes the query from the value of each key. It may put something before a value,
+        and must not depend on it. keys: the names of its keys. vendor: the kind of database.
     """
 
     def __init__(self, build: Build, keys: Iterable[str], vendor: str) -> None:
@@ -52,10 +49,10 @@ class PreparedQuery:
             f"SELECT (SELECT {found} FROM ({of_one.replace('%', '%%')}) AS matches)"  # noqa: S608
             f" FROM {each} AS one{columns} ORDER BY one.key"
         )
-        """Its one parameter is what `parameter` makes."""
+        """The SQL; its only parameter is made by `parameter`."""
 
     def parameter(self, searches: Sequence[Mapping[str, str]]) -> str:
-        """The parameter for the values of the keys of each search."""
+        """The parameter for some searches, given the values of their keys."""
         return _encode(
             [
                 [fixed if key is None else f"{fixed}{values[key]}" for fixed, key in self._params]
@@ -64,14 +61,14 @@ class PreparedQuery:
         ).decode()
 
     def found(self, searches: Sequence[Mapping[str, str]]) -> list[str]:
-        """For the values of the keys of each search: the JSON array of its rows."""
+        """The results of some searches: for each the JSON array of its rows."""
         with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
             cursor.execute(self.sql, [self.parameter(searches)])
             return [text or "[]" for (text,) in cursor.fetchall()]
 
 
 def _place(param: Any) -> tuple[Any, str | None]:
-    """What is fixed of a parameter, and the key whose value follows it."""
+    """The fixed part of a parameter, and the key whose value follows it."""
     if isinstance(param, str) and _MARK in param:
         fixed, _, key = param.partition(_MARK)
         return fixed, key

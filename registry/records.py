@@ -1,9 +1,8 @@
-"""Records on the wire: reading what clients send, writing what they get. Pure.
+"""The wire format of records: reads what clients send, writes what they get. Pure.
 
-Keys are those of docs/reference/registry.md, section A1. Reading checks presence, types and
-bounds, ignores keys it does not know and names the first fault; writing leaves out what is absent.
-Times are UTC with a second's resolution. Identifiers are at most MAX_KEY characters because
-indexes must hold them.
+The keys are in docs/reference/registry.md, section A1. Reading checks presence, types and bounds,
+ignores unknown keys and reports the first error; writing omits absent fields. Times are UTC with a
+resolution of one second. Identifiers have at most MAX_KEY characters because they are indexed.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class MissingKey(BadMessage):
 
 
 def registration(kind: Kind, body: object, expires_max: int) -> dict[str, Any]:
-    """The facts of a registration: every required key, each of its type. Raises BadMessage."""
+    """The fields of a registration: every required key, checked. Raises BadMessage."""
     given = _object(body)
     for key in REQUIRED[kind]:
         if key not in given:
@@ -68,12 +67,12 @@ def registration(kind: Kind, body: object, expires_max: int) -> dict[str, Any]:
 
 
 def patch(kind: Kind, body: object, expires_max: int) -> dict[str, Any]:
-    """The facts of a partial update: any of the known keys."""
+    """The fields of a partial update: any of the known keys."""
     return _facts(kind, _object(body), expires_max)
 
 
 def key(text: object, what: str) -> str:
-    """An identifier that can be stored and searched. Raises BadMessage."""
+    """Check an identifier to be stored or searched for. Raises BadMessage."""
     if not isinstance(text, str):
         raise BadMessage(f"The {what} must be a text.")
     fault = addresses.fault(text)
@@ -85,7 +84,7 @@ def key(text: object, what: str) -> str:
 
 
 def record(entry: Entry) -> dict[str, Any]:
-    """The entry as clients read it: 13 keys for a full hyperty or data object."""
+    """The entry in wire format: 13 keys for a full hyperty or data object."""
     fields: dict[str, Any] = (
         {"hypertyID": entry.url, "userID": entry.user}
         if entry.kind is Kind.HYPERTY

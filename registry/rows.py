@@ -1,8 +1,8 @@
-"""Between rows and entries: the only place that knows both shapes.
+"""Converts between rows and entries; nothing else knows both forms.
 
-`entry()` makes an entry of a row of a model, `values()` the values of COLUMNS of an entry. Where
-many are read the database makes the JSON of each by the expression `as_json()`, and `from_json()`
-reads it (`all_from_json()` an array of them): that costs a fraction of what a row of a model does.
+`entry()` makes an entry from a model's row, `values()` the values of COLUMNS from an entry. To read
+many entries, the database builds their JSON with the expression `as_json()`, and `from_json()`
+decodes it (`all_from_json()` an array of them), at a fraction of the cost of model rows.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def values(entry: Entry) -> tuple[Any, ...]:
 
 @cache
 def as_json(kind: Kind, vendor: str) -> str:
-    """The SQL of an entry's JSON, for a kind of database."""
+    """The SQL expression for an entry's JSON, by kind of database."""
     is_sqlite = vendor == "sqlite"
     table = MODELS[kind]._meta.db_table
 

@@ -1,7 +1,7 @@
-"""Searches of the domain registry: the key by its index, the rest on the few entries it finds.
+"""Searches of the domain registry: the key by its index, other conditions on the entries it finds.
 
-A read never writes and never tells a stale status: entries are settled as they are read. What
-matches more than MAX_MATCHES entries is refused rather than cut off.
+A read never writes, and never reports an outdated status: entries are settled when read. A search
+with more than MAX_MATCHES results is refused, not truncated.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _MOST_QUERIES = 256  # all combinations of keys are fewer, for one limit and one
 
 
 def get(kind: Kind, url: str) -> Entry | None:
-    """The entry of a URL as it is now."""
+    """The entry at a URL as it is now, None if there is none."""
     found = by_urls(kind, [url])
     return found[0] if found else None
 
 
 def by_urls(kind: Kind, urls: Sequence[str]) -> list[Entry]:
-    """The entries of these URLs as they are now; of one that is none there is none."""
+    """The entries at these URLs as they are now; URLs without an entry are left out."""
     now = timezone.now()
     return [entries.settled(entry, now)[0] for entry in statements.read(kind, urls)]
 
 
 def find(search: Search) -> list[Entry]:
-    """All entries that match, newest first. Raises TooMany, BadMessage for a search without key."""
+    """All matching entries, newest first. Raises TooMany, and BadMessage without a key."""
     found = find_each([search])[0]
     if isinstance(found, NodeError):
         raise found
@@ -56,10 +56,10 @@ def find(search: Search) -> list[Entry]:
 
 
 def find_each(searches: Sequence[Search]) -> list[list[Entry] | NodeError]:
-    """The same for many searches: those with the same keys share a statement.
+    """Do many searches; those with the same keys share a statement.
 
     Returns:
-        for each its entries, or why it is refused.
+        For each search its entries, or why it is refused.
     """
     limit = int(settings.REGISTRY["MAX_MATCHES"])
     outcomes: list[list[Entry] | NodeError] = []
@@ -68,7 +68,7 @@ def find_each(searches: Sequence[Search]) -> list[list[Entry] | NodeError]:
         values = _values(search)
         outcomes.append([] if values else _without_key())
         if values and not any("\x00" in value for value in values.values()):
-            # nothing that is stored has NUL, and PostgreSQL does not take it
+            # no stored text has NUL, and PostgreSQL refuses it
             alike.setdefault((search.kind, tuple(values)), []).append((number, values))
     now = timezone.now()
     for (kind, keys), some in alike.items():
@@ -81,7 +81,7 @@ def find_each(searches: Sequence[Search]) -> list[list[Entry] | NodeError]:
 def _matching(
     search: Search, found: list[Entry], limit: int, now: datetime
 ) -> list[Entry] | NodeError:
-    """What of its key's entries is what the search asks for, as it is now."""
+    """The entries found by the key that match the other conditions, as they are now."""
     if len(found) > limit:
         return TooMany(f"More than {limit} entries match; search by a narrower key.")
     settled = (entries.settled(entry, now)[0] for entry in found)
@@ -98,13 +98,13 @@ def _without_key() -> BadMessage:
 
 
 def guid_spellings(guid: str) -> list[str]:
-    """A GUID with and without its scheme: registrations and searches write it either way."""
+    """A GUID with and without its scheme, because clients use both."""
     bare = guid.removeprefix(_GUID_SCHEME)
     return [bare, _GUID_SCHEME + bare]
 
 
 def _values(search: Search) -> dict[str, str]:
-    """The keys that a search has, and their values."""
+    """The keys of a search, with their values."""
     keys = (*_OWNER_KEYS, *_OWN_KEYS[search.kind])
     values = {key: value for key in keys if (value := getattr(search, key))}
     if "guid" in values:
@@ -114,7 +114,7 @@ def _values(search: Search) -> dict[str, str]:
 
 @lru_cache(_MOST_QUERIES)
 def _query(kind: Kind, keys: tuple[str, ...], limit: int, vendor: str) -> PreparedQuery:
-    """The query of searches with these keys; it is another for each kind of database."""
+    """The query for searches with these keys, by kind of database."""
     text = RawSQL(rows.as_json(kind, vendor), (), TextField())  # noqa: S611  (our own names)
 
     def build(values: Mapping[str, str]) -> QuerySet[Any]:
@@ -124,7 +124,7 @@ def _query(kind: Kind, keys: tuple[str, ...], limit: int, vendor: str) -> Prepar
 
 
 def _newest(kind: Kind, values: Mapping[str, str], limit: int) -> QuerySet[Any]:
-    """The query of a search, by the values of its keys."""
+    """The query of a search, from the values of its keys."""
     owner = Q()
     for key, column in (("user", "user_id"), ("email", "user__idp_identifier")):
         if key in values:

@@ -1,7 +1,7 @@
-"""The statements of the registry's changes: many rows with one, no model made of any.
+"""The SQL statements of the registry's changes: many rows each, without model instances.
 
 Groups of changes are small and many, and for those Django's models cost several times what the
-database does. A statement is made once for a table, its columns and a kind of database.
+database does. A statement is built once per table, columns and kind of database.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read(kind: Kind, urls: Iterable[str], *, is_locked: bool = False) -> list[Entry]:
-    """The entries of these URLs, in the order of URLs.
+    """The entries at these URLs, in the order of URLs.
 
     Args:
-        kind: of the entries.
-        urls: of the entries.
-        is_locked: whether they are locked as they are read; SQLite locks them all.
+        kind: the kind of the entries.
+        urls: the URLs of the entries.
+        is_locked: whether they are locked when read; SQLite locks everything anyway.
     """
     sql = _reading(kind, is_locked, connection.vendor)
     with connection.cursor() as cursor:
@@ -47,21 +47,21 @@ def insert(
     """Insert rows.
 
     Args:
-        model: of the table.
-        columns: those that are given; the database numbers the rows.
-        values: of the columns, row by row.
-        leaves: whether a row that is there already is left as it is, and not an IntegrityError.
+        model: the model of the table.
+        columns: the columns given; the database numbers the rows.
+        values: the values of the columns, row by row.
+        leaves: whether an existing row is left as it is, instead of an IntegrityError.
     """
     _run(_insertion(model, columns, leaves, connection.vendor), values)
 
 
 def update(model: type[Model], columns: tuple[str, ...], values: Iterable[Row]) -> None:
-    """Change columns of rows.
+    """Update columns of rows.
 
     Args:
-        model: of the table.
-        columns: those that change, and last the one that says which row.
-        values: of the columns, row by row.
+        model: the model of the table.
+        columns: the columns to set, and last the one that identifies the row.
+        values: the values of the columns, row by row.
     """
     _run(_alteration(model, columns, connection.vendor), values)
 
@@ -107,7 +107,7 @@ def _columns(model: type[Model], names: tuple[str, ...]) -> tuple[Column, ...]:
 
 
 def _preparation(field: Field[Any, Any]) -> Prepare | None:
-    """What makes of a value what SQLite stores."""
+    """The function that converts a column's values for SQLite."""
     if isinstance(field, DateTimeField):
         return _moment
     return json.dumps if isinstance(field, JSONField) else None

@@ -1,13 +1,13 @@
-"""Changes of the domain registry, carried out in the database: many commands, one transaction.
+"""Executes changes of the domain registry in the database: many commands, one transaction.
 
 Rules
-- `apply()` locks what it touches in the order of URLs, lets entries.py decide and writes back; a
-  refused command leaves the others of its batch alone.
+- `apply()` locks what it touches in the order of URLs, has entries.py decide, and writes back; a
+  refused command does not affect the others of its batch.
 - A batch has at most MAX_BATCH commands, because SQLite has one writer and others wait for it.
-- Two batches that enter the same new URL at once collide on its unique row; the later one starts
-  again and then sees the row.
-- Listeners hear of changes inside the transaction: what they write is committed with the change or
-  not at all. They must not wait for anything else.
+- Two batches that register the same new URL at once collide on its unique row; the later one is
+  retried and then sees the row.
+- Listeners are called inside the transaction: what they write is committed with the change or not
+  at all. They must not wait for anything else.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 
 Listener = Callable[[Sequence[Change]], None]
 listeners: list[Listener] = []
-"""Told of every batch of announced changes (`Change.is_announced`), in its transaction."""
+"""Called with every batch of announced changes (`Change.is_announced`), in its transaction."""
 
 
 Condition = Callable[[Entry | None], None]
-"""Raises a NodeError if an entry (None: there is none) may not be changed as it is now."""
+"""Raises a NodeError if an entry (None: there is none) must not be changed in its current state."""
 
 
 def apply(
@@ -49,16 +49,16 @@ def apply(
     condition: Condition | None = None,
     check: Callable[[], None] | None = None,
 ) -> list[Done | NodeError]:
-    """Carry the commands out in order, in one transaction.
+    """Execute commands in order, in one transaction.
 
     Args:
         commands: at most MAX_BATCH.
-        condition: asked about each locked entry first; what is not there and cannot be made is
-            NotFound anyway.
-        check: called first in the transaction; what it raises ends it.
+        condition: called with each locked entry first; an entry that does not exist and cannot be
+            created is NotFound anyway.
+        check: called first in the transaction; an error of it ends the transaction.
 
     Returns:
-        for each command what it did, or why it was refused.
+        For each command its result, or why it was refused.
     """
     if len(commands) > MAX_BATCH:
         raise ValueError(f"A batch has at most {MAX_BATCH} commands.")
@@ -87,19 +87,19 @@ def publish(changes: Iterable[Change]) -> None:
 
 
 def locked(model: type[RegistryEntry]) -> QuerySet[RegistryEntry]:
-    """Rows to be locked as they are read, where the database can; SQLite locks them all."""
+    """Rows to be locked when read, if the database can; SQLite locks everything."""
     found = model._default_manager.all()
     return found.select_for_update() if connection.features.has_select_for_update else found
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the same batch can succeed when it starts again: another one was in its way."""
+    """Whether a retry of the batch can succeed, because it collided with another."""
     deadlocked = getattr(error.__cause__, "sqlstate", "") in ("40P01", "40001")
     return deadlocked or isinstance(error, IntegrityError)
 
 
 class _Batch:
-    """One run of `apply`: `now` is one moment for all its commands."""
+    """One run of `apply`; `now` is the same for all its commands."""
 
     def __init__(
         self, commands: Sequence[Command], now: datetime, condition: Condition | None
@@ -164,7 +164,7 @@ class _Batch:
         """The entry after a change, with its owner.
 
         Raises:
-            Forbidden: it is not theirs to change, or names a reporter that is not.
+            Forbidden: the client may not change it, or not name its reporter.
         """
         by = command.by
         if by is None:
@@ -197,7 +197,7 @@ class _Batch:
         return {entry.url: entry.user for entry in statements.read(Kind.HYPERTY, urls)}
 
     def _reporters(self) -> dict[tuple[Kind, str], Entry]:
-        """The registered reporters of the data objects that somebody wants to change."""
+        """The registered reporters of the data objects to be changed."""
         urls: set[str] = set()
         for command in self.commands:
             if command.kind is Kind.OBJECT and command.by is not None:
@@ -221,7 +221,7 @@ class _Batch:
                 statements.update(model, columns, values)
 
     def _changed(self, kind: Kind, entries: list[Entry]) -> dict[tuple[str, ...], list[Any]]:
-        """What changes of rows that are there, by the columns that do."""
+        """The changed values of existing rows, by the columns that change."""
         alike: dict[tuple[str, ...], list[Any]] = {}
         for entry in entries:
             before = self.stored.get((kind, entry.url))
@@ -234,7 +234,7 @@ class _Batch:
         return alike
 
     def _name_users_and_runtimes(self, written: list[Entry]) -> None:
-        """Enter those that the entries have not named before."""
+        """Insert the users and runtimes that the entries name for the first time."""
         users: set[str] = set()
         runtimes: set[str] = set()
         for entry in written:
@@ -252,5 +252,5 @@ class _Batch:
 
 
 def expires_max() -> int:
-    """The longest life without a sign of life, in seconds."""
+    """The longest time without a keep-alive, in seconds."""
     return int(settings.REGISTRY["EXPIRES_MAX"])

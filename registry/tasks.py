@@ -1,7 +1,7 @@
-"""What Celery beat has done for the registry: expiry every few seconds, ageing and purge.
+"""The periodic tasks of the registry: expiry every few seconds, ageing and purge.
 
-A run stops after MAX_SECONDS and leaves the rest to the next, so that runs do not pile up; a run
-that finds another still at work does the part that one does not hold.
+A run stops after MAX_SECONDS and leaves the rest to the next one, so that runs do not pile up. If
+another run is still active, each takes the rows that the other has not locked.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ MAX_SECONDS = 60.0
 
 @shared_task(name="registry.expire", ignore_result=True)
 def expire() -> int:
-    """Disconnect every entry whose time has run out."""
+    """Disconnect every expired entry."""
     return repeat(lifecycle.expire_due)
 
 
 @shared_task(name="registry.purge", ignore_result=True)
 def purge() -> int:
-    """Call dead what has long been disconnected, and delete what has long been dead."""
+    """Mark old disconnected entries as dead, and delete old dead ones."""
     return repeat(lifecycle.age) + repeat(lifecycle.purge)
 
 
 def repeat(step: Callable[[], int], seconds: float = MAX_SECONDS) -> int:
-    """Do the step until it finds nothing or the time is over; the number of entries changed."""
+    """Repeat a step until nothing is left or the time is over; return the number of entries."""
     until = time.monotonic() + seconds
     total = 0
     while time.monotonic() < until:

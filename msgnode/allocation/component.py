@@ -1,7 +1,7 @@
-"""domain://msg-node.<domain>/address-allocation: makes addresses, lends them, takes them back.
+"""The component domain://msg-node.<domain>/address-allocation: creates, lends and frees addresses.
 
-An address belongs to the session that asked for it and routes to it alone. Releasing what belongs
-to somebody else, or to nobody, is answered 200 and does nothing (docs/reference/messages.md,
+An address belongs to the session that requested it, and is routed to it only. Releasing an address
+of somebody else, or of nobody, is answered 200 and does nothing (docs/reference/messages.md,
 section 11).
 """
 
@@ -30,13 +30,13 @@ NAMES = ("address-allocation", "hyperty-address-allocation", "object-address-all
 
 
 def _watch_nothing(scheme: str, fault: str) -> None:
-    """Nobody is told of pools that are exhausted."""
+    """Do nothing about an exhausted pool."""
 
 
 class AllocationComponent(Component):
     """`domain://msg-node.<domain>/address-allocation`; see the head of the file.
 
-    `watch_pool(scheme, fault)` hears how each request to a pool has ended; a visitor holds at most
+    `watch_pool(scheme, fault)` is called after each request to a pool; a visitor holds at most
     `max_per_visitor` addresses.
     """
 
@@ -80,12 +80,12 @@ class AllocationComponent(Component):
         raise BadMessage("Address allocation takes create and delete.")
 
     def revoke(self, message: Message, body: Body, caller: Listener) -> None:
-        """Free what an answer names that did not reach its session."""
+        """Free the addresses in an answer that did not reach its session."""
         if message.type == "create":
             self._release(body.get("value", {}).get("allocated", []), caller)
 
     def _release(self, addresses: list[str], caller: Listener) -> None:
-        """Free addresses that nobody was told of."""
+        """Free addresses that no answer has named."""
         for address in addresses:
             self.drop(address, caller)
         if addresses:
@@ -94,11 +94,11 @@ class AllocationComponent(Component):
     # --- what others tell it ----------------------------------------------------------------------
 
     def use_pools(self, schemes: frozenset[str]) -> None:
-        """The schemes whose addresses come out of a pool from now on."""
+        """Set the schemes whose addresses come from a pool."""
         self._pool_schemes = schemes
 
     def enter(self, address: str, key: str, session: Listener) -> None:
-        """An address is the session's from now on (also one claimed elsewhere)."""
+        """Add an address of a session (also one claimed elsewhere)."""
         self._table.allocate(address, session)
         held = self._held.get(session.id)
         if held is None:
@@ -108,7 +108,7 @@ class AllocationComponent(Component):
         held.add(address, key)
 
     def drop(self, address: str, session: Listener) -> None:
-        """An address is free from now on."""
+        """Remove an address, which is free from now on."""
         self._table.release(address, session)
         held = self._held.get(session.id)
         if held is not None:
@@ -119,7 +119,7 @@ class AllocationComponent(Component):
                 del self._held[session.id]
 
     def held_by(self, session: Listener) -> int:
-        """How many addresses a session holds."""
+        """The number of addresses a session holds."""
         return len(self._held.get(session.id, ()))
 
     def holdings(self, session_id: str) -> dict[str, str]:
@@ -128,7 +128,7 @@ class AllocationComponent(Component):
         return held.keys if held is not None else {}
 
     def check_room(self, session: Listener, number: int) -> None:
-        """Raises TooMany if a session may not hold so many addresses more."""
+        """Raise TooMany if a session may not hold so many more addresses."""
         limit, setting, who = self._max_per_session, "MAX_ALLOCATIONS_PER_SESSION", "session"
         if session.speaker.is_visitor and self._max_per_visitor < limit:
             limit, setting, who = self._max_per_visitor, "VISITOR_ADDRESSES", "visitor"
@@ -136,18 +136,18 @@ class AllocationComponent(Component):
             raise TooMany(f"A {who} may hold {limit} addresses ({setting}).")
 
     def adopt(self, session: Listener, held: dict[str, str]) -> None:
-        """A session that holds these is with this worker now; the routing table has them."""
+        """Take over a session with these addresses, which are already in the routing table."""
         if held:
             self._held[session.id] = Holdings(held)
             self._budget.take(session, held)
 
     def hand_off(self, session_id: str) -> None:
-        """A session is with another worker now; the routing table keeps what it holds."""
+        """Forget a session that has moved to another worker; the routing table is not changed."""
         self._held.pop(session_id, None)
         self._budget.forget(session_id)
 
     def session_closed(self, session: Listener, reason: str) -> None:
-        """A SessionEnd: what the session held is free, and stays its subject's."""
+        """A SessionEnd: free what the session held, reserved for its subject."""
         held = self._held.pop(session.id, None)
         self._budget.forget(session.id)
         left = [
@@ -165,7 +165,7 @@ class AllocationComponent(Component):
             self._store.left(left, subject)
 
     def restore(self, rows: Iterable[Row], sessions: dict[str, Any]) -> None:
-        """Take over the allocations of the database at start."""
+        """Restore allocations from the database at start."""
         for row in rows:
             session = sessions.get(row.session)
             if session is not None:
@@ -205,7 +205,7 @@ class AllocationComponent(Component):
         committed = self._store.lent(caller, block.scheme, block.key, block.number, is_visitor)
         try:
             lent = await asyncio.shield(committed)
-        except asyncio.CancelledError:  # it came too late; what is still lent goes back
+        except asyncio.CancelledError:  # it was too late; what is still lent goes back
             committed.add_done_callback(partial(self._give_back, caller))
             raise
         if is_visitor and not lent:
@@ -214,7 +214,7 @@ class AllocationComponent(Component):
         self._watch_pool(block.scheme, fault)
         if fault:
             raise PoolExhausted(fault)
-        if self._table.knows(caller):  # else its end has freed them already
+        if self._table.knows(caller):  # else the session's end has freed them
             for address in lent:
                 self.enter(address, block.key, caller)
         return _allocated(lent)

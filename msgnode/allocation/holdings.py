@@ -1,6 +1,6 @@
-"""What one session holds: its addresses, found by themselves and by their allocation key. Pure.
+"""The addresses one session holds, found by address and by allocation key. Pure.
 
-Giving an address back costs the same however many there are.
+The cost of releasing an address does not depend on their number.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Holdings:
         return len(self.keys)
 
     def add(self, address: str, key: str) -> None:
-        """The session holds this address, under this allocation key, from now on."""
+        """Add an address, under an allocation key."""
         self.remove(address)
         self.keys[address] = key
         if key:
             self._blocks.setdefault(key, {})[address] = None
 
     def remove(self, address: str) -> None:
-        """The session holds this address no longer."""
+        """Remove an address."""
         key = self.keys.pop(address, "")
         block = self._blocks.get(key)
         if block is not None:
@@ -39,7 +39,7 @@ class Holdings:
                 del self._blocks[key]
 
     def named(self, items: Iterable[str]) -> dict[str, str]:
-        """Those of the addresses that `items`, addresses and allocation keys, name; with keys."""
+        """The addresses named by `items` (addresses and allocation keys), with their keys."""
         found: dict[str, str] = {}
         for item in items:
             if item in self.keys:

@@ -21,7 +21,7 @@ MAX_KEY = 255
 
 
 class Block(NamedTuple):
-    """Addresses asked for."""
+    """The addresses that a request asks for."""
 
     number: int
     scheme: str
@@ -29,14 +29,14 @@ class Block(NamedTuple):
 
 
 def requested_block(body: dict[str, Any], max_number: int) -> Block:
-    """What `create` asks for.
+    """Read a `create` request.
 
     Args:
         body: the body of the request.
-        max_number: addresses one request may ask for.
+        max_number: most addresses per request.
 
     Raises:
-        BadMessage: it names the field that is wrong.
+        BadMessage: a field is wrong; the text names it.
     """
     value = _value(body)
     number = value.get("number", body.get("number", 1))

@@ -23,12 +23,12 @@ Kind = models.Allocation.Kind
 
 
 OWNERS_KEPT = LAST_OWNERS
-"""Addresses without a holder whose last owner is remembered; a worker's memory has no more."""
+"""Most free addresses whose last owner is stored; a worker's memory has no more."""
 OWNED_PER_SUBJECT = 50_000
-"""Of these, those of one subject."""
+"""Most of them per subject."""
 _OWNERS_AT_ONCE = 5_000
 _HEARD = timedelta(minutes=1)
-"""After this long every worker has read what the control outbox says of owners."""
+"""By then every worker has read the control message about owners."""
 
 
 class Row(NamedTuple):
@@ -40,14 +40,14 @@ class Row(NamedTuple):
 
 
 class PoolExhausted(Unavailable):
-    """A pool has not as many free addresses as were asked for."""
+    """A pool does not have enough free addresses."""
 
 
 class AllocationStore:
     """The rows of allocations and pools; changes are committed in groups."""
 
     LEFT = "owners.left"
-    """Kind of the control message by which the other workers learn who has left addresses."""
+    """The kind of the control message that tells other workers who has left addresses."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -56,7 +56,7 @@ class AllocationStore:
     def allocated(
         self, session: Listener, scheme: str, key: str, addresses: Sequence[str], result: Any
     ) -> Future[Any]:
-        """Store addresses that a session was given; `result` is what the future comes to."""
+        """Store addresses of a session; `result` is the result of the future."""
         common = {
             "scheme": scheme,
             "session_id": session.id,
@@ -68,16 +68,16 @@ class AllocationStore:
         return self._writer.submit(Create(models.Allocation, rows), result=result)
 
     def released(self, session: Listener, addresses: Sequence[str], result: Any) -> Future[Any]:
-        """Delete the rows of a session's addresses; `result` is what the future comes to."""
+        """Delete the rows of a session's addresses; `result` is the result of the future."""
         gone = Delete(models.Allocation, session.id, addresses)
         return self._writer.submit(gone, result=result)
 
     def lent(
         self, session: Listener, scheme: str, key: str, number: int, is_visitor: bool = False
     ) -> Future[list[str]]:
-        """Lend addresses of a pool, those for visitors to visitors alone; none if it has too few.
+        """Lend addresses of a pool, those for visitors to visitors only; none if there are too few.
 
-        That is no failure of the transaction, which others share.
+        Too few is no failure of the transaction, which is shared.
         """
         lent: list[str] = []
         id_ = uuid.UUID(session.id)
@@ -105,9 +105,9 @@ class AllocationStore:
         return self._writer.submit(Call(lend), result=lent)
 
     def left(self, addresses: Sequence[str], subject: tuple[str, str]) -> None:
-        """The subject that held these addresses has left; they stay its own.
+        """Store the subject that has left these addresses, so that they stay reserved for it.
 
-        The newest of them do, if there are more than are kept.
+        Only the newest are kept, if there are too many.
         """
         issuer, name = subject
         addresses = addresses[-OWNED_PER_SUBJECT:]
@@ -137,7 +137,7 @@ class AllocationStore:
 
     @staticmethod
     def load_owners(owners: LastOwnerCache) -> None:
-        """Enter whom addresses belong to that nobody holds. Blocks."""
+        """Load the last owners of free addresses. Blocks."""
         rows = models.AddressOwner.objects.order_by("seen_at")
         for row in rows.iterator(chunk_size=5000):
             owners.note([row.address], (row.issuer, row.subject))
@@ -161,7 +161,7 @@ class AllocationStore:
 
 
 def _trim_owners(issuer: str, subject: str) -> None:
-    """Delete the longest untouched beyond what is kept, of this subject and of all. Blocks."""
+    """Delete the least recently used rows beyond the limits, per subject and in total. Blocks."""
     owners = models.AddressOwner.objects.order_by("-seen_at", "-id")
     for rows, kept in (
         (owners.filter(issuer=issuer, subject=subject), OWNED_PER_SUBJECT),

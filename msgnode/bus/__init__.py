@@ -1,1 +1,1 @@
-"""The message bus: one way in (pipeline), a routing table, routes as values, delivery."""
+"""The message bus: pipeline (the only entry point), routing table, routes and delivery."""

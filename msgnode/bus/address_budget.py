@@ -1,9 +1,9 @@
-"""How many addresses the sessions of one source, or of one subject, hold together.
+"""Limits how many addresses the sessions of one source or one subject hold together.
 
-Allocated, claimed and subscribed ones. An IPv6 source is its /64; a worker counts what its own
-sessions hold.
+Allocated, claimed and subscribed addresses count. An IPv6 source is its /64. Each worker counts
+what its own sessions hold.
 
-Rows have the size of their addresses, so an address counts once for each 100 characters begun.
+An address counts once per 100 characters or part of that, because its row grows with its length.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHARACTERS = 100
 
 
 class _Share:
-    """What one session holds, and who it counts for."""
+    """What one session holds, and the source and subject it counts for."""
 
     __slots__ = ("holders", "number", "speaker")
 
@@ -39,7 +39,11 @@ class AddressBudget:
         self._held: dict[str, int] = {}  # source or subject -> what it holds
 
     def check(self, session: Listener, addresses: Iterable[str]) -> None:
-        """Raises TooMany if a session's source or subject may not hold these besides."""
+        """Check that a session may hold these addresses in addition.
+
+        Raises:
+            TooMany: its source or its subject would be above the limit.
+        """
         more = _weight(addresses)
         share = self._shares.get(session.id)
         known = share is not None and share.speaker is session.speaker
@@ -55,13 +59,13 @@ class AddressBudget:
                 )
 
     def take(self, session: Listener, addresses: Iterable[str]) -> None:
-        """A session holds these from now on."""
+        """Count addresses that a session now holds."""
         if not session.is_here:
             return
         share = self._shares.get(session.id)
         if share is None:
             share = self._shares[session.id] = _Share(session.speaker)
-        elif share.speaker is not session.speaker:  # it has come from elsewhere, or has logged in
+        elif share.speaker is not session.speaker:  # it has a new source, or has logged in
             self._count(share, -share.number)
             share.speaker, share.holders = session.speaker, _holders(session.speaker)
             self._count(share, share.number)
@@ -70,7 +74,7 @@ class AddressBudget:
         self._count(share, more)
 
     def give(self, session: Listener, addresses: Iterable[str]) -> None:
-        """A session holds these no longer."""
+        """Stop counting addresses that a session no longer holds."""
         share = self._shares.get(session.id)
         if share is None:
             return
@@ -81,13 +85,13 @@ class AddressBudget:
             del self._shares[session.id]
 
     def forget(self, session_id: str) -> None:
-        """A session has ended, or has gone to another worker, with all it holds."""
+        """Stop counting a session that has ended or moved to another worker."""
         share = self._shares.pop(session_id, None)
         if share is not None:
             self._count(share, -share.number)
 
     def held_by(self, address: str) -> int:
-        """What the sessions of a source address hold together."""
+        """The total that the sessions of a source address hold."""
         return self._held.get(f"source {source_of(address)}", 0)
 
     def _count(self, share: _Share, change: int) -> None:

@@ -1,4 +1,4 @@
-"""Frames of other workers that came too late: the session they were for has ended meanwhile."""
+"""Answers frames from other workers whose recipient session has ended in the meantime."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .table import RoutingTable
 
 
 class Bounces:
-    """Answers the senders of such frames. One instance per worker.
+    """Tells the senders of such frames. One instance per worker.
 
     Args:
-        domain: of the node.
-        table: who is where.
-        components: what an address may belong to instead.
-        holders: are asked where the sender is, if the table does not know.
+        domain: the node's domain.
+        table: the routing table.
+        components: the node's components.
+        holders: finds the sender's worker if the table does not have it.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Bounces:
         self._holders = holders
 
     def bounce(self, frame: bytes) -> None:
-        """Tell the sender of a frame that nobody is there, if it expects an answer."""
+        """Answer a frame with 404, if its sender expects an answer."""
         try:
             message = messages.parse(frame)
         except InvalidFrame:

@@ -1,7 +1,7 @@
-"""Doing what a route says: the one place where frames are handed to sessions.
+"""Delivers frames to sessions; nothing else does.
 
 A frame is made once for all listeners of a recipient. The sender's session token is cut out of
-every copy but its own (stubs of the field write their session URL into `via`).
+every copy except the sender's own (stubs of the field write their session URL into `via`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .return_paths import ReturnPath
 from .trace import TracedDelivery
 
 Beside = Response | ReturnPath | TracedDelivery | None
-"""What goes with a frame to another worker, never in it."""
+"""What accompanies a frame to another worker, outside of the frame."""
 
 SILENT_TAILS = ("/changes", "/status")
 _AT_ONCE = 256  # listeners of one frame in one turn of the loop
@@ -28,7 +28,7 @@ _BYTES_AT_ONCE = 1024 * 1024  # and bytes, all copies together
 _WRITTEN = DeliveryResult.WRITTEN
 _DELIVERED = (Outcome.DELIVERED, 1)
 _ESCAPE = re.compile(rb"\\\\|\\u00([2-7][0-9a-fA-F])")
-"""Two backslashes, or a character of ASCII as JSON escapes it."""
+"""An escaped backslash, or an ASCII character as a JSON escape."""
 
 
 def hand_over(
@@ -38,9 +38,12 @@ def hand_over(
     caller: Caller,
     beside: Beside = None,
 ) -> tuple[Outcome, int]:
-    """Give the frame to every listener; the best outcome among them, and how many accepted it.
+    """Deliver the frame to every listener.
 
-    The one listener of a message can hold its sender back; those of a fan-out never do.
+    A slow reader pauses the sender only if it is the message's only listener, never in a fan-out.
+
+    Returns:
+        The best outcome among the listeners, and how many accepted the frame.
     """
     if len(listeners) > 1:
         fan_out = FanOut(frame, listeners, sender, beside)
@@ -66,7 +69,7 @@ def hand_over(
 def _give(
     listener: Listener, frame: bytes, beside: Response | ReturnPath | TracedDelivery
 ) -> DeliveryResult:
-    """Hand a frame to one listener, and what goes beside it."""
+    """Deliver a frame and what accompanies it to one listener."""
     if isinstance(beside, Response):
         return listener.deliver_response(frame, beside)
     if isinstance(beside, ReturnPath):
@@ -75,7 +78,7 @@ def _give(
 
 
 def _failed(listener: Listener, error: Exception) -> DeliveryResult:
-    """A listener that cannot be handed a frame is ended; the others hear theirs."""
+    """Contain the failure of one listener, so that the others still get their copy."""
     FAULTS.note("listener", error)
     with FAULTS.kept_to("listener"):
         listener.missed()
@@ -83,7 +86,7 @@ def _failed(listener: Listener, error: Exception) -> DeliveryResult:
 
 
 class FanOut:
-    """A frame for several listeners, handed over some at a time."""
+    """A frame for several listeners, delivered in batches."""
 
     def __init__(
         self,
@@ -102,12 +105,12 @@ class FanOut:
 
     @property
     def is_large(self) -> bool:
-        """Whether it is too much for one turn of the loop."""
+        """Whether it is too much for one turn of the event loop."""
         number = len(self._listeners)
         return number > _AT_ONCE or number * len(self._frame) > _BYTES_AT_ONCE
 
     def parts(self) -> Iterator[None]:
-        """Hand over what one turn of the loop is good for, and give way."""
+        """Deliver batch by batch, yielding after each."""
         step = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // (4 * len(self._frame))))
         for start in range(0, len(self._listeners), step):
             self._hand_over(self._listeners[start : start + step])
@@ -136,9 +139,9 @@ class FanOut:
 
 
 def expects_answer(message: Message, to: str) -> bool:
-    """Whether a message that cannot be delivered is answered.
+    """Whether an undeliverable message is answered with an error.
 
-    Requests are; responses and events on `/changes` and `/status` are not
+    Requests are; responses and events to `/changes` and `/status` are not
     (docs/reference/messages.md, section 1.6).
     """
     if message.is_response:
@@ -147,11 +150,11 @@ def expects_answer(message: Message, to: str) -> bool:
 
 
 def without_token(frame: bytes, token: bytes) -> bytes:
-    """The frame without a session token, for everybody but the session itself.
+    """Cut a session token out of a frame, for everybody but the session itself.
 
-    Stubs of the field mark messages with their session URL (`<runtime URL>/<token>`), which opens
-    the session to whoever knows it. A token is random, so its text can be cut out anywhere, also
-    where characters of it are written as escapes of JSON.
+    Stubs of the field mark messages with their session URL (`<runtime URL>/<token>`), which gives
+    access to the session. A token is random, so its text can be cut out wherever it occurs, also
+    where its characters are written as JSON escapes.
     """
     escaped = b"\\" in frame and b"\\u00" in frame  # one byte is found faster than four
     if not escaped and token not in frame:
@@ -166,7 +169,10 @@ def without_token(frame: bytes, token: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def _spellings(token: bytes) -> re.Pattern[bytes]:
-    """A token as JSON may write it, with the slash before it; or two backslashes, which stay."""
+    """A pattern for every JSON spelling of a token, with the slash before it.
+
+    It also matches escaped backslashes, which stay, so that none is taken for an escape.
+    """
     chars = (
         rb"(?:%b|\\u00(?:%02x|%02x))" % (re.escape(bytes([char])), char, bytes([char]).upper()[0])
         for char in token

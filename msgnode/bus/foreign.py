@@ -1,4 +1,4 @@
-"""What is to be said of an address of a foreign domain that nobody here listens to."""
+"""Explains why a message to an address of a foreign domain is not delivered."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgnode.core.errors import NodeError
 
 
 class ForeignDomains(Protocol):
-    """What this node knows of the nodes of other domains."""
+    """What this node knows about the nodes of other domains."""
 
     def refusal(self, to: str) -> NodeError | None:
         """Why a message does not reach a foreign address; None if there is nothing to add."""
@@ -16,10 +16,10 @@ class ForeignDomains(Protocol):
 
 
 class NoForeignDomains:
-    """A node that is not joined to others. Implements ForeignDomains."""
+    """The ForeignDomains of a node without federation."""
 
     def refusal(self, to: str) -> NodeError | None:
-        """Nothing is known of them."""
+        """Always None."""
         return None
 
 

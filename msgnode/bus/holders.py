@@ -1,4 +1,4 @@
-"""Who holds an address that the routing table does not know: asked of the other workers."""
+"""Finds out from other workers who holds an address that the routing table does not know."""
 
 from __future__ import annotations
 
@@ -14,65 +14,66 @@ from .table import RoutingTable
 
 
 class Holders(Protocol):
-    """What this worker can find out of the others. `key` names the message that needs it."""
+    """Queries the other workers. `key` identifies the message that needs the result."""
 
     def find(self, key: Hashable, addresses: Collection[str]) -> None:
-        """See that all that hold or hear these addresses, on any worker, are in the routing table.
+        """Ensure the routing table has the holders and subscribers of these addresses everywhere.
 
-        And so those that hold what is above them.
+        Holders of addresses above them are included.
 
         Raises:
-            Pending: it is being found out; the message is to come again.
+            Pending: the query is running; carry the message again afterwards.
         """
         ...
 
     def hears(self, address: str) -> bool:
-        """Whether all that hold or hear an address are in the routing table."""
+        """Whether the routing table has all holders and subscribers of an address."""
         ...
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
-        """The same, where nothing may be done without it.
+        """As `find`, for a message that must not be carried without the result.
 
         Raises:
-            Pending: it is being found out; the message is to come again.
-            Unavailable: it cannot be found out.
+            Pending: the query is running; carry the message again afterwards.
+            Unavailable: the query has failed.
         """
         ...
 
     def find_runtime(self, key: Hashable, runtime_url: str) -> None:
-        """See that the sessions of a runtime, and of those above and below it, are in the table.
+        """Ensure the table has the sessions of a runtime and of runtimes above and below its URL.
 
-        In both spellings of its URL. While nobody can be asked at all, what is in the table counts.
+        Both spellings of the URL are covered. If no worker can be queried, the table counts as
+        complete.
 
         Raises:
-            Pending: they are being found out; who asks is to come again.
-            Unavailable: one is with a worker that does not answer.
+            Pending: the query is running; ask again afterwards.
+            Unavailable: a worker that has such a session does not answer.
         """
         ...
 
     def is_known(self, address: str) -> bool:
-        """Whether an address that is not in the routing table is nobody's, on any worker."""
+        """Whether an address missing from the routing table is certainly held by nobody."""
         ...
 
 
 class NoOthers:
-    """The one worker of a node: its routing table knows everything. Implements Holders."""
+    """Holders of a node with one worker: its routing table is always complete."""
 
     def find(self, key: Hashable, addresses: Collection[str]) -> None:
-        """Nobody else holds or hears anything."""
+        """Do nothing: there are no other workers."""
 
     def hears(self, address: str) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
-        """Nobody else holds anything."""
+        """Do nothing: there are no other workers."""
 
     def find_runtime(self, key: Hashable, runtime_url: str) -> None:
-        """All sessions are here."""
+        """Do nothing: all sessions are in the table."""
 
     def is_known(self, address: str) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
 
@@ -86,11 +87,11 @@ def find_holders(
     components: ComponentBook,
     table: RoutingTable,
 ) -> None:
-    """See that it is known here who holds and hears what this message is for or about.
+    """Ensure the table has the holders and subscribers of what a message is sent to or about.
 
     Raises:
-        Pending: it is being found out; the message is to come again.
-        Unavailable: what a component needs cannot be found out.
+        Pending: a query is running; carry the message again afterwards.
+        Unavailable: a query that a component depends on has failed.
     """
     missing: list[str] = []
     needed: list[str] = []
@@ -101,9 +102,9 @@ def find_holders(
         if table.peers:
             peer = table.peers.get(addresses.parse(to).home)
             if peer and not holders.hears(peer):
-                missing.append(peer)  # its session may be another worker's
+                missing.append(peer)  # its session may be on another worker
         component = components.find(to)
-        if component is not None:  # whoever watches its own address: what it is about counts
+        if component is not None:  # what matters is what the message is about, not the address
             for each in component.addresses_of(message):
                 is_own = table.owners.get(each) is session or each == session.runtime_url
                 if not is_own and not holders.hears(each):

@@ -1,7 +1,7 @@
-"""Which verified subject held an address last: it stays theirs while nobody holds it.
+"""Remembers which verified subject held an address last: only they may claim it while it is free.
 
-Without this, somebody who knows the address of an absent user could claim it first, and the owner
-would find it taken. Bounded: nobody's many push out another's few.
+Without this, anyone who knows the address of an absent user could claim it first. Bounded: the
+subject with the most addresses loses its oldest, so nobody can push out the others'.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ Subject = tuple[str, str]
 
 
 LAST_OWNERS = 100_000
-"""Addresses without a holder whose last owner is remembered."""
+"""Most free addresses whose last owner is remembered."""
 
 
 class LastOwnerCache:
-    """One instance per worker. Where it is full, who has most addresses in it loses the oldest."""
+    """One instance per worker. When full, the subject with most addresses loses its oldest."""
 
     def __init__(self, capacity: int = LAST_OWNERS) -> None:
         self._owners: dict[str, Subject] = {}
         self._of: dict[Subject, dict[str, None]] = {}  # a subject's addresses, oldest first
-        self._by_number: dict[int, dict[Subject, None]] = {}  # who has so many, longest first
+        self._by_number: dict[int, dict[Subject, None]] = {}  # number of addresses -> subjects
         self._most = 0
         self._capacity = capacity
 
@@ -33,7 +33,7 @@ class LastOwnerCache:
         return len(self._owners)
 
     def note(self, held: Iterable[str], subject: Subject) -> None:
-        """These addresses were this subject's when they became free."""
+        """Note the subject that held these addresses when they became free."""
         for address in held:
             before = self._owners.get(address)
             if before is not None:
@@ -47,7 +47,7 @@ class LastOwnerCache:
                 self._drop(next(iter(self._of[largest])), largest)
 
     def forget(self) -> None:
-        """They are read anew."""
+        """Forget everything, before it is read again."""
         self._owners.clear()
         self._of.clear()
         self._by_number.clear()
@@ -61,7 +61,7 @@ class LastOwnerCache:
             del self._of[subject]
 
     def _count(self, subject: Subject, before: int, now: int) -> None:
-        """A subject has one more or one less."""
+        """Move a subject from one count of addresses to another."""
         if before:
             alike = self._by_number[before]
             del alike[subject]
@@ -73,7 +73,7 @@ class LastOwnerCache:
             self._most = now
 
     def owned_by(self, address: str, speaker: Speaker) -> bool:
-        """Whether a speaker's subject held the address last, or one above it."""
+        """Whether the speaker's subject last held the address or one above it."""
         identity = speaker.identity
         if identity is None or not self._owners:
             return False
@@ -83,7 +83,7 @@ class LastOwnerCache:
         )
 
     def allow(self, address: str, speaker: Speaker) -> bool:
-        """Whether a speaker may take an address that nobody holds, or one below such a one."""
+        """Whether a speaker may take an address that nobody holds."""
         if not self._owners:
             return True
         identity = speaker.identity

@@ -1,4 +1,4 @@
-"""What a component says unasked: one message to listeners, past the policies, recorded."""
+"""Messages that a component sends unasked, through the policies, to listeners; recorded."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ _COMPONENT = Speaker(session_id="", runtime_url="", origin=Origin.COMPONENT)
 
 
 class Notices:
-    """The voice of one component.
+    """Sends the notices of one component.
 
     Args:
-        sender: its address.
-        component: its name in the record.
+        sender: the component's address.
+        component: its name in the traffic record.
+        enforcer: decides on each notice.
+        recorder: keeps a row of each.
     """
 
     def __init__(self, sender: str, component: str, enforcer: Enforcer, recorder: Recorder) -> None:
@@ -42,7 +44,7 @@ class Notices:
         listeners: tuple[Listener, ...],
         type_: str = "update",
     ) -> None:
-        """One message to an address, handed to these who listen there; nobody answers it."""
+        """Send one message, which nobody answers, to the listeners of an address."""
         frame = msgspec.json.encode(
             {
                 "id": next(self._ids),
@@ -76,12 +78,12 @@ class Notices:
 
 
 class _Node:
-    """The sender of what the node itself says: it has no token, and nobody can hold it back."""
+    """The node as a sender: it has no token, and no reader can pause it."""
 
     token = b""
 
     def wait_for(self, listener: Any) -> None:
-        """A listener that is behind is cut off by its own limits."""
+        """Do nothing: a listener that lags is ended by its own limits."""
 
 
 _NODE: Any = _Node()

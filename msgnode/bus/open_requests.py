@@ -1,15 +1,16 @@
-"""Requests of a session that may still be answered: whom it asked, by sender and id.
+"""The open requests of a session: which sessions it asked, by sender and request id.
 
 A response is delivered to the session only if it comes from a session that was asked. Rules
-- A request stays open for `seconds` at least and twice that at most, however often it is answered:
+- A request stays open for at least `seconds` and at most twice that, however often it is answered:
   provisional answers are followed by others, and each of several listeners may answer.
-- There are two generations: when the newer is full, or its time is over, the older is forgotten and
-  the newer takes its place. So no request needs a timer.
-- At most `capacity` sessions asked are kept. Who asks more forgets the oldest requests of his own.
-- Ids are compared by value (messages.plain_id): a response is written anew by who gives it.
+- There are two generations: when the newer one is full or its time is over, the older is dropped
+  and the newer takes its place. So no request needs a timer.
+- At most `capacity` ids of asked sessions are kept. A session that asks more loses its own oldest
+  requests.
+- Ids are compared by value (messages.plain_id), because the responder may spell them differently.
 
-A request is on the hot path and is only written down, at the end of its sender's list; the list is
-indexed when a response asks for it, each entry once. Pure: no clock, no I/O.
+Adding a request is on the hot path, so it is only appended to its sender's list. The list is
+indexed when a response is looked up, each entry once. Pure: no clock, no I/O.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from typing import Any, NamedTuple
 from msgnode.core.messages import plain_id
 
 Asked = str | frozenset[str]
-"""The id of the session that was asked, or of several."""
+"""The id of the session that was asked, or the ids of several."""
 
 Dumped = Mapping[str, list[str | list[str]]]
-"""A generation as it goes to another worker: sender -> id, who was asked, id, who was asked, …"""
+"""A generation as sent to another worker: sender -> [id, asked, id, asked, …]."""
 
 
 class RequestLimits(NamedTuple):
-    """See the head of the file."""
+    """The limits that the head of the file explains."""
 
     seconds: float = 600.0
     capacity: int = 10_000
@@ -37,9 +38,9 @@ DEFAULT_LIMITS = RequestLimits()
 
 
 class _Log(list[Any]):
-    """The requests of one sender: id, who was asked, id, who was asked, and so on.
+    """The requests of one sender: id, asked, id, asked and so on.
 
-    The first `indexed` items stand in the index.
+    The first `indexed` items are in the index.
     """
 
     __slots__ = ("by_id", "indexed")
@@ -50,7 +51,7 @@ class _Log(list[Any]):
         self.indexed = 0
 
     def find(self, id_: str) -> Asked | set[str] | None:
-        """Who was asked the request of this id."""
+        """The sessions that were asked the request of this id."""
         if self.indexed < len(self):
             self._bring_up_to_date()
         return self.by_id.get(id_)
@@ -71,7 +72,7 @@ class _Log(list[Any]):
 
 
 class OpenRequests:
-    """One instance per session that has asked something."""
+    """One instance per session that has sent a request."""
 
     __slots__ = ("_count", "_half", "_last_group", "_newer", "_older", "_seconds", "_turns_at")
 
@@ -85,14 +86,14 @@ class OpenRequests:
         self._turns_at = now + limits.seconds
 
     def add(self, sender: str, id_: bytes, asked: Asked, now: float, weight: int = 1) -> None:
-        """The session has asked another one.
+        """Add a request of the session.
 
         Args:
             sender: `from` of the request.
-            id_: its id as it was written.
-            asked: whom it was delivered to.
-            now: seconds of a clock that never goes back.
-            weight: how many session ids are remembered by it.
+            id_: its id as written.
+            asked: the session or sessions it was delivered to.
+            now: seconds of a monotonic clock.
+            weight: how many session ids this adds to the capacity in use.
         """
         if now >= self._turns_at or self._count >= self._half:
             self._turn(now)
@@ -103,16 +104,16 @@ class OpenRequests:
         self._count += weight
 
     def add_group(self, sender: str, id_: bytes, asked: frozenset[str], now: float) -> None:
-        """The session has asked all listeners of an address.
+        """Add a request to all listeners of an address.
 
-        It is one set for all such requests, as long as the listeners are the same.
+        Consecutive requests to the same listeners pass the same set, which then counts once.
         """
         weight = 1 if asked is self._last_group else len(asked)
         self._last_group = asked
         self.add(sender, id_, asked, now, weight)
 
     def was_asked(self, sender: str, id_: str, session: str, now: float) -> bool:
-        """Whether this session was asked the request (`id_` as messages.plain_id has it)."""
+        """Whether this session was asked the request; `id_` is as messages.plain_id returns it."""
         if now >= self._turns_at:
             self._turn(now)
         for generation in (self._newer, self._older):
@@ -125,10 +126,10 @@ class OpenRequests:
         return False
 
     def dump(self, now: float) -> tuple[float, Dumped, Dumped]:
-        """What goes along when the session changes its worker.
+        """The state to send along when the session moves to another worker.
 
         Returns:
-            Seconds to the next turn, and both generations.
+            Seconds until the generations change, the newer and the older generation.
         """
         return self._turns_at - now, _dumped(self._newer), _dumped(self._older)
 
@@ -136,7 +137,7 @@ class OpenRequests:
     def loaded(
         cls, limits: RequestLimits, turns_in: float, newer: Dumped, older: Dumped, now: float
     ) -> OpenRequests:
-        """Those of a session that has come from another worker, which dumped them."""
+        """Restore what another worker dumped of a session that has moved here."""
         requests = cls(limits, now)
         requests._turns_at = now + min(turns_in, limits.seconds)
         requests._newer, requests._older = _loaded(newer), _loaded(older)
@@ -148,13 +149,13 @@ class OpenRequests:
         return requests
 
     def __len__(self) -> int:
-        """How many requests are remembered."""
+        """The number of requests kept."""
         return sum(len(log) // 2 for each in (self._newer, self._older) for log in each.values())
 
     def _turn(self, now: float) -> None:
         due = self._turns_at
         is_late = now >= due + self._seconds
-        is_due = now >= due and not is_late  # the next turn is due by the clock, not from now
+        is_due = now >= due and not is_late  # then the next change is counted from `due`
         self._older = {} if is_late else self._newer
         self._newer = {}
         self._count = 0

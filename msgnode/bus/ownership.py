@@ -1,22 +1,22 @@
-"""Whose an address is: the one place that says which addresses a session may call its own.
+"""Decides whether a session may act as an address.
 
-Everything that acts in the name of an address asks here: to speak as it (admission), to claim it
-(subscriptions), to register it (the domain registry).
+Everything that acts in the name of an address asks here: speaking as it (admission), claiming it
+(subscriptions), registering it (the domain registry).
 
 Rules (docs/reference/messages.md, sections 3, 4 and 11)
-- A session's own are its runtime URL (in both spellings) and everything below it, the addresses it
-  holds and everything below them, and any address of its domain that nobody holds.
-- An address that a verified subject held last stays theirs while nobody holds it.
-- Its domain is that of its runtime URL, the node's or another (a visitor's); that of its verified
-  identity; and that of an address it was given. Of the node's domain a visitor has no more. Stub
-  addresses (`runtime://<domain>/protostub/…`, `…/p2prequester/…`) stand in the domain they lead to,
-  whoever has the stub.
-- Nobody is a component of a node, nor a whole domain. A node of a foreign domain may be that
-  domain's.
-- For a foreign domain whose node is a peer, that node speaks, in whichever of its sessions: the one
-  behind its stub here, and those that it has opened here itself, as was proved (`speaker.peer`). A
-  visitor of that domain has its own addresses alone.
-- A runtime that came back with a new session stands in for the lost one, as the settings allow.
+- A session may act as its runtime URL (in both spellings) and everything below it, the addresses it
+  holds and everything below them, and any address of its domains that nobody holds.
+- While nobody holds an address, it is reserved for the verified subject that held it last.
+- Its domains are those of its runtime URL (the node's, or a visitor's own) and of its verified
+  identity. In the node's domain a visitor has only the addresses it was given. Stub addresses
+  (`runtime://<domain>/protostub/…`, `…/p2prequester/…`) name the domain they lead to, and any
+  session may have one.
+- No session may act as a component of the node or as a whole domain. The node of a foreign domain
+  may act as that domain's components.
+- A foreign domain whose node is a peer is spoken for by that node, in any of its sessions: the one
+  behind its stub here and those it has opened here itself, as proved (`speaker.peer`). A visitor of
+  that domain has its own addresses only.
+- A runtime that returns with a new session may act for its lost one, as the settings allow.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .ports import Listener
 from .table import RoutingTable
 
 StandsIn = Callable[[str, Listener, Any], bool]
-"""Whether for an address of one session another may speak all the same."""
+"""`stands_in(address, owner, session)`: whether the session may act for the owner's address."""
 
 
 class Ownership:
@@ -62,13 +62,13 @@ class Ownership:
         speaker: Speaker,
         stands_in: StandsIn | None = None,
     ) -> None:
-        """Whether a session may call this address its own.
+        """Check that a session may act as an address.
 
         Args:
             address: any address.
-            session: who wants to act in its name.
-            speaker: the session's, with the identity the message was said under.
-            stands_in: asked about an address of another session that the rules keep it from.
+            session: the session that wants to act in its name.
+            speaker: the session's speaker, with the identity that the message carries.
+            stands_in: decides on an address that another session holds; `follows` by default.
 
         Raises:
             Forbidden: it may not; the text says why.
@@ -98,7 +98,7 @@ class Ownership:
             self.check_domain(address, session, speaker)
 
     def check_domain(self, address: str, session: Listener, speaker: Speaker) -> None:
-        """Look whether an address that nobody holds is of a domain the session may speak for.
+        """Check that an address that nobody holds is in a domain the session may speak for.
 
         Raises:
             Forbidden: it is not.
@@ -123,7 +123,7 @@ class Ownership:
         raise Forbidden(f"{address} is of the domain {home}, for which this session cannot speak.")
 
     def follows(self, address: str, owner: Listener | None, session: Listener) -> bool:
-        """Whether the session is the same runtime's that came back after the owner was lost."""
+        """Whether the session is of the owner's runtime, which returned after losing its socket."""
         return (
             owner is not None
             and owner.runtime_url == session.runtime_url
@@ -132,13 +132,13 @@ class Ownership:
         )
 
     def shares_with(self, address: str, owner: Listener, session: Listener) -> bool:
-        """Whether both are sessions of one runtime or of one subject that share what they hold."""
+        """Whether owner and session share their addresses: the same runtime or subject."""
         if owner.runtime_url == session.runtime_url:
             return session.speaker.may_follow(owner.speaker, self.shares)
         return session.speaker.is_same_subject(owner.speaker)
 
     def owner_of(self, address: str) -> Listener | None:
-        """The session that holds the address, or the nearest address above it."""
+        """The session that holds the address or the nearest address above it."""
         return self._table.owner_of(address)
 
     def holds(self, address: str, session: Listener) -> bool:
@@ -147,7 +147,7 @@ class Ownership:
         return owner is not None and (owner is session or self.shares_with(address, owner, session))
 
     def _is_of_node(self, domain: str, session: Listener) -> bool:
-        """Whether a session is the node's of a domain that is a peer."""
+        """Whether a session belongs to the peer node of a domain."""
         peer = self._table.peers.get(domain)
         return peer is not None and (session.runtime_url == peer or session.speaker.peer == domain)
 

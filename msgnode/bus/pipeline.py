@@ -1,19 +1,19 @@
-"""The path of a message, for everybody who sends one.
+"""The path that every message takes, whoever sends it.
 
 carry(frame, caller)
-  1 parse     what is no message is answered 400 and changes nothing
+  1 parse     an invalid frame is answered 400 and changes nothing
   2 admit     is a session open, who speaks, may it speak as this `from`?
-  3 enforce   policies, on the way in; a refusal is answered 403
+  3 enforce   inbound policies; a refusal is answered 403
   for each recipient:
   4 choose    a Route value
-  5 enforce   policies, on the way out, once for a recipient
-  6 deliver   match route: component · sessions · nowhere; a response only to who asked its sender
+  5 enforce   outbound policies, once per recipient
+  6 deliver   match route: component · sessions · nowhere; a response only to the requester
   7 note      one row for the traffic record, refusals included
-A component's answer passes 5 too. One `try` turns errors into answers; a `response` is never
-answered. Everything here runs in line and waits for nothing; an answer that takes time is finished
-later and holds up nobody. A fact that 2 or 3 need and that is on its way (Pending) holds up this
-caller alone: its frame is carried again when the fact is there. Who holds an address that only
-another worker knows is such a fact, looked for between 2 and 3.
+A component's answer passes step 5 too. One `try` turns errors into answers; a `response` is never
+answered. Everything here runs inline and never blocks; an answer that takes time is completed
+later. If step 2 or 3 needs a fact that is still being fetched (Pending), only this caller waits:
+its frame is carried again when the fact is known. One such fact, looked up between 2 and 3, is who
+holds an address that only another worker knows.
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ class Pipeline:
         self._fan_out: Callable[..., FanOut] = FanOut
 
     def watch(self, tap: MessageObserver | None) -> None:
-        """Show every message to an observer, or (None) to nobody."""
+        """Show every message to an observer; None ends that."""
         self._rows.tap = tap
 
     def carry(self, frame: bytes, caller: Caller) -> None:
-        """Take one frame from a caller. Never raises; whoever expects an answer gets one.
+        """Process one frame of a caller. Never raises; a request always gets an answer.
 
         Args:
             frame: the text of the message, UTF-8.
@@ -126,7 +126,7 @@ class Pipeline:
             return
         recipients = message.recipients
         if recipients[0] == SESSION_ADDRESS:
-            caller.carry_on(self._session_frame(message, frame, caller, began))
+            caller.carry_on(self._handle_session_frame(message, frame, caller, began))
             return
         decision = NOT_APPLICABLE
         try:
@@ -142,10 +142,10 @@ class Pipeline:
                 if decision.body is not None:
                     message = message.with_body(decision.body)
         except Exception as error:
-            self._not_carried(error, message, frame, caller, decision, began)
+            self._not_admitted(error, message, frame, caller, decision, began)
         else:
             if len(recipients) == 1:
-                rest = self._to_recipient(
+                rest = self._deliver_to(
                     message, recipients[0], decision, session, speaker, caller, began
                 )
                 if rest is not None:
@@ -153,12 +153,12 @@ class Pipeline:
                 return
             further = len(recipients) - 1
             caller.charge(further, further * len(frame))
-            caller.carry_on(self._to_each(message, session, speaker, caller, began))
+            caller.carry_on(self._deliver_to_each(message, session, speaker, caller, began))
 
-    def _session_frame(
+    def _handle_session_frame(
         self, message: Message, frame: bytes, caller: Caller, began: float
     ) -> Iterator[None]:
-        """One step, in its turn: a thousand that open or close hold up nobody's messages."""
+        """Handle a session frame as one step, so that a rush of them delays no messages."""
         if not caller.is_carrying:
             return
         decision = NOT_APPLICABLE
@@ -170,13 +170,13 @@ class Pipeline:
                 raise NotPermitted(decision)
             self._session_handler.handle(message, caller)
         except Exception as error:
-            self._not_carried(error, message, frame, caller, decision, began)
+            self._not_admitted(error, message, frame, caller, decision, began)
         else:
             self._rows.note(message, SESSION_ADDRESS, caller.speaker, decision, began,
                        Outcome.ANSWERED, component="session")  # fmt: skip
         yield from ()
 
-    def _not_carried(
+    def _not_admitted(
         self,
         error: Exception,
         message: Message,
@@ -185,7 +185,7 @@ class Pipeline:
         decision: Decision,
         began: float,
     ) -> None:
-        """A fact is not there yet, and the frame waits for it; or it is refused; or we failed."""
+        """Handle a frame that was not admitted: hold it for a pending fact, or refuse it."""
         if isinstance(error, Pending):
             caller.hold(frame, error)
         elif isinstance(error, NodeError):
@@ -194,34 +194,34 @@ class Pipeline:
             log.error("A message could not be admitted.", exc_info=error)
             self._refusals.message(message, caller, InternalFault(), decision, began)
 
-    def _to_each(
+    def _deliver_to_each(
         self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
     ) -> Iterator[None]:
-        """Recipient by recipient: a permit for one address carries no other."""
+        """Deliver to each recipient by itself: a permit for one address is none for another."""
         for to in message.recipients:
             one = message.to_one(to)
-            rest = self._to_recipient(one, to, None, session, speaker, caller, began)
+            rest = self._deliver_to(one, to, None, session, speaker, caller, began)
             if rest is not None:
                 yield from rest
             yield
 
-    def _to_recipient(
+    def _deliver_to(
         self,
         message: Message,
         to: str,
-        taken: Decision | None,
+        inbound: Decision | None,
         session: Requester,
         speaker: Speaker,
         caller: Caller,
         began: float,
     ) -> Iterator[None] | None:
-        """Deliver to one recipient; what is left to do, if that is too much for one turn."""
+        """Deliver to one recipient; return the remaining steps if it is too much for one turn."""
         listeners = code = 0
         component = ""
-        decision = taken or NOT_APPLICABLE
+        decision = inbound or NOT_APPLICABLE
         try:
-            if taken is None:
-                message, decision = self._taken_in(message, speaker)
+            if inbound is None:
+                message, decision = self._enforce_inbound(message, speaker)
             table = self._table
             route = routes.choose(message, to, self._components, table, self._domain, session)
             out = self._enforcer.enforce(message, speaker, Direction.OUT)
@@ -234,11 +234,15 @@ class Pipeline:
                 if "/p2p" in to and message.type == "create" and addresses.is_p2p_stub(to):
                     invite(session, to, found)
                 asserted = speaker.identity is not None
-                heard_by = [each.runtime_url for each in found] if message.said.accessToken else ()
+                heard_by = (
+                    [each.runtime_url for each in found]
+                    if message.identity_fields.accessToken
+                    else ()
+                )
                 frame = message.forwarded(to, decision.auth, asserted, out.body, heard_by)
                 path = None
                 if speaker.peer or (table.shared and session.runtime_url in table.shared):
-                    path = self._remember_way_back(message, session, found)
+                    path = self._remember_return_path(message, session, found)
                 is_one = len(found) == 1
                 if not is_one:
                     caller.charge(0, len(frame) * (len(found) - 1) // COPIES_AS_ONE)
@@ -259,7 +263,7 @@ class Pipeline:
                     if not is_one:
                         fan_out = self._fan_out(frame, found, session, path)
                         if fan_out.is_large:
-                            return self._in_parts(
+                            return self._deliver_in_parts(
                                 fan_out, message, to, speaker, caller, decision, began
                             )
                     outcome, listeners = self._hand_over(frame, found, session, caller, path)
@@ -284,7 +288,7 @@ class Pipeline:
                    listeners, component, code)  # fmt: skip
         return None
 
-    def _in_parts(
+    def _deliver_in_parts(
         self,
         fan_out: FanOut,
         message: Message,
@@ -294,7 +298,7 @@ class Pipeline:
         decision: Decision,
         began: float,
     ) -> Iterator[None]:
-        """A fan-out too large for one turn of the loop, and its row in the record at the end."""
+        """Deliver a fan-out too large for one turn of the loop, then note its row."""
         yield from fan_out.parts()
         outcome, listeners = fan_out.outcome
         code = 0
@@ -303,8 +307,8 @@ class Pipeline:
             outcome, code = self._refusals.undelivered(message, to, full, caller)
         self._rows.note(message, to, speaker, decision, began, outcome, listeners, code=code)
 
-    def _taken_in(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
-        """The message after the policies on its way in, which may have rewritten it."""
+    def _enforce_inbound(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
+        """The message after the inbound policies, which may have rewritten it."""
         decision = self._enforcer.enforce(message, speaker, Direction.IN)
         if not decision.passes:
             raise NotPermitted(decision)
@@ -312,10 +316,10 @@ class Pipeline:
             message = message.with_body(decision.body)
         return message, decision
 
-    def _remember_way_back(
+    def _remember_return_path(
         self, message: Message, session: Listener, found: tuple[Listener, ...]
     ) -> ReturnPath | None:
-        """With several sessions of one runtime or peer, the answer must find the one that asked."""
+        """Remember which of several sessions of one runtime or peer asked, for the answer."""
         if message.is_response:
             return None
         path = ReturnPath(message.sender, message.id_key, session.id, session.runtime_url)

@@ -1,7 +1,7 @@
-"""What the bus needs of the packages around it, as Protocols, and what it offers to components.
+"""The interfaces of the bus: what it requires of other packages, and what components implement.
 
-Listener   somebody a message can be handed to: a session
-Caller     where a frame came from and where answers to it go: a connection
+Listener   what a message can be delivered to: a session
+Caller     where a frame came from and where its answer goes: a connection
 Component  an addressed part of the node; a connector is one whose answer comes from outside
 Authorizer  whether a caller may send this message; Authenticator: who sends it
 Enforcer   the policy enforcement point; Recorder: the traffic record
@@ -29,7 +29,7 @@ Body = dict[str, Any]
 
 
 class DeliveryResult(Enum):
-    """What became of one frame at one listener."""
+    """The result of delivering one frame to one listener."""
 
     WRITTEN = "written"
     BEHIND = "taken, but the listener is behind with its reading"
@@ -38,7 +38,7 @@ class DeliveryResult(Enum):
 
 
 class Response(NamedTuple):
-    """A response on its way: to whom, of which request, and the id of the session that gives it."""
+    """A response being delivered: recipient, request id, and the id of the responding session."""
 
     to: str
     id: str
@@ -46,10 +46,9 @@ class Response(NamedTuple):
 
 
 class Listener(Protocol):
-    """A session as the bus sees it. `token` is its session token while known, else b"".
+    """A session as the bus sees it; `is_here` is False for one of another worker.
 
-    `is_here` is False for a session of another worker; `bound_at` orders the sessions of one
-    runtime URL, in seconds since the epoch.
+    `token` is b"" if unknown; `bound_at` (epoch seconds) orders the sessions of a runtime URL.
     """
 
     @property
@@ -70,21 +69,21 @@ class Listener(Protocol):
     def is_connected(self) -> bool: ...
 
     def deliver(self, frame: bytes) -> DeliveryResult:
-        """Hand over one frame. Never waits."""
+        """Deliver one frame. Never blocks."""
         ...
 
     def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
-        """Hand over a request whose answer must find one of several sessions, with the path."""
+        """Deliver a request, with the return path of its answer to one of several sessions."""
         ...
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
-        """Hand over a response. A session of another worker passes on what it answers, too."""
+        """Deliver a response. A session of another worker is also told which request it answers."""
         ...
 
     def deliver_traced(
         self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
     ) -> DeliveryResult:
-        """Hand over a frame that is traced; to another worker its trace context goes along."""
+        """Deliver a traced frame; its trace context goes along to another worker."""
         ...
 
     def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
@@ -95,27 +94,27 @@ class Listener(Protocol):
         ...
 
     def has_forgotten(self) -> bool:
-        """Whether the session may have asked what it does not know any more; asked once."""
+        """Whether the session may have lost its open requests. True at the first call only."""
         ...
 
     def missed(self) -> None:
-        """A frame could not be handed over: the listener is told of a gap when it is back."""
+        """Note that a frame was lost: the listener is told of a gap when it reconnects."""
         ...
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Call back once the listener is no longer behind, or has no socket any more."""
+        """Call back once the listener has caught up, or has lost its socket."""
         ...
 
 
 class Requester(Listener, Protocol):
-    """A session of this worker: it asks, and remembers P2P stubs of peers that it has invited."""
+    """A session of this worker, which keeps its open requests and the P2P stubs it has invited."""
 
     def ask(self, sender: str, id_: bytes, asked: str, now: float) -> None:
-        """Remember which session it asked the request `id_` (as written) as `sender`."""
+        """Note the request `id_` (as written) from `sender` to the session with the id `asked`."""
         ...
 
     def ask_group(self, sender: str, id_: bytes, asked: frozenset[str], now: float) -> None:
-        """The same for all listeners of an address."""
+        """Note a request to all listeners of an address."""
         ...
 
     def has_invited(self, stub: str) -> None: ...
@@ -130,14 +129,14 @@ class Layer(Enum):
 
 
 class TableObserver(Protocol):
-    """Hears of what this worker changes in the routing table for sessions of its own."""
+    """Notified of changes in the routing table that concern sessions of this worker."""
 
     def entered(self, session: Listener) -> None:
-        """A session is there, or something about it has changed."""
+        """Called when a session is added, or something about it has changed."""
         ...
 
     def left(self, session: Listener) -> None:
-        """A session has ended."""
+        """Called when a session has ended."""
         ...
 
     def changed(
@@ -148,7 +147,7 @@ class TableObserver(Protocol):
         holds: bool,
         before: Listener | None = None,
     ) -> None:
-        """A session holds an address now, or no longer; `before` had it until now."""
+        """Called when a session gains or loses an address; `before` is its previous holder."""
         ...
 
 
@@ -163,7 +162,7 @@ class Caller(Protocol):
     def speaker(self) -> Speaker: ...
     @property
     def is_carrying(self) -> bool:
-        """Whether what it has sent is carried, though it may be gone; not after it was ended."""
+        """Whether its frames are still carried: also after a disconnect, not after its end."""
         ...
 
     def put(self, frame: bytes) -> None:
@@ -171,32 +170,29 @@ class Caller(Protocol):
         ...
 
     def charge(self, messages: int, size: int) -> None:
-        """Count what a message costs beyond its own frame: further messages and bytes."""
+        """Count the cost of a message beyond its own frame: additional messages and bytes."""
         ...
 
     def carry_on(self, rest: Iterator[None]) -> None:
-        """Go through the rest of a message step by step, giving way to others in between.
-
-        Nothing else of the caller is carried before its end.
-        """
+        """Process the rest of a message in steps, others in between; its next message waits."""
         ...
 
     def wait_for(self, reader: Listener) -> None:
-        """Send no more until this reader has caught up (it is ended if that takes too long)."""
+        """Pause the caller until this reader has caught up (a reader that never does is ended)."""
         ...
 
     def hold(self, frame: bytes, fact: Pending) -> None:
-        """Send no more until the fact is known, then this frame first."""
+        """Pause the caller until the fact is known, then carry this frame first."""
         ...
 
     def answer_pending(self, change: int) -> None:
-        """Count answers under way (+1 when one begins, -1 when it is given)."""
+        """Count pending answers: +1 when one begins, -1 when it is given."""
         ...
 
 
 @dataclass(slots=True)
 class ComponentInfo:
-    """What the node knows of one of its components, connectors or stubs, for the operator."""
+    """The state of a component, connector or stub, as the console shows it."""
 
     name: str
     kind: str
@@ -209,11 +205,13 @@ class ComponentInfo:
 
 
 class Component(ABC):
-    """An addressed part of the node. Subclass it, name it in node/parts.py: that is all it takes.
+    """An addressed part of the node. To add one: subclass it and list it in node/parts.py.
 
-    `addresses` are answered exactly (one trailing slash is ignored), with `answers_below` also what
-    is below them. With `tells_workers` an answer may say what all workers have to know before it is
-    given: who holds an address, who is logged in. `cancels`: futures end with their time.
+    Attributes:
+        addresses: answered exactly (one trailing slash is ignored).
+        answers_below: whether addresses below them are answered too.
+        tells_workers: whether its answers wait until every worker knows what they confirm.
+        cancels: whether a future it returns is cancelled at the time limit.
     """
 
     name: ClassVar[str]
@@ -224,54 +222,54 @@ class Component(ABC):
 
     def __init__(self, addresses: tuple[str, ...]) -> None:
         self.addresses = addresses
-        self.card = ComponentInfo(self.name, self.kind, addresses[0])
+        self.info = ComponentInfo(self.name, self.kind, addresses[0])
 
-    def update_card(self) -> ComponentInfo:
-        """Its line in the console, as it is now."""
-        return self.card
+    def update_info(self) -> ComponentInfo:
+        """Its current state, for the console."""
+        return self.info
 
     @abstractmethod
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         """Answer a message.
 
-        What runs before the return is in order with the caller's other messages.
+        Everything before the return runs in the order of the caller's messages.
 
         Args:
             message: the request; `message.recipients` has one address.
-            caller: the session that asks.
+            caller: the requesting session.
 
         Returns:
-            The body of the answer, or something to wait for where the answer needs time.
+            The body of the answer, or an awaitable of it where the answer takes time.
 
         Raises:
             NodeError: the request is refused, and nothing has changed.
         """
 
     def addresses_of(self, message: Message) -> Iterable[str]:
-        """Addresses that a message is about, where the answer depends on who holds them."""
+        """The addresses a message is about, where the answer depends on who holds them."""
         return ()
 
     def revoke(self, message: Message, body: Body, caller: Listener) -> None:  # noqa: B027
-        """Take back what the caller, who was told 504, would not find by asking again."""
+        """Undo a late result that the caller, already told 504, could not find by asking again."""
 
 
 class Authorizer(Protocol):
-    """Sessions' say on a message before anything else happens to it.
+    """Admits a message: the first check, by the session layer.
 
-    Both raise NodeError for a message that is refused, and Pending for a fact on its way.
+    Both methods raise NodeError to refuse the message, and Pending if a fact must be fetched first.
     """
 
     def authenticate(self, message: Message, caller: Any) -> None:
-        """A session frame: take the identity it brings, if any, for the caller's."""
+        """Adopt the identity that a session frame carries, if any, as the caller's."""
         ...
 
     def authorize(self, message: Message, caller: Any) -> tuple[Requester, Speaker]:
-        """The session that speaks, and who is behind this message."""
+        """Return the sending session, and the speaker of this message."""
         ...
 
 
 class Proof(Protocol):
-    """A verified identity, and the digest of the token that proved it."""
+    """A verified identity and the digest of the token that proved it."""
 
     @property
     def identity(self) -> Identity: ...
@@ -280,25 +278,25 @@ class Proof(Protocol):
 
 
 class Authenticator(Protocol):
-    """Identity's say on who speaks. Both raise NodeError and Pending as Authorizer does."""
+    """Verifies who speaks. Both methods raise NodeError and Pending as Authorizer does."""
 
     def authenticate(self, message: Message, speaker: Speaker) -> Proof | None:
-        """The identity that a session frame brings, None if it brings none."""
+        """The identity that a session frame carries, None if it carries none."""
         ...
 
     def speaker_of(self, message: Message, session: Listener) -> Speaker:
-        """The session's speaker, with the identity the message is said under."""
+        """The session's speaker, with the identity that this message carries."""
         ...
 
 
 class SessionHandler(Protocol):
-    """The component `mn:/session`: it acts on the connection, not only on its session."""
+    """The component `mn:/session`, which acts on the connection as well as on its session."""
 
     @property
-    def card(self) -> ComponentInfo: ...
+    def info(self) -> ComponentInfo: ...
 
     def handle(self, message: Message, caller: Any) -> None:
-        """Open, resume or close the caller's session, and answer, after the commit if there is one.
+        """Open, resume or close the caller's session, and answer after the commit, if any.
 
         Raises:
             NodeError: the frame is refused.
@@ -309,22 +307,22 @@ class SessionHandler(Protocol):
 class Enforcer(Protocol):
     """The policy enforcement point.
 
-    Synchronous: on the way in, a fact that must be fetched first raises Pending; one that could not
-    be had lets the decision fail.
+    Synchronous. Inbound, a fact that must be fetched first raises Pending; a fact that could not be
+    fetched makes the decision fail.
 
-    `is_idle` says that no policy is in force, so that what only policies need can be left undone.
+    `is_idle`: no policy is in force, so work that only policies need can be skipped.
     """
 
     @property
     def is_idle(self) -> bool: ...
 
     def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
-        """Decide over a message on its way in, or on its way to one recipient."""
+        """Decide on a message: inbound, or outbound to one recipient."""
         ...
 
 
 class Recorder(Protocol):
-    """Takes one row for each recipient of each message; never waits and never raises."""
+    """The traffic record: one row per recipient of each message. Never blocks, never raises."""
 
     def note(self, record: TrafficRecord) -> None:
         """Take a row."""
@@ -332,10 +330,10 @@ class Recorder(Protocol):
 
 
 MessageObserver = Callable[[TrafficRecord, bytes], None]
-"""Follows messages while somebody looks on: each record, with the body as it came. Never waits."""
+"""Called with each record and the body as it came, while messages are watched. Never blocks."""
 
 CLOSED_BY_RUNTIME = "closed by the runtime"
-"""The reason of an end that the runtime asked for, with `close` or `disconnect`."""
+"""The reason of an end that the runtime requested with `close` or `disconnect`."""
 SessionEnd = Callable[[Listener, str], None]
 """`session_closed(session, reason)`: after CLOSED; idempotent; starts no thread, task or query."""
 

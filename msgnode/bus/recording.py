@@ -1,4 +1,4 @@
-"""Rows of the traffic record: made, counted, shown to who looks on, and passed on to be kept."""
+"""Rows of the traffic record: made, counted, shown to an observer and passed on to be stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CountingRecorder:
     """Counts messages by type and outcome, bytes, and seconds.
 
     Args:
-        onward: keeps each row, if there is one.
+        onward: stores each row; None stores none.
     """
 
     def __init__(self, onward: Recorder | None = None) -> None:
@@ -48,7 +48,7 @@ class CountingRecorder:
 
 
 class Rows:
-    """One instance per pipeline; `tap` is shown each row, and the body as it came."""
+    """Makes the rows. One instance per pipeline; `tap` is shown each row and the original body."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.tap: MessageObserver | None = None
@@ -66,18 +66,18 @@ class Rows:
         component: str = "",
         code: int = 0,
     ) -> None:
-        """Note what became of a message at one recipient.
+        """Note the outcome of a message at one recipient.
 
         Args:
             message: the message.
             to: the recipient.
-            speaker: who said it.
-            decision: of the policies.
-            began: `perf_counter` when it was taken.
-            outcome: what became of it.
+            speaker: its sender.
+            decision: the decision of the policies.
+            began: `perf_counter` when the frame was read.
+            outcome: the outcome at this recipient.
             listeners: how many accepted it.
-            component: who answered, if a component did.
-            code: of the answer, 0 without one.
+            component: name of the component that answered, if one did.
+            code: code of the answer, 0 without one.
         """
         record = TrafficRecord(
             time(),
@@ -102,13 +102,13 @@ class Rows:
             self.tap(record, message.body)
 
     def note_fault(self, fault: InvalidFrame, frame: bytes, speaker: Speaker, began: float) -> None:
-        """Note a frame that is no message, as far as its parts are known and can be shown.
+        """Note an invalid frame, with those of its parts that are known and can be shown.
 
         Args:
             fault: what is wrong with the frame.
             frame: the frame as it came.
-            speaker: who sent it.
-            began: `perf_counter` when it was taken.
+            speaker: its sender.
+            began: `perf_counter` when the frame was read.
         """
         record = TrafficRecord(
             at=time(),
@@ -130,7 +130,7 @@ class Rows:
 
 
 def _shown(address: str) -> str:
-    """What stands in the place of an address, which may be of any length and of any characters."""
+    """The text in the place of an address, cut to size and with printable characters only."""
     cut = address[:MAX_LENGTH]
     if cut.isprintable():
         return cut

@@ -1,6 +1,6 @@
-"""What is not delivered: a frame that is no message, a message refused, or one nobody takes.
+"""Refuses what is not delivered: invalid frames, refused messages, messages without a listener.
 
-The sender is answered where an answer is expected, and the refusal is noted.
+The sender is answered where it expects an answer, and the refusal is recorded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Refusals:
     """One instance per pipeline.
 
     Args:
-        address: of the node.
+        address: the node's address.
         rows: where each refusal is noted.
     """
 
@@ -43,10 +43,10 @@ class Refusals:
         self._rows = rows
 
     def frame(self, fault: InvalidFrame, frame: bytes, caller: Caller, began: float) -> None:
-        """Answer what is no message, as far as its parts are known.
+        """Answer an invalid frame, with those of its parts that are known.
 
-        Never from mn:/session: stubs of the field swallow what comes from there. A response is not
-        answered even then, or two nodes would answer each other for ever.
+        The answer never comes from mn:/session, because stubs of the field drop what comes from
+        there. An invalid response is not answered, or two nodes would answer each other for ever.
         """
         sender = self._address if fault.to in ("", SESSION_ADDRESS) else fault.to
         to = fault.sender or caller.speaker.runtime_url
@@ -57,21 +57,21 @@ class Refusals:
     def message(
         self, message: Message, caller: Caller, error: NodeError, decision: Decision, began: float
     ) -> None:
-        """A whole message is refused: 401, 403 and the like, from the address it was meant for."""
+        """Refuse a whole message (401, 403 and the like), from the address it was sent to."""
         outcome = Outcome.REFUSED
         if isinstance(error, NotPermitted):
             decision, outcome = error.decision, Outcome.BLOCKED
         to = message.recipients[0]
         if not message.is_response:
             is_stub_business = outcome is Outcome.BLOCKED and to == SESSION_ADDRESS
-            sender = self._address if is_stub_business else ""  # stubs swallow mn:/session's errors
+            sender = self._address if is_stub_business else ""  # stubs drop errors of mn:/session
             caller.put(messages.reply(message, messages.error_body(error), sender=sender))
         self._rows.note(message, to, caller.speaker, decision, began, outcome, code=error.code)
 
     def undelivered(
         self, message: Message, to: str, error: NodeError, caller: Caller
     ) -> tuple[Outcome, int]:
-        """Answer the sender where one is expected; the outcome and the code for the record."""
+        """Answer the sender if it expects that; return outcome and code for the record."""
         if isinstance(error, NotPermitted):
             outcome = Outcome.BLOCKED
         elif isinstance(error, NotFound):

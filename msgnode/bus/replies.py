@@ -1,9 +1,8 @@
-"""Answers of components: given at once, or later without holding up anybody.
+"""Answers of components: given at once, or later without blocking anybody.
 
-Every answer ends in exactly one frame to the caller: the component's, an error's, or 504 once the
-limit is over. A component's answer passes the policies on its way out. With several workers it is
-given once all of them route what this one does, or can find it: a 200 means that it holds
-everywhere.
+Every request gets exactly one frame: the component's answer, an error, or 504 after the time limit.
+A component's answer passes the outbound policies. With several workers a 200 means that the change
+holds everywhere: the answer waits until every worker routes as this one does, or can find out.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _COMPONENT = Speaker(session_id="", runtime_url="", origin=Origin.COMPONENT)
 
 
 class _Asked:
-    """A request whose answer is under way."""
+    """A request whose answer is pending."""
 
     __slots__ = ("caller", "component", "is_over", "limit", "message", "session", "task")
 
@@ -52,12 +51,14 @@ class _Asked:
 
 
 class Replies:
-    """Asks components, and sends what they answer.
+    """Asks components, and sends their answers.
 
-    An answer of a component that tells workers waits until a barrier is passed, asked once: until
-    every worker can find what it says, and those that knew otherwise know it. A Findable one waits
-    for `findable` instead, until all can find what it names. `timeout` is in seconds, for every
-    answer that does not come at once.
+    Args:
+        enforcer: decides on each answer.
+        timeout: seconds for an answer that does not come at once.
+        barrier: what answers of a component with `tells_workers` wait for: until every worker can
+            find the change, and those that knew otherwise know it.
+        findable: the same for Findable answers: until every worker can find what they name.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Replies:
         self._timeout = timeout
 
     def ask(self, component: Component, message: Message, session: Listener, caller: Caller) -> int:
-        """Have a component answer; the code of the answer, 0 if it comes later or never."""
+        """Have a component answer; return the code of the answer, 0 if it comes later or never."""
         if message.is_response:
             return 0
         try:
@@ -98,7 +99,7 @@ class Replies:
         return 0
 
     def _barrier_of(self, body: Body) -> Barrier:
-        """What an answer of a component that tells workers waits for."""
+        """The barrier for an answer of a component with `tells_workers`."""
         return self._findable if isinstance(body, Findable) else self._barrier
 
     def _begin(
@@ -111,7 +112,7 @@ class Replies:
         return asked
 
     def _late(self, asked: _Asked) -> None:
-        """Say that the limit is over; what is done after it, the component takes back."""
+        """Answer 504 at the time limit; the component revokes what it completes afterwards."""
         asked.is_over = True
         if asked.task is not None:
             asked.task.cancel()
@@ -150,7 +151,7 @@ class Replies:
 
     def _give(self, component: Component, message: Message, caller: Caller, body: Body) -> int:
         frame = messages.reply(message, body)
-        component.card.answered += 1
+        component.info.answered += 1
         if not self._enforcer.is_idle:
             answer = messages.parse(frame)
             decision = self._enforcer.enforce(answer, _COMPONENT, Direction.OUT)
@@ -167,11 +168,11 @@ class Replies:
     ) -> int:
         if not isinstance(error, NodeError):
             log.error("A component failed.", exc_info=error, extra={"component": component.name})
-            component.card.last_error = repr(error)[:500]
+            component.info.last_error = repr(error)[:500]
             error = InternalFault()
         else:
-            component.card.last_error = error.description[:500]
-        component.card.failed += 1
+            component.info.last_error = error.description[:500]
+        component.info.failed += 1
         caller.put(messages.reply(message, messages.error_body(error)))
         return error.code
 

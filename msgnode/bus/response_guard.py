@@ -1,14 +1,14 @@
-"""Hands responses over: to a session only from one that it has asked.
+"""Delivers a response to a session only if it comes from a session that was asked.
 
 Rules
-- What a session asks, and whom, is kept with the session (open_requests.py), at its own worker, and
-  goes along when it changes its worker. So a response is judged where the one who asked is.
+- The open requests of a session (open_requests.py) are at its own worker, and move with it. So a
+  response is checked at the worker of the requester.
 - Of several sessions of one runtime URL the one that asked gets the response.
-- An `update` to `…/changes` or `…/status` asks nobody.
-- Any other response is dropped and counted. Nobody is told: a response is never answered.
-- A session that came out of the database has forgotten whom it had asked. The first response it
-  misses by that is signalled as a gap.
-- Who keeps requests for others, longer than sessions remember them, vouches for a response.
+- An `update` to `…/changes` or `…/status` is not a request.
+- Any other response is dropped and counted, silently: a response is never answered.
+- A session restored from the database has lost its open requests. The first response that is
+  dropped for that reason is signalled to it as a gap.
+- A component that keeps requests for longer than sessions do vouches for their responses.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .table import RoutingTable
 
 MAX_VOUCHED = 10_000
 HandOver = Callable[..., tuple[Outcome, int]]
-"""As delivery.hand_over."""
+"""`delivery.hand_over`, or one with the same arguments."""
 
 
 class ResponseGuard:
@@ -39,7 +39,7 @@ class ResponseGuard:
         self._missed = missed
 
     def vouch(self, response: Response) -> None:
-        """Some session of the node has asked for this: the next such response passes."""
+        """Let the next such response pass: a session of the node has asked for it."""
         self._vouched[response] = None
         if len(self._vouched) > MAX_VOUCHED:
             self._vouched.popitem(last=False)
@@ -54,16 +54,19 @@ class ResponseGuard:
         now: float,
         hand_over: HandOver = delivery.hand_over,
     ) -> tuple[Outcome, int]:
-        """Give a response to who asked for it; the outcome, and how many took it.
+        """Deliver a response to the session that asked for it.
 
         Args:
-            message: the response, to one recipient.
-            frame: what is delivered.
-            found: where the recipient's address leads.
-            session: who gives the response.
-            caller: is held back by a reader that is behind.
-            now: seconds of a clock that never goes back.
-            hand_over: gives it to the listeners.
+            message: the response, with one recipient.
+            frame: the frame to deliver.
+            found: the listeners at the recipient's address.
+            session: the responding session.
+            caller: paused if the reader lags.
+            now: seconds of a monotonic clock.
+            hand_over: delivers the frame.
+
+        Returns:
+            The outcome, and how many accepted the frame.
         """
         if not self.is_strict:
             return hand_over(frame, found, session, caller)
@@ -89,12 +92,12 @@ class ResponseGuard:
     def respond(
         self, session: Listener, frame: bytes, response: Response, now: float
     ) -> DeliveryResult | None:
-        """Give a session a response from another worker; None if it has not asked for it."""
+        """Deliver a response from another worker; None if the session has not asked for it."""
         session = self.asker(session, response, now)
         return session.deliver(frame) if self.has_asked(session, response, now) else None
 
     def has_asked(self, session: Listener, response: Response, now: float) -> bool:
-        """Whether a session of this worker has asked for it; counted if not."""
+        """Whether a session of this worker has asked for the response; counted if not."""
         if session.has_asked(*response, now):
             return True
         self.dropped += 1
@@ -103,7 +106,7 @@ class ResponseGuard:
         return False
 
     def asker(self, listener: Listener, response: Response, now: float) -> Listener:
-        """Of the sessions of a runtime the one that has asked, as far as that is known here."""
+        """The session of the listener's runtime that asked, else the listener itself."""
         siblings = self._table.runtimes.get(listener.runtime_url, ())
         if len(siblings) > 1:
             for each in siblings:

@@ -1,8 +1,8 @@
-"""Which of several sessions of one runtime URL asked a request: the way back of its answer. Pure.
+"""Return paths: which of several sessions of one runtime URL sent a request. Pure.
 
-Kept by the worker of the asker and, because it comes beside the request, by the worker of whoever
-answers; it goes along when the one who answers changes its worker. Bounded: the oldest is forgotten
-first, and then the newest session of the runtime gets the answer.
+The requester's worker keeps the path; so does the answerer's worker, which receives it with the
+request and passes it on if the answerer moves to another worker. Bounded: the oldest path is
+dropped first, and its answer goes to the newest session of the runtime.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MAX_RETURNS = 10_000
 
 
 class ReturnPath(NamedTuple):
-    """The session `asker` of the runtime `runtime_url` asked the request `id_key` as `sender`."""
+    """The session `asker` of the runtime `runtime_url` sent the request `id_key` as `sender`."""
 
     sender: str
     id_key: str
@@ -27,13 +27,13 @@ class ReturnPaths:
 
     def __init__(self) -> None:
         self._paths: OrderedDict[tuple[str, str], tuple[ReturnPath, str]] = OrderedDict()
-        self._of: dict[str, dict[tuple[str, str], None]] = {}  # who answers -> keys of the paths
+        self._of: dict[str, dict[tuple[str, str], None]] = {}  # answerer -> keys of its paths
 
     def __len__(self) -> int:
         return len(self._paths)
 
     def remember(self, path: ReturnPath, answerer: str = "") -> None:
-        """The request of this path is on its way; `answerer` is the one session it goes to."""
+        """Keep the path of a request; `answerer` is the session it goes to, if it is only one."""
         key = path.sender, path.id_key
         self._forget(key)
         self._paths[key] = path, answerer
@@ -45,14 +45,14 @@ class ReturnPaths:
     def find(self, to: str, id_key: str) -> ReturnPath | None:
         """The path of a response.
 
-        It stays: a provisional answer is followed by another (docs/reference/messages.md,
+        It is kept, because a provisional answer is followed by another (docs/reference/messages.md,
         section 1.5).
         """
         found = self._paths.get((to, id_key)) if self._paths else None
         return found[0] if found is not None else None
 
     def of(self, answerer: str) -> list[ReturnPath]:
-        """What this session may still answer."""
+        """The paths of the requests that this session may still answer."""
         return [self._paths[key][0] for key in self._of.get(answerer, ())]
 
     def _forget(self, key: tuple[str, str]) -> None:

@@ -1,12 +1,12 @@
-"""Where a message goes: a Route value for each recipient, chosen without doing anything.
+"""Where a message goes: chooses a Route value for each recipient. Pure.
 
 Order (docs/reference/messages.md, section 5): a component of the node · exact listeners · the
-runtime the address lies below (also in its other spelling, `runtime://` and `hyperty-runtime://`)
-· an address learned from a sender ·
-the peer of a foreign domain, but for what came from its node, by whichever session · nowhere.
+runtime that the address lies below (in either spelling, `runtime://` or `hyperty-runtime://`) · an
+address learned from a sender · the peer of a foreign domain, unless the message came from that
+domain's node · nowhere.
 
-Below a runtime's URL only its owner publishes: what the runtime's own sessions send there reaches
-all who subscribed the address, and what others send reaches the runtime, whoever subscribed it.
+Only its owner publishes below a runtime URL: what the runtime's own sessions send there goes to all
+subscribers of the address; what others send there goes to the runtime only.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from .table import RoutingTable
 
 
 class ToComponent(msgspec.Struct, frozen=True, gc=False):
-    """A component of the node answers."""
+    """The message goes to a component of the node."""
 
     component: Component
 
 
 class ToSessions(msgspec.Struct, frozen=True, gc=False):
-    """Sessions hear it: one that holds the address, or all that subscribed it."""
+    """The message goes to sessions: the holder of the address, or all its subscribers."""
 
     listeners: tuple[Listener, ...]
 
 
 class Nowhere(msgspec.Struct, frozen=True, gc=False):
-    """Nobody listens; `reason` is meant for the sender."""
+    """Nobody listens; `reason` is text for the sender."""
 
     reason: str
 
@@ -46,14 +46,14 @@ Route = ToComponent | ToSessions | Nowhere
 class ComponentBook:
     """The node's components by address.
 
-    Exact (`exact`), with or without one trailing slash, in any case of the domain, and below an
-    address where the component answers there too.
+    Matches exactly (`exact`), with or without one trailing slash, in any case of the domain, and
+    below an address for components with `answers_below`.
 
     Args:
-        components: all of them.
-        table: which domains are peers.
-        for_peers: the component that answers in the place of the peers' own, too: at a peer all
-            sessions of this node are one, and what one of them asked there would hold for all.
+        components: all components of the node.
+        table: knows which domains are peers.
+        for_peers: the component that also answers in place of the peers' own, because a peer sees
+            all sessions of this node as one and would apply one session's request to all.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class ComponentBook:
         }
 
     def find(self, address: str) -> Component | None:
-        """The component that answers at an address, if it is one's."""
+        """The component at an address, None if there is none."""
         found = self.exact.get(address)
         if found is not None or address.partition(":")[0].lower() not in addresses.NODE_SCHEMES:
             return found
         return self.find_spelled(address)
 
     def find_spelled(self, address: str) -> Component | None:
-        """The component at an address of the node's schemes that is written in another way."""
+        """The component at an address of a node scheme that is not spelled exactly."""
         plain = _plain(address)
         found = self.exact.get(plain)
         if found is not None:
@@ -92,7 +92,7 @@ class ComponentBook:
         return None
 
     def _in_place_of_peers(self, address: addresses.Address) -> Component | None:
-        """The component of ours that answers at this address of a peer's, if one does."""
+        """The component that answers in place of a peer's at this address, if any."""
         if self._for_peers is None or self._table is None or address.home not in self._table.peers:
             return None
         ours = addresses.parse(self._for_peers.addresses[0])
@@ -109,7 +109,7 @@ def choose(
     domain: str,
     sender: Listener | None = None,
 ) -> Route:
-    """The route of a message to one of its recipients. Looks, and changes nothing.
+    """Choose the route of a message to one of its recipients. Changes nothing.
 
     Args:
         message: the message.
@@ -117,7 +117,7 @@ def choose(
         components: the node's components.
         table: who listens to what.
         domain: the node's domain.
-        sender: the session that says it, None for the node itself.
+        sender: the sending session, None for the node itself.
     """
     scheme = to.partition(":")[0].lower()
     component = components.exact.get(to)
@@ -160,7 +160,7 @@ def choose(
 
 
 def _is_of_node(sender: Listener | None, to: str) -> bool:
-    """Whether the node of the very domain that an address is of says something to it."""
+    """Whether the sender is the node of the address's own domain."""
     peer = sender.speaker.peer if sender is not None else ""
     return bool(peer) and peer == addresses.parse(to).home
 
@@ -172,9 +172,9 @@ def _hearers(
     domain: str,
     sender: Listener | None,
 ) -> tuple[Listener, ...]:
-    """Who of those that subscribed an address of a runtime hears what this session sends there.
+    """The subscribers of a runtime's address that receive what this session sends there.
 
-    For a runtime of a foreign domain that is not here, its node does, but no event.
+    For a runtime of a foreign domain without a session here that is its node, except for events.
     """
     owner = table.owner_of(to) if listeners else None
     if owner is None:
@@ -199,7 +199,7 @@ def _reason(to: str, domain: str) -> str:
 
 
 def _plain(address: str) -> str:
-    """A node address for comparison: scheme and domain in lower case, no trailing slash."""
+    """Normalise a node address: scheme and domain in lower case, no trailing slash."""
     parsed = addresses.parse(address)
     path = parsed.path.removesuffix("/")
     if not parsed.domain:

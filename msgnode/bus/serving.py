@@ -1,4 +1,4 @@
-"""Whether a worker may serve, as the bus asks: until when, and on which clock."""
+"""The worker's lease as the bus sees it: until when the worker may serve, and by which clock."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ import time
 from typing import Protocol
 
 LEASE_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""It goes on while the process is stopped or the machine sleeps."""
+"""A clock that keeps running while the process is stopped or the machine sleeps."""
 
 
 class ServingLease(Protocol):
     """The lease of a worker.
 
-    until  seconds of LEASE_CLOCK up to which the worker may serve without asking; of a lease that
-           is lost there are none
+    until  time of LEASE_CLOCK until which the worker may serve without calling `check`; in the past
+           once the lease is lost
     """
 
     until: float
 
     def check(self) -> None:
-        """Raises Pending while it is not certain that the lease is held."""
+        """Raise Pending while it is not certain that the lease is held."""
         ...
 
 
 class _Always:
-    """The lease of a node that nobody else can take over from."""
+    """The lease of a node with one worker, which is always held."""
 
     until = float("inf")
 
     def check(self) -> None:
-        """It is held."""
+        """Do nothing."""
 
 
 ALWAYS: ServingLease = _Always()

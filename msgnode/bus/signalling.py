@@ -1,4 +1,4 @@
-"""Invitations to a P2P connection: for runtimes that are there, and remembered with who invites."""
+"""Invitations to a P2P connection: only for connected runtimes, and noted at the inviter."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from .ports import Listener, Requester
 
 
 def invite(session: Requester, to: str, found: tuple[Listener, ...]) -> None:
-    """Note an invitation, unless it would wait for its runtime's return.
+    """Note an invitation, unless its runtime is disconnected.
 
-    What it offers is of no use by then, and who invites waits for an answer.
+    It would be useless by the time the runtime returns, and the inviter waits for an answer.
+
+    Args:
+        session: the inviter.
+        to: the address of the P2P stub.
+        found: the listeners at that address.
 
     Raises:
         Unavailable: the runtime has no connection at the moment.

@@ -3,19 +3,19 @@
 Four layers, looked up in this order (docs/reference/messages.md, section 5):
   owners       an allocated or claimed address -> its session; nobody else hears it
   subscribers  an address -> every session that subscribed it
-  runtimes     a runtime URL -> its sessions, newest last; holds for everything below the URL
+  runtimes     a runtime URL -> its sessions, newest last; applies to everything below the URL
   learned      an address seen as `from` -> the session that used it first, while its socket is open
-An earlier layer always wins, so that what was learned yields to what is allocated.
+An earlier layer always wins, so that an allocated address overrides a learned one.
 
-`probes` are the sessions by which workers watch their own path, at addresses of the node; they
-stand apart, so that nothing counts or lists them.
+`probes` are the sessions with which workers test their own message path, at addresses of the node.
+They are separate, so that they are neither counted nor listed.
 
-`peers` names the runtime URL of the session through which the node of a foreign domain is reached.
+`peers` maps a foreign domain to the runtime URL of the session that leads to its node.
 
-`return_paths` says which of several sessions of one runtime URL asked, for the answer's way back.
+`return_paths` tells which of several sessions of one runtime URL sent a request.
 
-Sessions of other workers stand in the same table. A watcher, where there is one, hears of the
-changes made for sessions of this worker, and tells the other workers.
+Sessions of other workers are in the same table. With several workers an observer is notified of
+changes that concern sessions of this worker, and tells the other workers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .return_paths import ReturnPaths
 
 
 class RoutingTable:
-    """All look-ups are dictionary look-ups; their cost does not grow with the table."""
+    """The routing table of one worker. The cost of a look-up does not grow with its size."""
 
     def __init__(self) -> None:
         self._watcher: TableObserver | None = None
@@ -38,7 +38,7 @@ class RoutingTable:
         self.learned: dict[str, Listener] = {}
         self.probes: dict[str, Listener] = {}
         self.runtimes: dict[str, list[Listener]] = {}
-        self.shared: set[str] = set()  # runtime URLs of several sessions
+        self.shared: set[str] = set()  # runtime URLs that have several sessions
         self.peers: dict[str, str] = {}  # domain -> runtime URL
         self._runtime_urls: list[str] = []  # of `runtimes`, sorted
         self._subscribers: dict[str, dict[Listener, None]] = {}
@@ -47,13 +47,13 @@ class RoutingTable:
         self.return_paths = ReturnPaths()
 
     def watch(self, watcher: TableObserver) -> None:
-        """From now on a watcher hears of changes; there is one at most."""
+        """Set the observer of changes; there is at most one."""
         self._watcher = watcher
 
     # --- look-ups ---------------------------------------------------------------------------------
 
     def listeners(self, address: str) -> tuple[Listener, ...]:
-        """Who listens to exactly this address; an owner hears alone."""
+        """The listeners of exactly this address: its owner alone, else its subscribers."""
         owner = self.owners.get(address)
         if owner is not None:
             return (owner,)
@@ -63,7 +63,7 @@ class RoutingTable:
         return found or ()
 
     def ids(self, address: str, listeners: tuple[Listener, ...]) -> frozenset[str]:
-        """The ids of several listeners of an address, one set as long as they are the same."""
+        """The ids of several listeners of an address; the same set while they stay the same."""
         found = self._ids.get(address)
         if found is None or self._fan_out.get(address) is not listeners:
             found = frozenset(each.id for each in listeners)
@@ -72,7 +72,7 @@ class RoutingTable:
         return found
 
     def at_runtime(self, address: str) -> Listener | None:
-        """The session of the runtime this address is or lies below, the longest URL first."""
+        """The session of the runtime that this address is or lies below; the longest URL wins."""
         sessions = self.runtimes.get(address)
         if sessions:
             return _newest(sessions)
@@ -85,7 +85,7 @@ class RoutingTable:
         return None
 
     def runtimes_below(self, address: str) -> Iterator[str]:
-        """The URLs of the runtimes that lie below the address."""
+        """The runtime URLs below the address."""
         prefix = f"{address}/"
         at = bisect_left(self._runtime_urls, prefix)
         while at < len(self._runtime_urls) and self._runtime_urls[at].startswith(prefix):
@@ -93,7 +93,7 @@ class RoutingTable:
             at += 1
 
     def returning(self, to: str, id_key: str) -> Listener | None:
-        """Who asked the request that this response answers, if it had to be remembered."""
+        """The session that sent the request this response answers, if that was remembered."""
         path = self.return_paths.find(to, id_key)
         if path is not None:
             for session in self.runtimes.get(path.runtime_url, ()):
@@ -102,7 +102,7 @@ class RoutingTable:
         return None
 
     def peer_of(self, address: str) -> Listener | None:
-        """The session of the peer that an address of a foreign domain is sent to."""
+        """The session of the peer that leads to an address of a foreign domain."""
         parsed = addresses.parse(address)
         if not parsed.domain or parsed.scheme == "global":
             return None
@@ -110,35 +110,35 @@ class RoutingTable:
         return _newest(sessions) if sessions else None
 
     def knows(self, session: Listener) -> bool:
-        """Whether the session has not ended."""
+        """Whether the session is in the table, that is, has not ended."""
         return session in self.runtimes.get(session.runtime_url, ())
 
     def owner_of(self, address: str) -> Listener | None:
-        """Whose address this is: the owner of it, or of the nearest address above it."""
+        """The owner of the address, or of the nearest address above it."""
         found = self._held(address)
         return found if found is not None else self._learned_above(address)
 
     # --- changes ----------------------------------------------------------------------------------
 
     def allocate(self, address: str, session: Listener) -> None:
-        """The session holds the address."""
+        """Make the session the owner of the address."""
         self.owners[address] = session
         self._tell(Layer.OWNED, address, session, True)
 
     def release(self, address: str, session: Listener) -> None:
-        """The session holds the address no longer."""
+        """End the session's ownership of the address."""
         if self.owners.get(address) is session:
             del self.owners[address]
         self._tell(Layer.OWNED, address, session, False)
 
     def subscribe(self, address: str, session: Listener) -> None:
-        """The session hears what is sent to the address."""
+        """Subscribe the session to the address."""
         self._subscribers.setdefault(address, {})[session] = None
         self._forget_fan_out(address)
         self._tell(Layer.SUBSCRIBED, address, session, True)
 
     def unsubscribe(self, address: str, session: Listener) -> None:
-        """The session hears no more what is sent to the address."""
+        """End the session's subscription to the address."""
         subscribers = self._subscribers.get(address)
         if subscribers and subscribers.pop(session, self) is not self:
             self._forget_fan_out(address)
@@ -151,23 +151,23 @@ class RoutingTable:
         return any(each.is_here for each in self._subscribers.get(address, ()))
 
     def is_held_here(self, address: str) -> bool:
-        """Whether a session of this worker owns exactly this address, or is at this URL."""
+        """Whether a session of this worker owns exactly this address, or has it as runtime URL."""
         owner = self.owners.get(address)
         if owner is not None and owner.is_here:
             return True
         return any(each.is_here for each in self.runtimes.get(address, ()))
 
     def is_learned_here(self, address: str) -> bool:
-        """Whether a session of this worker has spoken as exactly this address, and it counts."""
+        """Whether exactly this address is learned from a session of this worker."""
         learner = self.learned.get(address)
         return learner is not None and learner.is_here
 
     def subscribers(self, address: str) -> tuple[Listener, ...]:
-        """Who has subscribed exactly this address."""
+        """The subscribers of exactly this address."""
         return tuple(self._subscribers.get(address, ()))
 
     def add_runtime(self, session: Listener) -> None:
-        """Enter a session under its runtime URL, the newest of that runtime last."""
+        """Add a session under its runtime URL, in the order of `bound_at`."""
         self._take_out(session)
         sessions = self.runtimes.get(session.runtime_url)
         if sessions is None:
@@ -182,18 +182,18 @@ class RoutingTable:
         self.touch(session)
 
     def remove_runtime(self, session: Listener) -> None:
-        """Take a session out that has ended."""
+        """Remove a session that has ended."""
         if self._take_out(session) and self._watcher is not None and session.is_here:
             self._watcher.left(session)
 
     def add_probe(self, session: Listener) -> None:
-        """Enter the session by which a worker watches its path."""
+        """Add the session with which a worker tests its message path."""
         self.probes[session.runtime_url] = session
         if self._watcher is not None and session.is_here:
             self._watcher.entered(session)
 
     def remove_probe(self, session: Listener) -> None:
-        """Take out the session by which a worker watches its path."""
+        """Remove the session with which a worker tests its message path."""
         if self.probes.get(session.runtime_url) is not session:
             return
         del self.probes[session.runtime_url]
@@ -201,19 +201,19 @@ class RoutingTable:
             self._watcher.left(session)
 
     def touch(self, session: Listener) -> None:
-        """Something about a session has changed: its socket came or went, who it speaks for."""
+        """Notify the observer that a session's connection or speaker has changed."""
         if self._watcher is not None and session.is_here:
             self._watcher.entered(session)
 
     def learn(self, address: str, session: Listener) -> None:
-        """The session was the first to use the address as `from`."""
+        """Note the session as the first to use the address as `from`."""
         before = self.learned.get(address)
         self.learned[address] = session
         if self._watcher is not None and session.is_here and before is not session:
             self._watcher.changed(Layer.LEARNED, address, session, True, before)
 
     def forget(self, address: str, session: Listener) -> None:
-        """The address is no longer known from the session's `from`."""
+        """Undo `learn`."""
         if self.learned.get(address) is session:
             del self.learned[address]
         self._tell(Layer.LEARNED, address, session, False)
@@ -226,9 +226,9 @@ class RoutingTable:
         subscribed: Iterable[str],
         learned: Iterable[str] = (),
     ) -> None:
-        """One session object stands in for another of the same session, in everything it holds.
+        """Replace one object of a session by another in everything it holds.
 
-        The watcher hears nothing: who holds what has not changed.
+        The observer is not notified, because who holds what has not changed.
         """
         for address in owned:
             if self.owners.get(address) is before:

@@ -1,6 +1,6 @@
-"""A message that is traced: the steps it takes at one worker, with the time of each.
+"""The trace of a message: its steps at one worker, with the time of each.
 
-Made for few messages only (traced_pipeline.py); nothing here is called for the others.
+Made for a few messages only (traced_pipeline.py); the others never get here.
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ from .ports import Caller, DeliveryResult, Listener, Response
 from .return_paths import ReturnPath
 
 MOST_DELIVERIES = 50
-"""Listeners of one message with a step each; of further ones the number is told."""
+"""Most listeners of one message with a step of their own; further ones are only counted."""
 _FAILED = (Outcome.BLOCKED, Outcome.REFUSED, Outcome.UNDELIVERABLE, Outcome.DROPPED)
 
 
 class MessageTracer(Protocol):
-    """Says which messages are traced, and carries these."""
+    """Chooses the messages to trace, and carries them."""
 
     def takes(self, message: Message, caller: Caller, began: float) -> bool:
-        """Whether it has carried the message, which was taken at `began` (`perf_counter`)."""
+        """Carry the message if it is to be traced; return whether it was.
+
+        Args:
+            message: the message.
+            caller: its caller.
+            began: `perf_counter` when the frame was read.
+        """
         ...
 
 
@@ -38,12 +44,13 @@ class Span(msgspec.Struct, gc=False):
     """One step.
 
     Attributes:
-        id: 16 hexadecimal digits, as `parent` is: the step it is part of.
+        id: 16 hexadecimal digits.
+        parent: id of the step that it is part of.
         name: what was done.
-        at: seconds since the epoch when it began.
-        seconds: it took.
+        at: when it began, in seconds since the epoch.
+        seconds: its duration.
         is_error: whether it failed or refused.
-        facts: what is known of it, by name.
+        facts: its attributes by name.
     """
 
     id: str
@@ -60,16 +67,16 @@ class TracePart(msgspec.Struct):
 
     Attributes:
         trace: 32 hexadecimal digits.
-        worker: its name.
-        why: it is traced: "sender", "sampled", "watched", "response" of a traced request, or "link"
-            if it came from another worker that traces it.
+        worker: name of the worker.
+        why: the reason for tracing it: "sender", "sampled", "watched", "response" to a traced
+            request, or "link" if another worker traces it.
         parent: the span of the sender, of the request or of the other worker, "" if there is none.
-        id: as sent, JSON text.
-        user: name of the verified sender, "" without.
-        outcome: the worst at any recipient.
-        further: steps that were not kept.
-        body: as it may be shown, JSON; None if it is not.
-        tree: how the policies came to their decision; None if none decided.
+        id: the message's id as sent, JSON text.
+        user: name of the verified sender, "" if not verified.
+        outcome: the worst outcome at any recipient.
+        further: number of steps that were not kept.
+        body: the body without secrets, JSON; None if it is not shown.
+        tree: how the policies reached their decision; None if none decided.
     """
 
     trace: str
@@ -100,9 +107,11 @@ class Trace:
     Args:
         worker: the name of this worker.
         why: see TracePart.
-        context: of the sender or the request; None begins a trace.
-        began: `perf_counter` when the frame was taken.
-        finished: is told once nothing more is to come.
+        context: the trace context of the sender or the request; None begins a trace.
+        message: the message.
+        speaker: its sender.
+        began: `perf_counter` when the frame was read.
+        finished: called once no more steps can follow.
     """
 
     def __init__(
@@ -145,22 +154,22 @@ class Trace:
 
     @property
     def context(self) -> TraceContext:
-        """What is part of this message continues from here."""
+        """The trace context for what this message causes."""
         return TraceContext(self.part.trace, self.part.spans[0].id)
 
     @property
     def is_full(self) -> bool:
-        """Whether further listeners are counted only."""
+        """Whether further listeners are only counted."""
         return self._deliveries >= MOST_DELIVERIES
 
     def step(self, name: str, began: float, is_error: bool = False, **facts: Any) -> Span:
-        """Note a step that is over now.
+        """Note a step that has just ended.
 
         Args:
             name: what was done.
             began: `perf_counter` when it began.
             is_error: whether it failed or refused.
-            facts: what is known of it; what is empty is left out.
+            facts: its attributes; empty ones are left out.
         """
         known = {name: value for name, value in facts.items() if value not in ("", None, 0, ())}
         span = Span(
@@ -176,7 +185,7 @@ class Trace:
         return span
 
     def delivered(self, listener: Listener, result: str, began: float, span: str) -> None:
-        """Note that a listener was handed the message."""
+        """Note the delivery to one listener."""
         self._deliveries += 1
         step = self.step(
             "deliver",
@@ -190,7 +199,7 @@ class Trace:
         step.id = span
 
     def noted(self, decision: Decision, outcome: Outcome, code: int) -> None:
-        """Note what became of the message at a recipient: the worst is what is told of it."""
+        """Note the outcome at a recipient; the worst of all is kept."""
         part = self.part
         is_worse = outcome in _FAILED and part.outcome not in _FAILED
         if not part.outcome or is_worse or part.outcome == outcome:
@@ -200,11 +209,11 @@ class Trace:
         part.spans[0].is_error = part.spans[0].is_error or outcome in _FAILED or code >= 400
 
     def hold(self) -> None:
-        """Something of it is still to come: a turn of the loop, an answer, a fact."""
+        """Keep the trace open for something to come: a turn of the loop, an answer, a fact."""
         self._holds += 1
 
     def release(self) -> None:
-        """That has come."""
+        """Undo one `hold`; the last one finishes the trace."""
         self._holds -= 1
         if self._holds == 0:
             first = self.part.spans[0]
@@ -213,13 +222,13 @@ class Trace:
 
 
 class TracedDelivery(NamedTuple):
-    """Goes beside a frame that is traced, around what else goes beside it."""
+    """Accompanies a traced frame, together with what else accompanies it."""
 
     trace: Trace
     beside: Response | ReturnPath | None
 
     def hand_over(self, listener: Listener, frame: bytes) -> DeliveryResult:
-        """Hand the frame to a listener, and note how that went."""
+        """Deliver the frame to a listener, and note the result."""
         if self.trace.is_full:
             self.trace.part.further += 1
             return self._plain(listener, frame)
@@ -234,7 +243,7 @@ class TracedDelivery(NamedTuple):
         return taken
 
     def _plain(self, listener: Listener, frame: bytes) -> DeliveryResult:
-        """As for a message that is not traced."""
+        """Deliver as for a message that is not traced."""
         beside = self.beside
         if beside is None:
             return listener.deliver(frame)

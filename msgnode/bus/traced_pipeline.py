@@ -1,7 +1,7 @@
-"""The path of a message that is traced: that of all others (pipeline.py), with each step timed.
+"""The pipeline for traced messages: as pipeline.py, with each step timed.
 
-A pipeline of its own around the same parts, made when tracing begins, so that messages that are not
-traced pay one comparison. Which are traced is the tracer's to say (monitoring/tracer.py).
+It is a second pipeline around the same parts, made when tracing begins, so that other messages pay
+one comparison. The tracer (monitoring/tracer.py) chooses which messages are traced.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TracedPipeline(Pipeline):
     """The pipeline of a worker for messages that are traced.
 
     Args:
-        plain: the worker's pipeline, with all that belongs to it in place.
+        plain: the worker's pipeline, complete.
     """
 
     def __init__(self, plain: Pipeline) -> None:
@@ -50,7 +50,7 @@ class TracedPipeline(Pipeline):
         self._fan_out = self._fan_out_traced
 
     def carry_traced(self, trace: Trace, caller: Caller) -> None:
-        """Carry a message whose steps are noted; as `carry`."""
+        """Carry a message, as `carry` does, and note its steps."""
         before, self.current = self.current, trace
         try:
             self.carry(trace.frame, caller)
@@ -59,7 +59,7 @@ class TracedPipeline(Pipeline):
             trace.release()
 
     def take_held(self, frame: bytes) -> Trace | None:
-        """The trace of a frame that has waited for a fact and is carried again, if it is traced."""
+        """The trace of a frame that waited for a fact and is carried again, None if not traced."""
         held = self.held.pop(id(frame), None)
         if held is None or held[0].frame is not frame:
             return None
@@ -68,13 +68,13 @@ class TracedPipeline(Pipeline):
         return trace
 
     def _keep_held(self, trace: Trace, fact: Pending) -> None:
-        """Keep the trace of a frame that waits, of the last MOST_HELD of them."""
+        """Keep the trace of a frame that waits for a fact, for the last MOST_HELD of them."""
         if len(self.held) >= MOST_HELD:
             self.held.pop(next(iter(self.held)))[0].release()
         trace.hold()
         self.held[id(trace.frame)] = (trace, perf_counter(), type(fact).__name__)
 
-    def _not_carried(
+    def _not_admitted(
         self,
         error: Exception,
         message: Message,
@@ -85,19 +85,19 @@ class TracedPipeline(Pipeline):
     ) -> None:
         if isinstance(error, Pending) and self.current is not None:
             self._keep_held(self.current, error)
-        super()._not_carried(error, message, frame, caller, decision, began)
+        super()._not_admitted(error, message, frame, caller, decision, began)
 
-    def _session_frame(
+    def _handle_session_frame(
         self, message: Message, frame: bytes, caller: Caller, began: float
     ) -> Iterator[None]:
-        return self._in_turns(super()._session_frame(message, frame, caller, began))
+        return self._in_turns(super()._handle_session_frame(message, frame, caller, began))
 
-    def _to_each(
+    def _deliver_to_each(
         self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
     ) -> Iterator[None]:
-        return self._in_turns(super()._to_each(message, session, speaker, caller, began))
+        return self._in_turns(super()._deliver_to_each(message, session, speaker, caller, began))
 
-    def _in_parts(
+    def _deliver_in_parts(
         self,
         fan_out: FanOut,
         message: Message,
@@ -107,11 +107,11 @@ class TracedPipeline(Pipeline):
         decision: Decision,
         began: float,
     ) -> Iterator[None]:
-        rest = super()._in_parts(fan_out, message, to, speaker, caller, decision, began)
+        rest = super()._deliver_in_parts(fan_out, message, to, speaker, caller, decision, began)
         return self._in_turns(rest)
 
     def _in_turns(self, rest: Iterator[None]) -> Iterator[None]:
-        """What is left to do of the current message, which stays open until it is done."""
+        """Keep the current trace open until the remaining steps of its message are done."""
         trace = self.current
         if trace is None:
             return rest
@@ -158,7 +158,7 @@ class TracedPipeline(Pipeline):
 
 
 class _TracedRows(Rows):
-    """Rows of the record, of which the trace is told what became of the message."""
+    """Rows of the record, whose outcomes also go to the trace."""
 
     def __init__(self, traced: TracedPipeline, rows: Rows) -> None:
         self._traced = traced
@@ -177,14 +177,14 @@ class _TracedRows(Rows):
         component: str = "",
         code: int = 0,
     ) -> None:
-        """Note what became of a message at one recipient; as `Rows.note`."""
+        """Note the outcome of a message at one recipient, as `Rows.note` does."""
         self._plain.note(message, to, speaker, decision, began, outcome, listeners, component, code)
         if self._traced.current is not None:
             self._traced.current.noted(decision, outcome, code)
 
 
 class _TracedAuthorizer:
-    """Times admission: whether the session is open, who speaks, and whether it may as this."""
+    """Times admission by the authorizer."""
 
     def __init__(self, traced: TracedPipeline, plain: Any) -> None:
         self._traced = traced
@@ -218,7 +218,7 @@ class _TracedAuthorizer:
 
 
 class _TracedEnforcer:
-    """Times decisions, and what lies between the two of one recipient: the choice of a route."""
+    """Times policy decisions, and the choice of the route between the two of one recipient."""
 
     def __init__(self, traced: TracedPipeline, plain: Any) -> None:
         self._traced = traced
@@ -251,7 +251,7 @@ class _TracedEnforcer:
 
 
 class _TracedReplies:
-    """Times what components answer, also later."""
+    """Times the answers of components, also later ones."""
 
     def __init__(self, traced: TracedPipeline, plain: Any) -> None:
         self._traced = traced
@@ -266,7 +266,7 @@ class _TracedReplies:
 
 
 class _AnswerWatch:
-    """Stands for the caller of one request until it is answered, once."""
+    """Stands in for the caller of one request, and times its answer."""
 
     def __init__(self, caller: Caller, trace: Trace, component: str) -> None:
         self._caller = caller

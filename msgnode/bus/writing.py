@@ -1,12 +1,12 @@
-"""What packages ask of the group commit writer: rows to create, to change, to delete, or a call.
+"""The interface of the group commit writer: rows to create, update or delete, or calls.
 
-A component changes memory at once, submits the same change here and is told when it is committed:
-its answer is the result of the future. If the commit fails the future raises, and the component
-undoes what it did.
+A component changes memory at once and submits the same change here; its answer is the result of the
+returned future, after the commit. If the commit fails the future raises, and the component undoes
+its change.
 
-Rows of many submissions are written with one statement: `Create`, `Update` and `Delete` keep their
-order for what belongs to one session, and `Together` among its own; between sessions they have
-none. A `Call` comes after everything submitted before it and before everything submitted later.
+Rows of many submissions are written with one statement. `Create`, `Update` and `Delete` keep their
+order within one session, and `Together` among items of the same action; there is no order between
+sessions. A `Call` runs after everything submitted before it and before everything submitted later.
 A session is named by its id, 32 hexadecimal digits.
 """
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """New rows of one model: the values of its columns, without those that have their default.
+    """New rows of one model: the values of its columns, except those that have their default.
 
     A row that belongs to a session has its `session_id`.
     """
@@ -41,7 +41,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The rows of a model (one with a `session`) that belong to a session.
+    """Deletes the rows of a session in a model that has a `session`.
 
     All of them, or those of these addresses.
     """
@@ -53,9 +53,9 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Something for `action`, which is called once for all submissions of a transaction.
+    """An item for `action`, which is called once per transaction with all items given for it.
 
-    It gets their items after the rows are written, and is the same object for all of them.
+    It runs after the rows are written. The items of one `action` object are collected.
     """
 
     action: Callable[[list[Any]], None]
@@ -73,26 +73,26 @@ Change = Create | Update | Delete | Together | Call
 
 
 class Findable(dict[str, Any]):
-    """The body of an answer that holds once every worker can find what it names.
+    """The body of an answer that is valid once every worker can find what it names.
 
-    None has to have been told: it is of addresses that nobody can know yet.
+    No worker needs to be told: its addresses are new, so none can know them otherwise.
     """
 
 
 Barrier = Callable[[], asyncio.Future[None] | None]
-"""Something to wait for until every worker routes what this one does; None if they do."""
+"""Returns a future for when every worker routes as this one does; None if they all do now."""
 
 
 def no_barrier() -> None:
-    """The barrier of a node of one worker."""
+    """The barrier of a node with one worker."""
 
 
 def found_at_once(name: str) -> None:
-    """The same of one name: whoever is there is found at once."""
+    """The barrier for one name on a node with one worker."""
 
 
 def after_barrier(barrier: Barrier, then: Callable[[], None]) -> None:
-    """Call `then` once every worker routes what this one does now; at once if they all do."""
+    """Call `then` once every worker routes as this one does now; at once if they all do."""
     waiting = barrier()
     if waiting is None:
         then()
@@ -101,43 +101,43 @@ def after_barrier(barrier: Barrier, then: Callable[[], None]) -> None:
 
 
 def retrieve_error(future: asyncio.Future[Any]) -> None:
-    """A callback for futures that not everybody waits for.
+    """A callback for futures that nobody may await.
 
-    An error that nobody asked for is no fault of the loop.
+    It retrieves the error, so that the loop does not log it as never retrieved.
     """
     if not future.cancelled():
         future.exception()
 
 
 class Writer(Protocol):
-    """Commits changes in groups; see the head of the file for their order."""
+    """Commits changes in groups; the head of the file tells in which order."""
 
     def submit(self, *changes: Change, result: Any = None) -> asyncio.Future[Any]:
         """Commit all of the changes or none of them.
 
         Args:
-            changes: what to write; none: wait for all that was submitted before.
-            result: what the future gives.
+            changes: what to write; with none, the future waits for everything submitted before.
+            result: the result of the future.
 
         Returns:
             A future that is done after the commit.
 
         Raises:
-            Conflict: by the future, if a row breaks a constraint.
-            Unavailable: by the future, if the database is out of reach.
+            Conflict: through the future, if a row breaks a constraint.
+            Unavailable: through the future, if the database is out of reach.
         """
         ...
 
 
 async def result_of(writer: Writer, call: Callable[[], Result]) -> Result:
-    """Do something inside a transaction, in the writer's thread.
+    """Run a call inside a transaction, in the writer's thread.
 
     Args:
-        writer: commits it.
-        call: what uses the database.
+        writer: the writer.
+        call: uses the database.
 
     Returns:
-        What the call gave, once that is committed.
+        The result of the call, once it is committed.
 
     Raises:
         Conflict: a row breaks a constraint.

@@ -116,7 +116,7 @@ class GlobalRegistryConnector(Component):
                 return _said(200)
             raise BadMessage("The global registry takes READ and CREATE.")
         except NodeError as refusal:
-            self.card.failed += 1
+            self.info.failed += 1
             return _said(refusal.code, refusal.description)
 
 

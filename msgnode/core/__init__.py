@@ -1,1 +1,1 @@
-"""The vocabulary of the node: pure values, no Django, no I/O, nothing of the other packages."""
+"""The vocabulary of the node: pure values; no Django, no I/O, no imports from other packages."""

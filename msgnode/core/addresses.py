@@ -1,8 +1,8 @@
-"""Addresses: URLs of the field, compared by segments and never by substring.
+"""Addresses: URLs of the field, compared segment by segment and never by substring.
 
-An address is opaque text; it is taken apart at its first ":" and its slashes only, so that
-`runtime:/alice` and `mn:/session` are addresses like any other (docs/reference/messages.md,
-section 9, row 6). Nothing here changes an address that is passed on.
+An address is opaque text, split at its first ":" and its slashes only, so that `runtime:/alice` and
+`mn:/session` are addresses like any other (docs/reference/messages.md, section 9, row 6). Nothing
+here changes an address that is passed on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_HELD = 600
 """Longest address in characters that a session may hold, subscribe or be named by."""
 
 MAX_RUNTIME_PARTS = 16
-"""Most parts, between slashes, of a runtime URL after its domain."""
+"""Most path segments of a runtime URL."""
 
 MAX_SCHEME = 32
 """Longest scheme in characters of an address that a session may hold or subscribe."""
@@ -29,7 +29,7 @@ NODE_SCHEMES = frozenset({"mn", "domain", "domain-idp", "global"})
 """Schemes whose addresses belong to nodes and their components; no runtime may speak as one."""
 CATALOGUE_SCHEMES = frozenset({"hyperty-catalogue"})
 OBJECT_SCHEMES = frozenset({"comm", "connection", "context", "resource", "fs"})
-"""Data object schemes of the field's runtimes; a node accepts more by its settings."""
+"""Data object schemes of the field's runtimes; settings may add more."""
 
 _CHILDLESS_SCHEMES = RUNTIME_SCHEMES | HYPERTY_SCHEMES | NODE_SCHEMES
 _EVENT_TAILS = ("/changes", "/registration", "/status", "/children", "/children/")
@@ -41,12 +41,12 @@ _PRIVATE_TAILS = ("changes", "subscription", "registration", "status", "children
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address taken apart.
+    """A parsed address.
 
-    text    as it was written
+    text    as written
     scheme  lower case, "" if there is none
-    domain  as written, with its port, "" if the address has none
-    path    what follows the domain, with its leading slash, "" if nothing does
+    domain  as written, with its port, "" if there is none
+    path    everything after the domain, with its leading slash, "" if there is none
     """
 
     text: str
@@ -62,7 +62,7 @@ class Address:
 
 @lru_cache(maxsize=16_384)
 def parse(text: str) -> Address:
-    """Take an address apart. Never fails: text without a scheme has scheme and domain ""."""
+    """Parse an address. Never fails: text without a scheme has scheme and domain ""."""
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme or "/" in scheme:
         return Address(text, "", "", text)
@@ -74,7 +74,7 @@ def parse(text: str) -> Address:
 
 @lru_cache(maxsize=1024)
 def home_domain(domain: str) -> str:
-    """A domain without its service label and in lower case; the port stays.
+    """A domain in lower case, without its service label but with its port.
 
     docs/reference/messages.md, section 5.
     """
@@ -86,7 +86,7 @@ def home_domain(domain: str) -> str:
 
 
 def foreign_domain(text: str, home: str) -> str:
-    """The domain of an address if it is another than this one, "" if it has none or this.
+    """The domain of an address if it is not `home`, else "".
 
     >>> foreign_domain("runtime://B.example/1", "a.example"), foreign_domain("runtime:/1", "a.b")
     ('b.example', '')
@@ -96,7 +96,7 @@ def foreign_domain(text: str, home: str) -> str:
 
 
 def fault(text: str) -> str:
-    """Why `text` cannot be an address, or "" if it can. Meant for the answer to its sender."""
+    """Why `text` is not a valid address, "" if it is. The words are for its sender."""
     if not text:
         return "is empty"
     if len(text) > MAX_LENGTH:
@@ -132,7 +132,7 @@ def ancestors(address: str) -> Iterator[str]:
 
 
 def runtime_twin(address: str) -> str:
-    """The same runtime address in its other spelling, "" if it is no runtime's (row 5)."""
+    """A runtime address in its other spelling (row 5), "" for any other address."""
     scheme, colon, rest = address.partition(":")
     if scheme == "runtime":
         return "hyperty-runtime:" + rest if colon else ""
@@ -142,7 +142,7 @@ def runtime_twin(address: str) -> str:
 
 
 def runtime_line(address: str) -> list[str]:
-    """The runtime URLs that an address can be or lie below, in both spellings.
+    """The possible runtime URLs at or above an address, in both spellings.
 
     >>> runtime_line("runtime://d/1/sm")[:2], runtime_line("hyperty://d/1")
     (['runtime://d/1/sm', 'runtime://d/1'], [])
@@ -152,27 +152,27 @@ def runtime_line(address: str) -> list[str]:
         return []
     line = [address, *ancestors(address)]
     if parsed.domain:
-        line.pop()  # no runtime is a whole domain
+        line.pop()  # the whole domain is no runtime URL
     line = line[-MAX_RUNTIME_PARTS:]
     return [*line, *map(runtime_twin, line)]
 
 
 @lru_cache(maxsize=50_000)
 def names_of(address: str) -> tuple[str, ...]:
-    """The names an address is known by: it and what is above it, of runtimes in both spellings.
+    """The addresses at or above an address; of a runtime in both spellings.
 
     >>> names_of("comm://d/1/changes")
     ('comm://d/1/changes', 'comm://d/1')
     """
     names = [address, *ancestors(address)]
     if len(names) > 1 and "://" in address:
-        names.pop()  # nobody has a whole domain
+        names.pop()  # nobody holds a whole domain
     both = (*names, *filter(None, map(runtime_twin, names)))
-    return tuple(each for each in both if len(each) <= MAX_HELD)  # of a longer one nothing is kept
+    return tuple(each for each in both if len(each) <= MAX_HELD)  # a longer one cannot be held
 
 
 def resource_of(address: str) -> str:
-    """The object or entity an address is about: without `/changes`, `/registration`, … at its end.
+    """The object or entity an address is about: without a trailing `/changes` or the like.
 
     >>> resource_of("comm://d/1/changes"), resource_of("comm://d/1")
     ('comm://d/1', 'comm://d/1')
@@ -182,9 +182,10 @@ def resource_of(address: str) -> str:
 
 
 def child_of(address: str) -> tuple[str, str] | None:
-    """(object, `object/children/<name>`) of an address at or below a child, None for any other.
+    """Split an address at or below a child into the object and `<object>/children/<name>`.
 
-    The parts of a runtime, a hyperty or a node are no children.
+    Returns:
+        None for any other address; runtimes, hyperties and nodes have no children.
     """
     parsed = parse(address)
     if not parsed.scheme or parsed.scheme in _CHILDLESS_SCHEMES:
@@ -198,12 +199,12 @@ def child_of(address: str) -> tuple[str, str] | None:
 
 
 def is_part(address: Address) -> bool:
-    """Whether the address ends as that of a part of something, such as `/status`."""
+    """Whether the address ends with the name of a part, such as `/status`."""
     return address.path.rstrip("/").rpartition("/")[2] in _PRIVATE_TAILS
 
 
 def is_event(address: str) -> bool:
-    """Whether everybody may subscribe the address: what its owner publishes, and children.
+    """Whether anybody may subscribe the address: an event that its owner publishes, or a child.
 
     >>> is_event("runtime://d/1/x/status"), is_event("comm://d/1/children/a"), is_event("comm://d/1")
     (True, True, False)
@@ -212,15 +213,15 @@ def is_event(address: str) -> bool:
 
 
 def is_stub(address: Address) -> bool:
-    """Whether the address is a stub's that stands in a domain, not below a runtime."""
+    """Whether the address is that of a stub in a domain, not below a runtime."""
     return address.scheme in RUNTIME_SCHEMES and address.path.startswith(_STUB_PATHS)
 
 
 def is_p2p_stub(text: str) -> bool:
     """Whether the address is that of a P2P handler or requester, or below it.
 
-    The segment stands directly behind a domain or a runtime's URL; an address that merely contains
-    the word is none.
+    The segment directly follows a domain or a runtime URL; the word elsewhere in an address does
+    not count.
 
     >>> is_p2p_stub("runtime://d/1/p2phandler/x"), is_p2p_stub("runtime://d/1/chat/p2phandler/x")
     (True, False)

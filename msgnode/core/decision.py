@@ -1,4 +1,4 @@
-"""What a policy decision is, for those who make it (policies) and those who obey it (the bus)."""
+"""Policy decisions, as the policy engine makes them and the bus obeys them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Obligation:
-    """Something the enforcement point must do when it obeys the decision."""
+    """Something the enforcement point must do when it applies the decision."""
 
     id: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -34,14 +34,14 @@ class Obligation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision and what became of it after the node's defaults.
+    """A decision, with the node's defaults applied.
 
-    passes    whether the message goes on (defaults for notApplicable and indeterminate applied)
+    passes    whether the message passes (with the defaults for notApplicable and indeterminate)
     auth      the value of the mark `body.auth`: True only if a policy permitted the message
-    deciding  ids of set, policy and rule that decided, outermost first
+    deciding  ids of the set, policy and rule that decided, outermost first
     version   number of the policy snapshot that decided, 0 for none
-    body      the body to send on instead of the message's own (JSON object text), or None
-    reason    words for the sender of a message that does not pass, "" for the usual ones
+    body      the body that replaces the message's own (JSON object text), or None
+    reason    text for the sender of a message that does not pass, "" for the default text
     code      code of the answer to a message that does not pass
     """
 
@@ -58,4 +58,4 @@ class Decision:
 
 
 NOT_APPLICABLE = Decision(Effect.NOT_APPLICABLE, passes=True, auth=False)
-"""The decision of a node without policies: nothing applies, delivered with `auth:false`."""
+"""The decision where no policy applies: delivered with `auth:false`."""

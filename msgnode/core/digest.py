@@ -1,4 +1,4 @@
-"""What is kept of a secret: its digest."""
+"""The digest that is stored in place of a secret."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The envelope of a frame: its fields, and what is wrong with one that is no message.
+"""The envelope of a frame: its fields, their validation, and the errors of an invalid frame.
 
 Rules
 - `from` is one address, `to` one or a list, `type` a word in any case, `id` any JSON scalar.
-- The same key twice is refused: readers differ in which of the two they believe.
-- An answer to a frame that is no message has what can be saved of it (InvalidFrame).
+- A duplicate key is refused, because readers differ in which of the two values they take.
+- The answer to an invalid frame uses those parts of it that can be read (InvalidFrame).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EMPTY = msgspec.Raw(b"")
 
 
 class Envelope(msgspec.Struct, gc=False):
-    """The five fields that the node reads; `id` and `body` stay as they were written."""
+    """The five fields that the node reads; `id` and `body` stay raw."""
 
     id: msgspec.Raw = EMPTY
     type: str = ""
@@ -44,7 +44,7 @@ _NEXT = re.compile(rb"\s*([,}])")
 
 
 class InvalidFrame(NodeError):
-    """A frame that is no message: the answer's parts, as far as the frame showed them."""
+    """An invalid frame, with the parts of it that its answer needs, as far as they are known."""
 
     code = 400
 
@@ -66,7 +66,7 @@ class InvalidFrame(NodeError):
 def fault_of(
     envelope: Envelope, id_: bytes, type_: str, recipients: tuple[str, ...], body: bytes
 ) -> str:
-    """What is wrong with an envelope, as a sentence for its sender; "" if nothing is."""
+    """What is wrong with an envelope, as a sentence for its sender; "" if it is valid."""
     if not id_ or not type_ or not envelope.sender or not recipients or not recipients[0]:
         missing = _missing(envelope, id_, type_, recipients)
         if missing:
@@ -116,7 +116,7 @@ def _shown(text: str) -> str:
 
 
 def repeats_a_key(frame: bytes) -> bool:
-    """Whether an envelope key stands twice. Walks the keys: each value is known by its text."""
+    """Whether the envelope has a duplicate key."""
     values = RAW_FIELDS.decode(frame)
     seen: set[str] = set()
     at = frame.index(b"{") + 1
@@ -136,7 +136,7 @@ def repeats_a_key(frame: bytes) -> bool:
 
 
 def invalid_frame(frame: bytes, error: Exception) -> InvalidFrame:
-    """The answer to a frame whose envelope cannot be read, with what can be saved of it."""
+    """The error for a frame whose envelope cannot be decoded, with the parts that can be read."""
     if isinstance(error, RecursionError):
         return InvalidFrame("The message is nested too deeply.")
     if isinstance(error, UnicodeDecodeError):
@@ -165,7 +165,7 @@ def _text(raw: msgspec.Raw) -> str:
 
 @lru_cache(maxsize=256)
 def _in_words(error: str) -> str:
-    """msgspec's words ("Expected `str`, got `int` - at `$.from`") as a sentence for the sender."""
+    """An error of msgspec ("Expected `str`, got `int` - at `$.from`") in words for the sender."""
     expected, _, at = error.partition(" - at ")
     names = {"`str`": "a text", "`str | array`": "a text or a list of texts", "`array`": "a list"}
     for word, plain in {**names, "`int`": "a number", "`object`": "an object"}.items():

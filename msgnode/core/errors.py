@@ -1,7 +1,7 @@
-"""The one error tree of the node: what is raised anywhere becomes the answer of the pipeline.
+"""The errors of the node: the pipeline turns one that is raised anywhere into an answer.
 
-Codes are HTTP status numbers (docs/reference/messages.md, section 1.4). `description` is text for
-the sender of the message and therefore never carries a session token or an internal detail.
+Codes are HTTP status codes (docs/reference/messages.md, section 1.4). `description` is text for the
+sender of the message, so it must not contain session tokens or internal details.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class NodeError(Exception):
-    """An answer that refuses: `code` and `description` travel to the sender as they are."""
+    """A refusal: `code` and `description` are sent to the sender as they are."""
 
     code: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
@@ -21,21 +21,21 @@ class NodeError(Exception):
 
 
 class BadMessage(NodeError):
-    """The message (or the request in its body) does not have the form the reference asks for."""
+    """The message, or the request in its body, is malformed."""
 
     code = 400
     title = "Bad message"
 
 
 class NotIdentified(NodeError):
-    """The connection has no session yet, or the session no identity where one is needed."""
+    """The connection has no session, or the session lacks a required identity."""
 
     code = 401
     title = "No session"
 
 
 class Forbidden(NodeError):
-    """The speaker may not do this: another session's address, a blocked message, a ban."""
+    """The speaker may not do this: another session's address, a policy, a ban."""
 
     code = 403
     title = "Forbidden"
@@ -49,49 +49,49 @@ class NotFound(NodeError):
 
 
 class Conflict(NodeError):
-    """The state of the session does not allow it now."""
+    """The current state does not allow it."""
 
     code = 409
     title = "Conflict"
 
 
 class Gone(NodeError):
-    """It was there and has ended for good, by its owner's word or by its own date."""
+    """It has ended for good: its owner ended it, or it expired."""
 
     code = 410
     title = "Gone"
 
 
 class PreconditionFailed(NodeError):
-    """It is not in the state that the request says it must be in."""
+    """It is not in the state that the request requires."""
 
     code = 412
     title = "Precondition failed"
 
 
 class TooMany(NodeError):
-    """A limit of the node has been reached by this speaker."""
+    """This speaker has reached a limit of the node."""
 
     code = 429
     title = "Too many"
 
 
 class InternalFault(NodeError):
-    """A fault of the node itself; the cause is in its log, not in the answer."""
+    """A fault of the node itself; its cause is in the log, not in the answer."""
 
     code = 500
     title = "Internal error of the messaging node"
 
 
 class BadGateway(NodeError):
-    """A foreign node or a back-end answered with something that is not an answer."""
+    """A foreign node or a back-end gave an invalid answer."""
 
     code = 502
     title = "The foreign node gave no valid answer"
 
 
 class Unavailable(NodeError):
-    """The address exists, and its owner (or the resource) is out of reach at the moment."""
+    """The address exists, but its owner or resource is temporarily out of reach."""
 
     code = 503
     title = "Temporarily unavailable"
@@ -105,10 +105,10 @@ class GatewayTimeout(NodeError):
 
 
 def unknown_value(said: str) -> BadMessage:
-    """The refusal of a value that the database does not know, such as NUL in a text.
+    """The refusal of a value that the database cannot store, such as NUL in a text.
 
     Args:
-        said: the text of the database's error; what follows its first line is about the query.
+        said: the text of the database's error; only its first line is about the value.
     """
     first, *_ = said.splitlines() or [""]
     return BadMessage(f"A value is none that the database knows: {first.rstrip('.')}.")

@@ -1,8 +1,8 @@
 """The table of every error code, close code and alarm: what it means, what to do. Pure, data only.
 
 The node serves each as a page (msgnode/web/explained.py), to which the `type` of problem details,
-the console and Prometheus' alerts lead; the documentation has them all on one page. A test compares
-them with what the code raises, closes with and answers. It is as long as there are of them.
+the console and Prometheus alerts link; the documentation has them all on one page. A test compares
+the table with what the code raises, closes with and answers, hence the length of this file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class Explanation(NamedTuple):
 
     Attributes:
         title: what has happened, in a few words.
-        meaning: when and why it comes.
-        remedy: what who meets it can do.
+        meaning: when and why it happens.
+        remedy: what the reader can do about it.
     """
 
     title: str
@@ -26,7 +26,7 @@ class Explanation(NamedTuple):
 
 
 class HttpError(NamedTuple):
-    """The page of an error code, and the name by which its address ends."""
+    """The page of an error code, and the last segment of its URL."""
 
     name: str
     explanation: Explanation

@@ -1,8 +1,8 @@
-"""Failures that were kept to the one they belong to: counted by part, logged, seen to repeat.
+"""Contained failures: counted by part, logged, and watched for repetition.
 
-Whoever does something for each of many (links, sessions, listeners, workers) catches what one of
-them raises, ends that one, notes the failure here, and goes on with the next. A part that fails
-again and again is a matter for the operator: `repeating` tells which do.
+Code that does something for each of many (links, sessions, listeners, workers) catches what one of
+them raises, ends that one, notes the failure here and continues with the next. `repeating` reports
+the parts that keep failing, for an alarm.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from types import TracebackType
 log = logging.getLogger(__name__)
 
 REPEATS = 5
-"""So many failures of one part within WINDOW seconds are a repetition."""
+"""This many failures of one part within WINDOW seconds count as repeating."""
 WINDOW = 60.0
 _LOG_EVERY = 10.0  # seconds between two logged failures of one part; the others are only counted
 
 RESET = "reset"
-"""A connection that its peer had reset when it was written to: counted, and no fault of ours."""
+"""The part for writes to a connection that its peer has reset: counted, but no fault of ours."""
 
 
 class Faults:
-    """One instance per process, because servers make links before there is a node."""
+    """One instance per process, because servers create links before the node exists."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.counts: Counter[str] = Counter()
@@ -34,7 +34,7 @@ class Faults:
         self._logged_at: dict[str, float] = {}
 
     def note(self, part: str, error: BaseException | None = None) -> None:
-        """Count a failure of `part`; `error` is logged with its traceback, some seconds apart."""
+        """Count a failure of `part`, and log `error` with its traceback, at a limited rate."""
         self.counts[part] += 1
         now = self._clock()
         if part != RESET:
@@ -44,7 +44,7 @@ class Faults:
             log.error("A failure was kept to one %s.", part, exc_info=error)
 
     def kept_to(self, part: str) -> _KeptTo:
-        """Keep what is raised in the block to this one `part`."""
+        """A context manager that catches and notes what its block raises, as a fault of `part`."""
         return _KeptTo(self, part)
 
     def repeating(self) -> dict[str, int]:
@@ -58,7 +58,7 @@ class Faults:
 
 
 class _KeptTo:
-    """The block; a generator would cost several times as much, for each of many."""
+    """The context manager; a class, because a generator would cost several times as much."""
 
     __slots__ = ("_faults", "_part")
 

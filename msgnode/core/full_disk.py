@@ -1,4 +1,4 @@
-"""Whether an error of the database says that its disk is full. Pure."""
+"""Recognises a database error that means its disk is full. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 
 
 def is_full(error: BaseException) -> bool:
-    """By the code of SQLite or PostgreSQL behind Django's error."""
+    """Whether the error code of SQLite or PostgreSQL behind Django's error says so."""
     cause = error.__cause__
     code = getattr(cause, "sqlite_errorcode", None)
     return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"

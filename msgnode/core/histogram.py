@@ -1,4 +1,4 @@
-"""Counts of values by size, cheap enough for the message path."""
+"""A histogram that is cheap enough for the message path."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Histogram:
     """Counts of values by size.
 
     Args:
-        bounds: upper limits of the buckets, ascending, inclusive; a value above the last has a
-            bucket of its own.
+        bounds: upper bounds of the buckets, ascending, inclusive; values above the last go to an
+            extra bucket.
     """
 
     __slots__ = ("_counts", "bounds", "total")
@@ -28,11 +28,11 @@ class Histogram:
 
     @property
     def counts(self) -> list[int]:
-        """Values in each bucket, those above the last limit at the end."""
+        """The count of each bucket; the extra one is last."""
         return list(self._counts)
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """(upper limit as text, values up to it), the last one "+Inf"."""
+        """Pairs of upper bound as text and cumulative count; the last bound is "+Inf"."""
         so_far = 0
         for bound, count in zip((*self.bounds, float("inf")), tuple(self._counts), strict=True):
             so_far += count

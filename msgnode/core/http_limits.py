@@ -1,12 +1,12 @@
-"""Limits of HTTP requests: so many of a kind within a minute from one client, account or key.
+"""Rate limits of HTTP requests: per kind and minute, for one client, account or key.
 
-Workers of one node count together in their Redis, by `limits` (its sliding window counter). Without
-Redis, and while it does not answer, a worker counts in its own memory.
+The workers of a node count together in Redis, with the sliding window counter of `limits`. Without
+Redis, and while it does not answer, each worker counts in its own memory.
 
 Rules
-- Views ask, in their threads: a question may wait for Redis, for the storage's time-out at most.
-- While Redis does not answer, it is asked again every RETRY_AFTER seconds, not by every request.
-- Memory is bounded: see rates.py. What Redis keeps it forgets after two minutes.
+- Views ask in their own threads, so they may block on Redis, up to the storage's timeout.
+- While Redis does not answer, it is retried every RETRY_AFTER seconds, not by every request.
+- Memory is bounded: see rates.py. Redis drops its counts after two minutes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .rates import LockedRates
 log = logging.getLogger(__name__)
 
 WINDOW = 60
-"""Seconds in which a limit holds."""
+"""The period of every limit, in seconds."""
 RETRY_AFTER = 5.0
 
 
 class HttpLimits:
-    """One instance per process, because views have no worker to ask."""
+    """One instance per process, because views have no access to the worker."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -39,18 +39,18 @@ class HttpLimits:
         self._ask_from = 0.0
 
     def share(self, storage: Storage) -> None:
-        """Count in a storage that other workers count in, too.
+        """Count in a storage that other workers share.
 
         Args:
-            storage: one that wraps what it raises into StorageError.
+            storage: a storage that raises StorageError only.
         """
         self._shared = SlidingWindowCounterRateLimiter(storage)
 
     def take(self, kind: str, who: str, per_minute: int) -> float:
-        """Count one request, if that is within the limit.
+        """Count one request, if it is within the limit.
 
         Returns:
-            0, or the seconds until it would be within the limit; then nothing was counted.
+            0, or the seconds to wait; then the request was not counted.
         """
         limit = RateLimitItemPerMinute(per_minute)
         shared = self._asked()
@@ -64,7 +64,7 @@ class HttpLimits:
         return self._own.grant((kind, who), WINDOW, per_minute)
 
     def is_spent(self, kind: str, who: str, per_minute: int) -> bool:
-        """Whether one more would be beyond the limit; counts nothing."""
+        """Whether one more request would be over the limit; counts nothing."""
         shared = self._asked()
         if shared is not None:
             try:

@@ -1,4 +1,4 @@
-"""Who sends a message, as policies, components and the traffic record see it. Frozen values."""
+"""The sender of a message, as policies, components and the traffic record see it. Frozen values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 BROKER_ISSUER = "urn:mqtt-broker"
-"""Stands for the operator's MQTT broker, which says who a device behind it is."""
+"""The issuer of identities that the operator's MQTT broker vouches for."""
 API_KEY_ISSUER = "urn:api-key"
-"""Stands for the operator, who has given a network server its key."""
+"""The issuer of identities of API keys, which the operator has given to network servers."""
 OWN_ISSUERS = frozenset({BROKER_ISSUER, API_KEY_ISSUER})
 
 
@@ -23,11 +23,11 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A verified identity. Only verification makes one; never text of a message body.
+    """A verified identity; made by verification only, never from the text of a message body.
 
     `username` is the e-mail address, else the preferred user name, else the user URL.
     `aliases` are the other user URLs that its issuer asserts for it. `expires` is in seconds since
-    the epoch, 0 for an identity without an end.
+    the epoch, 0 for an identity that does not expire.
     """
 
     issuer: str
@@ -41,7 +41,7 @@ class Identity:
     aliases: tuple[str, ...] = ()
 
     def is_known_as(self, user_url: str) -> bool:
-        """Whether a user URL, or a name alone (an e-mail address), is theirs by their issuer."""
+        """Whether the issuer asserts this user URL, or name (an e-mail address), for the user."""
         known = [each.lower() for each in (self.user_url, *self.aliases) if each]
         asked = user_url.rstrip("/").lower()
         if "://" in asked:
@@ -65,11 +65,11 @@ class Speaker:
 
     @property
     def is_visitor(self) -> bool:
-        """Whether it is a runtime of another domain that has come here itself."""
+        """Whether it is a visitor: a runtime of another domain with a session here."""
         return self.origin is Origin.FOREIGN and not self.peer
 
     def is_same_subject(self, other: Speaker) -> bool:
-        """Whether both have a verified identity and it is one and the same."""
+        """Whether both have the same verified identity."""
         mine, theirs = self.identity, other.identity
         return (
             mine is not None
@@ -78,10 +78,10 @@ class Speaker:
         )
 
     def may_follow(self, other: Speaker, shares: bool) -> bool:
-        """Whether this one may take up what the other has.
+        """Whether this speaker may take over what the other holds.
 
-        Of the node of a foreign domain only that node may, of a verified subject only that subject,
-        of an anonymous speaker whoever the setting allows (`shares`).
+        Only the same node may follow the node of a foreign domain, and only the same subject a
+        verified subject. An anonymous speaker may be followed if the setting allows it (`shares`).
         """
         if other.peer and other.peer != self.peer:
             return False
@@ -90,5 +90,5 @@ class Speaker:
         return True
 
     def without_identity(self) -> Speaker:
-        """The same session, with nobody known behind it."""
+        """The same speaker without its identity."""
         return replace(self, identity=None)

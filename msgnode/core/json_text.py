@@ -1,7 +1,7 @@
-"""JSON text of documents: by msgspec where it is installed, else by the standard library.
+"""Reads and writes JSON documents, with msgspec if it is installed, else the standard library.
 
-For what is used outside of the node as well, where nothing is installed for it: the policy engine
-in a runtime. The path of a message uses msgspec itself.
+It serves code that also runs outside the node without dependencies: the policy engine in a runtime.
+The message path uses msgspec directly.
 """
 
 from __future__ import annotations

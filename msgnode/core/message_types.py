@@ -1,4 +1,4 @@
-"""The words of the header field `type` (docs/reference/messages.md, section 1.1)."""
+"""The known values of the header field `type` (docs/reference/messages.md, section 1.1)."""
 
 TYPES = frozenset(
     {

@@ -8,12 +8,11 @@ Message  what the node needs of it, and `forwarded()`: the frame for a recipient
 reply()  a response to a message.
 
 Rules
-- A frame is a JSON object with an envelope (envelope.py); its `id` is given back exactly as it was
-  written.
-- A `type` that is none of TYPES is for the recipient to understand: it is passed on unread.
-- `body.auth` and `body.assertedIdentity` are statements of the node. What a sender claims there is
-  dropped by decoding, never by searching the text, because keys can be escaped.
-- `body.accessToken` does not cross the border to another domain (token_scope.py).
+- A frame is a JSON object with an envelope (envelope.py); its `id` is returned exactly as written.
+- A `type` that is not in TYPES is passed on to the recipient as it is.
+- `body.auth` and `body.assertedIdentity` are marks of the node. A sender's values are removed by
+  decoding, never by searching the text, because keys can be escaped.
+- `body.accessToken` does not leave its domain (token_scope.py).
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ from .token_scope import may_cross
 
 
 class IdentityFields(msgspec.Struct, gc=False):
-    """What a body says of its sender, undecoded; empty where it says nothing.
+    """The fields of a body about its sender, raw; empty where absent.
 
-    `auth` and `assertedIdentity` are claims of no worth.
+    `auth` and `assertedIdentity` are the sender's claims and must not be trusted.
     """
 
     auth: msgspec.Raw = EMPTY
@@ -66,11 +65,11 @@ _COMPACT = len('{"id":,"type":"","from":"","to":"","body":}')
 
 
 class Message(msgspec.Struct, eq=False, gc=False):
-    """A message as read. `recipients` are distinct and in the order given.
+    """A parsed message. `recipients` are distinct and in the order given.
 
     id      JSON text as sent, b"" if absent    type  lower case
     sender  the field `from`                    body  JSON object text, b"{}" if absent
-    frame   the frame as it came (UTF-8)        said  what the body says of its sender
+    frame   the frame as it came (UTF-8)        identity_fields  what the body says of its sender
     """
 
     id: bytes
@@ -80,23 +79,27 @@ class Message(msgspec.Struct, eq=False, gc=False):
     recipients: tuple[str, ...]
     body: bytes
     frame: bytes
-    said: IdentityFields
-    _plain: bool = False  # the five known fields only, compact, `body` last, one recipient
+    identity_fields: IdentityFields
+    _plain: bool = False  # only the five known fields, compact, `body` last, one recipient
     _fields: dict[str, Any] | None = None
-    _whole: Message | None = None  # with all recipients, if this is the copy for one
+    _whole: Message | None = None  # of a copy for one recipient: the message with all of them
     _spliced: dict[tuple[bool, ...], tuple[bytes, bytes]] | None = None
 
     @property
     def id_key(self) -> str:
         """The id for look-ups: 1 and "1" are the same id.
 
-        So are all spellings that JSON takes for one value, because a response is written anew by
-        who gives it (docs/reference/messages.md, section 6.2).
+        So are all JSON spellings of one value, because a responder may spell the id differently
+        (docs/reference/messages.md, section 6.2).
         """
         return plain_id(self.id)
 
     def fields(self) -> dict[str, Any]:
-        """The body decoded, once. Raises BadMessage if it is nested deeper than can be read."""
+        """The decoded body, cached.
+
+        Raises:
+            BadMessage: it cannot be decoded, for instance because it is nested too deeply.
+        """
         if self._whole is not None:
             return self._whole.fields()
         if self._fields is None:
@@ -111,15 +114,15 @@ class Message(msgspec.Struct, eq=False, gc=False):
         return replace(self, recipients=(to,), _plain=False, _fields=None, _whole=self)
 
     def with_body(self, body: bytes) -> Message:
-        """The same message with another body (JSON object text), as a policy rewrote it.
+        """The same message with another body (JSON object text), as rewritten by a policy.
 
         Raises:
-            BadMessage: the body is nested too deep.
+            BadMessage: the body is nested too deeply.
         """
         envelope = RAW_FIELDS.decode(self.frame)
         envelope["body"] = msgspec.Raw(body)
         return replace(
-            self, body=body, frame=_encode(envelope), said=_read(body),
+            self, body=body, frame=_encode(envelope), identity_fields=_read(body),
             _plain=False, _fields=None, _whole=None, _spliced=None,
         )  # fmt: skip
 
@@ -139,14 +142,14 @@ class Message(msgspec.Struct, eq=False, gc=False):
             to: the recipient.
             auth: whether a policy permitted the message.
             asserted: whether the sender's identity is verified.
-            body: what stands in for the body, where a policy has rewritten it.
-            listeners: the runtime URLs of those who hear it, which may be visitors.
+            body: the body as rewritten by a policy, None if it was not.
+            listeners: the runtime URLs of the listeners, some of which may be visitors.
 
         Returns:
-            The frame as it came but for the marks, and without what may not leave for the
-            recipient's domain, or for that of a listener.
+            The frame as it came except for the marks, without an access token that must not be sent
+            to the domain of the recipient or of a listener.
         """
-        said = self.said
+        said = self.identity_fields
         if (
             self._plain
             and body is None
@@ -155,7 +158,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
             and said.accessToken is EMPTY
             and self.body.startswith(b'{"')
         ):
-            rest = len(self.body)  # as long as the frame is behind the bracket that opens the body
+            rest = len(self.body)  # the length of the frame after the brace that opens the body
             return b"".join(
                 (self.frame[: -1 - rest], _FIRST_MARKS[auth, asserted], self.frame[-rest:])
             )
@@ -172,7 +175,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
                 return whole._copy_for(to, auth, asserted, crosses, said)
             marked = _mark(body if crosses else _without(body, "accessToken"), said, auth, asserted)
             envelope = RAW_FIELDS.decode(self.frame)
-        except RecursionError:  # read with a shorter stack than this one
+        except RecursionError:  # parsed at a smaller stack depth than this
             raise BadMessage(_TOO_DEEP) from None
         envelope["to"] = msgspec.Raw(_encode(to))
         envelope["body"] = msgspec.Raw(marked)
@@ -183,7 +186,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
     ) -> bytes:
         """The frame for one of several recipients.
 
-        It is encoded once for all with the same marks; only `to` differs from one to the next.
+        All copies with the same marks are encoded once; they differ in `to` only.
         """
         if self._spliced is None:
             self._spliced = {}
@@ -199,7 +202,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
 
 
 def plain_id(id_: bytes) -> str:
-    """The id for comparing: as text, however it was written (with escapes, or 1.0 for 1)."""
+    """The id as normalised text for comparison, without escapes, and 1.0 as 1."""
     if id_.isdigit():
         return id_.decode()
     if id_[:1] == b'"' and b"\\" not in id_:
@@ -217,12 +220,12 @@ def parse(frame: bytes) -> Message:
         frame: UTF-8 JSON, as it came.
 
     Raises:
-        InvalidFrame: it is no message; the text names what is wrong.
+        InvalidFrame: it is not a valid message; the text says why.
     """
     is_ascii = frame.isascii()
     try:
         if not is_ascii:
-            frame.decode()  # what is passed on must be text to the last byte
+            frame.decode()  # all of a frame that is passed on must be UTF-8
         envelope = ENVELOPES.decode(frame)
         body = bytes(envelope.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -234,7 +237,7 @@ def parse(frame: bytes) -> Message:
     recipients = (to,) if isinstance(to, str) else tuple(dict.fromkeys(to))
     if len(frame) > LEAST_DEEP and is_too_deep(frame):
         raise _too_deep(id_, sender, recipients, type_)
-    # Almost every message is plain, and then these few looks say what fault_of would say.
+    # Fast path: almost every message is plain, and these checks are then equivalent to fault_of.
     plain = (
         is_ascii
         and to.__class__ is str
@@ -247,7 +250,7 @@ def parse(frame: bytes) -> Message:
         and 0 < len(to) <= MAX_LENGTH
         and to.isprintable()
         and body[:1] == b"{"
-        # all five are there, so at this length nothing else is
+        # all five fields are present, so a frame of this length has no others
         and len(frame) == _COMPACT + len(id_) + len(type_) + len(sender) + len(to) + len(body)
         and frame.endswith(b"}}")
     )
@@ -269,7 +272,7 @@ def parse(frame: bytes) -> Message:
 
 
 def _too_deep(id_: bytes, sender: str, recipients: tuple[str, ...], type_: str) -> InvalidFrame:
-    """The answer to a frame that is nested too deeply."""
+    """The error for a frame that is nested too deeply."""
     kept_id = id_ if is_scalar(id_) and len(id_) <= MAX_ID_LENGTH else b""
     to = recipients[0] if recipients else ""
     return InvalidFrame(_TOO_DEEP, kept_id, sender, to, type_ == "response")
@@ -280,27 +283,27 @@ def reply(message: Message, body: dict[str, Any], sender: str = "") -> bytes:
 
     Args:
         message: the request.
-        body: what is answered.
-        sender: stands in for the recipient where the request named several or none.
+        body: the body of the response.
+        sender: its `from`, where that is not the request's recipient.
     """
     return response(message.id, sender or message.recipients[0], message.sender, body)
 
 
 def response(id_: bytes, sender: str, to: str, body: dict[str, Any]) -> bytes:
-    """A response from its parts; the id is left out where the request had none."""
+    """A response from its parts; without an id if the request had none."""
     head = b'{"id":%b,"type":"response"' % id_ if id_ else b'{"type":"response"'
     parties = b',"from":%b,"to":%b,"body":%b}' % (_encode(sender), _encode(to), _encode(body))
     return head + parties
 
 
 def event(sender: str, to: str, value: Any, id_: int, **more: Any) -> bytes:
-    """An `update` of the node's own, such as the gap signal on `<runtime URL>/status`."""
+    """An `update` by the node itself, such as the gap signal on `<runtime URL>/status`."""
     body = {"value": value, **more}
     return _encode({"id": id_, "type": "update", "from": sender, "to": to, "body": body})
 
 
 def error_body(error: NodeError) -> dict[str, Any]:
-    """The body of an error: its code and its text under both keys readers look for (row 8)."""
+    """The body of an error: its code, and its text under both keys that clients read (row 8)."""
     text = error.description
     return {"code": error.code, "desc": text, "description": text}
 

@@ -1,7 +1,7 @@
-"""How deep JSON text is nested. Pure.
+"""Bounds how deeply JSON text may be nested. Pure.
 
-Readers of JSON stop at a depth that depends on who has called them, so that one part of the node
-would take what the next cannot read. A message has a bound that holds for all of them.
+The depth at which a JSON decoder fails depends on the call stack, so one part of the node could
+accept what the next cannot decode. This bound is safe for all of them.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 MAX_DEPTH = 128
-"""Levels of objects and lists in a message, the message itself being the first."""
+"""Most levels of objects and lists in a message; the message itself is the first."""
 LEAST_DEEP = 2 * MAX_DEPTH
-"""Bytes; what is shorter or as long has no more levels than are allowed."""
+"""Text of at most this many bytes cannot be nested too deeply."""
 
 _QUOTE = b'"'
 _OTHERS = bytes(set(range(256)) - set(b'"[]{}'))
@@ -32,7 +32,7 @@ def is_too_deep(text: bytes) -> bool:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     marks = text.translate(None, _OTHERS).replace(_QUOTE * 2, b"")
     brackets = b"".join(marks.split(_QUOTE)[::2]).translate(_AS_LISTS)
-    for _ in range(_PEELED):  # each time all innermost pairs, which leaves nothing of most messages
+    for _ in range(_PEELED):  # each round removes all innermost pairs; few messages need more
         brackets = brackets.replace(b"[]", b"")
     if len(brackets) <= 2 * (MAX_DEPTH - _PEELED):
         return False
@@ -45,9 +45,9 @@ def is_too_deep(text: bytes) -> bool:
 
 
 def _has_many(text: bytes) -> bool:
-    """Whether more objects and lists may begin in it than there may be levels.
+    """Whether more objects and lists begin in the text than levels are allowed.
 
-    Looks from one to the next: most messages have a few, and counting reads every byte slowly.
+    It searches from one to the next: most messages have few, and counting every byte is slower.
     """
     left = MAX_DEPTH
     for bracket in (b"{", b"["):

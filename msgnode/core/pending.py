@@ -1,4 +1,4 @@
-"""What is said when a message cannot be judged yet, because a fact about it is on its way."""
+"""Pending: raised when a message cannot be decided on yet, because a fact is being fetched."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ Then = Callable[[Callable[[], None]], None]
 
 
 class Pending(Exception):
-    """Raised before anything has changed or been counted; the message is to be carried again.
+    """Raised before anything has changed or been counted; the message is carried again later.
 
-    `when_known` takes a callback and calls it once: when the fact is known or given up. How long
-    that may take (3 s, architecture 1) is the affair of whoever raises; a fact given up is not
-    waited for again, the judgement then fails closed.
+    `when_known` takes a callback and calls it once, when the fact is known or has been given up.
+    Whoever raises it limits the time (3 s). A fact that was given up is not waited for again; the
+    decision then fails closed.
     """
 
     def __init__(self, what: str, when_known: Then) -> None:

@@ -1,7 +1,7 @@
-"""Random UUIDs (RFC 9562, version 4) without a call of the system for each.
+"""Random UUIDs (RFC 9562, version 4) without a system call for each.
 
-Each such call gives the interpreter away, and the event loop may wait for another thread to have it
-back. Random bytes are therefore fetched for many at once, from the same source as those of `uuid`.
+A system call releases the GIL, and the event loop may then wait for other threads to get it back.
+Random bytes are therefore fetched for many at once, from the same source as `uuid` uses.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ _SIZE = 16
 _AT_ONCE = 64
 
 _fetched: list[bytes] = []
-os.register_at_fork(after_in_child=_fetched.clear)  # or it would give what its parent gives
+os.register_at_fork(after_in_child=_fetched.clear)  # else parent and child would share ids
 
 _VERSION_4 = 0x4 << 76 | 0b10 << 62
 _RANDOM = (1 << 128) - 1 - (0xF << 76) - (0b11 << 62)
 
 
 def random_uuid() -> str:
-    """A random UUID as text; its 122 random bits are good for a secret."""
+    """A random UUID as text; its 122 random bits are good enough for a secret."""
     try:
-        bits = _fetched.pop()  # which threads may do at the same time
+        bits = _fetched.pop()  # atomic, so threads may do this concurrently
     except IndexError:
         fresh = os.urandom(_SIZE * _AT_ONCE)
         _fetched.extend(fresh[at : at + _SIZE] for at in range(_SIZE, len(fresh), _SIZE))

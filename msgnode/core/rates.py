@@ -1,16 +1,16 @@
-"""Rate counters: how many messages or requests came under a key within a window.
+"""Rate counters: how many messages or requests a key had within a sliding window.
 
-For conditions and limits, common to workers that tell each other what they counted: a G-counter.
+For conditions and limits. Workers share their counts as a G-counter.
 
-The count of a window slides: the present window's messages plus the share of the last window that
-still lies within its length. It is exact at even rates and never forgets a burst at a boundary.
+The sliding count is that of the current window plus the share of the previous window that is still
+within reach. It is exact at steady rates and does not lose a burst at a window's boundary.
 
 Rules
-- A worker counts at once, and decides by its own count and what it knows of the others'.
-- A report says how much one worker has counted in a window in all, not how much more: heard twice,
-  late or in any order, through whomever, it comes to the same sum.
-- Windows are numbered by the clock, so the clocks of machines have to agree as far as the shortest
-  window that matters. What a clock that is ahead reports counts as present.
+- A worker counts at once, and decides by its own count plus what it knows of the others'.
+- A report has the total that one worker has counted in a window, not the increase, so the sum is
+  the same if reports are repeated, late, out of order or relayed.
+- Windows are numbered by the clock, so the machines' clocks must agree to within the shortest
+  window in use. Counts from a clock that is ahead go into the current window.
 - Counters are bounded: beyond `max_keys` those unused for two windows go first, then the oldest.
 """
 
@@ -21,17 +21,16 @@ from collections.abc import Callable, Iterable
 from time import time
 
 MAX_KEYS = 100_000
-_MAX_WORKERS = 64  # whose reports on one key are remembered, those of ended ones included
-_ROOM = 16  # one part in so many is forgotten at once when there is no room
+_MAX_WORKERS = 64  # workers, ended ones included, whose reports on one key are kept
+_ROOM = 16  # when there is no room, one in this many counters is dropped at once
 
 Key = tuple[str, ...]
 Report = tuple[Key, int, int, int, int]
-"""Key, window in seconds, number of the window, what one worker counted in it, and in the one
-before."""
+"""Key, window in seconds, number of the window, one worker's count in it and in the one before."""
 
 
 class Counter:
-    """One key: the counts of the present window and the last, of all workers and of this one."""
+    """The counts of one key in the current and the previous window, of all workers and of this."""
 
     __slots__ = (
         "key", "window", "number", "present", "last", "own", "own_last", "is_told", "others",
@@ -46,7 +45,7 @@ class Counter:
         self.others: dict[str, tuple[int, int, int]] = {}
 
     def turn(self, number: float) -> None:
-        """Go on to another window. A clock that is set back a little changes nothing."""
+        """Advance to another window. A clock that is set back a little changes nothing."""
         ahead = number - self.number
         if ahead == -1:
             return
@@ -55,20 +54,20 @@ class Counter:
         self.number = number
 
     def report(self) -> Report | None:
-        """What this worker counted, None if that is nothing."""
+        """This worker's count, None if it is zero."""
         if not self.own and not self.own_last:
             return None
         return self.key, self.window, int(self.number), self.own, self.own_last
 
     def report_of(self, worker: str) -> Report | None:
-        """What another worker is known to have counted."""
+        """The known count of another worker."""
         heard = self.others.get(worker)
         if heard is None or heard[0] < self.number - 1:
             return None
         return self.key, self.window, *heard
 
     def hear(self, worker: str, number: int, count: int, before: int) -> None:
-        """Add what is new in a report of another worker."""
+        """Merge a report of another worker."""
         newest, known, known_before = self.others.get(worker, (number, 0, 0))
         seen = {newest: known, newest - 1: known_before}
         for at, counted in ((number, count), (number - 1, before)):
@@ -112,7 +111,7 @@ class Rates:
         return counter.present
 
     def note(self, key: Key, window: int) -> float:
-        """Count one more message; the count with it."""
+        """Count one more message; return the count including it."""
         now = self._clock()
         number = now // window
         counter = self._counters.get(key)
@@ -130,10 +129,10 @@ class Rates:
         return counter.present
 
     def grant(self, key: Key, window: int, limit: int) -> float:
-        """Count one more, if that is within the limit.
+        """Count one more, if it is within the limit.
 
         Returns:
-            0, or the seconds until it would be within the limit; then nothing was counted.
+            0, or the seconds to wait; then nothing was counted.
         """
         if self.count(key, window) + 1 <= limit:
             self.note(key, window)
@@ -142,7 +141,7 @@ class Rates:
         gone = self._clock() % window
         if counter is None:
             return float(window)  # the limit is 0
-        if counter.present + 1 <= limit:  # it waits for the last window's share to shrink
+        if counter.present + 1 <= limit:  # only the previous window's share must shrink
             share = (limit - 1 - counter.present) / counter.last
             return max(0.001, window * (1 - share) - gone)
         share = max(limit - 1, 0) / counter.present
@@ -155,23 +154,23 @@ class Rates:
     # --- several workers --------------------------------------------------------------------------
 
     def share(self) -> None:
-        """From now on remember what changes, for `take_changed`."""
+        """Start collecting changes, for `take_changed`."""
         self._is_shared = True
         self._changed = list(self._counters.values())
 
     def take_changed(self) -> list[Counter]:
-        """The counters this worker has counted up since it was last asked."""
+        """The counters that this worker has increased since the last call."""
         changed, self._changed = self._changed, []
         for counter in changed:
             counter.is_told = True
         return changed
 
     def everything(self) -> list[Counter]:
-        """All counters, for a worker that knows nothing yet."""
+        """All counters, for a new worker."""
         return list(self._counters.values())
 
     def hear(self, worker: str, reports: Iterable[Report]) -> None:
-        """Take in what another worker (its epoch) has counted."""
+        """Merge the reports of another worker, named by its epoch."""
         for key, window, number, count, before in reports:
             present = self._clock() // window
             if number < present - 1:
@@ -204,19 +203,19 @@ class Rates:
 
 
 class LockedRates(Rates):
-    """Counters that threads share; other workers are told nothing of them."""
+    """Thread-safe counters, not shared with other workers."""
 
     def __init__(self, clock: Callable[[], float] = time, max_keys: int = MAX_KEYS) -> None:
         super().__init__(clock, max_keys)
         self._lock = threading.RLock()
 
     def count(self, key: Key, window: int) -> float:
-        """How often it was counted in the last `window` seconds."""
+        """The count of the last `window` seconds."""
         with self._lock:
             return super().count(key, window)
 
     def note(self, key: Key, window: int) -> float:
-        """Count one more, whatever the limit; how many that makes."""
+        """Count one more, whatever the limit; return the count including it."""
         with self._lock:
             return super().note(key, window)
 
@@ -226,6 +225,6 @@ class LockedRates(Rates):
             return super().grant(key, window, limit)
 
     def clear(self) -> None:
-        """Begin anew, as tests do."""
+        """Forget all, for tests."""
         with self._lock:
             super().clear()

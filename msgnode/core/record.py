@@ -1,6 +1,6 @@
-"""The traffic record: a row of metadata for each recipient of each message, never the body.
+"""Rows of the traffic record: metadata for each recipient of each message, never the body.
 
-And one for each step in the life of a session that somebody will ask for.
+There are also rows for the steps in the life of sessions and of bandwidth reservations.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import msgspec
 from . import redaction
 
 OTHER_TYPE = "other"
-"""The type in the record of a message whose own type the node does not know: types are labels of
-metrics, and so must be few."""
+"""The recorded type of a message of unknown type: types are metric labels, so they must be few."""
 
 
 class Outcome(StrEnum):
-    """What became of a message at one recipient."""
+    """The outcome of a message at one recipient."""
 
     DELIVERED = "delivered"
     QUEUED = "queued"
@@ -29,15 +28,15 @@ class Outcome(StrEnum):
 
 
 class TrafficRecord(msgspec.Struct, frozen=True, gc=False):
-    """One recipient of one message, as it was said.
+    """One recipient of one message, unredacted.
 
-    Whoever keeps or shows a row cuts the tokens out of it first.
+    Tokens must be cut out of a row before it is stored or shown (`without_tokens`).
 
     at         seconds since the epoch, when the frame was read
     id         the message's id as JSON text, as sent
-    to         one recipient; rows of a `to` list differ only in it and what follows from it
+    to         one recipient; a `to` list gives a row for each
     size       bytes of the frame
-    listeners  sessions it was given to
+    listeners  number of sessions that accepted it
     component  name of the internal component that answered, "" if none
     code       the code of the node's own answer or refusal, 0 if it gave none
     rule       id of the deciding rule, "" if none decided
@@ -64,7 +63,7 @@ class TrafficRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class SessionEvent(StrEnum):
-    """What a row of the record says of a session."""
+    """The step of a session that a row records."""
 
     OPENED = "opened"
     RESUMED = "resumed"
@@ -73,7 +72,7 @@ class SessionEvent(StrEnum):
 
 
 class ReservationEvent(StrEnum):
-    """What a row of the record says of reservations of bandwidth."""
+    """The step of a bandwidth reservation that a row records."""
 
     RESERVED = "reserved"
     REFUSED = "reservation-refused"
@@ -86,13 +85,13 @@ class SessionRecord(msgspec.Struct, frozen=True, gc=False):
 
     at           seconds since the epoch
     ending       how it ended, "" if it did not
-    code         close code that the node gave the socket; 0 if that went away of itself
-    lasted       seconds: since the session was opened; of a lost socket, since it had the session
-    resumptions  of a session that ended, how often it was resumed
+    code         close code with which the node closed the socket; 0 if the client left by itself
+    lasted       seconds since the session was opened; of a lost socket, since it was attached
+    resumptions  how often a session that ended was resumed
 
-    Of a reservation, `ending` is its traffic class or, once it has ended, the reason; `code` is
-    that of the answer, `lasted` since it was made. What was relayed for reservations of a class is
-    told without a session, in `size` bytes since the last such row; fewer than none correct a sum.
+    For a reservation `ending` is its traffic class or, once it has ended, the reason; `code` is
+    that of the answer; `lasted` counts from when it was made. The bytes relayed for a class are
+    rows without a session: `size` since the last such row, negative to correct the sum.
     """
 
     at: float
@@ -107,7 +106,7 @@ class SessionRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def without_tokens(record: TrafficRecord) -> TrafficRecord:
-    """The row as it may be shown."""
+    """A redacted copy of the row, which may be stored and shown."""
     return msgspec.structs.replace(
         record,
         id=redaction.cut_id(record.id),

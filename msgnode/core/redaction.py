@@ -1,14 +1,13 @@
-"""What may be shown to people: texts and bodies without the tokens in them. Pure.
+"""Redaction: cuts tokens out of texts and bodies before they are shown. Pure.
 
-Every record, log line, alarm, decision and console page is written with what passes here.
+Every record, log line, alarm, decision and console page is redacted here.
 
-Cut out is
-- what opens a session that is there: its token, in either case, also percent-encoded
-- what stands where a session's token stands: a random UUID at the end of a runtime's address
-- what has the form of a signed token, or of an access token or API key of this node, or stands in a
-  URL as a token
-- in bodies, what stands under a name of TOKENS
-The rest stays as it was said.
+Cut out are
+- tokens of live sessions, in upper or lower case, also percent-encoded
+- random UUIDs at the end of a runtime's address, where session tokens are written
+- signed tokens, access tokens and API keys of this node, and tokens in URLs, known by their form
+- in bodies, the values of fields whose name is in TOKENS
+Everything else stays as it is.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ TOKENS = frozenset(
 )
 """Names in lower case, without `_` and `-`."""
 _MAYBE_TOKENS = frozenset({"identity", "refresh", "code"})
-"""Names of objects, of numbers, or of texts that are tokens."""
+"""Names of fields whose value is redacted only if it is a text."""
 
 _SESSIONS: WeakValueDictionary[str, Any] = WeakValueDictionary()
-"""Hash of a session's token → the session, as long as a worker has it in memory."""
+"""Hash of a session's token -> the session, while this worker has it in memory."""
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _RANDOM = re.compile(rf"/?(?<![0-9a-z])({_UUID})(?![0-9a-z])", re.I)
@@ -47,7 +46,7 @@ _IN_SESSION_URL = re.compile(
 _SIGNED = re.compile(r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|eyJ[\w+=-]{60,}", re.I)
 """A signed token, or one wrapped in Base64 as assertions are."""
 _MARKED = re.compile(r"mn[ak]_[\w-]{20,}", re.I)
-"""Access tokens and API keys of this node say by their beginning what they are."""
+"""Access tokens and API keys of this node, known by their prefix."""
 _IN_URL = re.compile(
     r"\b((?:(?:access|id|refresh|runtime)_?)?token(?:_hint)?|code|client_secret|assertion)"
     r"=[^&\s\"]+",
@@ -55,23 +54,23 @@ _IN_URL = re.compile(
 )
 _SHORTEST = 36  # characters of a session's token
 PLAIN = 20
-"""Characters that hold no token."""
+"""Text of at most this many characters contains no token."""
 _REMEMBERED = 512
-"""Longest text of which it is remembered what it shows."""
+"""Longest text whose redacted form is cached."""
 _DEPTH = 3
-"""Times that percent-encoding is undone to look for a token."""
+"""How often percent-encoding is undone to look for a token."""
 
 
 def remember(token_hash: str, session: Any) -> None:
-    """Cut this session's token out from now on, while anybody has the session."""
+    """Cut this session's token out from now on, as long as the session is in memory."""
     if token_hash:
         _SESSIONS[token_hash] = session
 
 
 def holds_token(text: str) -> bool:
-    """Whether a token stands in a text: of a session that is there, or one known by its form.
+    """Whether a text contains the token of a live session, or a token known by its form.
 
-    For names that are to be kept, which are refused then and not cut.
+    For names that are to be stored: they are refused then, not redacted.
     """
     for _ in range(_DEPTH):
         text = unquote(text)
@@ -81,7 +80,7 @@ def holds_token(text: str) -> bool:
 
 
 def cut(text: str) -> str:
-    """A text, such as an address, without the tokens in it.
+    """Redact a text, such as an address.
 
     >>> cut("runtime://d/alice/2f4e2b06-3c0c-4b57-9d7a-0f4f6e0f6a11")
     'runtime://d/alice'
@@ -90,10 +89,7 @@ def cut(text: str) -> str:
 
 
 def cut_id(text: str) -> str:
-    """A message's id, as JSON writes it, without the tokens in it.
-
-    Few ids come twice, so none is remembered.
-    """
+    """Redact a message's id (JSON text). Ids seldom repeat, so the result is not cached."""
     if len(text) <= PLAIN:
         return text
     if (found := _UUID_AS_ID.fullmatch(text)) is not None:
@@ -126,7 +122,7 @@ def _plain(text: str) -> str:
 
 
 def _may_show(text: str) -> list[re.Pattern[str]]:
-    """Which forms of tokens a text may show: a search without regard to case costs more."""
+    """The patterns that may match a text; a cheap check before the case-insensitive searches."""
     lowered = text.lower()
     forms = [_SIGNED] if "eyj" in lowered else []
     if "mna_" in lowered or "mnk_" in lowered:
@@ -147,7 +143,7 @@ def _unless_it_opens(found: re.Match[str]) -> str:
 
 
 def without_tokens(value: Any) -> Any:
-    """A value of JSON without the tokens in it.
+    """Redact a JSON value.
 
     >>> without_tokens({"accessToken": "abc", "login": "https://d/?code=abc", "n": 1})
     {'accessToken': '…', 'login': 'https://d/?code=…', 'n': 1}
@@ -155,7 +151,7 @@ def without_tokens(value: Any) -> Any:
     if isinstance(value, dict):
         return {cut(str(name)): _shown(str(name), item) for name, item in value.items()}
     if isinstance(value, list):
-        if len(value) == 2 and isinstance(value[0], str):  # a pair of params
+        if len(value) == 2 and isinstance(value[0], str):  # a pair of name and value
             return [value[0], _shown(value[0], value[1])]
         return [without_tokens(item) for item in value]
     if isinstance(value, str):

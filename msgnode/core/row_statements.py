@@ -1,9 +1,9 @@
 """The SQL of statements that insert, change or delete many rows at once. Pure.
 
-PostgreSQL is given the rows of a statement as one JSON value, because the driver's own work at each
-value costs more than all the rest. SQLite, which is in the same process, is given up to LARGEST of
-them with one text: at each execution the thread waits for the interpreter, which others have. Names
-and types come from the models of whoever asks, never from a client.
+PostgreSQL gets all rows of a statement as one JSON parameter, because the driver's work per value
+costs more than everything else. SQLite, which runs in this process, gets up to LARGEST rows per
+statement, because after each execution the thread must wait for the GIL. Names and types come from
+the caller's models, never from a client.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Column(NamedTuple):
-    """Its name, its type in PostgreSQL, and what makes of a value what SQLite stores."""
+    """A column: its name, its type in PostgreSQL, and the conversion of values for SQLite."""
 
     name: str
     type: str
@@ -29,14 +29,17 @@ class Column(NamedTuple):
 
 
 LARGEST = 64
-"""Rows in one text of SQLite; fewer are put together of texts for a half, a quarter ... of that, so
-that there are few texts and each is compiled once."""
+"""Most rows in one SQL text of SQLite. Other numbers of rows are split into a half of that, a
+quarter and so on, so that there are few different texts and each is compiled once."""
 _MOST_VALUES = 999
-"""In one text: what SQLite takes that is older than 3.32."""
+"""Most parameters of one SQL text, as in SQLite before 3.32."""
 
 
 class Text(NamedTuple):
-    """What SQLite is told for some rows: `one` for each, joined by `joint`; one alone without."""
+    """The parts of an SQL text for SQLite: `one` per row, joined by `joint`.
+
+    Without `joint`, each row is executed by itself.
+    """
 
     before: str
     one: str
@@ -45,17 +48,17 @@ class Text(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """Its text (for PostgreSQL; in parts for SQLite), and the columns whose values it takes."""
+    """An SQL text (for SQLite in parts), and the columns whose values it takes."""
 
     text: str | Text
     columns: tuple[Column, ...]
 
     def run(self, cursor: Any, rows: Iterable[Sequence[Any]]) -> None:
-        """Execute it for rows.
+        """Execute the statement for some rows.
 
         Args:
-            cursor: of the database.
-            rows: the values of its columns each.
+            cursor: a database cursor.
+            rows: for each row the values of the columns.
         """
         for sql, parameters in self.executions(rows):
             if len(parameters) == 1:
@@ -64,10 +67,10 @@ class Statement(NamedTuple):
                 cursor.executemany(sql, parameters)
 
     def executions(self, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[str, list[list[Any]]]]:
-        """What is executed for rows: texts, and the parameters of each execution.
+        """The executions for some rows: SQL texts, each with its list of parameter lists.
 
         Args:
-            rows: the values of its columns each.
+            rows: for each row the values of the columns.
         """
         if isinstance(self.text, str):
             names = [column.name for column in self.columns]
@@ -98,14 +101,14 @@ class Statement(NamedTuple):
 
 @cache
 def _of_rows(text: Text, number: int) -> str:
-    """The text for a number of rows."""
+    """The SQL text for a number of rows."""
     return f"{text.before}{text.joint.join([text.one] * number)}{text.after}"
 
 
 def insertion(
     table: str, columns: tuple[Column, ...], is_sqlite: bool, leaves: bool = False
 ) -> Statement:
-    """Insert rows; with `leaves` one that is there already is left as it is."""
+    """A statement that inserts rows; with `leaves` existing rows are left unchanged."""
     names = ", ".join(f'"{column.name}"' for column in columns)
     into = f'INSERT INTO "{table}" ({names})'
     rest = " ON CONFLICT DO NOTHING" if leaves else ""
@@ -116,7 +119,7 @@ def insertion(
 
 
 def alteration(table: str, columns: tuple[Column, ...], is_sqlite: bool) -> Statement:
-    """Change columns of rows; the last column says which row."""
+    """A statement that updates columns of rows; the last column identifies the row."""
     *changed, key = [f'"{column.name}"' for column in columns]
     if is_sqlite:
         values = ", ".join(f"{name} = %s" for name in changed)
@@ -129,7 +132,7 @@ def alteration(table: str, columns: tuple[Column, ...], is_sqlite: bool) -> Stat
 
 
 def deletion(table: str, columns: tuple[Column, ...], is_sqlite: bool) -> Statement:
-    """Delete the rows that have these values."""
+    """A statement that deletes the rows with these values."""
     names = [f'"{column.name}"' for column in columns]
     delete = f'DELETE FROM "{table}"'  # noqa: S608  (our own names)
     if is_sqlite:
@@ -140,6 +143,6 @@ def deletion(table: str, columns: tuple[Column, ...], is_sqlite: bool) -> Statem
 
 
 def _rows_of(columns: tuple[Column, ...]) -> str:
-    """PostgreSQL's rows of a statement, from one parameter."""
+    """The expression with which PostgreSQL unpacks the rows from one parameter."""
     typed = ", ".join(f'"{column.name}" {column.type}' for column in columns)
     return f"jsonb_to_recordset(%s) AS r({typed})"

@@ -1,4 +1,4 @@
-"""A token bucket: at most `rate` a second, and as many at once."""
+"""A token bucket: at most `rate` per second, and as many in one burst."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from time import monotonic
 
 
 class TokenBucket:
-    """Holds one second's worth.
+    """A token bucket with a capacity of one second's rate.
 
-    `left` may be drawn on directly, below zero as well, where what was taken is counted first and
-    waited for afterwards.
+    Callers that pay first and wait afterwards may reduce `left` directly, even below zero.
     """
 
     __slots__ = ("_clock", "_filled_at", "left", "rate")
@@ -22,13 +21,13 @@ class TokenBucket:
         self._filled_at = clock()
 
     def refill(self) -> None:
-        """Add what has grown since the last time."""
+        """Add the tokens that have accrued since the last call."""
         now = self._clock()
         self.left = min(self.rate, self.left + (now - self._filled_at) * self.rate)
         self._filled_at = now
 
     def take(self) -> bool:
-        """Take one, if there is one."""
+        """Take one token, if there is one."""
         self.refill()
         if self.left < 1:
             return False
@@ -36,5 +35,5 @@ class TokenBucket:
         return True
 
     def seconds_until(self, share: float) -> float:
-        """Seconds until this share of the bucket is filled."""
+        """Seconds until the bucket is filled to this share."""
         return max(share - self.left / self.rate, 0.0)

@@ -1,9 +1,9 @@
-"""The trace context of a message, as the W3C recommendation Trace Context writes it. Pure.
+"""The trace context of a message, in the form of the W3C recommendation Trace Context. Pure.
 
     traceparent: 00-<trace id, 32 hex>-<span id, 16 hex>-<flags, 2 hex>
 
-A sender says it beside the fields of the envelope, or in the header of an HTTP request. What cannot
-be read is none: a message is never refused for it.
+A sender gives it as an additional field of the envelope, or in the header of an HTTP request. An
+invalid one is ignored: a message is never refused for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 FIELD = "traceparent"
 IN_FRAME = b'"traceparent"'
-"""Stands in a frame whose sender may say it."""
+"""Every frame that has a trace context contains this."""
 _SAMPLED = 1
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
@@ -29,12 +29,12 @@ _beside = msgspec.json.Decoder(_Beside)
 
 
 class TraceContext(NamedTuple):
-    """A place in a trace: the trace, the span that what follows is part of, and its mark.
+    """A position in a trace.
 
     Attributes:
-        trace: 32 hexadecimal digits.
-        span: 16 hexadecimal digits.
-        is_sampled: whether who made it follows the trace.
+        trace: the trace id, 32 hexadecimal digits.
+        span: the id of the parent span of what follows, 16 hexadecimal digits.
+        is_sampled: whether the sender records the trace.
     """
 
     trace: str
@@ -46,7 +46,7 @@ class TraceContext(NamedTuple):
 
 
 def parse(text: str) -> TraceContext | None:
-    """Read a `traceparent`; None for what is none. Later versions are read as far as they agree."""
+    """Parse a `traceparent`; None if it is invalid. Later versions are read where compatible."""
     found = _FORM.fullmatch(text)
     if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
         return None
@@ -56,10 +56,10 @@ def parse(text: str) -> TraceContext | None:
 
 
 def of_frame(frame: bytes) -> TraceContext | None:
-    """What the sender of a frame says beside the fields of its envelope.
+    """The trace context in a frame, None if it has none.
 
     Args:
-        frame: a frame that has been read as a message.
+        frame: the frame of a valid message.
     """
     if IN_FRAME not in frame:
         return None

@@ -1,1 +1,1 @@
-"""Federation: the protostubs of foreign domains, run in sandboxes, and the peers they lead to."""
+"""Federation: runs protostubs of foreign domains in sandboxes, and connects their nodes."""

@@ -1,4 +1,4 @@
-"""Waiting longer after each failure, so that what fails does not fail in a tight loop."""
+"""Exponential back-off with jitter."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 
 class BackOff:
-    """Seconds to wait before the next try: doubling, between half and all of it.
+    """Seconds to wait before the next attempt: doubling, randomly between half and all of it.
 
     Args:
-        first: seconds before the second try; the first one waits for nothing.
-        longest: seconds at most.
-        stable: seconds of success after which delays begin anew.
+        first: seconds before the second attempt; the first one does not wait.
+        longest: most seconds.
+        stable: seconds of success after which the delays begin anew.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class BackOff:
 
     @property
     def in_a_row(self) -> int:
-        """Failures since there was success for `stable` seconds."""
+        """Failures in a row, that is without success for `stable` seconds in between."""
         at = self._succeeded_at
         return 0 if at is not None and self._clock() - at >= self._stable else self.failures
 
     def failed(self) -> float:
-        """A try has ended; the seconds before the next."""
+        """Note a failure; return the seconds before the next attempt."""
         self.failures = self.in_a_row
         self._succeeded_at = None
         whole = min(self._longest, self._first * 2.0 ** min(self.failures, 30))
@@ -45,9 +45,9 @@ class BackOff:
         return whole * (0.5 + random.random() / 2)  # noqa: S311  (spreads, and guards nothing)
 
     def succeeded(self) -> None:
-        """The try has led somewhere."""
+        """Note a success."""
         self._succeeded_at = self._clock()
 
     def reset(self) -> None:
-        """Forget all failures: somebody has said so."""
+        """Forget all failures."""
         self.failures = 0

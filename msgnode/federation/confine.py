@@ -1,7 +1,7 @@
-"""Becomes a program under limits: `python -I confine.py DATA_BYTES program …`.
+"""Execs a program under resource limits: `python -I confine.py DATA_BYTES program …`.
 
-Started by path, so that nothing of the node is imported. The program ends with its parent, has a
-process group of its own, little claim to the processor, no core file and few open files.
+Started by path, so that nothing of the node is imported. The program ends with its parent, and has
+a process group of its own, low priority, no core file and few open files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LIMITS = (
 
 
 def main(data_bytes: int, command: list[str]) -> None:
-    """Take the limits upon this process, and become the program."""
+    """Apply the limits to this process, and exec the program."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)

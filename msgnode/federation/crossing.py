@@ -1,12 +1,12 @@
-"""What may cross between a peer and this node, and in what form. Pure.
+"""Decides which messages may pass between a peer and this node, and in what form. Pure.
 
-Out: what is said as an address of this domain, or of none; nothing is passed on for another one, so
-that no ring of nodes can form. What only this node says of a sender (`auth`, `assertedIdentity`)
-stays here; a peer decides itself whom it believes.
+Outbound: messages from addresses of this domain, or of none; nothing is relayed for another domain,
+so that no ring of nodes can form. The node's marks (`auth`, `assertedIdentity`) are removed; the
+peer decides itself whom it trusts.
 
-In: a peer speaks for its own domain and for nobody else, to what this node has and to nobody
-beyond. It reaches no component that controls the node; it may read in the domain registry as far as
-policies let it. What its stub noted about its own way (`via`) stays here: it can hold a token.
+Inbound: a peer speaks for its own domain only, to what this node has and to nobody beyond. It
+reaches no component that controls the node; it may read the domain registry as far as policies
+allow. Its stub's own route (`via`) is removed, because it can contain a token.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 def outgoing_fault(message: Message, own: str) -> str:
-    """Why a message is not handed to a peer, "" if it is.
+    """Why a message is not sent to a peer, "" if it is.
 
     Args:
-        message: what a session here has said.
-        own: the domain of this node.
+        message: a message of a session here.
+        own: this node's domain.
     """
     if addresses.parse(message.sender).home in ("", own):
         return ""
@@ -34,12 +34,12 @@ def outgoing_fault(message: Message, own: str) -> str:
 
 
 def outgoing(message: Message) -> bytes:
-    """A message as the stub of a peer is handed it."""
+    """A message in the form for the stub of a peer."""
     return _without(message, _MARKS)
 
 
 def incoming(message: Message) -> bytes:
-    """A message of a peer as it is carried here."""
+    """A message of a peer in the form in which it is carried here."""
     return _without(message, (*_MARKS, "via"))
 
 
@@ -47,9 +47,9 @@ def incoming_fault(message: Message, own: str, peer: str) -> str:
     """Why a message of a peer is not carried, "" if it is.
 
     Args:
-        message: what the stub has posted.
-        own: the domain of this node.
-        peer: the domain of the peer.
+        message: the message that the stub has posted.
+        own: this node's domain.
+        peer: the peer's domain.
     """
     sender = addresses.parse(message.sender)
     if not sender.domain or sender.home != peer:
@@ -68,7 +68,7 @@ def incoming_fault(message: Message, own: str, peer: str) -> str:
 
 
 def is_about(to: str, domain: str) -> bool:
-    """Whether an address is one that is sent to the node of a foreign domain."""
+    """Whether messages to an address go to the node of a foreign domain."""
     address = addresses.parse(to)
     return bool(address.domain) and address.scheme != "global" and address.home == domain
 

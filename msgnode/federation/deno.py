@@ -1,7 +1,7 @@
-"""Deno, the engine of sandboxes: where it is, and the command that starts it with no permission.
+"""Finds Deno, the engine of sandboxes, and builds the command that starts it without permissions.
 
-The program comes with the package `deno` (`pip install 'messaging-node[federation]'`), or is the
-one of the machine. Where bubblewrap works the process has, besides, neither files nor a network.
+The program comes with the package `deno` (`pip install 'messaging-node[federation]'`), or is
+installed on the machine. Where bubblewrap works the process also has neither files nor a network.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _PROBE_SECONDS = 10.0
 
 @lru_cache(maxsize=1)
 def find() -> str:
-    """The path of Deno, "" if there is none. Looks once a process."""
+    """The path of Deno, "" if there is none. Searched once per process."""
     scripts = sysconfig.get_path("scripts")
     return shutil.which("deno", path=scripts) or shutil.which("deno") or ""
 
 
 def command(heap_mib: int, data_mib: int, is_wrapped: bool) -> list[str]:
-    """What starts a sandbox.
+    """The command that starts a sandbox.
 
     Args:
-        heap_mib: of JavaScript's heap.
-        data_mib: of all its memory; below about 600 the engine does not start.
-        is_wrapped: whether by bubblewrap.
+        heap_mib: limit of JavaScript's heap.
+        data_mib: limit of all its memory; below about 600 the engine does not start.
+        is_wrapped: whether to use bubblewrap.
 
     Raises:
         FileNotFoundError: there is no Deno.
@@ -52,7 +52,7 @@ def command(heap_mib: int, data_mib: int, is_wrapped: bool) -> list[str]:
 
 @lru_cache(maxsize=1)
 def can_wrap() -> bool:
-    """Whether bubblewrap works here; many containers forbid it. Looks once, and blocks."""
+    """Whether bubblewrap works here; many containers forbid it. Tried once, and blocks."""
     engine = find()
     if not engine or shutil.which("bwrap") is None:
         return False
@@ -70,7 +70,7 @@ def can_wrap() -> bool:
 
 
 def environment() -> dict[str, str]:
-    """All that a sandbox finds in its environment."""
+    """The environment variables of a sandbox."""
     return {"DENO_DIR": "/nonexistent", "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"}
 
 

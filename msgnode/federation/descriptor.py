@@ -1,8 +1,8 @@
-"""The catalogue's description of a foreign protostub, as it is found in the field. Pure.
+"""Reads a catalogue's descriptor of a foreign protostub, as found in the field. Pure.
 
-A tolerant reader: `configuration` is an object or its JSON text, the source stands in it or comes
-as a script of its own, in base64 or as text; bytes that are no UTF-8 are replaced in the text and
-kept in the digest. The digest of the source (SHA-256) is what a stub is known by.
+A tolerant reader: `configuration` is an object or its JSON text; the source is in the descriptor or
+a script of its own, in base64 or as text; bytes that are not UTF-8 are replaced in the text and
+kept for the digest. A stub is identified by the digest of its source (SHA-256).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class BadDescriptor(Exception):
-    """It describes no stub that can be run here; the text says why."""
+    """The descriptor has no stub that can be run here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class FoundStub:
     """A stub as its domain offers it.
 
     Attributes:
-        source: as text.
-        digest: of its bytes, in hexadecimal.
-        configuration: of the stub.
-        version: of the stub.
+        source: its source as text.
+        digest: the digest of its bytes, in hexadecimal.
+        configuration: its configuration.
+        version: its version.
         content: its bytes.
-        signature: of these, as it came.
-        signed_by: the id of the key that has signed them, as was found out.
+        signature: their signature, as it came.
+        signed_by: the id of the key of a verified signature.
     """
 
     source: str
@@ -48,16 +48,16 @@ class FoundStub:
 
     @property
     def url(self) -> str:
-        """Where it says that it connects to."""
+        """The URL to which it says that it connects."""
         named = (self.configuration.get(key) for key in ("url", "messagingnode"))
         return next((each for each in named if isinstance(each, str)), "")
 
 
 def read(descriptor: bytes, script: bytes | None = None) -> FoundStub:
-    """Read a descriptor, and the script where it came by itself.
+    """Read a descriptor, and the script if it came separately.
 
     Raises:
-        BadDescriptor: it describes no stub that can be run here.
+        BadDescriptor: it has no stub that can be run here.
     """
     try:
         fields = json.loads(descriptor)
@@ -91,7 +91,7 @@ def read(descriptor: bytes, script: bytes | None = None) -> FoundStub:
 
 
 def _signature(fields: dict[str, Any]) -> str:
-    """What stands at either of the two places for it; the field leaves both empty."""
+    """The signature from either of its two places; the field leaves both empty."""
     package = fields.get("sourcePackage")
     inner = package.get("signature") if isinstance(package, dict) else ""
     return next(
@@ -130,7 +130,7 @@ def _configuration(value: object) -> dict[str, Any]:
 
 
 def _is_text(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair, which cannot be stored."""
+    """Whether a text has no lone surrogate, which cannot be stored."""
     try:
         text.encode()
     except UnicodeEncodeError:

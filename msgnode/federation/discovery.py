@@ -1,8 +1,8 @@
-"""Finds the protostub of a foreign domain in the catalogue that the domain has.
+"""Finds the protostub of a foreign domain in that domain's catalogue.
 
-Asked in this order, the first that has something counts: the descriptor at the domain itself, its
-two files as a static catalogue has them, both again at `catalogue.<domain>`. No redirect is
-followed, and only addresses are connected to that the node may connect to (devices/safe_http).
+These are tried in order until one has something: the descriptor at the domain itself, its two files
+as in a static catalogue, both again at `catalogue.<domain>`. Redirects are not followed, and only
+addresses that the node may connect to are used (devices/safe_http).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .socket_urls import url_fault
 
 _PATH = "/.well-known/protocolstub/default"
 FIND_SECONDS = 20.0
-"""That one domain may take in all, however many answers it gives: others wait for their turn."""
+"""Most seconds for one domain, however many answers it gives: others wait for their turn."""
 _OK, _MISSING = 200, (404, 405, 410)
 
 
@@ -32,7 +32,7 @@ class NotReached(Exception):
 
 
 class Rejected(Exception):
-    """What the domain offers cannot be used; the text says why."""
+    """The stub that the domain offers cannot be used; the text says why."""
 
 
 async def find(
@@ -46,17 +46,17 @@ async def find(
     """Find the stub of a domain.
 
     Args:
-        http: how it is asked.
-        domain: of the peer.
-        url: of its node, where that is not https://<domain>.
+        http: the HTTP client.
+        domain: the peer's domain.
+        url: the URL of its node, if that is not https://<domain>.
         hosts: further hosts that its stub may connect to.
-        keys: one of which must have signed it, if there are any.
-        must_be_signed: whether there must be.
+        keys: one of these must have signed it, if there are any.
+        must_be_signed: whether a signature is required.
 
     Raises:
         NotFound: it has none.
         NotReached: it does not answer.
-        Rejected: what it offers cannot be used.
+        Rejected: its stub cannot be used.
     """
     failure, until = "", asyncio.get_running_loop().time() + FIND_SECONDS
     for base in bases_of(domain, url):
@@ -79,7 +79,7 @@ async def find(
 
 
 def _signed(found: FoundStub, keys: str, must_be_signed: bool) -> FoundStub:
-    """The stub with the id of the key that has signed it, if that matters. Raises Rejected."""
+    """The stub with the id of the key that has signed it, if required. Raises Rejected."""
     if not keys:
         if must_be_signed:
             raise Rejected("Stubs must be signed here, and no key was given for this peer.")
@@ -92,7 +92,7 @@ def _signed(found: FoundStub, keys: str, must_be_signed: bool) -> FoundStub:
 
 
 def bases_of(domain: str, url: str) -> list[str]:
-    """Where the catalogue of a domain may be, the first first."""
+    """The possible base URLs of a domain's catalogue, in order."""
     return [url.rstrip("/")] if url else [f"https://{domain}", f"https://catalogue.{domain}"]
 
 
@@ -103,7 +103,7 @@ def hosts_of(domain: str, url: str, hosts: frozenset[str]) -> frozenset[str]:
 
 
 async def _at(http: SafeHttp, base: str) -> FoundStub | None:
-    """What one catalogue has, None if it says that it has none."""
+    """The stub in one catalogue, None if it has none."""
     answer = await http.get(f"{base}{_PATH}", {"Accept": "application/json"})
     if answer.status == _OK:
         return descriptor.read(answer.body)

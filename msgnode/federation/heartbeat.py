@@ -1,8 +1,8 @@
-"""Whether a peer is still there: who says something is; who is silent has to answer a ping.
+"""Detects a peer that has gone: a silent peer must answer a ping.
 
-The answer to a ping stands behind what the peer has said before. Where that is read late, because
-the peer says more than it may or the node is held back, the answer comes late and nobody is gone.
-So what comes counts as an answer, and while nothing is read nothing is concluded.
+The answer to a ping comes after everything the peer has sent before. If that is read late, because
+the peer sends more than it may or the node is paused, the answer is late although nobody has gone.
+So everything that comes counts as an answer, and while nothing is read nothing is concluded.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from websockets.asyncio.client import ClientConnection
 
 EVERY_SECONDS = 5.0
 SILENCE_SECONDS = 20.0
-"""Without a word, or an answer to a ping, after which a peer counts as away."""
+"""Seconds without a frame or an answer to a ping after which a peer counts as gone."""
 
 
 class Heart:
-    """Of one socket. `is_held`: it is not read at the moment."""
+    """The heartbeat of one socket. `is_held`: reading it is paused."""
 
     def __init__(self) -> None:
         self.is_held = False
         self._has_heard = False
 
     def heard(self) -> None:
-        """The peer has said something."""
+        """Note that the peer has sent something."""
         self._has_heard = True
 
     async def beat(self, link: ClientConnection) -> None:

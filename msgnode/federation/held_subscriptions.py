@@ -1,11 +1,12 @@
-"""What this node has subscribed at one peer: each address once, for all who observe it here. Pure.
+"""The subscriptions of this node at one peer: each address once, for all observers here. Pure.
 
 Rules
-- One request at a time, of at most BATCH addresses; what a batch is refused for is asked singly.
-- A request that is not answered is asked again, later each time; so is what was under way when the
+- One request at a time, of at most BATCH addresses; the addresses of a refused batch are requested
+  one by one.
+- A request that is not answered is repeated, with growing delays; so is what was pending when the
   connection was lost.
-- In a new session of the peer everything is asked again. When that is answered, whoever observes
-  what was held before may have missed something, and is to be told.
+- In a new session of the peer everything is requested again. When that is answered, the observers
+  of what was held before may have missed something, and are told.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from .back_off import BackOff
 BATCH = 200
 ANSWER_SECONDS = 10.0
 RENEWAL_SECONDS = 1.0
-"""Between two renewals that the peer has asked for."""
+"""Least seconds between two renewals that the peer has asked for."""
 MAX_NAMED = 10_000
 SM = "domain://msg-node.{}/sm"
 
 
 class Answered(NamedTuple):
-    """What a peer has said to a request for some addresses."""
+    """The answer of a peer to a request for some addresses."""
 
     addresses: list[str]
     code: int
@@ -44,14 +45,14 @@ class Answered(NamedTuple):
 
 
 class Observed(Protocol):
-    """Is told what becomes of the subscriptions at a peer."""
+    """Notified of the results of subscriptions at a peer."""
 
     def answered(self, domain: str, answer: Answered) -> None:
-        """The peer has granted, or refused, to subscribe these addresses."""
+        """Called when the peer has granted or refused these addresses."""
         ...
 
     def missed(self, domain: str, addresses: list[str]) -> None:
-        """Who observes these addresses may have missed what was said there."""
+        """Called when observers of these addresses may have missed something."""
         ...
 
 
@@ -66,12 +67,12 @@ class HeldSubscriptions:
     """One instance per peer that this worker serves.
 
     Args:
-        domain: of the peer.
-        runtime_url: what this node is called there.
-        post: hands the stub a message.
-        observed: is told what becomes of it.
-        wake: is called when there is something to ask.
-        clock: seconds that only grow.
+        domain: the peer's domain.
+        runtime_url: this node's runtime URL there.
+        post: passes a message to the stub.
+        observed: is told the results.
+        wake: called when there is something to request.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -108,11 +109,11 @@ class HeldSubscriptions:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is subscribed at the peer, or is still to be asked of it."""
+        """Whether something is subscribed at the peer, or still to be requested."""
         return bool(self.held or self._asking or self._leaving or self._request)
 
     def want(self, addresses: Iterable[str], were_held: bool = False) -> None:
-        """See that these are subscribed; `were_held`: they were, by who served the peer before."""
+        """Subscribe these; `were_held`: the worker that served the peer before had done so."""
         for address in addresses:
             self._leaving.pop(address, None)
             if address not in self.held:
@@ -123,7 +124,7 @@ class HeldSubscriptions:
             self._wake()
 
     def leave(self, addresses: Iterable[str]) -> None:
-        """Nobody here observes these any more."""
+        """Unsubscribe these, which nobody here observes any more."""
         for address in addresses:
             self._asking.pop(address, None)
             self._was_held.discard(address)
@@ -133,15 +134,15 @@ class HeldSubscriptions:
                 self._leaving[address] = None
 
     def suspect(self) -> None:
-        """The peer, or its stub, says that something was lost: all is renewed soon.
+        """Note a loss reported by the peer or its stub: everything is renewed soon.
 
-        What is granted before that was not there to lose anything.
+        Subscriptions granted after the loss are not affected.
         """
         self._is_suspect = True
         self._suspected.update(self.held)
 
     def renew(self) -> None:
-        """The peer has a new session of this node, which holds nothing yet."""
+        """Request everything again, because the session at the peer is new."""
         self._suspected.update(self.held)
         self._renew()
 
@@ -157,11 +158,11 @@ class HeldSubscriptions:
         self._next_at = 0.0
 
     def kept(self, message: Message) -> Message | None:
-        """A message of a runtime here as it may go to the peer, None if nothing of it may.
+        """A message of a runtime here in the form for the peer, None if it must not be sent.
 
-        One that asks the peer to unsubscribe what others here observe, too, would end that for all.
-        The bus has our own subscription manager answer in the place of the peer's; this is for a
-        spelling of its address that only the peer may know.
+        A request to unsubscribe what others here also observe would end it for all. The bus has our
+        own subscription manager answer in place of the peer's; this is for spellings of its address
+        that only the peer may know.
         """
         to = message.recipients[0].rstrip("/").lower()
         if message.type != "unsubscribe" or to != self.peer_address:
@@ -169,7 +170,7 @@ class HeldSubscriptions:
         try:
             asked = rules.wanted(message.fields(), MAX_NAMED)
         except BadMessage:
-            return message  # the peer says so
+            return message  # the peer will tell
         named = (*asked.exact, *asked.optional)
         left = [each for each in named if each not in self.held and each not in self._asking]
         if len(left) == len(named):
@@ -177,7 +178,7 @@ class HeldSubscriptions:
         return message.with_body(msgspec.json.encode({"resources": left})) if left else None
 
     def pump(self) -> None:
-        """Ask what is to be asked next, if nothing is under way. Only while the stub is live."""
+        """Send the next request if none is pending. Only while the stub is live."""
         now = self._clock()
         if self._is_suspect and now - self._renewed_at >= RENEWAL_SECONDS:
             self._renew()
@@ -209,7 +210,7 @@ class HeldSubscriptions:
         )
 
     def take(self, response: Message) -> bool:
-        """Take a response of the peer, if it is to one of these requests; whether it was."""
+        """Process a response of the peer; return whether it was to one of these requests."""
         if not response.is_response or response.recipients[0] != self.address:
             return False
         request = self._request
@@ -218,7 +219,7 @@ class HeldSubscriptions:
             or request.id != response.id_key
             or response.sender.rstrip("/") != self.peer_address
         ):
-            return True  # too late, or forged: it changes nothing
+            return True  # late or forged: it changes nothing
         code, text = _said(response)
         if code < 200:
             return True
@@ -262,7 +263,7 @@ class HeldSubscriptions:
         return addresses
 
     def _give_up(self) -> None:
-        """No answer comes any more: what was asked is asked again."""
+        """Give up the pending request, and repeat it later."""
         request, self._request = self._request, None
         if request is not None and request.type == "unsubscribe":
             again = (a for a in request.addresses if a not in self._asking and a not in self.held)
@@ -270,7 +271,7 @@ class HeldSubscriptions:
 
 
 def _said(response: Message) -> tuple[int, str]:
-    """The code and the text of a response, whatever the peer has put there."""
+    """The code and text of a response, whatever the peer has put there."""
     try:
         body = response.fields()
     except BadMessage:

@@ -1,6 +1,6 @@
-"""Whether the stub of a peer is needed, or has had nothing to do for so long that it may end. Pure.
+"""Tells when the stub of a peer has been idle for long enough to stop. Pure.
 
-It is needed while a message waits for the peer, a response to one may still come, or something is
+A stub is needed while a message waits for the peer, a response may still come, or something is
 subscribed there.
 """
 
@@ -17,10 +17,10 @@ class Idleness:
     """One instance per peer that this worker serves.
 
     Args:
-        seconds: without a message either way after which the stub may end.
-        exchange: with the peer.
-        subscriptions: there.
-        clock: seconds that only grow.
+        seconds: time without a message in either direction after which the stub may stop.
+        exchange: the exchange with the peer.
+        subscriptions: the subscriptions there.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -39,15 +39,15 @@ class Idleness:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the stub has something to do, or may have soon."""
+        """Whether the stub has something to do, or soon may."""
         return self._exchange.is_busy or self._subscriptions.is_busy
 
     def begin(self) -> None:
-        """The stub starts: its time begins anew."""
+        """Restart the time, because the stub starts."""
         self._since = self._clock()
 
     def is_over(self) -> bool:
-        """Whether it was not needed for so long. To be asked now and then."""
+        """Whether it was not needed for so long. Call this regularly."""
         counters = self._exchange.counters
         passed = counters.sent + counters.received
         if passed != self._passed or self.is_needed:

@@ -1,10 +1,10 @@
-"""The peers that there are by the database, and those that are looked for: not yet who serves them.
+"""The known peers: those in the database, and those being looked for.
 
 Rules
-- A domain that nobody knows is looked for when something is sent there, unless only listed ones
-  may be peers.
-- What is found is a row, and waits for a person (FEDERATION=open: it does not). If a domain offers
-  another stub than the approved one, an alarm says so.
+- The stub of an unknown domain is looked for when a message is sent there, unless only listed
+  domains may be peers.
+- A domain with a stub gets a row, which waits for an operator's approval (not with
+  FEDERATION=open). If a domain later offers another stub than the approved one, an alarm says so.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class KnownPeers:
     Args:
         own: the node's domain.
         mode: listed, approve or open.
-        http: how catalogues are asked.
-        writer: of the worker.
-        raise_alarm: of the node.
-        must_be_signed: whether each stub must be.
+        http: the HTTP client for catalogues.
+        writer: the worker's writer.
+        raise_alarm: raises an alarm of the node.
+        must_be_signed: whether every stub must be signed.
 
     Attributes:
-        rows: those that there are, by domain.
+        rows: the rows of peers, by domain.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class KnownPeers:
         self._looks: RowLooks[PeerRow] = RowLooks(self._look_at)
 
     def use(self, rows: list[PeerRow]) -> None:
-        """These are the peers from now on, and no others."""
+        """Set the peers."""
         self.rows = {row.domain: row for row in rows}
         for row in rows:
             self._lookups.forget(row.domain)
 
     def refusal(self, to: str) -> NodeError | None:
-        """Why a message does not reach a foreign address; a domain nobody knows is looked for."""
+        """Why a message does not reach a foreign address; looks for a domain that is unknown."""
         address = addresses.parse(to)
         if not (domain := address.home) or address.scheme == "global" or domain == self._own:
             return None
@@ -76,28 +76,28 @@ class KnownPeers:
         return refusals.refusal_of(row)
 
     def look_for(self, row: PeerRow) -> None:
-        """Look for the stub of a peer that has a row, unless that is under way."""
+        """Look for the stub of a peer with a row, unless that is in progress."""
         self._looks.begin(row)
 
     async def stop(self) -> None:
-        """Look for nothing more."""
+        """Stop looking."""
         await self._lookups.stop()
         await self._looks.stop()
 
     # --- looking for stubs ------------------------------------------------------------------------
 
     async def _look_at(self, row: PeerRow) -> None:
-        """Look for the stub of a peer that has a row."""
+        """Look for the stub of a peer with a row."""
         try:
             error = await self._look(row.domain, row)
-        except NodeError as fault:  # what was found could not be noted
+        except NodeError as fault:  # the result could not be stored
             error = fault
         if error is not None and self._is_there(row.domain, row):
             why = error.description
             await result_of(self._writer, partial(store.note_not_found, row.domain, why, row.place))
 
     async def _look(self, domain: str, row: PeerRow | None) -> NodeError | None:
-        """Look for a stub, and note it; why there is none."""
+        """Look for a stub, and store it; return why there is none."""
         place = row.place if row is not None else store.NO_PLACE
         try:
             found = await discovery.find(self._http, domain, *place, self._must_be_signed)
@@ -122,7 +122,7 @@ class KnownPeers:
         return None
 
     def _is_there(self, domain: str, row: PeerRow | None) -> bool:
-        """Whether the row of a domain still says where it was looked, or there still is none."""
+        """Whether the row of a domain still has the place that was searched, or is still absent."""
         now = self.rows.get(domain)
         if row is None or now is None:
             return row is now

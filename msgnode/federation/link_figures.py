@@ -1,4 +1,4 @@
-"""Puts down how much passes to and from each peer of this worker, and what its sandbox uses."""
+"""Stores the traffic to and from each peer of this worker, and what its sandbox uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .peer_link import PeerLink
 from .pipe import shown
 
 EVERY = 10.0
-"""Seconds between two rows of a peer; the rates are of that time."""
+"""Seconds between two rows of a peer, over which its rates are averaged."""
 
 
 class _Counted(NamedTuple):
@@ -27,9 +27,9 @@ class LinkFigures:
     """One instance per worker.
 
     Args:
-        links: to the peers of this worker, by the key of their rows.
+        links: the links to the peers of this worker, by the key of their rows.
         blocking: runs what uses the database.
-        clock: seconds that only grow.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class LinkFigures:
         self._before: dict[int, _Counted] = {}
 
     async def follow(self) -> None:
-        """Put down what is due."""
+        """Store what is due."""
         now = self._clock()
         figures: dict[int, dict[str, Any]] = {}
         for pk, link in self._links.items():
@@ -80,13 +80,13 @@ def _figures(link: PeerLink, before: _Counted, now: _Counted) -> dict[str, Any]:
         "round_trip_ms": round(counters.round_trip * 1000, 1),
         "restarts": counters.restarts,
         "sandbox_bytes": sandbox.memory_bytes if sandbox is not None and is_running else 0,
-        # a sandbox that was started anew counts from zero
+        # a restarted sandbox counts from zero
         "sandbox_cpu_percent": round(max(0.0, now.cpu - before.cpu) / seconds * 100, 1),
     }
 
 
 def _told(way: Way) -> dict[str, Any]:
-    """When something has passed last, and what has not: what has not happened is left out."""
+    """The times of the last success and the last failure, as far as there was one."""
     told: dict[str, Any] = {}
     if way.passed_at:
         told["passed_at"] = round(way.passed_at, 1)

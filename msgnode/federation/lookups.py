@@ -1,8 +1,8 @@
-"""Looks for the nodes of domains, a few at a time, while everything else goes on.
+"""Looks for the nodes of domains, a few at a time, in the background.
 
-A client can name as many domains as it likes: so few are looked for at once, few wait, and those
-that have no node are remembered in a bounded memory and not asked again for a while. Peers that
-have rows are looked for beside them, so that neither keeps the other waiting.
+A client can name any number of domains: so only a few are looked for at once, few wait, and domains
+without a node are cached in bounded memory and not looked for again for a while. Peers with rows
+are looked for separately, so that neither kind delays the other.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ NEGATIVE_SECONDS = 300.0
 
 Key = TypeVar("Key", bound=Hashable)
 Look = Callable[[str], Awaitable[NodeError | None]]
-"""Looks for the node of a domain; what to say if it was not found."""
+"""Looks for the node of a domain; returns the error if there is none."""
 
 
 class Lookups:
-    """One instance per worker. `look` finds one domain, and notes it where it was found."""
+    """One instance per worker. `look` finds a domain's node and stores it."""
 
     def __init__(self, look: Look, clock: Callable[[], float] = time.monotonic) -> None:
         self.asked = 0
@@ -41,7 +41,7 @@ class Lookups:
         self._places = asyncio.Semaphore(AT_ONCE)
 
     def refusal(self, domain: str) -> NodeError:
-        """What a message for a domain is refused with that nothing is known of; looks for it."""
+        """The refusal of a message to an unknown domain; also looks for the domain."""
         known = self._negative.get(domain)
         if known is not None and self._clock() < known[0]:
             return known[1]
@@ -54,7 +54,7 @@ class Lookups:
         return Unavailable(f"The node of {domain} is being looked for: try again.")
 
     def forget(self, domain: str) -> None:
-        """What is known of the domain has changed."""
+        """Forget the cached result for a domain, because something about it has changed."""
         self._negative.pop(domain, None)
 
     async def stop(self) -> None:
@@ -79,12 +79,12 @@ class Lookups:
 
 
 class RowLooks(Generic[Key]):
-    """Looks for peers that have rows. One instance per worker.
+    """Looks for peers with rows. One instance per worker.
 
-    What one of them does, or how long it takes, is no other's business.
+    A failure or delay of one does not affect the others.
 
     Args:
-        look: looks for one, and notes what was found.
+        look: looks for one peer, and stores the result.
     """
 
     def __init__(self, look: Callable[[Key], Awaitable[None]]) -> None:
@@ -93,7 +93,7 @@ class RowLooks(Generic[Key]):
         self._places = asyncio.Semaphore(ROWS_AT_ONCE)
 
     def begin(self, row: Key) -> None:
-        """Look for a peer, unless that is under way."""
+        """Look for a peer, unless that is in progress."""
         if row not in self._tasks:
             self._tasks[row] = asyncio.create_task(self._find(row))
 

@@ -1,12 +1,12 @@
-"""How the node of a peer is known when it connects here, and how this node is known there.
+"""Authenticates connections between nodes: those of peers here, and this node's own there.
 
 A runtime URL proves nothing: any visitor may claim one of any domain. So:
-- The node opens the sockets of its stubs itself. In the upgrade it says (HEADER) of which domain it
-  is, and a secret that it has for the peer's domain alone. No stub sees it.
-- Who comes with such a secret, of a domain that is a peer here, is asked about where the stub of
-  that domain was found, by the secret's digest: it is that domain's node, or is refused. So it is
-  while the peer is paused or blocked.
-- When what an operator has decided of a domain changes, those that came in its name connect again.
+- The node opens the sockets of its stubs itself. In the upgrade it sends (HEADER) its domain, and a
+  secret that is specific to the peer's domain. No stub sees it.
+- If somebody connects with such a secret, naming a domain that is a peer here, the node asks for
+  the secret's digest where the stub of that domain was found: either it is that domain's node, or
+  it is refused. The same applies while the peer is paused or blocked.
+- When an operator's decision on a domain changes, connections in its name are asked to reconnect.
 """
 
 from __future__ import annotations
@@ -29,55 +29,55 @@ from . import discovery, refusals
 from .store import PeerRow
 
 HEADER = "Messaging-Node"
-"""Of a WebSocket upgrade: `<domain of the node that connects> <secret>`."""
+"""The header of a WebSocket upgrade: `<domain of the connecting node> <secret>`."""
 PATH = ".well-known/messaging-node"
-"""Where a node says which secrets are its own: `<PATH>/<domain it connects to>/<digest>`."""
+"""Where a node confirms its secrets: `<PATH>/<domain it connects to>/<digest>`."""
 PROVED_SECONDS = 300.0
-"""That a secret is taken without asking again; it may have been replaced."""
+"""Seconds for which a confirmed secret is accepted; it may have been replaced."""
 ASKED_A_SECOND = 10.0
-"""How often one peer is asked; whoever comes beyond that comes again later."""
+"""Most queries per second to one peer; further connections must retry later."""
 ASKED_FOR_A_SOURCE = 2.0
-"""How often for those who come from one address, so that one of them keeps nobody else out."""
-_SOURCES = 1_000  # that are remembered; who has not come for longest is forgotten
+"""The same per source address, so that one source cannot block the others."""
+_SOURCES = 1_000  # kept at most; the one unused for longest is dropped
 _IS_OURS = 204
 
 
 def secret(key: str, own: str, domain: str) -> str:
-    """What this node says of itself to the node of a domain, and to no other.
+    """The secret with which this node identifies itself to the node of one domain.
 
     Args:
-        key: the node's.
+        key: the node's key.
         own: its domain.
-        domain: of the peer.
+        domain: the peer's domain.
     """
     text = f"node of {own} at {domain}".encode()
     return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
 
 
 def digest(text: str) -> str:
-    """Of a secret, as it is asked about."""
+    """The digest of a secret, as used in queries."""
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def is_own(keys: Iterable[str], own: str, domain: str, asked: str) -> bool:
-    """Whether the secret of this digest is what this node says to the node of a domain.
+    """Whether this is the digest of the secret that this node sends to the node of a domain.
 
     Args:
-        keys: the node's, with those that it has had and that are still good.
+        keys: the node's key, and earlier ones that are still valid.
         own: its domain.
-        domain: of the peer.
-        asked: the digest; of ASCII.
+        domain: the peer's domain.
+        asked: the digest, in ASCII.
     """
     return any(hmac.compare_digest(digest(secret(key, own, domain)), asked) for key in keys)
 
 
 class NodeProofs:
-    """Who connects to a worker as the node of a peer. One instance per worker.
+    """Verifies connections to a worker that claim to be a peer's node. One instance per worker.
 
     Args:
-        own: the domain of this node.
-        http: how the peers are asked.
-        clock: in seconds.
+        own: this node's domain.
+        http: the HTTP client for peers.
+        clock: a clock, in seconds.
     """
 
     def __init__(self, own: str, http: SafeHttp, clock: Callable[[], float] = monotonic) -> None:
@@ -91,14 +91,14 @@ class NodeProofs:
         self._came: dict[Connection, tuple[str, str]] = {}  # -> domain it named, domain proved
 
     async def prove(self, header: str, source: str = "") -> str:
-        """The peer whose node says this in an upgrade, "" if it names none.
+        """The peer whose node sent this header in an upgrade, "" if it names none.
 
         Args:
-            header: what it says.
-            source: the address that it comes from, where that is known.
+            header: the header.
+            source: the address it comes from, if known.
 
         Raises:
-            NodeError: it is not that node, that cannot be found out now, or it may not come.
+            NodeError: it is not that node, that cannot be verified now, or it is not admitted.
         """
         domain, _, said = header.partition(" ")
         row = self._rows.get(domain)
@@ -119,7 +119,7 @@ class NodeProofs:
         return domain
 
     def _may_ask(self, domain: str, source: str) -> bool:
-        """Whether no more come from there as the node of a domain than it is asked about."""
+        """Whether another query for this domain and source is within the limits."""
         if not source:
             return True
         named = f"{domain} {source_of(source)}"
@@ -130,17 +130,17 @@ class NodeProofs:
         return bucket.take()
 
     def came(self, connection: Connection, header: str, proved: str) -> None:
-        """A connection with this header is open."""
+        """Note an open connection with this header."""
         domain = header.partition(" ")[0]
         self._came[connection] = domain, proved
         self._look_at(connection)
 
     def left(self, connection: Connection) -> None:
-        """A connection is over."""
+        """Forget a connection that has ended."""
         self._came.pop(connection, None)
 
     def use(self, rows: Iterable[PeerRow]) -> None:
-        """These are the peers from now on."""
+        """Set the peers."""
         self._rows = {row.domain: row for row in rows}
         for known in (self._proved, self._buckets):
             for domain in [each for each in known if each not in self._rows]:
@@ -149,7 +149,7 @@ class NodeProofs:
             self._look_at(connection)
 
     def _look_at(self, connection: Connection) -> None:
-        """Have a connection come again that would now be taken for another."""
+        """Have a connection reconnect if it would now be treated differently."""
         domain, proved = self._came[connection]
         row = self._rows.get(domain)
         may_stay = not proved
@@ -159,7 +159,7 @@ class NodeProofs:
             connection.end(CloseCode.GOING_AWAY, f"{domain} is looked at anew: come again")
 
     async def _is_its_own(self, row: PeerRow, asked: str) -> bool:
-        """Whether the peer knows the secret of this digest as its own. Raises NodeError."""
+        """Whether the peer confirms the secret with this digest. Raises NodeError."""
         failure: NodeError | None = None
         for base in discovery.bases_of(row.domain, row.url):
             try:

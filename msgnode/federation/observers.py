@@ -1,14 +1,13 @@
-"""Those who observe objects of other domains here, and what this node subscribes there for them.
+"""Observers of objects of other domains, and this node's subscriptions there on their behalf.
 
 Rules
-- The first subscription of an address of a peer is answered once the peer has granted it, with the
-  peer's refusal, or 504. Those that follow are answered at once.
-- The worker that serves the peer asks it, once for the observers of all workers. When nobody
-  observes an address any more for `linger` seconds, it is unsubscribed there.
+- The first subscription of an address of a peer is answered when the peer has answered: granted,
+  with the peer's refusal, or 504. Further ones are answered at once.
+- The worker that serves the peer subscribes there, once for the observers of all workers. When
+  nobody has observed an address for `linger` seconds, it unsubscribes.
 - What was subscribed here before the domain was a peer, or while it was paused, is subscribed there
   once the peer is served.
-- When the peer may have said something that did not come, all who observe it, on every worker, are
-  told of a gap.
+- When messages of the peer may have been lost, all observers, on every worker, are told of a gap.
 """
 
 from __future__ import annotations
@@ -33,17 +32,18 @@ from .subscription_rows import NotNoted
 log = logging.getLogger(__name__)
 
 ASKED, ANSWERED, MISSED = "peers.asked", "peers.answered", "peers.missed"
-"""Control messages: to whoever serves a peer, and from it."""
+"""Control messages: to the worker that serves a peer, and from it."""
 ASK_SECONDS = 10.0
 _SWEEP_AT_MOST = 500  # a look
 _EARLIER_AFTER = (0.0, 10.0)
-"""Seconds after which what was subscribed earlier is looked for: until the later moment another
-worker may not have heard yet of the peer."""
+"""Delays, in seconds, of the searches for earlier subscriptions: until the later one another worker
+may not know of the peer yet.
+"""
 _NOTE_AT_MOST = 500
 
 
 class RefusedThere(NodeError):
-    """A peer does not grant a subscription."""
+    """A peer has refused a subscription."""
 
     def __init__(self, code: int, description: str) -> None:
         super().__init__(description)
@@ -54,11 +54,11 @@ class Observers:
     """One instance per worker. Implements Observed, and the subscription manager's Abroad.
 
     Args:
-        table: who listens to what.
-        writer: of the worker.
+        table: the routing table.
+        writer: the worker's writer.
         missed: tells a session of a gap.
         is_alone: whether there are no other workers.
-        linger: seconds that a subscription at a peer outlives its last observer here.
+        linger: seconds for which a subscription at a peer outlives its last observer here.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ class Observers:
     # --- for who subscribes -----------------------------------------------------------------------
 
     def abroad(self, named: Iterable[str]) -> list[str]:
-        """Those of these addresses that a peer has to be asked for."""
+        """Those of these addresses that must be subscribed at a peer."""
         peers = self._table.peers
         if not peers:
             return []
         return [a for a in named if addresses.is_event(a) and addresses.parse(a).home in peers]
 
     async def subscribe(self, wanted: Sequence[str]) -> None:
-        """See that the peers of these addresses say here what is said there.
+        """Subscribe these addresses at their peers.
 
         Raises:
-            NodeError: one of them does not, or not in time.
+            NodeError: a peer refuses, or does not answer in time.
         """
         by_domain: dict[str, list[str]] = {}
         for address in wanted:
@@ -147,7 +147,7 @@ class Observers:
     # --- for who serves a peer --------------------------------------------------------------------
 
     async def serve(self, domain: str, held: HeldSubscriptions) -> None:
-        """This worker serves the peer from now on: it asks for what is wanted there."""
+        """Serve a peer: subscribe what is wanted there."""
         self._served[domain] = held
         self._earlier_at[domain] = [time.monotonic() + after for after in _EARLIER_AFTER]
         of = partial(subscription_rows.of, self.peers.get(domain, 0))
@@ -156,13 +156,13 @@ class Observers:
         held.want(address for address, was_held in rows if not was_held)
 
     def leave(self, domain: str) -> None:
-        """This worker serves the peer no more."""
+        """Stop serving a peer."""
         self._served.pop(domain, None)
         self._idle.pop(domain, None)
         self._earlier_at.pop(domain, None)
 
     def answered(self, domain: str, answer: Answered) -> None:
-        """The peer has answered: note it, and tell the workers whose observers wait."""
+        """Store the peer's answer, and tell the workers with waiting observers."""
         peer = self.peers.get(domain, 0)
         self.heard(answer._asdict())
 
@@ -183,7 +183,7 @@ class Observers:
         self._writer.submit(post).add_done_callback(retrieve_error)
 
     async def sweep(self) -> None:
-        """See to the peers that this worker serves: to what is observed, and what is no more."""
+        """Subscribe what is newly observed at the peers served here; unsubscribe what is not."""
         now = time.monotonic()
         for domain, moments in list(self._earlier_at.items()):
             if moments and moments[0] <= now:
@@ -204,7 +204,7 @@ class Observers:
                 held.leave(await result_of(self._writer, end))
 
     async def _want_earlier(self, domain: str) -> None:
-        """Ask the peer for what was subscribed here before, and so not at the peer."""
+        """Subscribe at the peer what was subscribed here before it was served."""
         part = 0
         while True:
             look = partial(subscription_rows.observed, domain, part)
@@ -222,23 +222,23 @@ class Observers:
         if isinstance(missing, NotNoted):
             log.warning("%s is not asked for %d addresses: %s", domain, len(named), missing.value)
             self.missed(domain, named)
-        else:  # whoever observes them has missed what was said until now
+        else:  # their observers have missed everything until now
             held.want(sorted(missing), were_held=True)
 
     # --- what workers tell one another ------------------------------------------------------------
 
     def handlers(self) -> dict[str, control.Handler]:
-        """Of the control messages."""
+        """The handlers of control messages."""
         return {ASKED: self.asked, ANSWERED: self.heard, MISSED: self.lost}
 
     def asked(self, payload: dict[str, Any]) -> None:
-        """Addresses of a peer are wanted, which this worker may serve."""
+        """Subscribe addresses at a peer, if this worker serves it."""
         held = self._served.get(payload["domain"])
         if held is not None:
             held.want(payload["addresses"])
 
     def heard(self, payload: dict[str, Any]) -> None:
-        """A peer has answered the worker that serves it."""
+        """Take the answer of a peer to the worker that serves it."""
         answer = Answered(payload["addresses"], payload["code"], payload["description"])
         for address in answer.addresses:
             for waiting in self._waiting.get(address, ()):
@@ -246,7 +246,7 @@ class Observers:
                     waiting.set_result(answer)
 
     def lost(self, payload: dict[str, Any]) -> None:
-        """What was said at these addresses may not have come: tell those who observe them here."""
+        """Tell the observers here that messages at these addresses may have been lost."""
         peers = set(self._table.peers.values())
         told = {
             session.id

@@ -1,4 +1,4 @@
-"""The alarms that a peer raises while it is served, and clears when it is well again."""
+"""The alarms about a peer that is served: raised, and cleared when the peer works again."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from .peer_link import PeerLink
 from .stub_status import IDLE, LIVE
 
 FAILING_AFTER = 5
-"""Ends of a sandbox after which an alarm stands, if it was not live for a minute in between."""
+"""Ends of a sandbox after which an alarm is raised, if it was not live for a minute in between."""
 STUCK_SECONDS = 60.0
-"""Without a live stub, after which an alarm stands."""
+"""Seconds without a live stub after which an alarm is raised."""
 WAITING_SECONDS = 5.0
-"""That a message waits, after which one stands, too."""
+"""Seconds that a message waits after which an alarm is raised, too."""
 FAILING_ALARM = "stub-failing"
 STUCK_ALARM = "peer-stuck"
 LOOP_ALARM = "peer-loop"
 SPOOF_ALARM = "peer-spoofs"
 AGAIN_SECONDS = 60.0
-"""After which one of these is raised again, if there was more."""
+"""Seconds after which one of these is raised again, if there was more."""
 
 
 class PeerAlarms:
     """One instance per worker.
 
     Args:
-        raise_alarm, clear_alarm: of the node.
-        clock: seconds that only grow.
+        raise_alarm, clear_alarm: the node's alarms.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class PeerAlarms:
         self._counted: dict[tuple[str, str], tuple[int, float]] = {}
 
     def look(self, link: PeerLink) -> None:
-        """Raise, or clear, what is to be said of a peer."""
+        """Raise or clear the alarms about a peer."""
         domain = link.peer.domain
         is_live = link.state == LIVE
         now = self._clock()
@@ -72,7 +72,7 @@ class PeerAlarms:
             self._clear(domain)
 
     def has_no_room(self, domain: str, why: str) -> bool:
-        """No worker serves a peer; whether that is told now, because it lasts."""
+        """Note that no worker serves a peer; return whether that lasts, and an alarm was raised."""
         now = self._clock()
         away = now - self._away_since.setdefault(domain, now)
         if away < STUCK_SECONDS or not self._is_new(STUCK_ALARM, domain):
@@ -81,12 +81,12 @@ class PeerAlarms:
         return True
 
     def served_elsewhere(self, domain: str) -> None:
-        """Another worker serves a peer, and says what is to be said of it."""
+        """Note that another worker serves a peer, and raises its alarms."""
         self._raised.pop(domain, None)
         self._away_since.pop(domain, None)
 
     def _look_at_ours(self, link: PeerLink, now: float) -> None:
-        """What a peer has said as somebody of this domain; only a person clears these."""
+        """Raise alarms about messages of a peer as this domain; only a person clears them."""
         domain, exchange = link.peer.domain, link.exchange
         if self._is_more(LOOP_ALARM, domain, exchange.returned, now):
             text = f"{domain} sends back what this node has sent there."
@@ -96,7 +96,7 @@ class PeerAlarms:
             self._raise_alarm(SPOOF_ALARM, domain, text)
 
     def _is_more(self, kind: str, domain: str, count: int, now: float) -> bool:
-        """Whether there is something to tell that was not told yet, and not just now."""
+        """Whether there is something new to report, and the last report is not recent."""
         told, at = self._counted.get((domain, kind), (0, now - AGAIN_SECONDS))
         if count <= told or now - at < AGAIN_SECONDS:
             return False
@@ -104,7 +104,7 @@ class PeerAlarms:
         return True
 
     def forget(self, domain: str) -> None:
-        """The peer is served here no more."""
+        """Forget a peer that is no longer served here."""
         self._clear(domain)
         self._well.discard(domain)
         self._away_since.pop(domain, None)
@@ -112,7 +112,7 @@ class PeerAlarms:
             self._counted.pop((domain, kind), None)
 
     def _is_new(self, kind: str, domain: str) -> bool:
-        """Whether this alarm does not stand yet; from now on it does."""
+        """Whether this alarm is not raised yet; it is noted as raised."""
         self._well.discard(domain)
         raised = self._raised.setdefault(domain, set())
         if kind in raised:
@@ -121,7 +121,7 @@ class PeerAlarms:
         return True
 
     def _clear(self, domain: str) -> None:
-        """Clear all, those included that another worker has raised that served it before."""
+        """Clear all alarms, including those of the worker that served it before."""
         self._well.add(domain)
         self._raised.pop(domain, None)
         for kind in (FAILING_ALARM, STUCK_ALARM):

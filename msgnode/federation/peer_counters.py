@@ -14,30 +14,30 @@ class PeerCounters:
 
     sent: int = 0
     received: int = 0
-    refused: int = 0  # what came, or was to go, and was not carried
+    refused: int = 0  # messages in either direction that were refused
     expired: int = 0
     full: int = 0
-    failed: int = 0  # requests that ended with the way to the peer, or the session there
-    unanswered: int = 0  # requests that the peer was silent about for as long as one waits
+    failed: int = 0  # requests whose connection or session ended before a response
+    unanswered: int = 0  # requests without a response within the time limit
     discarded: int = 0  # by an operator
-    set_aside: int = 0  # stored ones that could not be delivered
-    lost: int = 0  # what the stub wrote to a socket that was no more
+    set_aside: int = 0  # stored messages that could not be delivered
+    lost: int = 0  # frames the stub wrote to a lost socket
     restarts: int = 0
     round_trip: float = 0.0  # of the last response, in seconds
 
 
 @dataclass(slots=True)
 class Way:
-    """One direction: when something has passed last, and what has not. Seconds of UTC."""
+    """One direction: the last success and the last failure. Seconds of UTC."""
 
     passed_at: float = 0.0
     failed_at: float = 0.0
     error: str = ""
 
     def passed(self) -> None:
-        """Something has passed."""
+        """Note a success."""
         self.passed_at = time.time()
 
     def failed(self, error: str) -> None:
-        """Something has not, for this reason."""
+        """Note a failure, with its reason."""
         self.failed_at, self.error = time.time(), error[: 4 * pipe.SHOWN]

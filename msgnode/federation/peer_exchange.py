@@ -1,19 +1,19 @@
-"""The messages between this node and one peer: what waits, what was asked, what may come in.
+"""The messages between this node and one peer: queue, pending requests, inbound checks.
 
 Rules
-- Frames wait in the peer's queue. A request whose time is over before it left is answered 504; one
-  that finds no room, 503. Once it has left, nobody but the peer answers it, unless the way to the
-  peer ends: then it is 503.
-- A stored request (stored_messages.py) waits for hours, and comes back to the queue, as the first,
-  when the way to the peer, or a socket of it, ends before its response. One soon after which that
-  has happened ATTEMPTS times is set aside. From the second time on no two such are with the stub at
-  a time, so that those it came with are not taken for it; others pass them meanwhile.
-- What the peer is silent about for ASKED_SECONDS is counted and not waited for any more; a stored
-  one is set aside, and whoever asked, and was told that it is stored, is told so.
-- A response is carried if the request it answers has left, and comes from who was asked. What else
-  comes is held against crossing.py; what is refused is counted, and changes nothing.
-- What a peer says as somebody of this domain is counted by itself: as `returned` if this node has
-  sent it there, as `spoofed` if it has not.
+- Frames wait in the peer's queue. A request that expires before it was sent is answered 504; one
+  for which there is no room, 503. Once it was sent, only the peer answers it, unless the connection
+  to the peer ends: then it is answered 503.
+- A stored request (stored_messages.py) waits for hours. It returns to the head of the queue when
+  the connection to the peer, or a socket of it, ends before its response. If that has happened soon
+  after it was sent ATTEMPTS times, it is set aside. From the second attempt on, only one such
+  message is with the stub at a time, so that the others are not blamed; they pass it meanwhile.
+- A request that the peer has not answered within ASKED_SECONDS is counted and dropped; a stored one
+  is set aside, and its sender, who was told that it is stored, is told that.
+- A response is carried if its request was sent, and it comes from where that was sent. Everything
+  else is checked by crossing.py; refused messages are counted and change nothing.
+- Messages of a peer that claim to be from this domain are counted separately: as `returned` if this
+  node has sent them there, else as `spoofed`.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ ASKED_SECONDS = 600.0
 MAX_ASKED = 20_000
 ATTEMPTS = 3
 SOON = 5.0
-"""Seconds after a stored message was handed over in which an end of the way is laid to it: enough
-for a stub that loops to be found out."""
+"""If the connection ends within this many seconds after a stored message was sent, the message is
+blamed: enough time to find a stub that loops.
+"""
 
 
 class Refused(Exception):
-    """What came from the peer is not carried; the text says why."""
+    """A message of the peer is refused; the text says why."""
 
 
 class Asked(NamedTuple):
-    """A request that has left, when, and a number as those of the queue."""
+    """A request that was sent, when, and its number in the queue's numbering."""
 
     one: Waiting
     at: float
@@ -63,22 +64,22 @@ class Asked(NamedTuple):
 
 
 class Store(Protocol):
-    """Keeps stored messages of one peer outside memory. Nothing of it waits."""
+    """Stores messages for one peer outside memory. Never blocks."""
 
     def keep(self, message: Message) -> str:
-        """Keep a message; the key of its row, "" if there is no room."""
+        """Store a message; return the key of its row, "" if there is no room."""
         ...
 
     def done(self, key: str) -> None:
-        """It need not be kept any more."""
+        """Remove a message that is no longer needed."""
         ...
 
     def set_aside(self, one: Waiting, reason: str) -> None:
-        """It could not be delivered; a person may look at it."""
+        """Set aside a message that could not be delivered, for a person to look at."""
         ...
 
     def answering(self, message: Message) -> None:
-        """A response to it comes, perhaps long after it was asked."""
+        """Note that a response may come, perhaps long after the request."""
         ...
 
 
@@ -86,12 +87,12 @@ class PeerExchange:
     """One instance per peer that this worker serves.
 
     Args:
-        own: the domain of this node.
-        peer: the domain of the peer.
-        queue: what waits for it.
-        answer: carries a response in the place of the peer.
-        clock: seconds that only grow.
-        store: of the peer's stored messages; without, they are as other requests.
+        own: this node's domain.
+        peer: the peer's domain.
+        queue: the queue of messages for it.
+        answer: carries a response in place of the peer.
+        clock: a monotonic clock, in seconds.
+        store: the peer's stored messages; without it, they are as other requests.
     """
 
     def __init__(
@@ -113,13 +114,13 @@ class PeerExchange:
         self._clock = clock
         self._asked: OrderedDict[tuple[str, str], Asked] = OrderedDict()
         self._store = store
-        self._suspect: tuple[str, str] | None = None  # the one that was handed over alone
-        self._unsaid: set[str] = set()  # keys of stored ones that had left when they were written
-        self._again: dict[tuple[str, str], str] = {}  # has left before -> key of its row
+        self._suspect: tuple[str, str] | None = None  # the one that was sent alone
+        self._unsaid: set[str] = set()  # keys of stored ones sent before they were written
+        self._again: dict[tuple[str, str], str] = {}  # sent before -> key of its row
 
     @property
     def is_busy(self) -> bool:
-        """Whether something waits for the peer, or a response of it may still come."""
+        """Whether something waits for the peer, or a response may still come."""
         return bool(self.queue or self._asked)
 
     @property
@@ -128,7 +129,7 @@ class PeerExchange:
         return bool(self._asked)
 
     def unanswered(self, seconds: float, at_most: int) -> dict[int, tuple[Waiting, float]]:
-        """What has left so long ago and has no response, by number, and seconds since it left."""
+        """Requests sent so long ago without a response, by number, with the seconds since."""
         now = self._clock()
         first = islice(self._asked.values(), at_most)
         return {number: (one, now - at) for one, at, number in first if now - at >= seconds}
@@ -136,7 +137,7 @@ class PeerExchange:
     # --- to the peer ------------------------------------------------------------------------------
 
     def put(self, message: Message) -> None:
-        """Have a message wait for the peer."""
+        """Queue a message for the peer."""
         if fault := crossing.outgoing_fault(message, self._own):
             self.counters.refused += 1
             self._refuse(message, Forbidden(f"{fault}."))
@@ -150,13 +151,13 @@ class PeerExchange:
                 return
         before = self.queue.dropped
         is_taken = self.queue.put(message, key)
-        self.counters.full += self.queue.dropped - before  # what has made room is lost, too
+        self.counters.full += self.queue.dropped - before  # lost to make room
         if not is_taken:
             self._refuse(message, Unavailable(f"Too much waits for {self._peer}."))
             self._done(key)
 
     def stored(self, key: str) -> None:
-        """A message is in the database: if it waits, or once it waits again, its sender is told."""
+        """Note that a message was written; its sender is told once it waits."""
         one = self.queue.stored(key)
         if one is not None:
             self._say_stored(one.message)
@@ -164,14 +165,14 @@ class PeerExchange:
             self._unsaid.add(key)
 
     def not_stored(self, key: str) -> None:
-        """A message could not be written down: if it still waits, it waits no longer."""
+        """Note that a message could not be written: if it still waits, it is removed."""
         one = self.queue.take_stored(key)
         if one is not None:
             self.counters.failed += 1
             self._refuse(one.message, Unavailable("The message could not be stored: try again."))
 
     def take(self) -> bytes | None:
-        """The next message, as the peer's stub is handed it; it has left now."""
+        """Remove and return the next message in its form for the stub; it counts as sent."""
         one = self.queue.take(untried=self._is_trying())
         if one is None:
             return None
@@ -179,7 +180,7 @@ class PeerExchange:
             key = (one.message.sender, one.message.id_key)
             before = self._asked.pop(key, None)
             if before is not None:
-                self._done(before.one.key)  # who gives two the same id hears of one
+                self._done(before.one.key)  # of two with the same id only one is answered
             self._asked[key] = Asked(one, self._clock(), self.queue.number())
             self._again.pop(key, None)
             if one.attempts:
@@ -191,7 +192,7 @@ class PeerExchange:
         return crossing.outgoing(one.message)
 
     def expire(self) -> None:
-        """Answer what has waited too long, and forget what was asked long ago."""
+        """Answer messages that have waited too long, and forget old requests."""
         for one in self.queue.expire():
             self.counters.expired += 1
             text = f"The node of {self._peer} could not be reached in time."
@@ -203,7 +204,7 @@ class PeerExchange:
             self._forget_first(f"did not answer it within {ASKED_SECONDS:g} s")
 
     def discard(self, numbers: Collection[int] | None) -> None:
-        """An operator wants these to wait no longer, or all: answer them."""
+        """Remove these messages, or all, for an operator, and answer them."""
         found = self.queue.clear() if numbers is None else self.queue.remove(numbers)
         for one in found:
             self.counters.discarded += 1
@@ -212,12 +213,12 @@ class PeerExchange:
             self._done(one.key)
 
     def discard_for_good(self) -> None:
-        """The peer is removed: nothing of it is answered any more, and nothing stays stored."""
+        """Discard everything, because the peer is removed: no answers, nothing stays stored."""
         self.fail_asked(f"{self._peer} was removed from this node.")
         self.discard(None)
 
     def fail_asked(self, text: str) -> None:
-        """The way to the peer, or the session there, is over: answer what has no response."""
+        """Answer all pending requests, because the connection or the session there has ended."""
         self.send_again(text)
         asked, self._asked = self._asked, OrderedDict()
         for each in asked.values():
@@ -225,9 +226,9 @@ class PeerExchange:
             self._refuse(each.one.message, Unavailable(text))
 
     def send_again(self, text: str) -> None:
-        """A socket was lost, and what was on its way with it: what is stored goes once more.
+        """Send stored messages again that may have been lost with a socket.
 
-        Of the rest nobody knows. The session may go on, and the response still come.
+        The others are left alone: the session may continue, and their response still come.
         """
         self._suspect = None
         stored = [(key, each) for key, each in self._asked.items() if each.one.key]
@@ -249,7 +250,7 @@ class PeerExchange:
                 self._say_stored(one.message)
 
     def fail_all(self, text: str) -> None:
-        """The peer is served no more: answer what waits, too. What is stored stays so."""
+        """Answer everything, because the peer is no longer served. Stored messages stay."""
         asked, self._asked = self._asked, OrderedDict()
         self.counters.failed += sum(not each.one.key for each in asked.values())
         for one in (*(each.one for each in asked.values()), *self.queue.clear()):
@@ -257,14 +258,14 @@ class PeerExchange:
                 self._refuse(one.message, Unavailable(text))
 
     def _is_trying(self) -> bool:
-        """Whether it has yet to be seen what becomes of a message that was tried before."""
+        """Whether the result of a retried message is still open."""
         suspect = self._asked.get(self._suspect) if self._suspect is not None else None
         if suspect is None or self._clock() - suspect.at >= SOON:
             self._suspect = None
         return self._suspect is not None
 
     def _forget_first(self, why: str) -> None:
-        """What was asked first is asked no more."""
+        """Drop the oldest pending request."""
         _, (one, _, _) = self._asked.popitem(last=False)
         self.counters.unanswered += 1
         text = f"The node of {self._peer} {why}."
@@ -300,7 +301,7 @@ class PeerExchange:
     # --- from the peer ----------------------------------------------------------------------------
 
     def taken_in(self, message: Message) -> bytes:
-        """A message of the peer as it is carried here.
+        """A message of the peer in the form in which it is carried here.
 
         Raises:
             Refused: it is not carried.
@@ -317,12 +318,12 @@ class PeerExchange:
         return crossing.incoming(message)
 
     def refused_here(self, why: str) -> None:
-        """Something that came from the peer is not carried."""
+        """Note a refused message of the peer."""
         self.counters.refused += 1
         self.into.failed(why)
 
     def answered_here(self, frame: bytes) -> None:
-        """The node itself answers the peer: a refusal is one of what came from there."""
+        """Note an answer of the node to the peer; an error refuses what came from there."""
         with suppress(InvalidFrame, BadMessage):
             body = messages.parse(frame).fields()
             if isinstance(code := body.get("code"), int) and code >= 400:

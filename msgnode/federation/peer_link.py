@@ -1,15 +1,15 @@
-"""The way to one peer: its stub in a sandbox, what waits for it, and what comes back.
+"""The link to one peer: its stub in a sandbox, the queue for it, and what it sends.
 
-    starting -> connecting -> live <-> disconnected      (by what the stub says of itself)
+    starting -> connecting -> live <-> disconnected      (as reported by the stub)
     any -> waiting -> starting                           (the sandbox has ended: back-off)
-    any -> idle -> starting                              (nobody has needed it; somebody does again)
+    any -> idle -> starting                              (not needed; needed again)
 
 Rules
-- What waits for the peer reaches the stub only while it is live and has a socket, in its order
-  (peer_exchange.py). Stubs are not trusted with that: some send what they are given while they
-  connect behind what comes later.
-- What the stub says of itself is its state; the rest is carried if the exchange takes it in.
-- The host reads neither sandbox nor socket faster than the node carries what comes.
+- Queued messages are passed to the stub in order, only while it is live and has a socket
+  (peer_exchange.py). Stubs are not relied on for that: some send what they are given while they
+  connect after what comes later.
+- The stub's reports set its state; its other messages are carried if the exchange admits them.
+- Neither sandbox nor socket is read faster than the node can carry messages.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from .stub_posts import StubPosts
 from .stub_sockets import StubSockets
 from .stub_status import DISCONNECTED, IDLE, LIVE, STARTING, STATE_OF, STOPPED, WAITING, StubStatus
 
-DRAIN_SECONDS = 5.0  # for responses, before another stub takes the place of one
+DRAIN_SECONDS = 5.0  # for responses, before another stub replaces one
 _TICK = 0.25
 _STOP_SECONDS = 2.0
 _NOT_NEEDED = "it is not needed any more"
-_RECONNECT = 1.0  # seconds after which a stub that does not come back by itself is told to
-_LOOKS_EVERY = 1.0  # seconds between two looks at what an idle peer has here
+_RECONNECT = 1.0  # seconds after which a stub that does not reconnect is told to
+_LOOKS_EVERY = 1.0  # seconds between two checks of what an idle peer has here
 
 
 class PeerLink:
     """One instance per peer that this worker serves.
 
     Args:
-        peer: and its stub.
-        domain: of this node.
-        limits: of it all.
-        opener: of the peer's session.
-        observed: is told what becomes of the subscriptions there.
-        store: of what is stored for the peer.
+        peer: the peer and its stub.
+        domain: this node's domain.
+        limits: the limits of the link.
+        opener: opens the peer's session.
+        observed: is told the results of subscriptions there.
+        store: the messages stored for the peer.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class PeerLink:
         self._watch = SessionWatch(self.exchange.send_again)
         self._disconnected_at = 0.0
         self._loaded, self._hurries = asyncio.Event(), asyncio.Event()
-        self._is_leaving = self._is_stopped = False  # for now; for good
+        self._is_leaving = self._is_stopped = False  # temporarily; for good
         self._task: asyncio.Task[None] | None = None
 
     @property
     def failures_in_a_row(self) -> int:
-        """Ends of the sandbox since it was live for a minute: one that ends soon has failed."""
+        """Ends of the sandbox since it was last live for a minute."""
         return self._restarts.in_a_row
 
     # --- its life ---------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class PeerLink:
             await self._leave()
 
     async def stop(self) -> None:
-        """Say good-bye to the peer, and serve it no more."""
+        """Disconnect from the peer, and stop serving it."""
         self._is_stopped = True
         await self._say_good_bye()
         self.abort()
@@ -122,7 +122,7 @@ class PeerLink:
             await asyncio.wait([self._task], timeout=_STOP_SECONDS)
 
     def hurry(self) -> None:
-        """Try at once to be live, whatever the back-offs say."""
+        """Try to connect at once, ignoring the back-offs."""
         self._restarts.reset()
         self._reconnects.reset()
         self._disconnected_at = 0.0
@@ -131,12 +131,12 @@ class PeerLink:
             self._sockets.hurry()
 
     def restart(self) -> None:
-        """Begin anew at once."""
+        """Restart at once."""
         self.hurry()
         self._kill("an operator had it begin anew")
 
     async def replace(self, stub: PeerStub) -> None:
-        """Go on with another stub of the peer: what waits stays, what was asked has a while."""
+        """Replace the stub: queued messages stay, pending requests get some more time."""
         self.peer, self._is_leaving = stub, self.state == LIVE
         until = time.monotonic() + DRAIN_SECONDS
         while self._is_leaving and self.exchange.has_asked and time.monotonic() < until:  # noqa: ASYNC110
@@ -147,14 +147,14 @@ class PeerLink:
         self._kill("another stub takes its place")
 
     def abort(self) -> None:
-        """Serve the peer no more, at once and without a word."""
+        """Stop serving the peer at once, without disconnecting."""
         self._is_stopped = True
         self._kill(_NOT_NEEDED)
         if self._task is not None:
             self._task.cancel()
 
     async def _open_session(self) -> None:
-        """See that the peer has a session here."""
+        """Ensure that the peer has a session here."""
         while True:
             try:
                 await self._session.open()
@@ -164,7 +164,7 @@ class PeerLink:
                 await self._wait(self._restarts.failed())
 
     async def _serve(self) -> str:
-        """One life of the sandbox; why it ended."""
+        """Run one sandbox until its end; return why it ended."""
         self._is_leaving = False
         self._enter(STARTING)
         self._loaded.clear()
@@ -191,7 +191,7 @@ class PeerLink:
             await sockets.end()
 
     async def _say_good_bye(self) -> None:
-        """Have the stub close its session at the peer, for as long as that may take."""
+        """Have the stub close its session at the peer, within a time limit."""
         self._is_leaving = True
         if self.sandbox is not None and self.sandbox.is_running and self._sockets is not None:
             self.sandbox.send(pipe.disconnect())
@@ -200,7 +200,7 @@ class PeerLink:
                     await self._sockets.closed()
 
     async def _idle(self) -> None:
-        """Wait until the peer is needed; it keeps its session here, where messages come for it."""
+        """Wait until the peer is needed; its session stays, because messages for it come there."""
         self._enter(IDLE)
         self._hurries.clear()
         while not (self._idleness.is_needed or self._is_stopped):
@@ -222,7 +222,7 @@ class PeerLink:
         await self._session.close()
 
     async def _wait(self, seconds: float) -> None:
-        """Wait, and see to what waits in the queue meanwhile."""
+        """Wait, and expire queued messages meanwhile."""
         until = time.monotonic() + seconds
         self._hurries.clear()
         while (left := until - time.monotonic()) > 0 and not self._is_stopped:
@@ -245,7 +245,7 @@ class PeerLink:
         self._look_at(sockets)
 
     def _look_at(self, sockets: StubSockets) -> None:
-        """See what has become of the way to the peer, whatever the stub says of it."""
+        """Check the connection to the peer, whatever the stub reports."""
         counters = self.exchange.counters
         counters.lost, sockets.lost = counters.lost + sockets.lost, 0
         if self.state == LIVE and not sockets.count:
@@ -272,13 +272,13 @@ class PeerLink:
     # --- to the peer ------------------------------------------------------------------------------
 
     def _outgoing(self, frame: bytes) -> None:
-        """Take a frame for the peer's session."""
+        """Process a frame for the peer's session."""
         try:
             message = messages.parse(frame)
         except InvalidFrame:
             return
         if message.recipients[0].startswith(self.peer.stub_url):
-            return  # what the node tells the session itself
+            return  # the node's own messages to the session
         kept = self.subscriptions.kept(message)
         if kept is None:
             self._session.say(messages.reply(message, {"code": 200}))
@@ -287,7 +287,7 @@ class PeerLink:
         self._pump()
 
     def _pump(self) -> None:
-        """Hand the stub what waits, as far as it, and the peer, take it."""
+        """Pass queued messages to the stub, as far as it and the peer accept them."""
         sandbox, sockets = self.sandbox, self._sockets
         if self.state == IDLE and self._idleness.is_needed:
             self._hurries.set()
@@ -310,9 +310,9 @@ class PeerLink:
     # --- from the stub ----------------------------------------------------------------------------
 
     async def _ready(self) -> None:
-        """Wait until both the node and the stub take more of the peer."""
+        """Wait until both the node and the stub accept more of the peer."""
         while (box := self.sandbox) is not None and box.is_running and box.is_full:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # a pipe tells nobody that it was read
+            await asyncio.sleep(0.01)  # a pipe does not notify that it was read
         await self._session.ready()
 
     def _said(self, said: Said) -> None:
@@ -332,7 +332,7 @@ class PeerLink:
                 self._posts.take(bytes(text))
 
     def status(self, status: StubStatus) -> None:
-        """The stub says how it is."""
+        """Process a status report of the stub."""
         value, text = status
         if value == "failed":
             self._kill(f"it gave up: {text or 'it did not say why'}")
@@ -341,10 +341,10 @@ class PeerLink:
             self._pump()
 
     def refused(self, why: str) -> None:
-        """Something that the stub has posted is not carried."""
+        """Note a refused message of the stub."""
         self.exchange.refused_here(why)
         self.last_error = pipe.shown(f"refused: {why}")
 
     def flooded(self) -> None:
-        """More came than the node can carry."""
+        """End a stub that sends more than the node can carry."""
         self._kill("it says more than the node can carry")

@@ -1,13 +1,13 @@
-"""What waits for a peer: in the order it came, for a limited time, within bounds. Pure.
+"""The queue of messages for a peer: in order, with time limits, bounded. Pure.
 
-    request     10 s, then whoever asked is told 504
-    stored      a request that says `store: true`: hours, kept in the database besides
+    request     10 s, then its sender is answered 504
+    stored      a request with `store: true`: hours, also kept in the database
     response    15 s
     change      60 s: an update of a data object
-    ephemeral   60 s, the newest for an address only: status and registration events
+    ephemeral   60 s, only the newest per address: status and registration events
 
-When there is no room for a message the oldest ephemeral ones make room, then it is refused. What
-was handed over and comes back is the first again, whatever room there is.
+When there is no room the oldest ephemeral messages are dropped, then the new message is refused. A
+message that was sent and comes back goes to the head of the queue, whatever room there is.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from msgnode.core import addresses
 from msgnode.core.envelope import EMPTY, RAW_FIELDS
 from msgnode.core.messages import Message
 
-_OVERHEAD = 256  # bytes of memory that a waiting message costs besides its text
+_OVERHEAD = 256  # memory of a queued message besides its text, in bytes
 
 
 class MessageClass(StrEnum):
-    """What a message is, for how long it may wait."""
+    """The class of a message, which sets how long it may wait."""
 
     REQUEST = "request"
     STORED = "stored"
@@ -65,10 +65,10 @@ def _is_to_be_stored(message: Message) -> bool:
 
 
 class Waiting(NamedTuple):
-    """A message that waits; `since` and `until` are moments of the queue's clock.
+    """A queued message; `since` and `until` are times of the queue's clock.
 
-    `key` is that of its row if it is stored; `attempts` are those after which the way to the peer
-    ended at once.
+    `key` is that of its row if it is stored; `attempts` counts the times that the connection to the
+    peer ended at once after it.
     """
 
     message: Message
@@ -80,7 +80,7 @@ class Waiting(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that it counts for in the queue's limit."""
+        """The bytes that it counts for in the queue's limit."""
         return len(self.message.frame) + _OVERHEAD
 
 
@@ -88,10 +88,10 @@ class PeerQueue:
     """The messages for one peer.
 
     Args:
-        max_messages: that wait.
-        max_bytes: of all that wait.
-        clock: seconds that only grow.
-        stored_seconds: that a stored message waits.
+        max_messages: most queued messages.
+        max_bytes: most bytes of all of them.
+        clock: a monotonic clock, in seconds.
+        stored_seconds: how long a stored message waits.
     """
 
     def __init__(
@@ -117,18 +117,18 @@ class PeerQueue:
         return len(self._waiting)
 
     def number(self) -> int:
-        """A number that no message of this queue has, or has had."""
+        """A number that no message of this queue has had."""
         self._number += 1
         return self._number
 
     @property
     def oldest_seconds(self) -> float:
-        """How long the first of them has waited."""
+        """How long the first message has waited."""
         first = self.first()
         return 0.0 if first is None else max(0.0, self._clock() - first.since)
 
     def put(self, message: Message, key: str = "") -> bool:
-        """Have a message wait, with the key of its row if it is stored; whether there is room."""
+        """Queue a message, with the key of its row if it is stored; False if there is no room."""
         class_, now = class_of(message), self._clock()
         one = Waiting(message, class_, now, now + self._seconds[class_], key)
         if class_ is MessageClass.EPHEMERAL:
@@ -148,24 +148,24 @@ class PeerQueue:
         return True
 
     def put_back(self, message: Message, key: str, age: float, left: float) -> None:
-        """Have a stored message wait that has waited elsewhere, behind all others."""
+        """Queue a stored message at the end, with the time it has already waited."""
         now = self._clock()
         self._add(Waiting(message, MessageClass.STORED, now - age, now + left, key))
 
     def put_first(self, several: Sequence[Waiting]) -> None:
-        """Have these wait before all others, in this order."""
+        """Put these at the head of the queue, in this order."""
         for one in reversed(several):
             self._add(one)
             self._waiting.move_to_end(self._number, last=False)
 
     def first(self) -> Waiting | None:
-        """The first that waits."""
+        """The first message."""
         return next(iter(self._waiting.values()), None)
 
     def take(self, untried: bool = False) -> Waiting | None:
-        """Take out the first, or the first that was not tried yet.
+        """Remove and return the first message, or the first that was not tried yet.
 
-        Those whose time is over were taken out by `expire`.
+        `expire` has removed the expired ones.
         """
         for number, one in self._waiting.items():
             if not (untried and one.attempts):
@@ -173,34 +173,34 @@ class PeerQueue:
         return None
 
     def take_stored(self, key: str) -> Waiting | None:
-        """Take out a stored one, if it still waits."""
+        """Remove and return a stored message, if it still waits."""
         number = self._stored.get(key)
         return None if number is None else self._remove(number)
 
     def stored(self, key: str) -> Waiting | None:
-        """A stored one, if it still waits."""
+        """A stored message, if it still waits."""
         number = self._stored.get(key)
         return None if number is None else self._waiting[number]
 
     def expire(self) -> list[Waiting]:
-        """Take out those whose time is over."""
+        """Remove and return expired messages."""
         now = self._clock()
         over = [number for number, one in self._waiting.items() if one.until <= now]
         self.dropped += len(over)
         return [self._remove(number) for number in over]
 
     def longest(self, seconds: float, at_most: int) -> dict[int, Waiting]:
-        """Those that have waited so long, by number, the first ones first."""
+        """The messages that have waited so long, by number, the oldest first."""
         before = self._clock() - seconds
         first = islice(self._waiting.items(), at_most)
         return {number: one for number, one in first if one.since <= before}
 
     def left(self, one: Waiting) -> float:
-        """Seconds until the time of a message is over."""
+        """Seconds until a message expires."""
         return one.until - self._clock()
 
     def renew(self, numbers: Collection[int]) -> int:
-        """Give these their whole time again, in their place; how many are still here."""
+        """Give these their full time again, in place; return how many are still here."""
         now, found = self._clock(), 0
         for number in numbers:
             one = self._waiting.get(number)
@@ -210,13 +210,13 @@ class PeerQueue:
         return found
 
     def remove(self, numbers: Collection[int]) -> list[Waiting]:
-        """Take these out, as far as they are still here."""
+        """Remove and return those of these that are still here."""
         found = [self._remove(number) for number in numbers if number in self._waiting]
         self.dropped += len(found)
         return found
 
     def clear(self) -> list[Waiting]:
-        """Take out all."""
+        """Remove and return all."""
         everything = list(self._waiting.values())
         self.dropped += len(everything)
         self._waiting.clear()

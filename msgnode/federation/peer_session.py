@@ -1,7 +1,7 @@
-"""The session of a peer: what the node has for the node of a foreign domain, as for any runtime.
+"""The session of a peer: it represents the node of a foreign domain, like a runtime's.
 
-Its frames do not go over a socket but to whoever serves the peer; what is behind it is foreign, and
-nobody until an identity in a message was verified.
+Its frames do not go to a socket but to whoever serves the peer; its speaker is foreign, and without
+an identity until one in a message was verified.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SOURCE = "peer:"
 class PeerOutlet(AnsweringLink):
     """The link of such a session. `on_frame` is called with each frame for the peer.
 
-    So is `on_answer` before, if the frame is an answer of the node itself.
+    `on_answer` is called before that, if the frame is an answer of the node itself.
     """
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class PeerOutlet(AnsweringLink):
         self.on_answer: Callable[[bytes], None] = _nobody
 
     def write(self, frame: bytes) -> None:
-        """Hand a frame to who serves the peer, but for answers to the node's own frames."""
+        """Pass a frame to whoever serves the peer, except for answers to the node's own frames."""
         if not self._is_taken(frame):
             self.on_frame(frame)
 
     def close(self, code: int, reason: str) -> None:
-        """Note with which code the node has ended the session."""
+        """Note the code with which the node has ended the session."""
         self._note_closed(code, reason)
 
     def drop(self) -> None:
@@ -57,8 +57,8 @@ class PeerConnection(FrameConnection):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        domain = self._stranger.remote_address.removeprefix(_SOURCE)
-        self._stranger = replace(self._stranger, origin=Origin.FOREIGN, peer=domain)
+        domain = self._anonymous.remote_address.removeprefix(_SOURCE)
+        self._anonymous = replace(self._anonymous, origin=Origin.FOREIGN, peer=domain)
 
     def put(self, frame: bytes) -> None:
         """Answer the peer, for the node itself."""
@@ -70,26 +70,26 @@ class Opener(Protocol):
     """Opens sessions of peers at this worker."""
 
     async def open(self, domain: str, stub_url: str, outlet: PeerOutlet) -> PeerConnection:
-        """A connection with an open session. Raises NodeError."""
+        """Open a connection with a session. Raises NodeError."""
         ...
 
     async def close(self, connection: PeerConnection, domain: str, stub_url: str) -> None:
-        """The peer is served no more: its session ends."""
+        """End the session of a peer that is no longer served."""
         ...
 
 
 class PeerSessions(ConnectionOpener):
-    """Implements Opener. One instance per worker."""
+    """The Opener. One instance per worker."""
 
     async def open(self, domain: str, stub_url: str, outlet: PeerOutlet) -> PeerConnection:
-        """Open it over a connection that counts against the limits of the peer's domain."""
+        """Open it on a connection that counts towards the limits of the peer's domain."""
         connection = self._made(PeerConnection, outlet, _source(domain))
         await connection.begin_session(stub_url)
         self._limits.add(connection, _source(domain))
         return connection
 
     async def close(self, connection: PeerConnection, domain: str, stub_url: str) -> None:
-        """Close the session and its connection, at most a second after it was asked for."""
+        """Close the session and its connection, within a second."""
         connection.link.on_frame = connection.link.on_answer = _nobody
         with suppress(NodeError, TimeoutError):  # else it ends after the grace period
             async with asyncio.timeout(_CLOSE_SECONDS):
@@ -100,15 +100,15 @@ class PeerSessions(ConnectionOpener):
 
 
 class KeptSession:
-    """The session of one peer, opened anew whenever it has ended.
+    """The session of one peer, opened again whenever it has ended.
 
     Args:
-        opener: of sessions.
-        domain: of the peer.
+        opener: opens sessions.
+        domain: the peer's domain.
         stub_url: the runtime URL of the session.
-        on_frame: takes each frame for the peer.
+        on_frame: called with each frame for the peer.
 
-    Those in `on_answer` are shown frames before that are answers of the node itself.
+    The callbacks in `on_answer` get frames first that are answers of the node itself.
     """
 
     def __init__(
@@ -122,16 +122,16 @@ class KeptSession:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there was one, and the node has closed it."""
+        """Whether there was a session, and the node has closed it."""
         return self._connection is not None and self._connection.link.closed is not None
 
     @property
     def is_held_back(self) -> bool:
-        """Whether the node takes nothing more of the peer for now."""
+        """Whether the node has paused the peer."""
         return self._connection is not None and self._connection.is_held_back
 
     async def open(self) -> None:
-        """See that there is one. Raises NodeError."""
+        """Ensure that there is a session. Raises NodeError."""
         if self._connection is not None and not self.has_ended:
             return
         await self.close()
@@ -144,24 +144,24 @@ class KeptSession:
             each(frame)
 
     async def close(self) -> None:
-        """End the session, if there is one; `open` begins another."""
+        """End the session, if any; `open` begins another."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await self._opener.close(connection, *self._names)
 
     def say(self, frame: bytes) -> None:
-        """Carry a frame as the peer's; nothing happens while there is no session."""
+        """Carry a frame as the peer's; does nothing without a session."""
         if self._connection is not None:
             self._connection.frame_received(frame)
 
     async def ready(self) -> None:
-        """Wait until the node takes more of it."""
+        """Wait until the peer is not paused."""
         if self._connection is not None:
             await self._connection.ready()
 
 
 def _source(domain: str) -> str:
-    """Stands for the network address of what is behind a peer."""
+    """The text in place of a network address of a peer."""
     return _SOURCE + domain
 
 

@@ -1,4 +1,4 @@
-"""What a peer is served with: its stub, and the limits of everything about it. Frozen values."""
+"""A peer's stub, and the limits of its link. Frozen values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .sandbox import SandboxLimits
 from .stub_sockets import SocketLimits
 
 STARTS_AT_ONCE = 4
-"""Sandboxes of a worker that start at the same time; fifty together would all be slow."""
+"""Most sandboxes of a worker that start at the same time; fifty together would all be slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class PeerStub:
     """A peer that is served, and its stub.
 
     Attributes:
-        domain: of the peer.
+        domain: the peer's domain.
         stub_url: the runtime URL of its session here.
-        runtime_url: what this node is called there.
-        digest, source, configuration: of the stub.
-        hosts: that it may connect to.
+        runtime_url: this node's runtime URL there.
+        digest, source, configuration: of its stub.
+        hosts: the hosts that the stub may connect to.
     """
 
     domain: str
@@ -37,9 +37,9 @@ class PeerStub:
 
 @dataclass(frozen=True, slots=True)
 class LinkLimits:
-    """Of one peer; `starts` lets so many sandboxes of this worker start at a time.
+    """The limits of one peer; `starts` limits how many sandboxes of this worker start at a time.
 
-    `idle_seconds`: after which a stub ends that nobody needs.
+    `idle_seconds`: after which a stub that is not needed stops.
     """
 
     sandbox: SandboxLimits
@@ -51,5 +51,5 @@ class LinkLimits:
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
 
     def queue(self) -> PeerQueue:
-        """One for what waits for a peer."""
+        """Make the queue of a peer."""
         return PeerQueue(self.queue_messages, self.queue_bytes, stored_seconds=self.stored_seconds)

@@ -1,9 +1,9 @@
-"""What the node and a sandbox say to each other: one JSON object a line, in UTF-8. Pure.
+"""The protocol between the node and a sandbox: one JSON object per line, in UTF-8. Pure.
 
-A foreign protostub can write whatever it likes on its side of the pipe, so every line that comes
-is hostile until it was read here. A line that has not exactly the fields of one operation, or is
-longer than it may be, is InvalidLine: the sandbox that said it is ended. No operation carries any
-authority of its own; a line that is forged says nothing that the stub could not say anyway.
+A foreign protostub can write anything on its side of the pipe, so every incoming line is untrusted
+until it was parsed here. A line that does not have exactly the fields of one operation, or is too
+long, is InvalidLine: its sandbox is ended. No operation carries any authority; a forged line can do
+nothing that the stub could not do anyway.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import msgspec
 from msgnode.core import redaction
 
 LINE_OVERHEAD = 64 * 1024
-"""Bytes that a line may be longer than the largest frame of a socket."""
+"""How many bytes a line may be longer than the largest frame of a socket."""
 SHOWN = 300
-"""Characters of a text of the sandbox that are kept."""
+"""Most characters kept of a text of the sandbox."""
 
 _Number = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 _Code = Annotated[int, msgspec.Meta(ge=0, le=4999)]
@@ -53,7 +53,7 @@ class Posted(_Said, frozen=True, tag="message"):
 
 
 class SocketWanted(_Said, frozen=True, tag="ws-open"):
-    """The stub asks for a WebSocket."""
+    """The stub requests a WebSocket."""
 
     ws: _Number
     url: _Url
@@ -76,7 +76,7 @@ class SocketClose(_Said, frozen=True, tag="ws-close"):
 
 
 class Logged(_Said, frozen=True, tag="log"):
-    """Something the stub would have written to a console, or an error nobody caught."""
+    """Console output of the stub, or an uncaught error."""
 
     text: _Text
 
@@ -94,14 +94,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read(line: bytes) -> Said:
-    """Read one line of a sandbox, without its end.
+    """Parse one line of a sandbox, without its line end.
 
     Raises:
-        InvalidLine: it is no operation.
+        InvalidLine: it is not a valid operation.
     """
     try:
         if not line.isascii():
-            line.decode()  # what is passed on must be text to the last byte
+            line.decode()  # all that is passed on must be UTF-8
         said = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidLine(f"A line of the sandbox is no operation: {error}"[:SHOWN]) from None
@@ -111,10 +111,10 @@ def read(line: bytes) -> Said:
 
 
 class LineReader:
-    """Cuts what comes out of a pipe into lines, and never keeps more than one line may have.
+    """Splits what comes out of a pipe into lines, and never keeps more than one line may have.
 
     Args:
-        max_line: bytes of a line.
+        max_line: most bytes of a line.
     """
 
     def __init__(self, max_line: int) -> None:
@@ -122,7 +122,7 @@ class LineReader:
         self._rest = bytearray()
 
     def feed(self, part: bytes) -> list[bytes]:
-        """The lines that are complete with this part; those that are empty are left out.
+        """The lines that this part completes, without empty ones.
 
         Raises:
             InvalidLine: one is too long.
@@ -141,10 +141,10 @@ class LineReader:
 
 
 def shown(text: str) -> str:
-    """What a stub has said, or the system of it, as people are shown it and as it is stored.
+    """A text of a stub or of its system, redacted for display and storage.
 
     Args:
-        text: which may hold tokens, such as that of this node's session there.
+        text: may contain tokens, such as that of this node's session there.
 
     >>> shown("it\\0 failed")
     'it  failed'
@@ -166,7 +166,7 @@ def load(source: str, stub_url: str, configuration: dict[str, Any]) -> bytes:
 
 
 def post(message: bytes) -> bytes:
-    """Hand the stub a message, JSON text."""
+    """Pass a message (JSON text) to the stub."""
     return _line({"op": "post", "message": msgspec.Raw(message)})
 
 
@@ -176,7 +176,7 @@ def connect() -> bytes:
 
 
 def disconnect() -> bytes:
-    """Have the stub say good-bye."""
+    """Have the stub disconnect."""
     return _line({"op": "disconnect"})
 
 
@@ -196,7 +196,7 @@ def socket_message(number: int, data: str) -> bytes:
 
 
 def socket_buffered(number: int, size: int) -> bytes:
-    """So many bytes of a WebSocket have not left yet."""
+    """The number of unsent bytes of a WebSocket."""
     return _line({"op": "ws", "ws": number, "event": "buffered", "buffered": size})
 
 

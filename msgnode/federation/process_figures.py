@@ -18,7 +18,7 @@ class Figures(NamedTuple):
 
 
 def read(pid: int) -> Figures:
-    """What a process and its children use at the moment; processes that have ended count zero."""
+    """The current usage of a process and its children; ended processes count zero."""
     memory, ticks = 0, 0
     waiting = [pid]
     seen = 0

@@ -1,7 +1,7 @@
-"""`/.well-known/messaging-node/<domain>/<digest>`: which connections to a domain are this node's.
+"""`/.well-known/messaging-node/<domain>/<digest>`: confirms this node's connections to a domain.
 
-204 if a secret of this digest is what this node says when it connects there (node_proofs.py), else
-404. Any worker answers, and the web process.
+204 if it is the digest of the secret that this node sends when it connects there (node_proofs.py),
+else 404. Any worker answers, and the web process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import node_proofs
 @require_safe
 @never_cache
 def own_connection(request: HttpRequest, domain: str, digest: str) -> HttpResponse:
-    """Say whether it is ours."""
+    """Whether the connection with this secret is this node's."""
     keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
     is_ours = settings.FEDERATION != "off" and node_proofs.is_own(
         keys, settings.DOMAIN, domain, digest

@@ -1,4 +1,4 @@
-"""What a sender is told of a peer that his message does not reach."""
+"""The errors for senders whose message does not reach a peer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .store import PeerRow
 
 
 def refusal_of(row: PeerRow) -> NodeError:
-    """Why nothing passes to a peer that has a row."""
+    """Why nothing is sent to a peer with a row."""
     domain, decision = row.domain, Peer.Decision
     if row.decision == decision.BLOCKED:
         return Forbidden(f"This node exchanges no messages with {domain}.")

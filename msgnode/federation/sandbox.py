@@ -1,12 +1,13 @@
-"""A sandbox: one process that runs one foreign protostub, watched and ended when it misbehaves.
+"""A sandbox: a process that runs one foreign protostub, watched, and killed if it misbehaves.
 
 Rules
-- Nothing of the stub runs in the node's own process. What the process says is read by pipe.py.
-- It is ended when it leaves three heartbeats without an answer (a loop, or a stopped process),
-  takes more memory or processor than it may, or says what is no operation. Ending is SIGKILL to
+- Nothing of the stub runs in the node's own process. pipe.py parses what the process sends.
+- It is killed when it leaves three heartbeats unanswered (a loop, or a stopped process), uses more
+  memory or processor time than allowed, or sends an invalid operation. It is killed by SIGKILL to
   its whole process group, and the reason is kept.
-- It is not read faster than LINES_PER_SECOND and BYTES_PER_SECOND: the pipe fills, and it waits.
-- What is written to it and not read yet is bounded; `is_full` tells who writes.
+- It is not read faster than LINES_PER_SECOND and BYTES_PER_SECOND: then the pipe fills and it
+  blocks.
+- Unread output to it is bounded; `is_full` tells writers.
 """
 
 from __future__ import annotations
@@ -33,25 +34,25 @@ log = logging.getLogger(__name__)
 LINES_PER_SECOND = 4_000
 BYTES_PER_SECOND = 40_000_000
 HIGH_WATER = 4 * 1024 * 1024
-"""Bytes written to a sandbox and not read by it, above which it is handed no more messages."""
+"""Bytes written to a sandbox and not read by it above which it gets no more messages."""
 _HARD_LIMIT = 16 * 1024 * 1024
 _READ = 65_536
 _STDERR = 8_192
 _LOGS = 20
-_START_BEATS = 6  # before the first answer: it may still be starting
+_START_BEATS = 6  # before the first answer, because it may still be starting
 _CPU_SHARE, _CPU_SECONDS = 0.8, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """Of one sandbox.
+    """The limits of one sandbox.
 
     Attributes:
-        heap_mib, data_mib: of JavaScript's heap, and of everything (see deno.command).
-        memory_mib: that it may really use.
+        heap_mib, data_mib: limits of JavaScript's heap, and of all memory (see deno.command).
+        memory_mib: limit of the resident memory.
         silence: seconds without an answer to a heartbeat.
         max_frame: bytes of the largest message.
-        wraps: whether bubblewrap is put around it: auto, required or off.
+        wraps: whether to use bubblewrap: auto, required or off.
     """
 
     heap_mib: int = 64
@@ -76,29 +77,29 @@ class Sandbox(Protocol):
         ...
 
     async def start(self) -> None:
-        """Begin. Raises OSError if it cannot."""
+        """Start it. Raises OSError if it cannot start."""
         ...
 
     def send(self, line: bytes) -> None:
-        """Say something to it. Never waits; nothing happens once it has ended."""
+        """Send it a line. Never blocks; does nothing once it has ended."""
         ...
 
     def kill(self, reason: str) -> None:
-        """End it at once; the first reason counts."""
+        """Kill it; the first reason counts."""
         ...
 
     async def ended(self) -> str:
-        """Wait for its end, however it came; the reason of it."""
+        """Wait for its end; return the reason."""
         ...
 
 
 class SandboxProcess:
-    """Implements Sandbox with a process of Deno.
+    """The Sandbox that is a process of Deno.
 
     Args:
-        limits: what it may use.
-        said: is handed each thing it says, but heartbeats and logs.
-        command: stands in for the one of deno.py.
+        limits: its limits.
+        said: called with each operation it sends, except for heartbeats and logs.
+        command: replaces the command of deno.py.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class SandboxProcess:
         return self._unread > HIGH_WATER
 
     async def start(self) -> None:
-        """Start the process, and read what it says."""
+        """Start the process, and read its output."""
         command = list(self._command or ()) or await asyncio.to_thread(self._deno)
         self._process = await asyncio.create_subprocess_exec(
             *command,
@@ -166,7 +167,7 @@ class SandboxProcess:
             self._process.stdin.write(line)
 
     def kill(self, reason: str) -> None:
-        """End the process and all that it has started; the first reason is kept."""
+        """Kill the process and all that it has started; the first reason is kept."""
         self.reason = self.reason or reason
         process = self._process
         if process is None or process.returncode is not None:
@@ -177,7 +178,7 @@ class SandboxProcess:
             process.kill()
 
     async def ended(self) -> str:
-        """Wait for its end; why it has ended."""
+        """Wait for its end; return the reason."""
         if self._end is None:
             return self.reason
         return await asyncio.shield(self._end)
@@ -201,7 +202,7 @@ class SandboxProcess:
         assert self._process is not None  # noqa: S101  (started before)
         code = await self._process.wait()
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # what it has left behind
+            os.killpg(self._process.pid, signal.SIGKILL)  # its remaining children
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -212,7 +213,7 @@ class SandboxProcess:
         return self.reason
 
     async def _kept(self, job: object) -> None:
-        """What a job of ours raises ends this sandbox, and nothing else."""
+        """Run a job; an error in it kills this sandbox, and affects nothing else."""
         try:
             await job  # type: ignore[misc]  # a coroutine
         except Exception as error:
@@ -232,7 +233,7 @@ class SandboxProcess:
         except Exception as error:
             self._failed(error)
         while await stream.read(_READ):  # type: ignore[union-attr]  # a pipe
-            pass  # asyncio tells the end of a process only when all that it has written was read
+            pass  # asyncio reports the end of a process only when its output was read
 
     async def _read_lines(self, stream: asyncio.StreamReader) -> None:
         reader = pipe.LineReader(self._limits.max_frame + pipe.LINE_OVERHEAD)
@@ -248,7 +249,7 @@ class SandboxProcess:
 
     def _take(self, said: Said) -> None:
         if self.reason:
-            return  # it was ended: what it still says counts no more
+            return  # it was killed: what it still sends does not count
         if isinstance(said, Pong):
             if self._heard < said.n <= self._sent:
                 self._heard = said.n
@@ -263,9 +264,9 @@ class SandboxProcess:
             self.errors = (self.errors + part)[-_STDERR:]
 
     async def _watch(self) -> None:
-        """Heartbeats, memory and processor, three times in the silence that is allowed.
+        """Check heartbeats, memory and processor, three times within the allowed silence.
 
-        Beats are counted, not seconds: if this process stands still none are lost.
+        Heartbeats are counted, not seconds: none are missed if this process itself was stopped.
         """
         every = self._limits.silence / 3
         busy = 0.0

@@ -1,15 +1,16 @@
-"""The peers of a node, in one of its workers: which there are, who serves them, what they are told.
+"""Federation in a worker: which peers there are, which it serves, and what they are told.
 
 Rules
-- The rows are the truth; every worker reads them when they change, and routes messages of their
-  domains to the session of each peer that is approved.
-- One worker serves a peer: the one that has its claim, for as long as that worker's lease runs.
-  When it dies, or stops, another takes the claim. That worker also looks for stubs.
-- A stub runs when a person has approved exactly this source, by its digest (FEDERATION=open: when
-  it was found). If its domain offers another one the approved one goes on, and an alarm says so.
-- When another one is approved it is tried first. If it can be loaded it takes the place of the one
-  that runs, and what waits stays; else that one goes on, is the approved one again, and an alarm
-  says why.
+- The database is the truth; every worker reads the rows when they change, and routes messages for
+  those domains to the session of each approved peer.
+- One worker serves a peer: the one that has its claim, while that worker's lease runs. When it dies
+  or stops, another takes the claim. That worker also looks for stubs.
+- A stub runs only when an operator has approved exactly this source, by its digest
+  (FEDERATION=open: when it was found). If its domain offers another one, the approved one stays,
+  and an alarm says so.
+- When another one is approved it is first tried. If it can be loaded it replaces the running one,
+  and queued messages stay; else the running one stays, is the approved one again, and an alarm says
+  why.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class FederationSettings:
-    """`max_stubs` are those of this worker; `key` is secret."""
+    """`max_stubs` is the limit of this worker; `key` is secret."""
 
     domain: str
     max_stubs: int
@@ -65,19 +66,19 @@ class Federation:
     """One instance per worker.
 
     Args:
-        settings: which peers there may be.
-        peers: which there are.
-        limits: of each peer.
-        epoch: of this worker.
-        table: who listens to what.
-        opener: of the peers' sessions.
-        http: how peers are asked whether they are behind a connection.
-        writer: of the worker.
-        holds_lease: whether this worker's lease runs; none serves a peer without.
-        raise_alarm, clear_alarm: of the node.
-        observers: of objects of the peers.
-        stored: messages for peers.
-        shown: a message's body as people may see it.
+        settings: the settings of federation.
+        peers: the known peers.
+        limits: the limits of each peer.
+        epoch: this worker's epoch.
+        table: the routing table.
+        opener: opens the peers' sessions.
+        http: the HTTP client that confirms connections of peers.
+        writer: the worker's writer.
+        holds_lease: whether this worker's lease runs; without it no peer is served.
+        raise_alarm, clear_alarm: the node's alarms.
+        observers: the observers of peers' objects.
+        stored: the stored messages for peers.
+        shown: redacts a message's body for display.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Federation:
 
     @property
     def state(self) -> str:
-        """In a word, for the health page."""
+        """The state in a word, for the health page."""
         if not deno.find():
             return "deno is missing"
         states = [link.state for link in self.links.values()]
@@ -161,7 +162,7 @@ class Federation:
                     await self._is_stale.wait()
 
     def handlers(self) -> dict[str, Handler]:
-        """Of the control messages."""
+        """The handlers of control messages."""
         return {
             store.CHANGED: self._changed,
             store.RESTART: self._restart,
@@ -170,11 +171,11 @@ class Federation:
         }
 
     def _changed(self, payload: dict[str, Any]) -> None:
-        """The rows are others now."""
+        """Handle a change of the rows."""
         self._is_stale.set()
 
     def _restart(self, payload: dict[str, Any]) -> None:
-        """An operator wants the stub of a peer to begin anew, without waiting."""
+        """Restart the stub of a peer at once, for an operator."""
         for link in self.links.values():
             if link.peer.domain == payload["domain"]:
                 link.restart()
@@ -195,7 +196,7 @@ class Federation:
         await self._http.close()
 
     def abort(self) -> None:
-        """Serve nothing more at once: the worker has lost its lease."""
+        """Stop serving at once, because the worker has lost its lease."""
         self._is_stopped = True
         for switch in self._switches.values():
             switch.cancel()
@@ -205,7 +206,7 @@ class Federation:
     # --- the rows ---------------------------------------------------------------------------------
 
     def _use(self, rows: list[PeerRow]) -> None:
-        """Route to these peers from now on, and to no others."""
+        """Set the peers that are routed to."""
         self._peers.use(rows)
         self._table.peers = {row.domain: row.stub_url for row in rows if row.is_served}
         for domain, url in self._table.peers.items():
@@ -214,14 +215,14 @@ class Federation:
         self.proofs.use(rows)
 
     def _forget_learned(self, domain: str, url: str) -> None:
-        """What sessions of others have spoken as until now is the peer's from now on."""
+        """Reassign to the peer what other sessions have spoken as."""
         for address, session in list(self._table.learned.items()):
             is_nodes = session.runtime_url == url or session.speaker.peer == domain
             if session.is_here and not is_nodes and addresses.parse(address).home == domain:
                 self._table.forget(address, session)
 
     async def _serve(self) -> None:
-        """Start what this worker has to serve, and stop what it has not."""
+        """Start serving the peers of this worker, and stop serving the others."""
         rows = list(self._peers.rows.values())
         is_able = self._holds_lease() and bool(deno.find())
         wanted = [row for row in rows if row.is_served or row.needs_look] if is_able else []
@@ -245,7 +246,7 @@ class Federation:
         await self._note_states()
 
     async def _tell_of(self, others: list[PeerRow], is_full: bool) -> None:
-        """Tell of the peers that no worker serves, because each serves as many as it may."""
+        """Raise alarms about peers that no worker serves, because each is at its limit."""
         look = partial(store.unserved, others)
         left: set[int] = await self._blocking(look) if others and is_full else set()
         text = f"No worker has room for it: each serves {self._settings.max_stubs} peers at most."
@@ -256,7 +257,7 @@ class Federation:
                 await self._blocking(partial(store.note_state, row.pk, WAITING, text))
 
     async def _stub(self, row: PeerRow) -> PeerStub | None:
-        """The stub that is approved, if it is known."""
+        """The approved stub, if it is known."""
         found = await self._blocking(partial(store.source_of, row.pk, row.approved_digest))
         if found is None:
             return None
@@ -287,12 +288,12 @@ class Federation:
                 await asyncio.sleep(LOOKS_EVERY)
 
     async def _switch(self, row: PeerRow) -> None:
-        """Have the stub that is approved now take the place of the one that runs, if it loads."""
+        """Replace the running stub by the approved one, if that can be loaded."""
         try:
             stub, link, before = await self._stub(row), self.links[row.pk], self._served[row.pk]
             fault = await stub_loading.fault_of(stub, self._limits) if stub else "it is not known"
             if self.links.get(row.pk) is not link:
-                return  # it is served no more
+                return  # it is no longer served
             if stub is not None and not fault:
                 self._served[row.pk] = row
                 await link.replace(stub)
@@ -328,7 +329,7 @@ class Federation:
             self._alarms.look(link)
 
     async def _blocking(self, call: Callable[[], Result]) -> Result:
-        """Run something that uses the database, in the writer's thread."""
+        """Run a database call, in the writer's thread."""
         found: list[Result] = []
         await self._writer.submit(Call(lambda: found.append(call())))
         return found[-1]

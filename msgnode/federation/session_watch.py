@@ -1,11 +1,11 @@
-"""Whether a peer goes on with the session that its stub had there, seen by what passes the socket.
+"""Detects whether a peer continues the session of its stub there, from the frames on the socket.
 
-A stub does not tell. So the host reads along in the first frames of each socket: a session has gone
-on if the stub asked for that, and was given no other token. Anything else counts as a new session,
+The stub does not tell. So the host watches the first frames of each socket: the session continues
+if the stub asked for that, and was given no other token. Anything else counts as a new session,
 which is never wrong, only more work.
 
-Where nothing listens at the peer's addresses any more its node has ended, not only the way there:
-what it was asked is lost, whether or not the session goes on once it is back.
+If nothing listens at the peer's addresses any more, its node has ended, not only the connection:
+pending requests are lost, even if the session continues once it is back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 SESSION = "mn:/session"
 LOOKS = 50
-"""Frames of a socket among which the answer to the session frame is looked for."""
+"""Most frames of a socket that are searched for the answer to the session frame."""
 
 
 class _Body(msgspec.Struct):
@@ -35,10 +35,10 @@ _answers = msgspec.json.Decoder(_Answer)
 
 
 class SessionWatch:
-    """One instance per peer; it outlives sockets and sandboxes. Keeps digests of tokens alone.
+    """One instance per peer; it outlives sockets and sandboxes. Keeps only digests of tokens.
 
     Args:
-        lost: is called when a socket was lost, with that in words.
+        lost: called with a text when a socket was lost.
     """
 
     def __init__(self, lost: Callable[[str], None] = lambda _: None) -> None:
@@ -50,22 +50,22 @@ class SessionWatch:
         self._digest = ""
 
     def opened(self) -> None:
-        """A socket is open: until it says otherwise, there is a new session."""
+        """Note an open socket: a new session unless proved otherwise."""
         self.is_new = True
         self._looks = LOOKS
         self._asked_again = False
 
     def refused(self) -> None:
-        """Nothing listens where the peer was."""
+        """Note that nothing listens at the peer's address."""
         self.has_ended = True
 
     def sent(self, text: str) -> None:
-        """The stub has sent something."""
+        """Inspect a frame of the stub."""
         if self._looks and '"re-open"' in text and SESSION in text:
             self._asked_again = True
 
     def received(self, text: str) -> None:
-        """The peer has sent something."""
+        """Inspect a frame of the peer."""
         if not self._looks:
             return
         self._looks -= 1

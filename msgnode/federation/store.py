@@ -1,4 +1,4 @@
-"""The rows of peers and their stubs, as the workers read and write them. All functions block."""
+"""The rows of peers and their stubs. All functions block."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from . import stub_signature
 from .descriptor import FoundStub
 
 CHANGED = "peers.changed"
-"""The control message that rows of peers have changed."""
+"""The control message for changed rows of peers."""
 RESTART = "peers.restart"
-"""The control message that the stub of a peer is to begin anew."""
+"""The control message to restart the stub of a peer."""
 _LATELY = timedelta(seconds=30)
 Place = tuple[str, frozenset[str], str]
-"""Where a stub is looked for, where that may lead, and who must have signed it."""
+"""Where a stub is looked for, the allowed hosts, and the keys that must have signed it."""
 NO_PLACE: Place = ("", frozenset(), "")
-"""Of a domain that has no row."""
+"""The place of a domain without a row."""
 MAX_TOLD = 50
-"""Stubs of one domain that are listed."""
+"""Most stubs of one domain that are listed."""
 MAX_ROWS = 1_000
-"""Peers that may wait for an operator; a domain beyond is looked for again once there is room."""
+"""Most peers that wait for an operator; further ones are looked for again once there is room."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerRow:
-    """What a worker knows of a peer. `hosts` are lower case."""
+    """The row of a peer, as a worker sees it. `hosts` are lower case."""
 
     pk: int
     domain: str
@@ -51,12 +51,12 @@ class PeerRow:
 
     @property
     def place(self) -> Place:
-        """Of its stub."""
+        """The place of its stub."""
         return self.url, self.hosts, self.keys
 
     @property
     def is_served(self) -> bool:
-        """Whether messages are to pass."""
+        """Whether messages may pass."""
         return self.decision == models.Peer.Decision.APPROVED and bool(self.approved_digest)
 
     @property
@@ -65,19 +65,19 @@ class PeerRow:
         return self.decision == models.Peer.Decision.PENDING
 
     def is_served_as(self, now: PeerRow | None) -> bool:
-        """Whether a peer that is served is to go on as it is."""
+        """Whether a served peer may continue unchanged after the row has changed to `now`."""
         if now is None:
             return False
         mine = (self.approved_digest, self.url, self.hosts)
         return mine == (now.approved_digest, now.url, now.hosts)
 
     def has_place_of(self, now: PeerRow | None) -> bool:
-        """Whether at most the stub is another one now."""
+        """Whether at most the stub differs."""
         return now is not None and (self.url, self.hosts) == (now.url, now.hosts)
 
     @property
     def stub_url(self) -> str:
-        """What its stub is called here: a runtime of its domain."""
+        """The runtime URL of its stub here, in its domain."""
         return f"runtime://{self.domain}/messaging-node-{self.stub_id}"
 
 
@@ -101,7 +101,7 @@ def read() -> list[PeerRow]:
 
 
 def take_claims(epoch: str, rows: list[PeerRow], at_most: int) -> set[int]:
-    """The peers that this epoch serves, from now on or still, and those that it looks for."""
+    """Take claims; return the peers that this epoch serves, and those that it looks for."""
     taken: set[int] = set()
     served = 0
     for row in rows:
@@ -114,40 +114,40 @@ def take_claims(epoch: str, rows: list[PeerRow], at_most: int) -> set[int]:
 
 
 def unserved(rows: list[PeerRow]) -> set[int]:
-    """Those of these peers that no worker serves."""
+    """The peers that no worker serves."""
     held = claims.held(_claim(row.pk) for row in rows)
     return {row.pk for row in rows if _claim(row.pk) not in held}
 
 
 def release_claim(epoch: str, pk: int) -> None:
-    """Leave a peer to another worker."""
+    """Release the claim of a peer."""
     claims.release(_claim(pk), epoch)
 
 
 def source_of(pk: int, digest: str) -> tuple[str, dict[str, Any]] | None:
-    """Source and configuration of a stub, if it is known."""
+    """The source and configuration of a stub, if known."""
     found = models.PeerStub.objects.filter(peer=pk, digest=digest)
     return found.values_list("source", "configuration").first()
 
 
 def signer_of(peer: models.Peer, digest: str) -> str:
-    """The id of the key that has signed a stub, "" if that is not known."""
+    """The id of the key that has signed a stub, "" if unknown."""
     found = models.PeerStub.objects.filter(peer=peer, digest=digest)
     return found.values_list("signed_by", flat=True).first() or ""
 
 
 def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> str:
-    """A domain offers a stub: what changes with that.
+    """Store a stub that a domain offers.
 
     Args:
-        domain: of the peer, which has a row from now on.
+        domain: the peer's domain, which has a row from now on.
         found: its stub.
-        place: as it was while that was looked for. If an operator has changed it meanwhile, such as
-            the keys, nothing is noted: it is looked for again.
+        place: its place when the search began. If an operator has changed it meanwhile, such as the
+            keys, nothing is stored: it is looked for again.
         is_open: whether stubs need no approval.
 
     Returns:
-        "new" where an operator has to look, "changed" where the approved stub is another, else "".
+        "new" if an operator must decide, "changed" if the approved stub is another, else "".
     """
     with transaction.atomic():
         peer = models.Peer.objects.select_for_update().filter(domain=domain).first()
@@ -187,12 +187,12 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
 
 
 def note_not_found(domain: str, why: str, place: Place) -> None:
-    """A domain that has a row offers no stub that can be used; nor is one found before signed.
+    """Store that a domain with a row offers no usable stub; earlier ones lose their signature.
 
     Args:
-        domain: of the peer.
-        why: to be shown.
-        place: as it was while the stub was looked for; see `note_found`.
+        domain: the peer's domain.
+        why: the reason, for display.
+        place: its place when the search began; see `note_found`.
     """
     with transaction.atomic():
         peer = models.Peer.objects.select_for_update().filter(domain=domain).first()
@@ -205,14 +205,14 @@ def note_not_found(domain: str, why: str, place: Place) -> None:
 
 
 def note_state(pk: int, state: str, error: str) -> None:
-    """What the worker that serves a peer says of it."""
+    """Store the state of a peer, as its worker reports it."""
     models.Peer.objects.filter(pk=pk).update(
         state=state, state_at=timezone.now(), last_error=error[:300]
     )
 
 
 def note_figures(figures: dict[int, dict[str, Any]]) -> None:
-    """What has passed to and from peers lately, by the keys of their rows."""
+    """Store the recent traffic of peers, by the keys of their rows."""
     now = timezone.now()
     with transaction.atomic():
         for pk, each in figures.items():
@@ -220,26 +220,24 @@ def note_figures(figures: dict[int, dict[str, Any]]) -> None:
 
 
 def figures_of(peer: models.Peer) -> dict[str, Any]:
-    """What has passed to and from a peer lately; nothing if that is long ago."""
+    """The recent traffic of a peer; nothing if it is old."""
     if peer.figures_at is None or timezone.now() - peer.figures_at > _LATELY:
         return {}
     return dict(peer.figures or {})
 
 
 def stubs_of(peer: models.Peer) -> list[dict[str, Any]]:
-    """What is known of the stubs that a domain has offered, but for their source; newest first."""
+    """The stubs that a domain has offered, without their source; newest first."""
     found = peer.stubs.values("digest", "version", "signed_by", "found_at")[:MAX_TOLD]
     return [dict(each) for each in found]
 
 
 def approve(peer: models.Peer, by: str, digest: str = "") -> str:
-    """Let a stub run, and messages pass; what is in the way, if anything is.
+    """Approve a stub, so that it runs and messages pass; return the obstacle, if any.
 
-    Args:
-        peer: whose.
-        by: who has decided that.
-        digest: of the stub, or how it begins: the one that was found, or one that the domain has
-            offered before. Without, the one that was found.
+    Args: peer: the peer. by: who approves it. digest: the digest of the stub, or its beginning: of
+        the one that was found, or of one that the domain has offered before. Without it, the one
+        that was found.
     """
     if not peer.found_digest:
         return f"{peer.domain}: no protostub was found yet: {peer.discovery or 'looking'}"
@@ -265,7 +263,7 @@ def approve(peer: models.Peer, by: str, digest: str = "") -> str:
 
 
 def take_back(row: PeerRow, digest: str) -> None:
-    """The stub that was approved last cannot be loaded: the one before is approved again."""
+    """Revert to the stub approved before, because the last one cannot be loaded."""
     with transaction.atomic():
         peer = models.Peer.objects.select_for_update().filter(pk=row.pk).first()
         if peer is not None and peer.approved_digest == row.approved_digest:
@@ -275,7 +273,7 @@ def take_back(row: PeerRow, digest: str) -> None:
 
 
 def decide(peer: models.Peer, decision: str) -> str:
-    """Block or pause a peer, or let it go on; what is in the way, if anything is."""
+    """Block, pause or resume a peer; return the obstacle, if any."""
     if decision == peer.Decision.APPROVED and not peer.approved_digest:
         return f"{peer.domain}: no protostub of it was approved yet: approve one."
     peer.decision = decision
@@ -285,7 +283,7 @@ def decide(peer: models.Peer, decision: str) -> str:
 
 
 def restart(peer: models.Peer) -> str:
-    """Have the stub of a peer begin anew, without waiting; what is in the way, if anything is."""
+    """Restart the stub of a peer at once; return the obstacle, if any."""
     if peer.decision != peer.Decision.APPROVED:
         return f"{peer.domain}: its stub does not run: {peer.get_decision_display()}."
     post(RESTART, domain=peer.domain)
@@ -293,14 +291,14 @@ def restart(peer: models.Peer) -> str:
 
 
 def look_again(peer: models.Peer) -> None:
-    """Have its stub be looked for again."""
+    """Have its stub looked for again."""
     peer.looked_at = None
     peer.save(update_fields=["looked_at"])
     post(CHANGED)
 
 
 def _is_signed(peer: models.Peer, digest: str) -> bool:
-    """Whether a stub is, with one of the keys of now."""
+    """Whether a stub is signed with one of the current keys."""
     signer = signer_of(peer, digest)
     return peer.looked_at is not None and signer in stub_signature.ids_of(peer.keys)
 

@@ -1,13 +1,13 @@
-"""Requests that are stored until they get to a peer: those whose body says `store: true`.
+"""Stores requests with `store: true` in their body until they reach a peer.
 
 Rules
-- The row is written while the message waits, or is on its way: nothing waits for the database. Who
-  sent one that still waits then is told 100. If it cannot be written, he is told 503.
-- The row goes with the response. Until then the worker that serves the peer begins with it, and
-  sends it again when a socket was lost: a peer may get it twice, with the same id.
-- So many, and so many bytes, are stored for a peer; one beyond is refused 503.
-- One whose time is over, or about which the peer is silent for as long as responses are waited for,
-  or that is set aside for another reason, is kept for a person to look at, and an alarm says so.
+- The row is written while the message waits, or is being sent: nothing waits for the database. The
+  sender of one that still waits then is told 100; if it cannot be written, 503.
+- The row is deleted with the response. Until then the worker that serves the peer starts with it,
+  and sends it again when a socket was lost: a peer may get it twice, with the same id.
+- The number and the bytes of stored messages per peer are limited; further ones are refused 503.
+- One that has expired, was not answered in time, or is set aside for another reason, is kept for a
+  person to look at, and an alarm says so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FORGETS_EVERY = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """What is stored for one peer, and for how long."""
+    """The limits of stored messages for one peer."""
 
     messages: int
     bytes: int
@@ -50,7 +50,7 @@ class StoreLimits:
 
 
 class PeerStore:
-    """Implements the exchange's Store for one peer. Made by StoredMessages."""
+    """The exchange's Store for one peer. Made by StoredMessages."""
 
     def __init__(self, owner: StoredMessages, peer: int, domain: str, found: list[Stored]) -> None:
         self._owner = owner
@@ -62,14 +62,14 @@ class PeerStore:
         self._exchange: PeerExchange | None = None
 
     def begin(self, exchange: PeerExchange) -> None:
-        """Have what is stored wait in a queue, from now on."""
+        """Put the stored messages into an exchange's queue."""
         self._exchange = exchange
         found, self._found = self._found, []
         for each in found:
             exchange.queue.put_back(messages.parse(each.frame), each.key, each.age, each.left)
 
     def keep(self, message: Message) -> str:
-        """Store a message; its key, or "" if there is no room for it."""
+        """Store a message; return its key, "" if there is no room."""
         limits, size = self._owner.limits, len(message.frame)
         if len(self._sizes) >= limits.messages or self._bytes + size > limits.bytes:
             return ""
@@ -85,18 +85,18 @@ class PeerStore:
         return key
 
     def done(self, key: str) -> None:
-        """The peer has it: its row goes."""
+        """Delete the row of a message that the peer has."""
         if self._release(key):
             self._owner.write(partial(stored_rows.remove, key))
 
     def set_aside(self, one: Waiting, reason: str) -> None:
-        """It was given up: its row stays with the reason, and the operator is told."""
+        """Keep the row of a message that was given up, with the reason, and raise an alarm."""
         if self._release(one.key):
             self._owner.write(partial(stored_rows.set_aside, one.key, reason))
             self._owner.tell(self._domain, reason)
 
     def answering(self, message: Message) -> None:
-        """The peer is about to be asked: have the sender remembered, whose request may be old."""
+        """Have the sender's open request renewed, because it may be old."""
         self._owner.ask_again(message)
 
     def _written(self, key: str, written: asyncio.Future[Any]) -> None:
@@ -119,12 +119,12 @@ class StoredMessages:
     """One instance per worker.
 
     Args:
-        limits: of each peer.
-        table: who listens to what.
-        writer: of the worker.
-        seal, unseal: a message for the database, and back.
-        raise_alarm: of the node.
-        vouch: for a response to somebody of another worker.
+        limits: the limits of each peer.
+        table: the routing table.
+        writer: the worker's writer.
+        seal, unseal: encrypt a message for the database, and decrypt it.
+        raise_alarm: raises an alarm of the node.
+        vouch: vouches for a response to a session of another worker.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class StoredMessages:
         self._forgets_at = 0.0
 
     async def open(self, peer: int, domain: str) -> PeerStore:
-        """What is stored for a peer that this worker serves from now on. Raises NodeError."""
+        """Open the stored messages of a peer that this worker serves. Raises NodeError."""
         found: list[Stored] = []
 
         def look() -> None:
@@ -157,27 +157,27 @@ class StoredMessages:
         return PeerStore(self, peer, domain, found)
 
     def follow(self) -> None:
-        """See, now and then, that what was set aside long ago goes."""
+        """Delete old messages that were set aside; call it regularly."""
         now = time.monotonic()
         if now >= self._forgets_at:
             self._forgets_at = now + _FORGETS_EVERY
             self.write(stored_rows.forget_old)
 
     def write(self, change: Callable[[], None]) -> asyncio.Future[Any]:
-        """Have the worker's writer do it, in the order of the calls."""
+        """Have the worker's writer make a change, in the order of the calls."""
         written = self._writer.submit(Call(change))
         written.add_done_callback(retrieve_error)
         return written
 
     def tell(self, domain: str, reason: str) -> None:
-        """A message was set aside."""
+        """Raise the alarm for a message that was set aside."""
         text = f"A stored message for {domain} was not delivered: {reason}"
         self._raise_alarm(SET_ASIDE_ALARM, domain, text)
 
     def ask_again(self, message: Message) -> None:
-        """Have its sender be one who has asked the peer just now, at whichever worker he is.
+        """Renew its sender's open request to the peer, at any worker.
 
-        What a session has asked is forgotten after some minutes, and with the worker.
+        A session forgets its requests after some minutes, and with its worker.
         """
         table = self._table
         asker = table.owner_of(message.sender) or table.at_runtime(message.sender)
@@ -187,5 +187,5 @@ class StoredMessages:
         if asker is None or not asker.is_here:
             self._vouch(Response(message.sender, message.id_key, peer.id))
         else:
-            requester = cast(Requester, asker)  # as every session of this worker is
+            requester = cast(Requester, asker)  # every session of this worker is one
             requester.ask(message.sender, message.id, peer.id, perf_counter())

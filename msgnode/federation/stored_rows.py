@@ -1,4 +1,4 @@
-"""The rows of requests that are stored until they get to a peer. All functions block."""
+"""The rows of stored requests to peers. All functions block."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from msgnode.models import ADDRESS_LENGTH, StoredMessage
 from msgnode.models.federation import MESSAGE_ID
 
 SET_ASIDE_DAYS = 7
-"""That a message which could not be delivered is kept."""
+"""Days for which an undeliverable message is kept."""
 SET_ASIDE_AT_MOST = 1_000
-"""Such messages of one peer; the oldest go first."""
+"""Most such messages of one peer; the oldest are deleted first."""
 
 Seal = Callable[[str], str]
 
 
 class Stored(NamedTuple):
-    """A message as it was stored, and the seconds since, and until its time is over."""
+    """A stored message, its age, and the seconds until it expires."""
 
     key: str
     frame: bytes
@@ -31,12 +31,12 @@ class Stored(NamedTuple):
 
 
 def shown_id(message: Message) -> str:
-    """A message's id as it was written, as operators look for it."""
+    """A message's id as written, for operators' searches."""
     return cut_id(message.id.decode(errors="replace"))[:MESSAGE_ID]
 
 
 def read(peer: int, unseal: Seal) -> list[Stored]:
-    """What is stored for a peer, in the order it came. What cannot be opened is set aside."""
+    """The stored messages for a peer, in order. Those that cannot be decrypted are set aside."""
     now, found = timezone.now(), []
     for row in StoredMessage.objects.filter(peer=peer, set_aside_at=None).order_by("id"):
         frame = unseal(row.sealed).encode()
@@ -56,12 +56,12 @@ def add(row: StoredMessage, frame: bytes, seal: Seal) -> None:
 
 
 def remove(key: str) -> None:
-    """A message need not be stored any more."""
+    """Remove a stored message."""
     StoredMessage.objects.filter(key=key).delete()
 
 
 def set_aside(key: str, reason: str) -> None:
-    """A message is not tried any more."""
+    """Set a message aside: it is not tried again."""
     rows = StoredMessage.objects.filter(key=key)
     rows.update(set_aside_at=timezone.now(), reason=reason[:300])
     peer = rows.values_list("peer", flat=True).first()

@@ -1,7 +1,7 @@
-"""Loads a stub into a sandbox: one that serves a peer, or one that only tries whether it loads.
+"""Loads a stub into a sandbox, to serve a peer or only to try whether it can be loaded.
 
-A stub that is to take another's place is tried first, without a socket and without a message, so
-that one which cannot be loaded takes nobody's.
+A stub that is to replace another is first tried, without a socket and without messages, so that one
+that cannot be loaded replaces nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ LOAD_SECONDS = 5.0
 
 
 async def load(sandbox: Sandbox, stub: PeerStub, loaded: asyncio.Event) -> asyncio.Future[str]:
-    """Start a sandbox with a stub; one that is not loaded in time is ended.
+    """Start a sandbox with a stub; if it is not loaded in time, the sandbox is killed.
 
     Args:
-        sandbox: which has not started.
-        stub: to be loaded.
-        loaded: is set by whoever hears what the sandbox says, when it is.
+        sandbox: the sandbox, not started yet.
+        stub: the stub to load.
+        loaded: set by whoever receives the sandbox's operations, when it is loaded.
 
     Returns:
-        The end of the sandbox, and why.
+        A future of the sandbox's end, with the reason.
 
     Raises:
         OSError: it does not start.
@@ -45,7 +45,7 @@ async def load(sandbox: Sandbox, stub: PeerStub, loaded: asyncio.Event) -> async
 
 
 async def fault_of(stub: PeerStub, limits: LinkLimits) -> str:
-    """Why a stub cannot be loaded, "" if it can. That no sandbox starts is no fault of it."""
+    """Why a stub cannot be loaded, "" if it can. A sandbox that does not start is not its fault."""
     loaded = asyncio.Event()
 
     def said(what: Said) -> None:

@@ -1,7 +1,7 @@
-"""What a stub posts: what it says of itself, answers to subscriptions, and messages of its peer.
+"""Processes what a stub posts: its status, responses to subscriptions, and messages of its peer.
 
-The last are carried if the exchange takes them in. The host is told what was not, and of a stub
-that says more than the node can carry.
+Messages are carried if the exchange admits them. The host is told of refused ones, and of a stub
+that sends more than the node can carry.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from .peer_stub import PeerStub
 from .stub_status import GAP, StubStatus
 
 MAX_HELD = 1_000
-"""Frames of a peer that may wait because the node is held back; a stub that says more is ended."""
+"""Most frames of a peer that wait while the node is busy; a stub that sends more is ended."""
 
 
 class Host(Protocol):
-    """Whoever serves the peer."""
+    """The part that serves the peer."""
 
     def status(self, status: StubStatus) -> None:
-        """The stub says how it is."""
+        """Process a status report of the stub."""
         ...
 
     def refused(self, why: str) -> None:
-        """Something that it has posted is not carried."""
+        """Note a refused message."""
         ...
 
     def flooded(self) -> None:
-        """More came than the node can carry."""
+        """Handle a stub that sends more than the node can carry."""
         ...
 
 
@@ -42,11 +42,11 @@ class StubPosts:
     """One instance per peer that this worker serves.
 
     Args:
-        peer: and its stub.
-        exchange: takes in messages of the peer.
-        subscriptions: there.
-        session: carries what is taken in.
-        host: is told of the rest.
+        peer: the peer and its stub.
+        exchange: checks messages of the peer.
+        subscriptions: the subscriptions there.
+        session: carries admitted messages.
+        host: is told of everything else.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class StubPosts:
         self._subscriptions = subscriptions
         self._session = session
         self._host = host
-        self._held = 0  # frames in a row that had to wait for the node
+        self._held = 0  # consecutive frames that had to wait for the node
 
     def take(self, text: bytes) -> None:
-        """Take what the stub has posted."""
+        """Process what the stub has posted."""
         try:
             message = messages.parse(text)
         except InvalidFrame as error:

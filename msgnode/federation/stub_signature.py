@@ -1,6 +1,6 @@
-"""Signatures of stubs: a compact JWS of the source's bytes, its payload left out (RFC 7515).
+"""Verifies signatures of stubs: a compact JWS of the source, with detached payload (RFC 7515).
 
-A stub is as good as who has signed it: the keys of a peer come from a person, who has them from the
+A stub is as trustworthy as its signer: a peer's keys are entered by a person, who has them from the
 peer by another way than its catalogue.
 """
 
@@ -20,11 +20,11 @@ _MAX_SIGNATURE = 4_096
 
 
 class BadSignature(Exception):
-    """A source is not signed as it must be; the text says why."""
+    """The source is not signed as required; the text says why."""
 
 
 def keys_fault(text: str) -> str:
-    """Why these cannot be the keys of a peer, "" if they can, or there are none."""
+    """Why these are not valid keys of a peer, "" if they are, or there are none."""
     if not text.strip():
         return ""
     try:
@@ -40,7 +40,7 @@ def keys_fault(text: str) -> str:
 
 
 def ids_of(keys: str) -> frozenset[str]:
-    """The ids of keys, as `signer_of` tells them."""
+    """The ids of keys, as `signer_of` returns them."""
     found = public_keys(json.loads(keys)) if keys.strip() else []
     return frozenset(_id_of(key) for key in found)
 
@@ -51,10 +51,10 @@ def signer_of(content: bytes, signature: str, keys: str) -> str:
     Args:
         content: the bytes of the source.
         signature: a compact JWS.
-        keys: those that may have, as a JSON Web Key Set.
+        keys: the allowed keys, as a JSON Web Key Set.
 
     Raises:
-        BadSignature: none of them has.
+        BadSignature: none of them has signed it.
     """
     if not signature:
         raise BadSignature("It is not signed.")

@@ -1,15 +1,15 @@
-"""The WebSockets of a sandboxed stub: opened by the node, to the hosts of the peer alone.
+"""The WebSockets of a sandboxed stub: opened by the node, to the peer's hosts only.
 
 Rules
-- A socket leads to a host of the peer, over TLS except to networks that the operator has named, and
-  to no address that is not public or of those networks: what the name resolves to is looked at, and
-  the connection goes to that very address.
-- At most MAX_SOCKETS at a time. Each attempt after a failure, or a loss, waits for the peer's
-  back-off first, however fast the stub asks; of those that wait the newest counts.
-- Only text passes, of at most `max_frame` bytes, so many messages and bytes a second: above, the
-  socket is not read. Of a socket that it closed, or was refused, the stub hears `close`.
-- A peer that does not read is given some time, then its socket ends, without its consent.
-- What the stub wrote to a socket that was lost meanwhile is counted.
+- A socket may lead only to a host of the peer, over TLS except to networks the operator has named,
+  and only to public addresses or those networks: the resolved address is checked, and the
+  connection goes to exactly that address.
+- At most MAX_SOCKETS at a time. Each attempt after a failure or a loss waits for the peer's
+  back-off, however fast the stub asks; of waiting attempts only the newest counts.
+- Only text passes, of at most `max_frame` bytes, at limited rates: above them the socket is not
+  read. If the stub closes a socket, or is refused one, it gets `close`.
+- A peer that does not read is given some time, then its socket is ended.
+- What the stub wrote to a socket that was meanwhile lost is counted.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from .socket_urls import url_fault
 
 MAX_SOCKETS = 2
 REFUSED, LOST = 1006, 1006
-"""The code by which browsers tell a stub that there is, or was, no connection."""
+"""The code with which browsers tell a script that a connection failed or was lost."""
 UNREAD_SECONDS = 30.0
-"""That a peer may read nothing while something is sent to it; then its socket ends."""
+"""Seconds for which a peer may read nothing while something is sent; then its socket is ended."""
 _CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 1.0
 _UNSENT = 1024 * 1024
-"""Bytes that may wait to be sent; above, the stub is told by `bufferedAmount`."""
+"""Most unsent bytes; above, the stub can tell by `bufferedAmount`."""
 _UNSENT_LIMIT = 8 * 1024 * 1024
 _OVERHEAD = 256
-"""Bytes of memory that a text costs besides itself: of short ones that is the most of it."""
+"""Bytes of memory per text besides its content, which dominate for short ones."""
 _UNREAD = "the peer does not read"
 
 
 @dataclass(frozen=True, slots=True)
 class SocketLimits:
-    """Of the sockets of one peer. `headers` are what the node says of itself when it connects."""
+    """The limits of one peer's sockets. `headers` are sent by the node when it connects."""
 
     hosts: frozenset[str]
     networks: Sequence[Network] = ()
@@ -69,12 +69,12 @@ class StubSockets:
 
     Args:
         limits: where they may lead, and how much may pass.
-        back_off: of the peer.
-        tell: says a line to the sandbox.
-        ready: waits until the node takes more of the peer.
-        watch: reads along.
-        ssl_context: for `wss`; that of the system, if it is left out.
-        resolve: finds the addresses of a host; that of the system, if it is left out.
+        back_off: the peer's back-off.
+        tell: sends a line to the sandbox.
+        ready: waits until the node accepts more of the peer.
+        watch: inspects the frames.
+        ssl_context: for `wss`; the system's by default.
+        resolve: resolves the addresses of a host; the system's by default.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class StubSockets:
         self.attempts = 0
         self.last_error = ""
         self.bytes_in = self.bytes_out = 0
-        self.lost = 0  # texts that were written to a socket that is no more
+        self.lost = 0  # texts that were written to a lost socket
         self._limits = limits
         self._back_off = back_off
         self._tell = tell
@@ -101,7 +101,7 @@ class StubSockets:
         self._resolve = resolve
         self._open: dict[int, ClientConnection] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._waiting = 0  # the number of the socket that waits for the back-off
+        self._waiting = 0  # the socket that waits for the back-off
         self._sends: dict[int, asyncio.Queue[str]] = {}
         self._unsent: dict[int, int] = {}
         self._next_at, self._hurried = 0.0, asyncio.Event()
@@ -111,12 +111,12 @@ class StubSockets:
 
     @property
     def count(self) -> int:
-        """How many there are, those included that are being opened."""
+        """The number of sockets, including those being opened."""
         return len(self._tasks)
 
     @property
     def is_open(self) -> bool:
-        """Whether there is one that leads to the peer."""
+        """Whether there is an open one."""
         return any(link.state is State.OPEN for link in self._open.values())
 
     @property
@@ -125,11 +125,11 @@ class StubSockets:
         return any(size > _UNSENT for size in self._unsent.values())
 
     def want(self, wanted: SocketWanted) -> None:
-        """The stub asks for a socket; it hears how that ended."""
+        """Open a socket for the stub; it is told the result."""
         number = wanted.ws
         fault = url_fault(wanted.url, self._limits.hosts, self._limits.networks)
         if number in self._tasks:
-            return  # a number that is in use: nothing but a forged line says that
+            return  # the number is in use, which only a forged line can cause
         if not fault and self._waiting in self._tasks:
             self._drop(self._waiting, "another was asked for")
         if not fault and len(self._tasks) >= MAX_SOCKETS:
@@ -142,11 +142,11 @@ class StubSockets:
         self._tasks[number] = asyncio.create_task(self._kept(number, wanted))
 
     def hurry(self) -> None:
-        """Have the next attempt wait for nothing."""
+        """Let the next attempt start at once."""
         self._hurried.set()
 
     def send(self, said: SocketSend) -> None:
-        """The stub sends text."""
+        """Send text of the stub."""
         queue = self._sends.get(said.ws)
         if queue is None:
             self.lost += 1
@@ -161,7 +161,7 @@ class StubSockets:
             self._tell(pipe.socket_buffered(said.ws, unsent))
 
     def close(self, said: SocketClose) -> None:
-        """The stub closes a socket."""
+        """Close a socket for the stub."""
         self._drop(said.ws, "", said.code if said.code in range(3000, 5000) else 1000)
 
     async def end(self) -> None:

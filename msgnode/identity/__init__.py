@@ -1,1 +1,1 @@
-"""Who speaks: issuers and verification, the embedded OpenID provider, log-in, API keys."""
+"""Identity: issuers and verification, the embedded OpenID provider, login, API keys."""

@@ -1,13 +1,13 @@
-"""Admission: how much a session must say of itself before it may speak. Pure.
+"""Admission: how a session must identify itself before it may speak. Pure.
 
-anonymous    anybody speaks; an identity that is given must be good
+anonymous    anybody may speak; an identity that is given must be valid
 identified   a message needs an identity: the session's, by login, or one of its own
 strict       the session must be logged in, and speaks for that subject only
 
 The mode is that of the domain of the session's runtime URL, else for a visitor that of `*`, else
-the node's. Of a domain, or of `*`, it may also say
+the node's. For a domain, or for `*`, it may also be
 
-refused      its runtimes get no session; what its node sends, if that is a peer, is not meant
+refused      its runtimes get no session; this does not affect its node, if that is a peer
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgnode.core.messages import Message
 
 
 class Mode(IntEnum):
-    """What a runtime must show before it may speak, from nothing to a login."""
+    """What a runtime must prove before it may speak, from nothing to a login."""
 
     ANONYMOUS = 0
     IDENTIFIED = 1
@@ -30,15 +30,15 @@ class Mode(IntEnum):
 WORDS = {mode.name.lower(): mode for mode in Mode}
 REFUSED = "refused"
 OTHERS = "*"
-"""Stands for every domain that is not the node's and not named."""
+"""Every domain that is neither the node's nor named."""
 
 
 class AdmissionPolicy:
-    """The node's mode, and those of single domains of origin.
+    """The node's mode, and those of single domains.
 
     Args:
-        mode: of the node.
-        domains: modes of other domains and of OTHERS.
+        mode: the node's mode.
+        domains: the modes of other domains and of OTHERS.
         home: the node's domain.
         refused: domains, or OTHERS, whose runtimes get no session.
     """
@@ -53,13 +53,13 @@ class AdmissionPolicy:
         self.default = mode
         self.domains = dict(domains)
         self.is_open = not any((mode, *self.domains.values()))
-        """Whether nobody has to show anything."""
+        """Whether no identity is required anywhere."""
         self._others = self.domains.pop(OTHERS, mode)
         self._home = home
         self._refused = frozenset(refused)
 
     def of(self, runtime_url: str) -> Mode:
-        """The mode for a session of this runtime."""
+        """The mode for a session of a runtime."""
         if not self.domains and self._others is self.default:
             return self.default
         domain = addresses.parse(runtime_url).home
@@ -75,7 +75,7 @@ class AdmissionPolicy:
 
 
 def read(mode: str, domains: Mapping[str, str], home: str) -> AdmissionPolicy:
-    """The policy that the settings say.
+    """The policy of the settings.
 
     Args:
         mode: ADMISSION.
@@ -88,15 +88,15 @@ def read(mode: str, domains: Mapping[str, str], home: str) -> AdmissionPolicy:
 
 
 def needs_no_identity(message: Message, managers: frozenset[str], runtime_url: str) -> bool:
-    """Whether a message may be said before anybody knows by whom.
+    """Whether a message may be sent without an identity.
 
-    One to the identity manager may, a handshake between runtimes, and the status of the sender's
-    own runtime.
+    That is a message to the identity manager, a handshake between runtimes, and the status of the
+    sender's own runtime.
 
     Args:
         message: the message.
         managers: the addresses of the identity manager.
-        runtime_url: that of the session which says it.
+        runtime_url: the runtime URL of the sending session.
     """
     if message.type == "handshake":
         return True
@@ -106,10 +106,10 @@ def needs_no_identity(message: Message, managers: frozenset[str], runtime_url: s
 
 
 def was_asked_of_peer(message: Message) -> bool:
-    """Whether a peer says this because somebody here wanted it: a response, an event of its own.
+    """Whether a message of a peer was requested here: a response, or an event of its objects.
 
-    The link of the peer lets in no response that nobody has asked for, and hands what its objects
-    say to those alone who observe them here.
+    The peer's link admits only responses that were asked for, and delivers what its objects publish
+    only to those who observe them here.
     """
     if message.is_response:
         return True

@@ -3,10 +3,10 @@
     Authorization: Bearer mnk_<prefix>_<secret>
 
 Rules
-- The secret (256 random bits) is shown once and kept as its SHA-256; the prefix finds the row.
-- A key can do what its scopes say and nothing else, however the node's access settings stand.
-- Rotated, the old secret works for OVERLAP more, so that a client can be changed without a gap.
-- Use is noted at most once a minute. An address that sends wrong keys is not looked up for long.
+- The secret (256 random bits) is shown once and stored as its SHA-256; the prefix finds the row.
+- A key allows what its scopes say and nothing else, whatever the node's access settings are.
+- After a rotation the old secret works for OVERLAP, so that a client can be changed without a gap.
+- Use is recorded at most once a minute. An address that sends wrong keys is rate-limited.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NOTED_EVERY = timedelta(minutes=1)
 
 
 class ServiceAccount:
-    """What stands where a user would: authenticated, without a session, with the scopes' rights."""
+    """Takes the place of a user: authenticated, without a session, with the scopes' rights."""
 
     is_authenticated = True
     is_anonymous = False
@@ -74,27 +74,27 @@ class ServiceAccount:
         self._rights: frozenset[str] = frozenset().union(*rights)
 
     def get_username(self) -> str:
-        """A name that no user can have, for logs and for who changed what."""
+        """A name that no user can have, for logs and for the history of changes."""
         return f"key:{self.key.name}"
 
     __str__ = get_username
 
     def has_perm(self, right: str, obj: Any = None) -> bool:
-        """Whether the key was given this right; objects make no difference."""
+        """Whether the key has this right; objects make no difference."""
         return right in self._rights
 
     def has_perms(self, rights: Iterable[str], obj: Any = None) -> bool:
-        """Whether the key was given all of these rights."""
+        """Whether the key has all of these rights."""
         return self._rights.issuperset(rights)
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """Tells who a request with a key is. Other credentials are left to the next class."""
+    """Authenticates a request with a key. Other credentials are left to the next class."""
 
     kinds: ClassVar[tuple[str, ...]] = ("bearer", "api-key")
 
     def authenticate(self, request: Request) -> tuple[ServiceAccount, ApiKey] | None:
-        """The account of the key in the header; None if there is none of ours."""
+        """The account of the key in the header; None if it has no key of this kind."""
         kind, _, given = request.headers.get("Authorization", "").partition(" ")
         given = given.strip()
         if kind.lower() not in self.kinds or not given.startswith(f"{MARK}_"):
@@ -112,12 +112,12 @@ class ApiKeyAuthentication(BaseAuthentication):
         return ServiceAccount(key), key
 
     def authenticate_header(self, request: Request) -> str:
-        """What a 401 says that it wants."""
+        """The challenge of a 401."""
         return 'Bearer realm="node"'
 
 
 class ApiKeyScheme(OpenApiAuthenticationExtension):
-    """How the OpenAPI document names it."""
+    """The name of this authentication in the OpenAPI document."""
 
     target_class = ApiKeyAuthentication
     name = "apiKey"
@@ -128,13 +128,13 @@ class ApiKeyScheme(OpenApiAuthenticationExtension):
 
 
 def issue(key: ApiKey) -> str:
-    """Give a new row its prefix and secret (not saved yet); the text to be shown once."""
+    """Give a new row its prefix and secret (not saved yet); return the key to be shown once."""
     key.prefix = secrets.token_hex(4)
     return _renew(key)
 
 
 def rotate(key: ApiKey) -> str:
-    """A new secret for a saved row; the old one works until OVERLAP has passed."""
+    """Give a saved row a new secret; the old one works until OVERLAP has passed."""
     key.previous_hash, key.previous_until = key.secret_hash, timezone.now() + OVERLAP
     text = _renew(key)
     key.save(update_fields=["secret_hash", "previous_hash", "previous_until"])
@@ -142,7 +142,7 @@ def rotate(key: ApiKey) -> str:
 
 
 def find(text: str) -> ApiKey | None:
-    """The usable key of this text."""
+    """The valid key row of this text."""
     mark, _, rest = text.partition("_")
     prefix, _, secret = rest.partition("_")
     if mark != MARK or not secret or len(text) > 100 or not prefix.isalnum():

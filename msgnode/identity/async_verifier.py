@@ -1,6 +1,6 @@
-"""What the identity manager and the sockets ask for: verification that may wait, logins, grants.
+"""Verification that may wait, logins and grants, for the identity manager and the sockets.
 
-Everything here ends within seconds: each wait is for one fetch, which has its own limit, and a
+Everything here ends within seconds: each wait is for one fetch, which has a limit of its own, and a
 verification waits at most twice (for a key set, then for a newer one).
 """
 
@@ -33,14 +33,14 @@ class AsyncVerifier:
         self.provider = provider
 
     async def prove(self, token: str) -> Verified:
-        """Who is behind a token, of whichever form. Raises NodeError."""
+        """The identity behind a token of any form. Raises NodeError."""
         credential = present(token)
         if credential is None:
             raise Rejected("There is no token.")
         return await self.settled(lambda: self._verifier.verify(credential))
 
     async def validate(self, assertion: str, idp: str, profile: Any) -> Verified:
-        """Who is behind an assertion, with the provider's domain and profile where known."""
+        """The identity behind an assertion, with the provider's domain and profile if known."""
         known = profile if isinstance(profile, dict) else {}
         identity = {"assertion": assertion, "idp": {"domain": idp}, "userProfile": known}
         credential = present(identity)
@@ -49,7 +49,7 @@ class AsyncVerifier:
         return await self.settled(lambda: self._verifier.verify(credential))
 
     async def settled(self, attempt: Callable[[], T]) -> T:
-        """The outcome of something that may need facts that are not at hand yet."""
+        """Repeat an attempt until the facts it needs have been fetched; return its result."""
         for _ in range(_WAITS):
             try:
                 return attempt()
@@ -67,7 +67,7 @@ class AsyncVerifier:
         return await self._ask(self._own().keys())
 
     async def login_url(self, request: AssertionRequest) -> str:
-        """Where a person logs in."""
+        """The URL where a person logs in."""
         return await self._ask(self._own().login_url(request))
 
     async def assertion(self, request: AssertionRequest) -> dict[str, Any] | None:
@@ -79,15 +79,15 @@ class AsyncVerifier:
         return await self._ask(self._own().access_token(request))
 
     async def card(self, name: str) -> dict[str, Any] | None:
-        """What the domain asserts of a user; None if there is no card of that name."""
+        """The card of a user; None if there is none of that name."""
         return await self._ask(self._own().card(name))
 
     async def revoke(self, token: str) -> bool:
-        """End a token of the domain's own provider."""
+        """Revoke a token of the domain's own provider."""
         return await self._ask(self._own().revoke(token))
 
     def speaks_for(self, idp: str) -> bool:
-        """Whether the domain's own provider is meant by this domain of an identity provider."""
+        """Whether a provider domain means the domain's own provider."""
         own = self._verifier.book.embedded
         return not idp or (own is not None and idp_domain(idp) in own.all_domains)
 

@@ -1,29 +1,29 @@
 """Authenticates messages: the bus's Authenticator.
 
-Every message passes here, so what is known costs a look-up.
+Every message passes here, so a known identity costs only a look-up.
 
 speaker_of(message, session)
-  1 an identity of the session whose time is over is taken from it
-  2 no identity in the message: the session's speaker, if the mode is content with it
+  1 an expired identity of the session is removed from it
+  2 no identity in the message: the session's speaker, if the mode allows that
   3 an identity as in one of the session's last messages: the same Speaker
   4 else it is verified (see verify), and must be of the session's subject if it has one
 
 Rules
-- `identity`, `idToken` and `accessToken` of the body are looked at, found by decoding.
-- An access token identifies a message only where nothing else does, and then logs the session in;
-  one that is not ours is somebody else's business, passes as it is and is shown to nobody.
-- A token that was said in a message binds (see bindings): while a runtime lives that said it first,
-  at any worker, no other may, but one that is logged in as the same subject. So an assertion that
-  was sent to a peer does not make a sender of the peer, nor open a session for it. A runtime's key
-  (`nonce`) for a subject is bound in the same way.
-- What cannot be verified because its issuer is unknown is refused, or passes as not asserted where
-  the settings say so and the mode demands nothing. What is wrong is refused always.
-- The session of a peer carries many, and logs in as nobody: of it `strict` asks no more than
-  `identified`. What it was asked for, responses and events that are observed here, needs no
-  identity. A subject of this node's own issuer does not come in by a peer: that would be a replay.
-- Where the mode is `identified`, a guest (invitations/guests.py) needs no identity for what it was
-  invited to, and one that cannot be verified passes as not asserted.
-- A session may ask for `checks` verifications a second that are not at hand.
+- `identity`, `idToken` and `accessToken` of the body count, found by decoding.
+- An access token identifies a message only if nothing else does, and then logs the session in; one
+  that is not the node's passes unchanged and unread.
+- A token in a message binds (see bindings): while the runtime that used it first lives, at any
+  worker, no other runtime may use it, except one logged in as the same subject. So a peer that was
+  sent an assertion can neither speak with it nor open a session. A runtime's key (`nonce`) for a
+  subject is bound in the same way.
+- An identity of an unknown issuer is refused, or passes as not asserted if the settings allow that
+  and the mode requires none. An invalid identity is always refused.
+- The session of a peer carries many identities, and never logs in: `strict` requires of it no more
+  than `identified`. Responses it was asked for and events observed here need no identity. A subject
+  of this node's own issuer cannot come from a peer: that would be a replay.
+- In the mode `identified`, a guest (invitations/guests.py) needs no identity for what it was
+  invited to, and an identity that cannot be verified passes as not asserted.
+- A session may request `checks` new verifications per second.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from .verifier import Verified, Verifier
 _RUNTIMES = addresses.RUNTIME_SCHEMES
 _STUBS = "/protostub/"
 _MAX_CACHED = 4
-"""Identities of one session that are remembered as they were said."""
+"""Identities cached per session, as they were written."""
 _OF_PEER = 64
-"""Sessions that the one of a peer stands for: it has so many times the limits of one."""
+"""The session of a peer has so many times the limits of another, because it stands for many."""
 
 _value = msgspec.json.Decoder().decode
 
 
 @dataclass(slots=True)
 class _CachedSpeaker:
-    """What came of an identity as a session said it; `base` is the session's own speaker then."""
+    """The result for an identity as written; `base` is the session's own speaker at that time."""
 
     base: Speaker
     until: float
@@ -73,8 +73,9 @@ class MessageAuthenticator:
     """One instance per worker.
 
     `log_in(session, verified)` binds a session to a subject, or (None) to none;
-    `identified(session)` hears of one that said who it is in a message where the mode is content
-    with that; `binds` says whether tokens are bound to the runtimes that say them."""
+    `identified(session)` is called when a session identifies itself by a message and the mode
+    accepts that; `binds` says whether tokens are bound to the runtimes that use them.
+    """
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class MessageAuthenticator:
         if known is not None and 0 < known.expires <= self._now():
             self._log_in(session, None)
             speaker = session.speaker
-        said = message.said
+        said = message.identity_fields
         if self.modes.is_open and not (said.identity or said.idToken or said.accessToken):
             return speaker
         raw = bytes(said.idToken or said.identity)
@@ -131,15 +132,15 @@ class MessageAuthenticator:
         return entry.speaker
 
     def mode_of(self, session: Listener) -> Mode:
-        """What is asked of those who speak in a session."""
+        """The mode for a session."""
         mode = self.modes.of(session.runtime_url)
         return Mode.IDENTIFIED if mode and session.speaker.peer else mode
 
     def authenticate(self, message: Message, speaker: Speaker) -> Verified | None:
-        """Who opens a session, by the token in its `open` or `re-open`; None if it has none."""
+        """The identity that opens a session, by the token in `open` or `re-open`, if any."""
         if message.type not in ("open", "re-open"):
             return None
-        said = message.said
+        said = message.identity_fields
         raw = said.accessToken or said.idToken or said.identity
         credential = _credential(raw) if raw else None
         if credential is None:
@@ -158,11 +159,11 @@ class MessageAuthenticator:
         return verified
 
     def check_login(self, proof: Proof, session: Listener) -> None:
-        """Whether a session may log in by a token. Raises Rejected if it binds somebody else."""
+        """Check that a session may log in with a token. Raises Rejected if another holds it."""
         self._check_bound(proof, session.runtime_url, session.speaker)
 
     def holder(self, token_digest: str, runtime_url: str) -> str:
-        """The runtime that a token is bound to which `runtime_url` shows, "" if to none.
+        """The runtime that a token, used by `runtime_url`, is bound to, "" if to none.
 
         Raises Pending, and Unavailable.
         """
@@ -170,7 +171,7 @@ class MessageAuthenticator:
         return held.runtime_url if held is not None else ""
 
     def spend(self, session: Listener) -> None:
-        """Count a verification that a session asks for. Raises TooMany."""
+        """Count a verification for a session. Raises TooMany."""
         checks = self._checks.get(session.id)
         if checks is None:
             rate = self._checks_a_second * (_OF_PEER if session.speaker.peer else 1)
@@ -181,23 +182,23 @@ class MessageAuthenticator:
     # --- what others tell it ----------------------------------------------------------------------
 
     def session_closed(self, session: Listener, reason: str) -> None:
-        """A SessionEnd, also of another worker's session: what it said is forgotten."""
+        """A SessionEnd, also for other workers' sessions: forget the identities used in it."""
         self.session_handed_off(session.id)
         self._bindings.runtime_ended(session.runtime_url)
 
     def session_handed_off(self, session_id: str) -> None:
-        """The session is with another worker from now on: what is bound to its runtime stays so."""
+        """Forget a session that has moved to another worker; its runtime's bindings stay."""
         self._cache.pop(session_id, None)
         self._checks.pop(session_id, None)
 
     def forget(self) -> None:
-        """What was found out is no longer good: the issuers or the revocations have changed."""
+        """Forget all results, because the issuers or the revocations have changed."""
         self._cache.clear()
 
     # --- steps ------------------------------------------------------------------------------------
 
     def _demand(self, message: Message, session: Listener) -> None:
-        """Refuse who has not said who they are, where the mode asks for it."""
+        """Refuse a message without an identity if the mode requires one."""
         mode = self.mode_of(session)
         if mode is Mode.ANONYMOUS:
             return
@@ -212,7 +213,7 @@ class MessageAuthenticator:
         raise NotIdentified("Say who you are: log in, or send an identity in `body.identity`.")
 
     def _without(self, message: Message, session: Listener, token: msgspec.Raw) -> Speaker:
-        """A message without an identity of its own, perhaps with an access token."""
+        """Handle a message without an identity of its own, perhaps with an access token."""
         speaker = session.speaker
         if speaker.identity is None and token and not speaker.peer:
             credential = self._verifier.ours(_credential(token))
@@ -236,7 +237,7 @@ class MessageAuthenticator:
         return speaker
 
     def _authenticate(self, raw: bytes, message: Message, session: Listener) -> _CachedSpeaker:
-        """Verify an identity that is not the one of the session's last message."""
+        """Verify an identity that is not cached for the session."""
         base = session.speaker
         credential = _credential(msgspec.Raw(raw))
         identity: Identity | None = None
@@ -278,12 +279,12 @@ class MessageAuthenticator:
         return self._verifier.verify(credential)
 
     def _refund(self, session: Listener) -> None:
-        """What has to wait is counted when it is carried again."""
+        """Refund a verification that must wait; it is counted when the message is carried again."""
         self._checks[session.id].left += 1
 
     def _check_via(self, message: Message, session: Listener) -> None:
-        """In the strict mode a session URL in `via` is this session's (stubs mark with theirs)."""
-        via = message.said.via
+        """Check in strict mode that a session URL in `via` is this session's (stubs add theirs)."""
+        via = message.identity_fields.via
         text = _value(via) if via else None
         if not isinstance(text, str):
             return
@@ -304,7 +305,7 @@ class MessageAuthenticator:
             raise Forbidden("Who has an identity of this node comes here, not by another node.")
 
     def _check_bound(self, proof: Proof, runtime_url: str, speaker: Speaker) -> None:
-        """Refuse a token that another runtime, which is still there, has shown to its peers."""
+        """Refuse a token that another runtime, still present, has shown to its peers."""
         self._check_holder(self.holder(proof.digest, runtime_url), proof, runtime_url, speaker)
 
     @staticmethod
@@ -316,7 +317,7 @@ class MessageAuthenticator:
             raise Rejected("The token is in use by another runtime.")
 
     def _bind(self, verified: Verified, session: Listener) -> None:
-        """Bind a token, and the key in it, to the runtime that says it first."""
+        """Bind a token, and the key in it, to the runtime that uses it first."""
         url, ends = session.runtime_url, verified.identity.expires
         wanted = [Binding(verified.digest, url, url, ends)] if self._binds else []
         if key_of(verified.nonce) is not None:
@@ -329,7 +330,7 @@ class MessageAuthenticator:
 
 
 def _key_name(verified: Verified, runtime_url: str) -> str:
-    """What the key of a runtime's subject is bound under."""
+    """The name under which the key of a runtime's subject is bound."""
     identity = verified.identity
     return digest("\n".join((runtime_url, identity.issuer, identity.subject)))
 

@@ -1,8 +1,8 @@
-"""Bindings as rows, common to all workers: the unique name decides who came first.
+"""Bindings as rows, shared by all workers: the unique name decides who was first.
 
-A row is its runtime's while that has a session by the database, whichever worker that is with and
-whatever is known of it here; then, or after its end, it is whoever's asks next. Every change is one
-row's, in the writer's transaction; of two workers that want one row the second waits for the first.
+A row belongs to its runtime while that has a session in the database, at whichever worker; after
+that, or after its expiry, it goes to the next who asks. Every change is of one row, in the writer's
+transaction; if two workers want the same row, the second waits for the first.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LAST = 4_102_444_800.0
 
 
 class BindingStore:
-    """Implements the Shared of bindings. `limit` is how many a runtime may have."""
+    """The Shared of bindings. `limit` is how many a runtime may have."""
 
     def __init__(self, writer: Writer, limit: int) -> None:
         self._writer = writer
         self._limit = limit
 
     def settle(self, wanted: Sequence[Binding]) -> Future[Found]:
-        """Bind what is not bound yet; for each, what is in force after the commit."""
+        """Bind what is free; return for each the binding in force after the commit."""
         found: list[Binding | None] = []
 
         def settle() -> None:
@@ -43,7 +43,7 @@ class BindingStore:
         return self._writer.submit(Call(settle), result=found)
 
     def look(self, name: str) -> Future[Found]:
-        """What a name is bound to, by the database."""
+        """The binding of a name, according to the database."""
         found: list[Binding | None] = []
 
         def look() -> None:
@@ -76,15 +76,15 @@ class BindingStore:
                 rows.filter(name=wanted.name).update(**fields)
                 return wanted
             new = models.IdentityBinding(name=wanted.name, **fields)
-            rows.bulk_create([new], ignore_conflicts=True)  # the next look says who was first
+            rows.bulk_create([new], ignore_conflicts=True)  # reading again tells who was first
         raise Unavailable("Many ask for this token at once: try again.")
 
 
 def purge(now: datetime, at_once: int) -> int:
-    """Delete the rows that bind nothing any more, so many in a transaction; how many they were."""
+    """Delete expired rows, so many per transaction; return their number."""
     deleted = 0
     while ids := list(_over(now).values_list("pk", flat=True)[:at_once]):
-        with transaction.atomic():  # asked again: a runtime may have come back
+        with transaction.atomic():  # checked again, because a runtime may have returned
             number = _over(now).filter(pk__in=ids).delete()[0]
         if not number:
             break

@@ -1,15 +1,15 @@
-"""Which runtime a token belongs to, and which key a runtime's subject has: who came first has it.
+"""Bindings: which runtime a token belongs to, and which key its subject has; the first one wins.
 
-bind(wanted…)         have these bound; what is in force: `wanted` itself, or what came before it
-look(name, asker)     what is bound under this name, if anything
+bind(wanted…)         bind these; returns those in force: `wanted` itself, or an earlier one
+look(name, asker)     the binding of a name, if any
 
 Rules
-- A binding lasts while its runtime has a session at any worker, at most until the token's end.
-- Alone, a worker decides in its memory. With several the database does (`shared`), so that of all
-  that ask in one instant one has it. What it said is remembered until a session of the runtime ends
-  anywhere, so a known binding costs a look-up. A session that changes its worker ends nothing.
-- Who asks for what is not known waits for the database, at most `patience` seconds (Pending); if
-  that does not answer nobody is believed on such a token (Unavailable).
+- A binding lasts while its runtime has a session at any worker, at most until the token expires.
+- A single worker decides in its memory. With several the database does (`shared`), so that of
+  simultaneous requests exactly one wins. Its answer is cached until a session of the runtime ends
+  anywhere, so a known binding costs a look-up. A session that moves to another worker ends nothing.
+- For an unknown binding the caller waits for the database, at most `patience` seconds (Pending); if
+  the database does not answer, the token is not accepted (Unavailable).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .pending import waiting_for
 log = logging.getLogger(__name__)
 
 _TOLD = 2.0
-"""Seconds that an answer of the database is kept for those who asked."""
+"""Seconds for which an answer of the database is kept for those who asked."""
 
 
 class Binding(NamedTuple):
@@ -49,10 +49,10 @@ Found = Sequence[Binding | None]
 
 
 class Shared(Protocol):
-    """What the workers have in common."""
+    """The bindings that the workers share."""
 
     def settle(self, wanted: Sequence[Binding]) -> asyncio.Future[Found]:
-        """Bind what is free; what is in force for each, None where the runtime has too many."""
+        """Bind what is free; return for each the one in force, None if the runtime has too many."""
         ...
 
     def look(self, name: str) -> asyncio.Future[Found]:
@@ -61,7 +61,7 @@ class Shared(Protocol):
 
 
 class _Answer(NamedTuple):
-    """What the database said, or why it did not."""
+    """The answer of the database, or why there is none."""
 
     found: Found | NodeError
     until: float
@@ -70,8 +70,9 @@ class _Answer(NamedTuple):
 class Bindings:
     """One instance per worker.
 
-    `is_live(runtime URL)` says whether a runtime has a session at any worker;
-    `capacity` is how many bindings are kept in memory, `limit` how many a runtime may have."""
+    `is_live(runtime URL)` says whether a runtime has a session at any worker; `capacity` is how
+    many bindings are kept in memory, `limit` how many a runtime may have.
+    """
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class Bindings:
         return self._answer(("look", name, asker), partial(self._shared.look, name))[0]
 
     def runtime_ended(self, runtime_url: str) -> None:
-        """A session of this runtime has ended, at whichever worker."""
+        """Note that a session of a runtime has ended, at any worker."""
         if self._shared is None and self._is_live(runtime_url):
             return
         for name in self._of.pop(runtime_url, ()):
@@ -130,7 +131,7 @@ class Bindings:
     # --- memory -----------------------------------------------------------------------------------
 
     def _at_hand(self, wanted: Binding) -> Binding | None:
-        """What is known to be in force, for as long as is asked for."""
+        """The binding known to be in force, for as long as requested."""
         known = self._known.get(wanted.name)
         if known is None:
             return None
@@ -142,7 +143,7 @@ class Bindings:
         return known.ends > self._now() and self._is_live(known.runtime_url)
 
     def _take(self, wanted: Binding) -> Binding:
-        """Bind in memory alone."""
+        """Bind in memory only."""
         names = self._of.get(wanted.runtime_url, set())
         if len(names) >= self._limit and wanted.name not in names:
             for name in [name for name in names if self._known[name].ends <= self._now()]:
@@ -170,7 +171,7 @@ class Bindings:
     # --- the database -----------------------------------------------------------------------------
 
     def _answer(self, key: tuple[str, ...], ask: Callable[[], asyncio.Future[Found]]) -> Found:
-        """What the database said to this question, once it has said something."""
+        """The answer of the database to this query, once it has come."""
         answer = self._answers.get(key)
         if answer is not None and answer.until > monotonic():
             if isinstance(answer.found, NodeError):
@@ -193,7 +194,7 @@ class Bindings:
             for each in live:
                 self._keep(each)
             if len(live) == len(found):
-                found = []  # whoever asked finds it in memory
+                found = []  # the caller finds it in memory
         del self._asking[key]
         if found:
             self._answers[key] = _Answer(found, monotonic() + _TOLD)

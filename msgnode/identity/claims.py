@@ -1,15 +1,15 @@
-"""From claims to an Identity: what an issuer must have said, and what must agree with it. Pure.
+"""Checks the claims of a token, and makes an Identity of them. Pure.
 
-read(claims, …)     claims of a verified token -> Statement, or Rejected with the reason
-agree(statement, …) the profile around a token must say the same as the token
+read(claims, …)                    claims of a verified token -> ValidatedClaims, or Rejected
+match_profile(claims, credential)  the profile around a token must agree with the token
 
 Rules (docs/reference/identity.md, section 7, item 4)
-- `exp` is required, a number; `nbf` and `iat`, where present, lie not in the future; `leeway`
-  seconds are granted for clocks that differ.
-- `aud` names a client of ours; with several, `azp` (where present) does too.
-- `sub` is a text that is not empty. An e-mail address that is not verified names nobody.
-- The profile's user URL, e-mail, user name and subject are those of the claims; its guid is the
-  hash of the key in `nonce`.
+- `exp` is required, a number; `nbf` and `iat`, if present, must not be in the future; clocks may
+  differ by `leeway` seconds.
+- `aud` must name a client of ours; with several, so must `azp`, if present.
+- `sub` is a non-empty text. An unverified e-mail address is ignored.
+- The profile's user URL, e-mail, user name and subject must be those of the claims; its guid must
+  be the hash of the key in `nonce`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class ValidatedClaims:
-    """What an issuer has said of somebody.
+    """The validated claims of an issuer about a subject.
 
-    `ends` is when it holds no more (seconds, epoch); `token_name` is what the token is known by,
-    "" for the digest of its text.
+    `ends` is their expiry (seconds, epoch); `token_name` identifies the token, "" for the digest of
+    its text.
     """
 
     issuer: Issuer
@@ -54,7 +54,7 @@ class ValidatedClaims:
     token_name: str = ""
 
     def identity(self, idp: str = "", guid: str = "") -> Identity:
-        """The identity it stands for, under one of the issuer's domains."""
+        """The identity, under one of the issuer's domains."""
         domain = idp or self.issuer.all_domains[0]
         name = self.names[0]
         user_url = f"user://{domain}/{name}"
@@ -94,15 +94,15 @@ def read(
 
 
 def id_token_name(jti: str) -> str:
-    """What an identity token of the node's own provider is known by, to bind and to revoke it.
+    """The name of an identity token of the node's own provider, to bind and to revoke it.
 
-    The provider keeps the ids of those it has issued, not their texts.
+    The provider stores the ids of the tokens it has issued, not their texts.
     """
     return digest(f"id token {jti}")
 
 
 def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> ValidatedClaims:
-    """What the claims say of somebody."""
+    """Make ValidatedClaims of checked claims."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not subject or len(subject) > MAX_TEXT:
         raise Rejected("The token names no subject (sub).")
@@ -119,7 +119,7 @@ def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> ValidatedC
 
 
 def match_profile(said: ValidatedClaims, credential: Credential) -> Identity:
-    """The identity of a token in its surroundings. Raises Rejected where they contradict it."""
+    """The identity of a token and its profile. Raises Rejected if they contradict each other."""
     domains = said.issuer.all_domains
     if credential.idp and credential.idp not in domains:
         raise Rejected(f"The issuer does not speak for the domain {credential.idp}.")
@@ -140,7 +140,7 @@ def match_profile(said: ValidatedClaims, credential: Credential) -> Identity:
 
 
 def key_of(nonce: str) -> bytes | None:
-    """The public key a nonce carries, None if it carries none.
+    """The public key in a nonce, None if it has none.
 
     It is the bytes of an SPKI structure, written as numbers and commas, perhaps URL-encoded.
     """
@@ -152,12 +152,12 @@ def key_of(nonce: str) -> bytes | None:
 
 
 def _guid(guid: Any, nonce: str) -> str:
-    """`user-guid://<hash>` as claimed, after its hash was found to be that of the key."""
+    """The claimed `user-guid://<hash>`, if its hash is that of the key."""
     if not guid:
         return ""
     claimed = str(guid).rstrip("/").rpartition("/")[2].lower()
     if not _HASH.fullmatch(claimed):
-        return ""  # an older `user-uuid`, which says nothing that could be checked
+        return ""  # an older `user-uuid`, which cannot be checked
     key = key_of(nonce)
     written = [nonce.encode(), unquote(nonce).encode(), *([key] if key is not None else [])]
     if claimed not in {hashlib.sha256(each).hexdigest() for each in written}:
@@ -179,7 +179,7 @@ def _check_audience(claims: dict[str, Any], audiences: Collection[str]) -> None:
 
 
 def _moment(claims: dict[str, Any], name: str) -> float | None:
-    """A time of the claims; None if absent. A text or a boolean is no time."""
+    """A time in the claims; None if absent. A text or a boolean is refused."""
     value = claims.get(name)
     if value is None:
         return None

@@ -1,15 +1,15 @@
-"""Reading what a runtime presents as its identity, in every form of the field. Pure.
+"""Reads the credentials that a runtime presents, in every form of the field. Pure.
 
 docs/reference/identity.md, section 3.
 
-present(identity object or text) -> Presented: the token in it, and what is claimed around it
-header(token), unverified_claims(token): what a JWT says of itself, to choose the issuer and the key
+present(identity object or text) -> Credential: the token in it, and what is claimed around it
+header(token), unverified_claims(token): the content of a JWT, to choose the issuer and the key
 
 Rules
 - Forms of an assertion (3.1): three parts joined by dots are a JWT; else Base64 of JSON whose
   `tokenID` is the token; else the text is an opaque token.
-- `tokenIDJSON` is never looked at: it is not signed.
-- Nothing here is believed; the verifier believes what a signature or the issuer says.
+- `tokenIDJSON` is ignored, because it is not signed.
+- Nothing here is trusted; the verifier relies on a signature or on the issuer only.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Rejected(NotIdentified):
-    """The identity is of an issuer we know, and it is not good."""
+    """The identity is of a known issuer, and it is invalid."""
 
     title = "The identity is not valid"
 
 
 class Unknown(NotIdentified):
-    """Nobody here can say whether the identity is good: no issuer of ours stands behind it."""
+    """The identity cannot be verified: it is of no known issuer."""
 
     title = "The identity is of no issuer this node knows"
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """An identity as claimed. `idp` is the domain of the provider in lower case, or ""."""
+    """A claimed identity. `idp` is the domain of the provider in lower case, or ""."""
 
     token: str
     is_jwt: bool
@@ -56,10 +56,10 @@ class Credential:
 
 
 def present(identity: Any) -> Credential | None:
-    """The identity a message carries; None if it has no assertion to be verified.
+    """The identity in a message; None if it has no assertion to verify.
 
     `identity` is the object of docs/reference/identity.md, section 3, or a text (an `idToken`).
-    Raises Rejected for one that is too long.
+    Raises Rejected if it is too long.
     """
     if isinstance(identity, str):
         return _credential(identity, "", {}) if identity else None
@@ -116,7 +116,7 @@ def header(token: str) -> dict[str, Any]:
 
 
 def unverified_claims(token: str) -> dict[str, Any]:
-    """What a JWT says before anybody has checked it: good for choosing an issuer, for no more."""
+    """The claims of an unverified JWT: only for choosing an issuer."""
     return _json_part(token.split(".")[1]) or {}
 
 

@@ -1,10 +1,10 @@
-"""Secrets the node must be able to read again, encrypted in the database.
+"""Encrypts the secrets in the database that the node must be able to read.
 
-An issuer's client secret, the embedded provider's private keys.
+These are issuers' client secrets and the embedded provider's private keys.
 
-The key is derived (HKDF-SHA256) from KEY_ENCRYPTION_KEY, else from SECRET_KEY; keys named in
-SECRET_KEY_FALLBACKS still open what they sealed, and the next save seals it anew. A copy of the
-database alone opens nothing. What cannot be opened counts as not set.
+The encryption key is derived (HKDF-SHA256) from KEY_ENCRYPTION_KEY, else from SECRET_KEY; keys in
+SECRET_KEY_FALLBACKS still decrypt what they encrypted, and the next save encrypts it with the
+current one. A copy of the database alone reveals nothing. What cannot be decrypted counts as unset.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ log = logging.getLogger(__name__)
 
 
 def encrypt(secret: str) -> str:
-    """The text to keep; "" for no secret."""
+    """Encrypt a secret for storage; "" for no secret."""
     return _box().encrypt(secret.encode()).decode() if secret else ""
 
 
 def decrypt(sealed: str) -> str:
-    """The secret; "" if there is none, or if no key of ours opens it."""
+    """Decrypt a secret; "" if there is none, or no key decrypts it."""
     if not sealed:
         return ""
     try:
@@ -38,7 +38,7 @@ def decrypt(sealed: str) -> str:
 
 
 def opens(sealed: str, *further: str) -> bool:
-    """Whether a key of ours, or one of `further`, opens it."""
+    """Whether one of the node's keys, or one of `further`, decrypts it."""
     try:
         _box(*further).decrypt(sealed.encode())
     except InvalidToken:

@@ -1,11 +1,11 @@
-"""Asking issuers over HTTP: small answers, soon, from hosts the operator named.
+"""The HTTP client for issuers: small answers, within seconds, from hosts the operator has named.
 
 Rules
-- URLs come from the configuration of an issuer, or from the discovery document of one; never from
-  a token. They are HTTPS; plain HTTP to this machine is a setting, for development.
-- What a discovery document names must be on the issuer's own host, or on one of the setting
+- URLs come from the configuration of an issuer, or from its discovery document; never from a token.
+  They are HTTPS; plain HTTP to this machine is a setting, for development.
+- URLs in a discovery document must be on the issuer's own host, or on one of the setting
   IDENTITY_HOSTS.
-- An answer is at most MAX_ANSWER bytes, not compressed, and comes within `timeout` seconds in all;
+- An answer has at most MAX_ANSWER bytes, uncompressed, and takes at most `timeout` seconds in all;
   redirects are not followed.
 """
 
@@ -29,7 +29,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class OutOfReach(Exception):
-    """An issuer did not answer, or not with what it should. For the log, not for senders."""
+    """An issuer did not answer, or not as it should. For the log, not for senders."""
 
 
 class Fetcher:
@@ -42,7 +42,7 @@ class Fetcher:
         self._client: httpx.AsyncClient | None = None
 
     async def jwks(self, jwks_url: str, issuer: str) -> dict[str, Any]:
-        """The key set at `jwks_url`, or where the issuer's discovery document says.
+        """The key set at `jwks_url`, or at the URL in the issuer's discovery document.
 
         Raises OutOfReach.
         """
@@ -57,7 +57,7 @@ class Fetcher:
     async def introspection(
         self, url: str, token: str, client_id: str, client_secret: str
     ) -> dict[str, Any]:
-        """What RFC 7662 answers about a token. Raises OutOfReach."""
+        """The introspection of a token (RFC 7662). Raises OutOfReach."""
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._json(
@@ -110,7 +110,7 @@ class Fetcher:
 
 
 def url_fault(url: str, allows_loopback_http: bool) -> str:
-    """Why a URL cannot be asked, or ""."""
+    """Why a URL is not allowed, "" if it is."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

@@ -1,6 +1,6 @@
-"""Sessions that have yet to say who they are, where the mode asks for it: each has so many seconds.
+"""Ends sessions that do not identify themselves in time, where the mode requires it.
 
-The time is the same for all, so the first to enter is the first whose time is over.
+The time limit is the same for all, so sessions expire in the order in which they were added.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgnode.sessions.rules import CloseCode
 
 
 class IdentifyDeadlines:
-    """One instance per worker. `seconds` 0: nobody is hurried."""
+    """The deadlines of a worker's sessions. `seconds` 0: there are none."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = monotonic) -> None:
         self._seconds = seconds
@@ -24,16 +24,16 @@ class IdentifyDeadlines:
         self._limits: dict[str, float] = {}  # session id -> when its time is over
 
     def enter(self, session_id: str) -> None:
-        """The time of a session begins, unless it has begun already."""
+        """Begin a session's time, unless it has begun."""
         if self._seconds > 0:
             self._limits.setdefault(session_id, self._now() + self._seconds)
 
     def leave(self, session_id: str) -> None:
-        """The session is identified, or not here any more."""
+        """Remove a session that is identified or has left."""
         self._limits.pop(session_id, None)
 
     def over(self) -> list[str]:
-        """Take out those whose time is over."""
+        """Remove and return the sessions whose time is over."""
         now = self._now()
         ids = []
         for id_, limit in self._limits.items():
@@ -49,11 +49,11 @@ class IdentifyDeadlines:
 
 
 class IdentifyTimeout:
-    """Ends the sessions of a worker that do not say who they are in time.
+    """Ends the sessions of a worker that do not identify themselves in time.
 
     Args:
-        sessions: of the worker.
-        seconds: that each has; 0 for as long as it likes.
+        sessions: the worker's sessions.
+        seconds: the time limit; 0 for none.
     """
 
     def __init__(self, sessions: SessionManager, seconds: float) -> None:
@@ -61,14 +61,14 @@ class IdentifyTimeout:
         self._sessions = sessions
 
     def said_who(self, session: Listener) -> None:
-        """A session without a login may speak: by an identity in a message, or as a guest."""
+        """Note that a session may speak without a login: it sent an identity, or is a guest."""
         live = self._sessions.sessions.get(session.id)
         if live is not None:
             self._sessions.said_who(live)
             self.deadlines.leave(session.id)
 
     async def watch(self, every: float = 1.0) -> None:
-        """Look for those whose time is over. Runs until cancelled."""
+        """Watch for sessions whose time is over. Runs until cancelled."""
         while True:
             await asyncio.sleep(every)
             for id_ in self.deadlines.over():

@@ -1,4 +1,4 @@
-"""Issuers as rows: read into the values the package works with. Blocks: for threads."""
+"""The rows of issuers, read into the values of this package. Blocks: for threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EMBEDDED = "This node"
 
 
 def load() -> tuple[IssuerBook, Revocations]:
-    """The enabled issuers, and what is revoked; for a thread that does nothing else."""
+    """The enabled issuers and the revocations; for a thread that does nothing else."""
     try:
         return read()
     finally:
@@ -23,7 +23,7 @@ def load() -> tuple[IssuerBook, Revocations]:
 
 
 def read() -> tuple[IssuerBook, Revocations]:
-    """The same, in a thread that keeps its connection."""
+    """As `load`, in a thread that keeps its connection."""
     rows = models.Issuer.objects.filter(is_enabled=True)
     return IssuerBook(map(issuer_of, rows)), revocation_store.load()
 
@@ -46,7 +46,7 @@ def issuer_of(row: models.Issuer) -> Issuer:
 
 
 def enter_embedded(url: str, domain: str) -> None:
-    """See that the node's own provider is among the issuers, under its present URL."""
+    """Ensure that the node's own provider is among the issuers, with its current URL."""
     models.Issuer.objects.get_or_create(
         kind=models.Issuer.Kind.EMBEDDED,
         defaults={"name": EMBEDDED, "url": url, "domains": domain, "algorithms": "RS256"},
@@ -55,5 +55,5 @@ def enter_embedded(url: str, domain: str) -> None:
 
 
 def lines(text: str) -> tuple[str, ...]:
-    """The entries of a list that is written one a line."""
+    """The entries of a list with one per line."""
     return tuple(each for line in text.splitlines() if (each := line.strip()))

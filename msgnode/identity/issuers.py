@@ -1,7 +1,7 @@
-"""The issuers whose identities this node believes, as configured by the operator. Pure values.
+"""The issuers whose identities this node accepts, as configured by the operator. Pure values.
 
-An issuer is chosen by the exact text of `iss` (or one of its aliases), or by the domain of the
-identity provider. What is not in the book is believed of nobody, and asked of nobody.
+An issuer is found by the exact text of `iss` (or one of its aliases), or by the domain of the
+identity provider. An issuer that is not configured is never accepted and never queried.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
 )
-"""Signatures an issuer may use. None with a shared secret: a public key could be taken for one."""
+"""Signature algorithms of issuers; none with a shared secret, for which a public key could pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Issuer:
     """One issuer. Keys come from `jwks` (pasted), else `jwks_url`, else its discovery document.
 
     url        the text of `iss`; `aliases` are other spellings of it
-    domains    `identity.idp.domain` of its identities, the first is ours to say
-    audiences  client ids; empty for the embedded provider, which names its own
+    domains    `identity.idp.domain` of its identities; the first one is used by the node
+    audiences  client ids; empty for the embedded provider, which has its own
     """
 
     url: str
@@ -40,12 +40,12 @@ class Issuer:
 
     @property
     def all_domains(self) -> tuple[str, ...]:
-        """Domains its users may be under; the host of its URL if none was configured."""
+        """The domains of its users; the host of its URL if none is configured."""
         return self.domains or ((urlsplit(self.url).hostname or self.url).lower(),)
 
     @property
     def introspects(self) -> bool:
-        """Whether opaque tokens can be asked about."""
+        """Whether it supports introspection of opaque tokens."""
         return self.is_embedded or bool(self.introspection_url)
 
 

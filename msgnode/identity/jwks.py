@@ -1,14 +1,14 @@
-"""The issuers' public keys in memory, and when they are fetched again.
+"""The cache of the issuers' public keys, and when they are fetched again.
 
-find(issuer, kid, alg) -> key at once; or Pending, with what to wait for; or an error:
+find(issuer, kid, alg) -> key at once; or Pending; or an error:
 
-  the key is there            used, up to `keeps` seconds after the last good fetch; older than
-                              LIFETIME seconds, the set is fetched again in the background
+  the key is cached           used for up to `keeps` seconds after the last successful fetch; when
+                              older than LIFETIME seconds, the set is also fetched in the background
   nothing was fetched yet     one fetch, shared by all who wait
   the set has no such key     fetched again, at most once in PAUSE seconds; else Rejected
-  the issuer is out of reach  Unavailable, until the next try in PAUSE seconds
+  the issuer is out of reach  Unavailable, until the next attempt after PAUSE seconds
 
-So an issuer that is down costs nobody anything but those whose keys it has not shown yet.
+So an issuer that is down affects only those whose keys it has not provided yet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MIN_RSA_BITS = 2048
 Key = jwk.RSAKey | jwk.ECKey | jwk.OKPKey
 Load = Callable[[Issuer], Awaitable[dict[str, Any]]]
 Report = Callable[[Issuer, str], None]
-"""Told after each fetch: why the issuer is out of reach, or ""."""
+"""Called after each fetch: why the issuer is out of reach, or ""."""
 
 PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 _FAMILY = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
@@ -48,7 +48,8 @@ _FAMILY = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 class JwksCache:
     """One instance per worker.
 
-    `load` brings a JWK set; `keeps` is how long keys outlive an outage."""
+    `load` fetches a JWK set; `keeps` is how long keys outlive an outage.
+    """
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class JwksCache:
         self._by_issuer: dict[str, _IssuerKeys] = {}
 
     def find(self, issuer: Issuer, kid: Any, algorithm: str) -> Key:
-        """The key of this id for this algorithm. See the head of the file for what it raises."""
+        """The key with this id for this algorithm. The head of the file tells what it raises."""
         known = self._keys_of(issuer)
         now = self._clock()
         age = now - known.loaded_at
@@ -83,16 +84,17 @@ class JwksCache:
         raise Rejected("The token is signed with a key its issuer does not have.")
 
     def state(self, issuer: Issuer) -> str:
-        """One word or two for the operator."""
+        """The state of an issuer's keys in a word or two, for the operator."""
         known = self._by_issuer.get(issuer.url)
         if known is None or (not known.keys and not known.is_out_of_reach):
             return "not asked yet"
         return "out of reach" if known.is_out_of_reach else f"{len(known.keys)} keys"
 
     def keep(self, issuers: Iterable[Issuer]) -> None:
-        """The issuers have been changed: keep the keys of those that are as they were.
+        """Take changed issuers: keep the keys of those that are unchanged.
 
-        What the embedded provider has is at hand, and may be what has changed.
+        The embedded provider's keys are always fetched again: they cost nothing and may be what
+        changed.
         """
         kept = {each.url: each for each in issuers if not each.is_embedded}
         self._by_issuer = {
@@ -108,7 +110,7 @@ class JwksCache:
         return known
 
     def _refresh(self, issuer: Issuer, known: _IssuerKeys, now: float) -> None:
-        """Fetch, unless that is under way or was tried a moment ago."""
+        """Fetch the keys, unless a fetch is running or was just tried."""
         if known.fetching is None and now >= known.next_try:
             known.next_try = now + PAUSE
             known.fetching = asyncio.ensure_future(self._fetch(issuer, known))
@@ -142,7 +144,7 @@ class _IssuerKeys:
         self.loaded_at = now
 
     def find(self, kid: Any, algorithm: str) -> Key | None:
-        """By its id; without one only if there is no choice."""
+        """The key by its id; without an id only if there is just one."""
         fitting = [key for key in self.keys if _fits(key, algorithm)]
         if kid is None:
             return fitting[0] if len(fitting) == 1 else None
@@ -150,11 +152,11 @@ class _IssuerKeys:
 
 
 def public_keys(jwks: Any) -> list[Key]:
-    """The keys of a set that can verify.
+    """The keys of a set that can verify signatures.
 
-    Secrets, short keys and unknown kinds are left out. Of a key that is published with its private
-    part only the public one is read: to check the private one takes seconds. Raises ValueError if
-    it is no set.
+    Secrets, short keys and unknown kinds are left out. If a key is published with its private part,
+    only the public part is read, because checking the private one takes seconds. Raises ValueError
+    if it is not a set.
     """
     listed = jwks.get("keys") if isinstance(jwks, dict) else None
     if not isinstance(listed, list):

@@ -1,4 +1,4 @@
-"""A future as something a message can wait for."""
+"""Makes a Pending of a future, so that a message can wait for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgnode.core.pending import Pending
 
 
 def waiting_for(what: str, future: asyncio.Future[Any]) -> Pending:
-    """To be raised; whoever catches it is called back when the future is done, however it ends."""
+    """The Pending to raise; it calls back when the future is done, however it ends."""
 
     def when_known(callback: Callable[[], None]) -> None:
         future.add_done_callback(lambda _: callback())

@@ -1,14 +1,14 @@
-"""What identity asks of the embedded OpenID provider, and how revocations reach a worker.
+"""The interfaces of identity to the embedded OpenID provider, guests and revocations.
 
-The provider (msgnode.identity.provider) is asked in-process, never over HTTP; node/ wires it.
+The provider (msgnode.identity.provider) is called in-process, never over HTTP; node/ wires it.
 Contract: issuer = PUBLIC_URL + "/o"; discovery at `<issuer>/.well-known/openid-configuration`, keys
 at `<issuer>/.well-known/jwks.json`; tokens are signed with RS256, `aud` is the client id; claims
-are sub, email, email_verified, preferred_username, name and, where the client sent one, nonce.
+are sub, email, email_verified, preferred_username, name and, if the client sent one, nonce.
 
 Rules
 - Every coroutine may be called on the event loop: it does its database work in a thread and ends
-  within seconds. What it raises counts as "out of reach", never as "refused".
-- No token is logged; a token is named by `digest(token)`.
+  within seconds. An error it raises counts as "out of reach", never as "refused".
+- Tokens are never logged; a token is identified by `digest(token)`.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ list."""
 
 
 class Guests(Protocol):
-    """Who speaks without an identity because a user of this domain has invited them."""
+    """Guests: sessions that may speak without an identity because a user here has invited them."""
 
     def may_say(self, message: Message, session: Listener) -> bool:
-        """Whether a session may say this; False of one that was never invited.
+        """Whether a guest's session may send this; False for one that was never invited.
 
         Raises:
             Pending: that is being looked up.
-            Forbidden: it is a guest, and this is not what it was invited to.
+            Forbidden: it is a guest, and was not invited to this.
             Unavailable: it cannot be looked up.
         """
         ...
 
 
 class NoGuests:
-    """A node that invites nobody. Implements Guests."""
+    """The Guests of a node without invitations."""
 
     def may_say(self, message: Message, session: Listener) -> bool:
-        """Never: a message without an identity is refused as ever."""
+        """Always False: a message without an identity is refused as usual."""
         return False
 
 
 NO_GUESTS = NoGuests()
 
 REVOKED = "identity.revoked"
-"""Kind of the control message that ends identities at once, in every worker. Its payload has
+"""The kind of the control message that ends identities at once, in every worker. Its payload has
 
     issuer, subject   every identity of this subject (both are needed), or
     token             `digest()` of one token, and whatever was verified by it
-    close             true: close the sessions it bound (4401); false: they go on as anonymous
+    close             true: close the sessions it bound (4401); false: they become anonymous
 """
 
 ISSUERS_CHANGED = "issuers.changed"
@@ -67,10 +67,10 @@ class AssertionRequest:
     docs/reference/identity.md, section 2.1.
 
     contents       what the assertion shall bind as `nonce`: the text of the user's public key
-    origin         origin of the page that asks
+    origin         the origin of the requesting page
     username_hint  as sent: a user name, or the redirect URL with which the login came back
-    token          access token or identity token that the request is about
-    resources      resources an access token is asked for
+    token          the access token or identity token that the request is about
+    resources      the resources for which an access token is requested
     subject        (issuer, subject) the session is bound to, ("", "") for an anonymous one
     """
 
@@ -106,7 +106,7 @@ class Provider(Protocol):
         ...
 
     async def login_url(self, request: AssertionRequest) -> str:
-        """Where a person logs in, with the request's contents as nonce."""
+        """The URL where a person logs in, with the request's contents as nonce."""
         ...
 
     async def assertion(self, request: AssertionRequest) -> dict[str, Any] | None:
@@ -126,12 +126,12 @@ class Provider(Protocol):
         ...
 
     async def card(self, name: str) -> dict[str, Any] | None:
-        """What the domain asserts of a user: assertion, userURL, protostub, expires.
+        """The card of a user: assertion, userURL, protostub, expires.
 
-        None if nobody has that name, or he has no card.
+        None if nobody has that name, or the user has no card.
         """
         ...
 
     async def revoke(self, token: str) -> bool:
-        """End a token (access, refresh); whether it was one of ours. Also posts REVOKED."""
+        """Revoke a token (access, refresh); whether it was one of ours. Also posts REVOKED."""
         ...

@@ -1,4 +1,4 @@
-"""Who is logged in at this moment, by user name, user URL and guid."""
+"""An index of who is logged in now, by user name, user URL and guid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LoggedInIndex:
         self._of: dict[str, Identity] = {}
 
     def enter(self, session: Listener) -> None:
-        """A session is bound to its speaker's subject from now on, or to none."""
+        """Note that a session is now bound to its speaker's subject, or to none."""
         self.leave(session.id)
         identity = session.speaker.identity
         if identity is not None:
@@ -27,7 +27,7 @@ class LoggedInIndex:
                 self._named.setdefault(name, {})[session.id] = identity
 
     def leave(self, session_id: str) -> None:
-        """A session is bound no longer."""
+        """Remove a session."""
         identity = self._of.pop(session_id, None)
         for name in _names(identity) if identity is not None else ():
             bound = self._named.get(name, {})
@@ -36,7 +36,7 @@ class LoggedInIndex:
                 self._named.pop(name, None)
 
     def find(self, name: str) -> Identity | None:
-        """The subject of this name, if one of its sessions is there and its time is not over."""
+        """The subject of a name, if it has a session here that has not expired."""
         bound = self._named.get(name.lower().rpartition("://")[2], {})
         now = self._now()
         return next((each for each in bound.values() if not 0 < each.expires <= now), None)

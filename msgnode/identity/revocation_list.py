@@ -1,4 +1,4 @@
-"""What is revoked, as a worker remembers it: asked at every verification."""
+"""The revocations as a worker keeps them in memory: checked at every verification."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Revocation(NamedTuple):
-    """Of a subject, or (with `token`, a digest) of one token. `at` is in seconds, epoch."""
+    """Revokes a subject, or (with `token`, a digest) one token. `at` is in seconds, epoch."""
 
     issuer: str = ""
     subject: str = ""
@@ -26,7 +26,7 @@ class Revocations:
             self.add(each)
 
     def add(self, revoked: Revocation) -> None:
-        """This one counts from now on."""
+        """Add a revocation."""
         if revoked.token:
             self._tokens.add(revoked.token)
         else:
@@ -45,6 +45,6 @@ class Revocations:
 
 
 def from_payload(payload: dict[str, Any]) -> Revocation:
-    """What a control message says."""
+    """Read a revocation from the payload of a control message."""
     named = {name: str(payload.get(name, "")) for name in ("issuer", "subject", "token")}
     return Revocation(**named, at=payload.get("at") or time())

@@ -1,10 +1,11 @@
-"""Revocations: identities that are good no longer, whatever their tokens say.
+"""Stores revocations: identities that are no longer valid, whatever their tokens say.
 
-revoke()  leaves a row and a control message; for the console, the provider, a shell
-load()    what is revoked, for a worker
+revoke()  writes a row and a control message; for the console, the provider, a shell
+load()    reads the revocations, for a worker
 
-A revoked subject's tokens issued up to that second (`iat` is no finer) are refused for as long as
-any could live (MAX_LIFE); a token issued later is a new login. A revoked token is refused for good.
+A revoked subject's tokens that were issued up to that second (`iat` is no finer) are refused for as
+long as any could be valid (MAX_LIFE); a token issued later is a new login. A revoked token is
+refused for good.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def revoke(
 ) -> models.Revocation:
     """Revoke a subject's identities, or one token (its `digest`).
 
-    Blocks; takes part in the caller's transaction. `close` ends the sessions they bound, else those
-    go on as anonymous.
+    Blocks; part of the caller's transaction. `close` ends the sessions they bound, else those
+    become anonymous.
     """
     if not token and not (issuer and subject):
         raise ValueError("A revocation names a token, or an issuer and a subject.")
@@ -45,7 +46,7 @@ def revoke(
 
 
 def load() -> Revocations:
-    """What is revoked at present. Blocks."""
+    """The present revocations. Blocks."""
     rows = models.Revocation.objects.filter(ends_at__gt=timezone.now())
     return Revocations(
         Revocation(row.issuer, row.subject, row.token, row.revoked_at.timestamp())

@@ -1,14 +1,14 @@
-"""Identity in a worker: its parts wired to sessions, the connector and the control messages.
+"""Wires the parts of identity in a worker to sessions, the connector and the control messages.
 
 Rules
-- Issuers and revocations are read in the writer's thread and put in place on the loop; a database
-  out of reach leaves them as they are.
-- A change of a session's identity reaches the index of who is logged in, the authenticator and the
-  policies.
-- A revocation ends what it meets at once: sessions are closed (4401) or go on as anonymous.
-- Where the mode asks for an identity a session has IDENTIFY_TIMEOUT seconds to get one: by login,
-  or in the identified mode by a message.
-- With several workers tokens are bound in the database, and sessions of others are on the roll too.
+- Issuers and revocations are read in the writer's thread and applied on the loop; if the database
+  is out of reach they stay as they are.
+- A change of a session's identity is passed to the index of who is logged in, the authenticator and
+  the policies.
+- A revocation takes effect at once: affected sessions are closed (4401) or become anonymous.
+- If the mode requires an identity a session has IDENTIFY_TIMEOUT seconds to get one: by login, or
+  in the identified mode by a message.
+- With several workers tokens are bound in the database, and the index has sessions of others too.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ class IdentityService:
     """One instance per worker.
 
     Args:
-        domain: of the node.
-        table: who is where.
-        sessions: of this worker.
-        writer: of this worker.
-        connections: of this worker, with and without a session.
-        decide_again: has the policies decide over what a session listens to.
-        raise_alarm, clear_alarm: of the node.
-        timeout: for who has yet to say who he is.
-        provider: the domain's own, where there is one.
-        guests: who may speak without an identity.
-        invitations: answers what concerns them, where they are switched on.
-        find_elsewhere: who is logged in at other workers, where there are some.
+        domain: the node's domain.
+        table: the routing table.
+        sessions: the sessions of this worker.
+        writer: the writer of this worker.
+        connections: the connections of this worker, with and without a session.
+        decide_again: has the policies decide again on what a session listens to.
+        raise_alarm, clear_alarm: the node's alarms.
+        timeout: the time limit for sessions to identify themselves.
+        provider: the domain's own provider, if there is one.
+        guests: decides which sessions may speak without an identity.
+        invitations: handles messages about invitations, if they are enabled.
+        find_elsewhere: finds who is logged in at other workers, if there are some.
     """
 
     def __init__(
@@ -152,14 +152,14 @@ class IdentityService:
         )
 
     def load(self) -> None:
-        """Read issuers and revocations. Blocks: for the start."""
+        """Read issuers and revocations. Blocks: for use at the start."""
         if self._provider is not None:
             issuer_store.enter_embedded(self._provider.issuer, self._domain)
         book, self.verifier.revocations = issuer_store.load()
         self.verifier.use(book)
 
     def restore(self) -> None:
-        """After the sessions were restored: who is bound, and who is revoked by now."""
+        """Process restored sessions: note their subjects, and end those revoked by now."""
         for session in self._sessions.sessions.values():
             identity = session.speaker.identity
             if identity is not None and self._is_revoked(identity, session.proof):
@@ -171,13 +171,13 @@ class IdentityService:
         await self._fetcher.close()
 
     def control_handlers(self) -> dict[str, Callable[[dict[str, Any]], None]]:
-        """What is done when issuers change, or an identity is revoked."""
+        """The handlers for changes of issuers and for revocations."""
         return {ISSUERS_CHANGED: self._issuers_changed, REVOKED: self._revoked}
 
     # --- what happens to sessions -----------------------------------------------------------------
 
     def session_identified(self, session: LiveSession) -> None:
-        """A session is new here, or bound to another subject, or to none."""
+        """Note a session that is new here, or whose subject has changed."""
         self.logged_in.enter(session)
         self._decide_again(session)
         mode = self.authenticator.mode_of(session)
@@ -194,26 +194,25 @@ class IdentityService:
         self.authenticator.session_closed(session, reason)
 
     def session_handed_off(self, session_id: str) -> None:
-        """A session is with another worker from now on."""
+        """Forget a session that has moved to another worker."""
         self._deadlines.leave(session_id)
         self.authenticator.session_handed_off(session_id)
 
     def remote_entered(self, session: Listener) -> None:
-        """A session of another worker is there, or is bound to somebody else."""
+        """Note a session of another worker that is new or whose subject has changed."""
         self.logged_in.enter(session)
 
     def remote_left(self, session: Listener) -> None:
-        """A session of another worker has ended."""
+        """Forget a session of another worker that has ended."""
         self.session_closed(session, "")
 
     def authorize_runtime(
         self, runtime_url: str, speaker: Speaker, proof: str, is_new: bool
     ) -> None:
-        """Look whether somebody may come to a runtime's session, new or kept, by this proof.
+        """Check that this proof may open a new session of a runtime or resume one.
 
-        Raises:
-            Rejected: peers have seen the token. It no longer shows who is who, but to its runtime
-                while that has no connection.
+        Raises: Rejected: peers have seen the token, so it proves nothing any more, except for its
+            own runtime while that has no connection.
         """
         if speaker.identity is None or not proof:
             return
@@ -251,7 +250,7 @@ class IdentityService:
         self._writer.submit(Call(load)).add_done_callback(use)
 
     def _end_disbelieved(self) -> None:
-        """Drop the identities whose issuer was removed."""
+        """Remove the identities whose issuer was removed."""
         for session in tuple(self._sessions.sessions.values()):
             identity = session.speaker.identity
             if identity is None or identity.issuer in OWN_ISSUERS:
@@ -288,9 +287,9 @@ class IdentityService:
                     connection.end(CloseCode.NOT_IDENTIFIED, "identity revoked")
 
     def _is_revoked(self, identity: Identity, proof: str) -> bool:
-        """Whether a bound identity was revoked while the node was away.
+        """Whether a bound identity was revoked while the node was down.
 
-        A subject's revocation counts however old, a new login is the way back.
+        A subject's revocation counts however old it is; a new login is the remedy.
         """
         known = self.verifier.revocations
         return known.covers(identity.issuer, identity.subject, 0.0, proof)
@@ -298,7 +297,7 @@ class IdentityService:
     # --- keys -------------------------------------------------------------------------------------
 
     def _report(self, issuer: Issuer, fault: str) -> None:
-        """An alarm stands while an issuer is out of reach."""
+        """Raise an alarm while an issuer is out of reach."""
         if fault:
             self._out_of_reach.add(issuer.url)
             self._raise_alarm(
@@ -308,7 +307,7 @@ class IdentityService:
             self._out_of_reach.discard(issuer.url)
             self._clear_alarm(OUT_OF_REACH, issuer.url)
         down = len(self._out_of_reach)
-        self.connector.card.state = f"{down} issuers out of reach" if down else "live"
+        self.connector.info.state = f"{down} issuers out of reach" if down else "live"
 
     async def _load_keys(self, issuer: Issuer) -> dict[str, Any]:
         if not issuer.is_embedded:

@@ -1,8 +1,8 @@
-"""Network servers log in with an API key: its scopes say what their sessions may do.
+"""Logs network servers in with an API key, whose scopes say what their sessions may do.
 
-`device:connect` opens a session at /device/v1; `device:many` lets it have a webhook besides. The
+`device:connect` allows to open a session at /device/v1; `device:many` also allows a webhook. The
 session's identity is the key's: issuer `urn:api-key`, subject `urn:api-key:<prefix>`, its scopes as
-groups, and it ends when the key does.
+groups; it ends when the key does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONNECT, MANY = "device:connect", "device:many"
 
 
 class KeyProof(NamedTuple):
-    """Implements Proof. A key may open many sessions, so no digest binds it to one."""
+    """The Proof of a key. A key may open many sessions, so no digest binds it to one."""
 
     identity: Identity
     digest: str = ""
@@ -40,10 +40,10 @@ def subject_of(key: ApiKey) -> str:
 
 
 async def prove(text: str, source: str) -> KeyProof:
-    """Who an API key is, and that it may open sessions.
+    """Verify an API key, and that it may open sessions.
 
     Raises:
-        NotIdentified: it is not known, has expired or was switched off.
+        NotIdentified: it is unknown, has expired or was disabled.
         Forbidden: it lacks the scope.
         TooMany: too many wrong keys came from this source.
     """
@@ -63,7 +63,7 @@ async def prove(text: str, source: str) -> KeyProof:
 
 
 def may_have_webhooks(identity: Identity | None) -> bool:
-    """Whether a session of this identity may be posted to."""
+    """Whether a session of this identity may have webhooks."""
     return identity is not None and identity.issuer == API_KEY_ISSUER and MANY in identity.groups
 
 

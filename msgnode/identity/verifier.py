@@ -1,18 +1,19 @@
-"""Verification: from what a runtime presents to an Identity, or to the reason why not.
+"""Verification: makes an Identity of what a runtime presents, or tells why not.
 
-verify(presented) -> Verified, at once; or Pending, with what to wait for; or an error:
+verify(credential) -> Verified, at once; or Pending; or an error:
 
-  Unknown      no issuer of ours stands behind it
-  Rejected     the issuer is ours and the identity is not good
-  Unavailable  the issuer is out of reach, and it takes the issuer to tell
+  Unknown      it is of no known issuer
+  Rejected     the issuer is known and the identity is invalid
+  Unavailable  the issuer is out of reach, and needed
 
 Rules
-- The signature's algorithm is one of the issuer's list and fits its key; `none` and shared secrets
+- The signature's algorithm must be in the issuer's list and fit its key; `none` and shared secrets
   are in no list. Keys come from the issuer's configuration (see keys), never from the token.
 - Results are cached by the token's SHA-256: valid ones until `exp`, at most CACHE_SECONDS, failures
   for FAILURE_CACHE_SECONDS; the cache is bounded, least recently used entries go first.
-- A revoked token, or one issued to a revoked subject before that moment, is bad whatever was kept.
-- Opaque tokens are asked about (RFC 7662, or the embedded provider in-process), `rate` a second.
+- A revoked token, or one issued to a revoked subject before that moment, is invalid whatever was
+  cached.
+- Opaque tokens are introspected (RFC 7662, or the embedded provider in-process), `rate` per second.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ FAILURE_CACHE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """An identity, the digest that names the token behind it, and until when both hold."""
+    """An identity, the digest of its token, and until when both are valid."""
 
     identity: Identity
     digest: str
@@ -61,7 +62,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class _CachedResult:
-    """What came of a token: what its issuer says, or why it is refused; good until a moment."""
+    """The result for a token: its claims, or why it is refused; valid until a moment."""
 
     found: ValidatedClaims | NodeError
     until: float
@@ -95,23 +96,22 @@ class Verifier:
         self._asking: dict[str, asyncio.Future[None]] = {}
 
     def use(self, book: IssuerBook) -> None:
-        """These issuers are believed from now on; what was kept is found out anew."""
+        """Set the accepted issuers; cached results are dropped."""
         self.book = book
         self._kept.clear()
         self._keys.keep(book.all)
 
     def forget(self, token_digest: str = "") -> None:
-        """What was found out about a token, or about all of them, is no longer good."""
+        """Forget the result for a token, or for all."""
         if token_digest:
             self._kept.pop(token_digest, None)
         else:
             self._kept.clear()
 
     def ours(self, credential: Credential | None) -> Credential | None:
-        """A token found in a message, if it may be one of ours.
+        """A token found in a message, if it may be one of the known issuers.
 
-        An opaque one is shown to nobody but the node's own provider, because it may be good
-        elsewhere.
+        An opaque one is shown only to the node's own provider, because it may be valid elsewhere.
         """
         if credential is None or credential.is_jwt:
             return credential
@@ -119,7 +119,7 @@ class Verifier:
         return replace(credential, idp=own.all_domains[0]) if own is not None else None
 
     def verify(self, credential: Credential) -> Verified:
-        """See the head of the file."""
+        """Verify a credential; see the head of the file."""
         name = digest(credential.token)
         now = self._now()
         kept = self._kept.get(name)
@@ -178,7 +178,7 @@ class Verifier:
         return said
 
     def _ask_about(self, credential: Credential, name: str) -> _CachedResult:
-        """Opaque: whom to ask is said by the configured domain, else everybody who can be asked."""
+        """Introspect an opaque token at the issuer of its domain, else at all that support it."""
         if credential.idp:
             issuer = self.book.of_domain(credential.idp)
             asked = [issuer] if issuer is not None else []
@@ -197,12 +197,12 @@ class Verifier:
         raise waiting_for("What an issuer says of a token", waiting)
 
     def _spend(self) -> None:
-        """One more question to an issuer, if there may be one."""
+        """Count a query to an issuer. Raises TooMany."""
         if not self._asks.take():
             raise TooMany("Too many tokens are being asked about: try again in a second.")
 
     async def _introspect(self, asked: list[Issuer], token: str, name: str) -> None:
-        """Ask one after the other; what came of it is kept for whoever asked."""
+        """Ask the issuers one after the other; the result is cached for the callers."""
         error: NodeError = Rejected("No issuer of this node knows the token.")
         try:
             for issuer in asked:
@@ -239,7 +239,7 @@ class Verifier:
             return await self._provider.introspect(token)
 
     def _from_answer(self, issuer: Issuer, answer: dict[str, Any]) -> ValidatedClaims:
-        """An issuer's answer about a token, checked like the claims of one."""
+        """Check an issuer's answer about a token like the claims of one."""
         now = self._now()
         told = {"iss": issuer.url, "exp": now + CACHE_SECONDS, **answer}
         clients = issuer.audiences

@@ -1,6 +1,6 @@
-"""Where the node of a data directory answers, for commands that talk to it: `address.json`.
+"""The address of the node of a data directory, for commands that talk to it: `address.json`.
 
-Written when the node is ready, removed when it ends; after a power cut it names where it was.
+Written when the node is ready, removed when it ends; after a power cut it has the last address.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ _NAME = "address.json"
 
 
 class Address(NamedTuple):
-    """`place` is host and port as they stand in a URL."""
+    """`place` is host and port as in a URL."""
 
     place: str
     domain: str
 
 
 def write_address(data_dir: Path, address: Address) -> None:
-    """Tell where the node answers."""
+    """Write the node's address."""
     (data_dir / _NAME).write_text(json.dumps(address._asdict()) + "\n", encoding="utf-8")
 
 
 def read_address(data_dir: Path) -> Address | None:
-    """Where the node of this directory answers, None if none runs or it cannot be read."""
+    """The address of the node of this directory, None if none runs or it cannot be read."""
     try:
         said = json.loads((data_dir / _NAME).read_text(encoding="utf-8"))
         return Address(str(said["place"]), str(said["domain"]))
@@ -34,5 +34,5 @@ def read_address(data_dir: Path) -> Address | None:
 
 
 def remove_address(data_dir: Path) -> None:
-    """The node has ended."""
+    """Remove the address of a node that has ended."""
     (data_dir / _NAME).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Why a node does not start: one line for the person who started it."""
+"""Describes why a node does not start, in one line for the person who started it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _READ = 64 * 1024
 
 
 class StartFailed(Exception):
-    """The node cannot run; the text names the cause."""
+    """The node cannot start; the text names the cause."""
 
 
 def cause_in(log: Path, offset: int) -> str:
-    """What a log says last since `offset`: its last error if it has one, else its last line."""
+    """The last error in a log since `offset`, else its last line."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)
@@ -40,7 +40,7 @@ def cause_in(log: Path, offset: int) -> str:
 
 
 def without_password(url: str) -> str:
-    """A URL that can be shown."""
+    """A URL without its password."""
     parts = urlsplit(url)
     if parts.password is None:
         return url

@@ -1,8 +1,8 @@
-"""A `make` in front of us that was told to stop.
+"""Detects that a parent `make` was told to stop.
 
-On SIGTERM make signals the programs it runs and waits for them; on SIGINT it only waits, trusting
-that the terminal told the whole group. When just make was told, nobody tells us, so we look: make
-sets a signal to its default as the first act of dying from it. A make that is gone counts as well.
+On SIGTERM make signals the programs it runs and waits for them; on SIGINT it only waits, relying on
+the terminal to signal the whole group. If only make was signalled, this process is not told, so it
+looks: before dying from a signal, make resets its handler. A make that is gone counts as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _catches_sigint(pid: int) -> bool:
 
 
 class Make:
-    """The process that started us, if it is a make whose state can be read."""
+    """The parent process, if it is a make whose state can be read."""
 
     def __init__(self) -> None:
         self.pid = os.getppid()

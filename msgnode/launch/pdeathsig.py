@@ -1,7 +1,7 @@
-"""Starts a program tied to its parent: `python -m msgnode.launch.pdeathsig TERM program …`.
+"""Starts a program that ends with its parent: `python -m msgnode.launch.pdeathsig TERM program …`.
 
-When the parent dies, even by `kill -9`, the program gets the signal.
-Linux only; elsewhere the program starts untied. The tie outlasts the change into the program.
+When the parent dies, even by `kill -9`, the program gets the signal. Linux only; elsewhere the
+program is just started. The setting survives the exec.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tie(death_signal: signal.Signals) -> None:
-    """Ask the kernel to send us `death_signal` when our parent ends."""
+    """Have the kernel send this process `death_signal` when its parent ends."""
     if sys.platform != "linux":
         return
     parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it ended before we asked
+    if os.getppid() != parent:  # it has already ended
         os.kill(os.getpid(), death_signal)
 
 
 def main(arguments: list[str]) -> None:
-    """Tie this process to its parent, and become the program."""
+    """Tie this process to its parent, and exec the program."""
     name, *command = arguments
     tie(signal.Signals[f"SIG{name}"])
     os.execvp(command[0], command)  # noqa: S606  (no shell is what we want)

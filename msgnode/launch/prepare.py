@@ -1,7 +1,7 @@
-"""What must be there before the programs start.
+"""Prepares what must exist before the programs start.
 
-Folders, a free port, services that answer, tables, the operator's account. Every step may be
-repeated and says at once what is wrong.
+Directories, a free port, reachable services, tables, the operator's account. Every step can be
+repeated, and reports at once what is wrong.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .error_messages import StartFailed, without_password
 
 OPERATOR = "operator"
 
-_FILES = 1_048_576  # more than MAX_CONNECTIONS; some programs walk through all they may open
+_FILES = 1_048_576  # more than MAX_CONNECTIONS; some programs iterate over all possible files
 
 
 def hold(data_dir: Path, patience: float) -> IO[str]:
-    """Take the data directory for us alone, until the file given back is closed by all who have it.
+    """Lock the data directory until the returned file is closed by every process that has it.
 
-    supervisord inherits it: remains of a launcher that was killed are waited for, at most
-    `patience` seconds.
+    supervisord inherits it: what is left of a killed launcher is waited for, at most `patience`
+    seconds.
     """
     for folder in ("logs", "celery/queue", "celery/control", "static"):
         (data_dir / folder).mkdir(parents=True, exist_ok=True)
@@ -77,10 +77,10 @@ def _take(lock: IO[str], data_dir: Path, patience: float) -> None:
 
 
 def clear_remains(data_dir: Path) -> None:
-    """Drop what an earlier run left that would mislead this one. Queued tasks stay."""
+    """Remove what an earlier run has left that would mislead this one. Queued tasks stay."""
     for name in ("supervisord.pid", "beat.started", "worker.started"):
         (data_dir / name).unlink(missing_ok=True)
-    # Mailboxes of workers that are gone; nobody would empty them.
+    # Mailboxes of former workers, which nobody would empty.
     shutil.rmtree(data_dir / "celery" / "control")
     (data_dir / "celery" / "control").mkdir()
     for mail in (data_dir / "celery" / "queue").glob("*pidbox.msg"):
@@ -88,9 +88,9 @@ def clear_remains(data_dir: Path) -> None:
 
 
 def raise_file_limit() -> None:
-    """Let the programs, which inherit it, open as many sockets as the system allows us.
+    """Raise the limit of open files, which the programs inherit, as far as the system allows.
 
-    Many systems allow 1,024 to those who do not ask.
+    Many systems allow 1,024 by default.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if most == resource.RLIM_INFINITY else min(most, _FILES)
@@ -98,9 +98,9 @@ def raise_file_limit() -> None:
 
 
 def check_port(host: str, port: int) -> None:
-    """Whether we may listen.
+    """Check that the port is free.
 
-    Asked here because workers share their port and would share it with a stranger's node as well.
+    This is checked here because workers share their port, and would share it with another node too.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -117,7 +117,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def check_redis(url: str) -> None:
-    """Look whether Redis answers."""
+    """Check that Redis answers."""
     if not url:
         return
     from msgnode.redis.cluster_client import check  # its client is for who has a Redis
@@ -129,7 +129,7 @@ def check_redis(url: str) -> None:
 
 
 def migrate() -> None:
-    """Bring the tables up to date."""
+    """Migrate the database."""
     try:
         call_command("migrate", interactive=False, verbosity=0)
     except DatabaseError as fault:
@@ -140,7 +140,7 @@ def migrate() -> None:
 
 
 def make_operator(say: Callable[[str], Any]) -> None:
-    """The account for a console that nobody can enter yet; its password is said this once."""
+    """Create the account for a console that has none; its password is printed only now."""
     users: Any = get_user_model()
     try:
         if users.objects.filter(is_superuser=True).exists():

@@ -1,7 +1,7 @@
-"""What an earlier start has checked and migrated, so that the next one need not do it again.
+"""Remembers what an earlier start has checked and migrated, so that the next one can skip it.
 
-`DATA_DIR/prepared.json` has digests of the code and of the settings, and what the database had. If
-any of them is another now, everything is done as at the first start.
+`DATA_DIR/prepared.json` has digests of the code and the settings, and the state of the database. If
+any of them differs, everything is done as at the first start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PACKAGES = ("msgnode", "policies", "registry", "spark")
 
 
 def is_known(data_dir: Path) -> bool:
-    """Whether nothing has changed since a start that went well. Needs the settings, but no apps."""
+    """Whether nothing has changed since a successful start. Needs the settings, but no apps."""
     try:
         noted = json.loads((data_dir / _NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -36,7 +36,7 @@ def is_known(data_dir: Path) -> bool:
 
 
 def note(data_dir: Path) -> None:
-    """Everything has been checked and migrated. Where the disk is full, nothing is noted."""
+    """Note a successful start. Does nothing if the disk is full."""
     noted = {name: see() for name, see in _SEEN.items()}
     with suppress(OSError):
         made = data_dir / f".{_NAME}.{os.getpid()}"
@@ -46,7 +46,7 @@ def note(data_dir: Path) -> None:
 
 
 def _code() -> str:
-    """Our modules by size and time, the installed packages by name and version."""
+    """The node's modules by size and time, the installed packages by name and version."""
     digest = hashlib.sha256(sys.version.encode())
     top = Path(__file__).resolve().parents[2]
     for package in _PACKAGES:
@@ -70,12 +70,12 @@ def _modules(folder: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _settings() -> str:
-    """Every variable that is a setting, and the file `.env`."""
+    """Every environment variable that is a setting, and the file `.env`."""
     digest = hashlib.sha256()
     known = re.findall(r"^#?([A-Z_]+)=", (SHARED / ".env.example").read_text("utf-8"), re.MULTILINE)
     for name in known:
         if name == "REDIS_URL" and "NODE_REDIS" in os.environ:
-            continue  # of a Redis that is started with the node: another at each start
+            continue  # it is of a Redis started with the node, and differs at each start
         digest.update(f"{name}={os.environ.get(name)!r}\n".encode())
     with suppress(OSError):
         digest.update((HOME / ".env").read_bytes())
@@ -83,7 +83,7 @@ def _settings() -> str:
 
 
 def _database() -> list[Any] | None:
-    """Which migrations it has, and whether somebody can enter the console."""
+    """The applied migrations, and whether the console has an account."""
     try:
         with warnings.catch_warnings(), connection.cursor() as cursor:
             warnings.simplefilter("ignore", RuntimeWarning)  # that no apps are loaded is meant

@@ -1,8 +1,8 @@
-"""supervisord as our child: start it, ask how its programs are, stop them all.
+"""supervisord as a child process: starts it, queries its programs, stops them all.
 
-It leads a process session of its own, so that a Ctrl-C of the terminal reaches only us and the node
-gets its time to take leave. supervisord is tied to us, and the programs to supervisord: none of
-them outlives the one above it.
+It leads a process session of its own, so that a Ctrl-C in the terminal reaches only the launcher,
+and the node gets time to stop. supervisord is tied to the launcher and the programs to supervisord:
+none outlives the one above it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ERRORS_KEPT = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One of the supervised programs, as supervisord sees it now."""
+    """A supervised program, as supervisord sees it now."""
 
     name: str
     state: str
@@ -42,7 +42,7 @@ class Program:
 
     @property
     def has_failed(self) -> bool:
-        """Whether supervisord has lost it, or tries again."""
+        """Whether supervisord has given it up, or is restarting it."""
         return self.state in ("BACKOFF", "EXITED", "FATAL", "UNKNOWN")
 
 
@@ -65,11 +65,11 @@ class Programs:
             self._socket = Path(folder) / "supervisord.sock"
 
     def start(self, environment: Mapping[str, str], lock: IO[str]) -> None:
-        """Start supervisord, which starts them.
+        """Start supervisord, which starts the programs.
 
         Args:
-            environment: of all of them.
-            lock: kept open by them, so that no second node starts beside what is left of this one.
+            environment: the environment of all of them.
+            lock: they keep it open, so that no second node starts beside the remains of this one.
         """
         self._socket.unlink(missing_ok=True)
         for log in (self.data_dir / "logs").glob("*.log"):
@@ -99,7 +99,7 @@ class Programs:
         )
 
     def look(self) -> list[Program]:
-        """The programs; none while supervisord is not listening yet."""
+        """The programs; none while supervisord does not listen yet."""
         if self._process is None or self._process.poll() is not None:
             said = Path(f"/proc/self/fd/{self._errors}")
             why = cause_in(said, 0) or cause_in(self.log("supervisord"), 0)
@@ -114,7 +114,7 @@ class Programs:
         return [Program(row["name"], row["statename"], row["pid"], row["spawnerr"]) for row in rows]
 
     def start_waiting(self) -> None:
-        """Start what has not started by itself. May be repeated until all of it runs."""
+        """Start the programs that have not started by themselves. Repeat it until all run."""
         waiting = [program.name for program in self.look() if program.state == "STOPPED"]
         with (
             contextlib.suppress(OSError, http.client.HTTPException, xmlrpc.client.Error),
@@ -128,16 +128,16 @@ class Programs:
         return xmlrpc.client.ServerProxy("http://127.0.0.1", transport=transport)
 
     def log(self, name: str) -> Path:
-        """Where a program writes."""
+        """The log file of a program."""
         return self.data_dir / "logs" / f"{name}.log"
 
     def cause(self, program: Program) -> str:
-        """Why a program failed, from its own words of this run."""
+        """Why a program failed, from its own log of this run."""
         said = cause_in(self.log(program.name), self._offsets.get(program.name, 0))
         return said or program.why or f"see {self.log(program.name)}"
 
     def stop(self) -> bool:
-        """End them all; whether they went by themselves within their time."""
+        """Stop them all; return whether they ended by themselves in time."""
         process, self._process = self._process, None
         if process is None:
             return True
@@ -146,7 +146,7 @@ class Programs:
                 process.send_signal(signal.SIGTERM)
             process.wait(self.stop_seconds + 5)
         except subprocess.TimeoutExpired:
-            process.kill()  # and with it, being tied, the programs
+            process.kill()  # and with it the programs, which are tied to it
             process.wait()
             return False
         finally:

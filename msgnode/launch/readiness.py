@@ -1,4 +1,4 @@
-"""When it all runs: the node by its own word over HTTP, worker and beat by marks they leave."""
+"""Whether everything runs: asks the node over HTTP, worker and beat by files they leave."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S10
 
 
 def reachable(host: str) -> str:
-    """Where a client on this machine finds a server that listens on `host`."""
+    """The host at which a client on this machine reaches a server that listens on `host`."""
     return _WILDCARDS.get(host, host)
 
 
 def in_url(host: str) -> str:
-    """A host as URLs write it: an IPv6 address in brackets."""
+    """A host as in a URL: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -29,7 +29,7 @@ def name_of_ours(allowed: list[str], domain: str) -> str:
 def node_is_ready(host: str, port: int, name: str, workers: int = 1) -> bool:
     """Whether /health/ready answers 200 and counts so many workers.
 
-    It is asked by a `name` that the node answers to.
+    The request uses a `name` that the node accepts as host.
     """
     connection = http.client.HTTPConnection(reachable(host), port, timeout=2)
     try:
@@ -45,7 +45,7 @@ def node_is_ready(host: str, port: int, name: str, workers: int = 1) -> bool:
 def open_points(
     host: str, port: int, name: str, data_dir: Path, workers: int = 1
 ) -> dict[str, Callable[[], bool]]:
-    """What has to be true before all of it runs, by program."""
+    """The conditions for everything to run, by program."""
     return {
         "beat": (data_dir / "beat.started").exists,
         "node": lambda: node_is_ready(host, port, name, workers),

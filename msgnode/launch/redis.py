@@ -1,7 +1,7 @@
-"""A Redis of our own, for several workers on one machine where none is named.
+"""A Redis started with the node, for several workers on one machine without another Redis.
 
-It carries what workers say to one another and Celery's tasks, and keeps nothing on disk. It listens
-on the loopback with a password made for this run.
+It carries the messages between workers and Celery's tasks, and stores nothing on disk. It listens
+on the loopback interface with a password made for this run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OwnRedis(NamedTuple):
 
 
 def own_redis(data_dir: Path) -> OwnRedis:
-    """Write the configuration of a Redis to start. Raises StartFailed if there is no server."""
+    """Write the configuration of the Redis. Raises StartFailed if there is no server."""
     program = shutil.which("redis-server") or _in_wheel()
     if program is None:
         raise StartFailed(

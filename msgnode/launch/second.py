@@ -1,7 +1,7 @@
-"""A second node for trying out what happens between two domains: beside the first, on this machine.
+"""A second node for trying out federation, beside the first on this machine.
 
 It is an embedded node of its own: the next port, the domain `second.<domain>`, a data directory in
-that of the first. Users of both may be found and invited, which only this machine can ask for.
+that of the first. Users of both can be found and invited, which only this machine can request.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ INVITED = {
 def environment(
     first: Mapping[str, Any], is_embedded: bool, has_services: bool, given: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables that a second node is started with.
+    """The environment of a second node.
 
     Args:
         first: DOMAIN, PORT and DATA_DIR of the first.
         is_embedded: whether the first is an embedded node.
         has_services: whether the first has a database or a Redis of its own.
-        given: the environment; INVITED is not taken from it where it says otherwise.
+        given: the present environment; it takes precedence over INVITED.
 
     Raises:
-        StartFailed: the first is not one that is tried out.
+        StartFailed: the first is not for trying out.
     """
     if not is_embedded or has_services:
         raise StartFailed(

@@ -1,4 +1,4 @@
-"""A command that is run once the node is ready: `make run` has Spark installed then."""
+"""Runs a command once the node is ready: `make run` installs Spark then."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _END_SECONDS = 5.0
 
 
 class WhenReady:
-    """At most one command, whose end is said; it does not outlive the node's launcher.
+    """At most one command, whose end is reported; it does not outlive the launcher.
 
     Args:
-        command: as a shell would have it, without a shell's signs; "" for none.
-        say: one line for whoever reads along.
+        command: a command line without shell syntax; "" for none.
+        say: prints one line for the user.
     """
 
     def __init__(self, command: str, say: Callable[[str], None]) -> None:
@@ -27,11 +27,11 @@ class WhenReady:
 
     @classmethod
     def of_environment(cls, say: Callable[[str], None]) -> WhenReady:
-        """The command of the environment, which what is started does not inherit."""
+        """The command in the environment, which the started programs do not inherit."""
         return cls(os.environ.pop(VARIABLE, ""), say)
 
     def start(self) -> None:
-        """Begin, with less right to the processor than the node."""
+        """Start it, with lower priority than the node."""
         if not self._words:
             return
         self._say(f"in the background: {shlex.join(self._words)}, for reports")
@@ -44,7 +44,7 @@ class WhenReady:
             self._say(f"{shlex.join(self._words)}: {error}")
 
     def look(self) -> None:
-        """Say how it ended, once."""
+        """Report once how it ended."""
         process = self._process
         if process is None or process.poll() is None:
             return
@@ -56,7 +56,7 @@ class WhenReady:
             self._say("reports can be made")
 
     def stop(self) -> None:
-        """End it; what was begun is taken up again at the next start."""
+        """End it; it continues at the next start."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -27,12 +27,12 @@ class StatusReport:
         self,
         writer: Writer,
         worker: str,
-        cards: Callable[[], list[ComponentInfo]],
+        component_infos: Callable[[], list[ComponentInfo]],
         every: float = 5.0,
     ) -> None:
         self._writer = writer
         self._worker = worker
-        self._cards = cards
+        self._component_infos = component_infos
         self._every = every
 
     async def run(self) -> None:
@@ -50,17 +50,17 @@ class StatusReport:
         rows = [
             models.ComponentStatus(
                 worker=self._worker,
-                name=card.name,
-                kind=card.kind,
-                address=card.address,
-                state=card.state,
-                since=card.since,
-                answered=card.answered,
-                failed=card.failed,
-                last_error=cut(card.last_error),
+                name=info.name,
+                kind=info.kind,
+                address=info.address,
+                state=info.state,
+                since=info.since,
+                answered=info.answered,
+                failed=info.failed,
+                last_error=cut(info.last_error),
                 seen_at=now,
             )
-            for card in self._cards()
+            for info in self._component_infos()
         ]
 
         def save() -> None:

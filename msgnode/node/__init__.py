@@ -1,6 +1,6 @@
-"""The composition root: what a worker of the node is made of, its start and its stop.
+"""The composition root: assembles a worker of the node, starts it and stops it.
 
-The one package that picks stores, components and connectors and wires them (`parts`).
+Only this package chooses stores, components and connectors and wires them (`parts`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How the parts of a worker raise and clear alarms: from the event loop, or from other threads."""
+"""Raises and clears the alarms of a worker, from the event loop or from other threads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ log = logging.getLogger(__name__)
 
 
 class Alarms:
-    """Alarms are written in the worker's group commits.
+    """Writes alarms in the worker's group commits.
 
     Args:
-        writer: of the worker.
+        writer: the worker's writer.
     """
 
     def __init__(self, writer: Writer) -> None:
@@ -25,7 +25,7 @@ class Alarms:
         self._exhausted_pools: set[str] = set()
 
     def begin(self) -> None:
-        """Take alarms of other threads from now on. On the event loop."""
+        """Accept alarms of other threads from now on. Call it on the event loop."""
         self._loop = asyncio.get_running_loop()
 
     def raise_alarm(self, kind: str, subject: str, text: str) -> None:
@@ -34,7 +34,7 @@ class Alarms:
         self._writer.submit(Together(alarms.raise_alarms, alarms.Raised(kind, subject, text)))
 
     def clear_alarm(self, kind: str, subject: str) -> None:
-        """The cause is gone; from the event loop."""
+        """Clear an alarm from the event loop."""
         self._writer.submit(Call(lambda: alarms.clear_alarm(kind, subject)))
 
     def raise_from_thread(self, kind: str, subject: str, text: str) -> None:
@@ -42,11 +42,11 @@ class Alarms:
         self._on_loop(self.raise_alarm, kind, subject, text)
 
     def clear_from_thread(self, kind: str, subject: str) -> None:
-        """The cause is gone; from another thread."""
+        """Clear an alarm from another thread."""
         self._on_loop(self.clear_alarm, kind, subject)
 
     def watch_pool(self, scheme: str, fault: str) -> None:
-        """An alarm stands while a pool is exhausted."""
+        """Raise an alarm if a pool has a fault, else clear it."""
         if fault:
             self._exhausted_pools.add(scheme)
             self.raise_alarm(alarms.POOL_EXHAUSTED, scheme, fault)
@@ -55,6 +55,6 @@ class Alarms:
             self.clear_alarm(alarms.POOL_EXHAUSTED, scheme)
 
     def _on_loop(self, call: Callable[..., None], *arguments: str) -> None:
-        """Have the event loop do it. It may have ended."""
+        """Run a call on the event loop, unless that has ended."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)

@@ -1,4 +1,4 @@
-"""What a worker does at the changes of processes that are no workers: each is a control message."""
+"""The handlers of control messages, that is changes made by processes that are not workers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def control_handlers(
     mqtt: MqttConnector | None,
     invitations: Invitations | None,
 ) -> dict[str, Handler]:
-    """By the kind of the change, who acts on it."""
+    """The handler of each kind of change."""
     ordered = ControlHandlers(sessions, sockets, allocation, subscriptions, owners, writer)
     return {
         **ordered.handlers(),
@@ -58,4 +58,4 @@ def control_handlers(
 
 
 def _passed_over(payload: dict[str, Any]) -> None:
-    """A change of what this worker does not have."""
+    """Ignore a change of a part that this worker does not have."""

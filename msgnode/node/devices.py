@@ -1,4 +1,4 @@
-"""The parts of a worker that serve devices, where they are switched on."""
+"""Builds the parts of a worker that serve devices, if they are enabled."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Prove = Callable[[str], Awaitable[Proof]]
 
 
 def devices_without_sockets(sessions: SessionManager, sockets: ConnectionLimits) -> Devices | None:
-    """What devices without a WebSocket have their sessions by; hooked into those."""
+    """Build the sessions of devices without a WebSocket, and connect them to the others."""
     if not settings.DEVICE_HTTP:
         return None
     limits: dict[str, Any] = settings.NODE
@@ -67,7 +67,7 @@ def mqtt_connector(
     lease: Lease,
     alarms: Alarms,
 ) -> MqttConnector | None:
-    """What joins the operator's MQTT broker to the bus."""
+    """Build the connector to the operator's MQTT broker."""
     if not settings.DEVICE_MQTT:
         return None
     limits: dict[str, Any] = settings.NODE
@@ -92,19 +92,19 @@ def mqtt_connector(
 
 
 def outlet_store(writer: GroupWriter) -> OutletStore:
-    """What keeps webhooks and push subscriptions."""
+    """Build the store of webhooks and push subscriptions."""
     return OutletStore(writer, encrypt, decrypt)
 
 
 def webhooks(store: OutletStore, lease: Lease) -> Webhooks | None:
-    """What posts to network servers."""
+    """Build the sender of webhooks to network servers."""
     if not settings.DEVICE_WEBHOOKS:
         return None
     return Webhooks(safe_http(), lambda: lease.is_held, partial(store.forget, kind=WEBHOOK))
 
 
 def push_wakeups(devices: Devices | None, store: OutletStore, alarms: Alarms) -> PushWakeups | None:
-    """What wakes devices that sleep."""
+    """Build the sender of push messages that wake devices."""
     if devices is None or not settings.DEVICE_PUSH:
         return None
     return PushWakeups(
@@ -129,7 +129,7 @@ def device_api(
     prove: Prove,
     cluster: Cluster | None,
 ) -> tuple[DeviceApi | None, OutletRecovery | None]:
-    """What devices ask for over HTTP, and other workers for them; and what sets outlets again."""
+    """Build the HTTP API of devices, which other workers use too, and the recovery of outlets."""
     if devices is None:
         return None, None
     store, webhooks, wakeups = outlets
@@ -163,13 +163,13 @@ def device_api(
 
 
 async def _prove(prove: Prove, text: str, source: str) -> Proof:
-    """Who is behind what a device or a network server opens its session with."""
+    """Verify the credentials with which a device or a network server opens its session."""
     if service_accounts.is_key(text):
         return await service_accounts.prove(text, source)
     return await prove(text)
 
 
 def safe_http(seconds: float = WEBHOOK_SECONDS, max_body: int = 1024 * 1024) -> SafeHttp:
-    """What posts to URLs that others have named."""
+    """Build an HTTP client that is safe for URLs given by clients."""
     networks = [ipaddress.ip_network(each) for each in settings.WEBHOOK_NETWORKS]
     return SafeHttp(networks, seconds, max_body)

@@ -1,4 +1,4 @@
-"""The part of a worker that serves the nodes of other domains, where it is switched on."""
+"""Builds the parts of a worker that serve the nodes of other domains, if that is enabled."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _DESCRIPTOR_BYTES = 3 * 1024 * 1024
 
 
 class Foreign(NamedTuple):
-    """What there is of other domains before a message can pass.
+    """The parts for other domains that must exist before a message can pass.
 
-    `peers` says which there are, `observers` is who listens to what is said there; `http` asks
-    their nodes.
+    `peers` are the known nodes, `observers` tells who listens to what is sent there; `http` queries
+    nodes.
     """
 
     peers: KnownPeers
@@ -50,7 +50,7 @@ class Foreign(NamedTuple):
 def foreign(
     table: RoutingTable, sessions: SessionManager, writer: GroupWriter, alarms: Alarms
 ) -> Foreign | None:
-    """What is known of peers, where the node may have some."""
+    """Build the parts that know peers, if the node may have any."""
     if settings.FEDERATION == "off":
         return None
     http = SafeHttp(_networks(), _DESCRIPTOR_SECONDS, _DESCRIPTOR_BYTES)
@@ -82,7 +82,7 @@ def federation(
     alarms: Alarms,
     guard: ResponseGuard,
 ) -> Federation | None:
-    """What serves peers."""
+    """Build the service for peers."""
     if foreign is None:
         return None
     peers, sandbox = settings.PEERS, settings.SANDBOX
@@ -136,5 +136,5 @@ def federation(
 
 
 def _networks() -> list[Network]:
-    """Private networks in which peers may be."""
+    """The private networks in which peers may be."""
     return [ipaddress.ip_network(each) for each in settings.FEDERATION_NETWORKS]

@@ -1,4 +1,4 @@
-"""The part of a worker that takes and sends invitations, where they are switched on."""
+"""Builds the parts of a worker that accept and send invitations, if they are enabled."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .devices import safe_http
 
 
 class Invitations(NamedTuple):
-    """`service` answers users, `delivery` hands over what was left for them.
+    """`service` answers users, and `delivery` delivers the invitations left for them.
 
-    `guests` says what those may say whom they have invited.
+    `guests` holds the rights of guests, that is sessions that were invited.
     """
 
     service: InvitationService
@@ -42,7 +42,7 @@ def invitations(
     enforcer: Enforcer,
     recorder: Recorder,
 ) -> Invitations | None:
-    """All three, joined to the sessions; `accepted` hears of one that is a guest from now on."""
+    """Build all three; `accepted` is called for a session that has become a guest."""
     if not settings.INVITATIONS["ON"]:
         return None
     domain: str = settings.DOMAIN

@@ -1,4 +1,4 @@
-"""The parts of a worker that watch it, and tell operators what they see."""
+"""Builds the parts that monitor a worker and report to operators."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Monitoring:
     """One instance per worker.
 
     Args:
-        sampled: what the figures of now are taken from.
+        sampled: the parts that current figures are sampled from.
         me: this worker.
-        pipeline: whose messages are tapped and traced.
-        policy: says how it decides over them.
-        cluster: the other workers, if there may be some.
-        cards: every component, connector and protostub, as it is now.
+        pipeline: the pipeline whose messages are watched and traced.
+        policy: explains its decisions on them.
+        cluster: the other workers, if there may be any.
+        infos: the current state of every component, connector and protostub.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Monitoring:
         writer: GroupWriter,
         alarms: Alarms,
         cluster: Cluster | None,
-        cards: Callable[[], list[ComponentInfo]],
+        infos: Callable[[], list[ComponentInfo]],
         policy: PolicyService,
     ) -> None:
         self._cluster = cluster
@@ -101,27 +101,27 @@ class Monitoring:
             settings.DATA_DIR,
         )
         self.tail = Tail(settings.DATA_DIR, me.name, partial(taps.put, "tail"))
-        set_ups = SetUpsCard(sampled.recorder)
-        self._status = StatusReport(writer, me.name, lambda: [*cards(), set_ups.update()])
+        set_ups = SetUpsInfo(sampled.recorder)
+        self._status = StatusReport(writer, me.name, lambda: [*infos(), set_ups.update()])
         self._faults = FaultAlarms(FAULTS, me.name, alarms.raise_alarm, alarms.clear_alarm)
 
     @property
     def sources(self) -> tuple[Sampler, SessionWatch, Tracer]:
-        """What pages and scrapes are told from."""
+        """The sources of pages and scrapes."""
         return self.sampler, self.watch, self.tracer
 
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
-        """What runs as long as the worker."""
+        """The background jobs, which run as long as the worker."""
         jobs = (self._status, self._faults, self.sampler, self.alarm_rules)
         return [each.run() for each in jobs]
 
     async def start(self) -> None:
-        """Messages may be followed and traced."""
+        """Start watching and tracing messages."""
         await self.tail.start()
         self.tracer.start()
 
     async def stop(self) -> None:
-        """Say what waits to be said, and end."""
+        """Send what is still to be sent, and end."""
         await self.tail.stop()
         if self._export is not None:
             await asyncio.to_thread(self._export.close)
@@ -137,30 +137,30 @@ class Monitoring:
         return told, None not in others.values()
 
 
-class SetUpsCard:
-    """Set-ups of P2P connections: invitations that reached a runtime, and those that did not."""
+class SetUpsInfo:
+    """The P2P connection set-ups: how many invitations reached a runtime, and how many did not."""
 
     def __init__(self, recorder: CountingRecorder) -> None:
         self._recorder = recorder
         address = f"domain://msg-node.{settings.DOMAIN}/p2p"
-        self._card = ComponentInfo("P2P set-ups", "component", address)
+        self._info = ComponentInfo("P2P set-ups", "component", address)
 
     def update(self) -> ComponentInfo:
-        """Its line in the console, as it is now."""
+        """Its current state, for the console."""
         counts = self._recorder.invitations
         answered = counts.get(Outcome.DELIVERED, 0)
         failed = sum(counts.values()) - answered
-        return replace(self._card, answered=answered, failed=failed)
+        return replace(self._info, answered=answered, failed=failed)
 
 
-def cards(
+def infos(
     domain: str,
     handshake: SessionHandshake,
     sessions: SessionManager,
     components: Iterable[Component],
     mqtt: MqttConnector | None,
 ) -> list[ComponentInfo]:
-    """Every component, connector and protostub the node knows, for the operator."""
+    """The state of every component, connector and protostub, for the operator."""
     connected = Counter({"ws": 0, "stub-connect": 0})
     for session in sessions.sessions.values():
         if session.is_connected:
@@ -171,10 +171,10 @@ def cards(
             "protostub",
             f"ws://{domain}/{path}",
             f"{connected[kind]} connected",
-            handshake.card.since,
+            handshake.info.since,
             connected[kind],
         )
         for kind, path in (("ws", "ws"), ("stub-connect", "stub/connect"))
     ]
-    connectors = [mqtt.update_card()] if mqtt is not None else []
-    return [handshake.card, *(each.update_card() for each in components), *connectors, *stubs]
+    connectors = [mqtt.update_info()] if mqtt is not None else []
+    return [handshake.info, *(each.update_info() for each in components), *connectors, *stubs]

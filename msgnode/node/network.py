@@ -1,4 +1,4 @@
-"""How a worker meets the others: over Redis, under the name of its domain and secret."""
+"""Builds a worker's network to its peers: over Redis, keyed by the node's domain and secret."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .alarms import Alarms
 def peer_network(
     me: WorkerId, table: RoutingTable, alarms: Alarms, lease: Lease
 ) -> PeerNetwork | None:
-    """The ways to the other workers, not open yet; None where there are no others."""
+    """Build the network, not connected yet; None if there are no other workers."""
     if not settings.REDIS_URL:
         return None
     limits: dict[str, Any] = settings.NODE

@@ -1,4 +1,4 @@
-"""What the packages are told of the settings: one value for each, made in one place."""
+"""Makes the options of each package from the settings."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .alarms import Alarms
 
 
 def request_limits() -> RequestLimits:
-    """Of requests that wait for their response."""
+    """The limits of open requests."""
     limits: dict[str, Any] = settings.NODE
     return RequestLimits(limits["RESPONSE_SECONDS"], limits["MAX_OPEN_REQUESTS"])
 
 
 def session_settings() -> SessionSettings:
-    """Of sessions."""
+    """The options of sessions."""
     limits: dict[str, Any] = settings.NODE
     return SessionSettings(
         resume=settings.RESUME,
@@ -44,13 +44,13 @@ def session_settings() -> SessionSettings:
 
 
 def closed_sessions() -> ClosedSessions:
-    """Of sessions that have ended: how many rows are kept."""
+    """The limits on the rows of closed sessions."""
     limits: dict[str, Any] = settings.NODE
     return ClosedSessions(limits["MAX_CLOSED_SESSIONS_PER_SOURCE"], limits["MAX_CLOSED_SESSIONS"])
 
 
 def answer_budget() -> AnswerBudget:
-    """Of answers that are under way."""
+    """The budget of pending answers."""
     limits: dict[str, Any] = settings.NODE
     return AnswerBudget(
         limits["MAX_PENDING_ANSWERS_PER_SOURCE"], limits["MAX_PENDING_ANSWERS_TOTAL"]
@@ -58,11 +58,11 @@ def answer_budget() -> AnswerBudget:
 
 
 def connection_settings(answers: AnswerBudget, names_runtime: bool) -> ConnectionSettings:
-    """Of connections.
+    """The options of connections.
 
     Args:
-        answers: how many answers may be under way, of all of them.
-        names_runtime: whether an identity is expected of every runtime.
+        answers: the budget of pending answers of all connections.
+        names_runtime: whether every runtime must identify itself.
     """
     limits: dict[str, Any] = settings.NODE
     return ConnectionSettings(
@@ -79,7 +79,7 @@ def connection_settings(answers: AnswerBudget, names_runtime: bool) -> Connectio
 
 
 def record_options() -> RecordOptions:
-    """Of the traffic record."""
+    """The options of the traffic record."""
     options = settings.RECORD
     return RecordOptions(
         url=raw_url(options["URL"]),
@@ -92,7 +92,7 @@ def record_options() -> RecordOptions:
 
 
 def record(domain: str, worker: str, alarms: Alarms) -> ParquetRecorder | None:
-    """The traffic record of a worker, if one is kept."""
+    """The traffic record of a worker, None if none is kept."""
     if not settings.RECORD["ON"]:
         return None
     return ParquetRecorder(

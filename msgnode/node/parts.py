@@ -1,7 +1,7 @@
-"""What a worker is made of: picks stores, components and connectors and wires them.
+"""Assembles a worker: chooses stores, components and connectors, and wires them.
 
 A new component or connector is one class (bus.ports.Component) and one line in `Parts.components`.
-Each part exists before it is handed to another. Nothing runs yet: `worker` starts and stops.
+Every part is complete before it is passed to another. Nothing runs yet: `worker` starts and stops.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ from . import devices, federation, options, visitors
 from .alarms import Alarms
 from .control import control_handlers
 from .invitations import invitations
-from .monitoring import Monitoring, Sampled, cards
+from .monitoring import Monitoring, Sampled, infos
 from .network import peer_network
 from .probe import path_probe, probe_endpoint
 
 
 class Parts:
-    """Everything that one worker of the node is made of."""
+    """All parts of one worker."""
 
     def __init__(self) -> None:
         limits: dict[str, Any] = settings.NODE
@@ -211,7 +211,7 @@ class Parts:
         self.hangups = HangUps(
             self.domain, self.sessions, self.table, self.enforcer, self.recorder, holders
         )
-        # everything with an address on the bus, `mn:/session` apart
+        # everything with an address on the bus except `mn:/session`
         self.components: list[Component] = [
             self.allocation,
             self.subscriptions,
@@ -309,7 +309,7 @@ class Parts:
             self.writer,
             self.alarms,
             self.cluster,
-            partial(cards, self.domain, self.handshake, self.sessions, self.components, self.mqtt),
+            partial(infos, self.domain, self.handshake, self.sessions, self.components, self.mqtt),
             self.policy,
         )
         self.sampler, self.watch, self.tracer = self.monitoring.sources

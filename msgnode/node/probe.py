@@ -1,4 +1,4 @@
-"""The way of a worker's message to itself: its session and pipeline, and what sends it."""
+"""Builds the probe, with which a worker tests its own message path."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def probe_endpoint(
     barrier: Barrier,
     missed: Callable[[str], None],
 ) -> ProbeEndpoint:
-    """Its messages go by the table alone, by no policy, and into no record."""
+    """Build the endpoint. Its messages use the routing table only: no policies, no record."""
     pipeline = Pipeline(
         domain=domain,
         table=table,
@@ -47,7 +47,7 @@ def probe_endpoint(
 def path_probe(
     probe: ProbeEndpoint, table: RoutingTable, worker: str, writer: GroupWriter, alarms: Alarms
 ) -> PathProbe:
-    """What sends it now and then, and raises an alarm when it does not come back."""
+    """Build the client, which sends probes regularly and raises an alarm if one is not answered."""
     limits: dict[str, Any] = settings.NODE
     return PathProbe(
         probe,

@@ -1,4 +1,4 @@
-"""The part of a worker that looks after visitors: runtimes of other domains that come here."""
+"""Builds the part of a worker that limits visitors: runtimes of other domains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def visitors(
     subscriptions: SubscriptionComponent,
     identities: IdentityService,
 ) -> Visitors:
-    """They hear of every session, and say who may come."""
+    """Build it; it observes every session and decides which visitors are admitted."""
     limits = settings.VISITORS
     made = Visitors(
         VisitorLimits(

@@ -1,4 +1,4 @@
-"""One worker of the node: its start, its drain, its stop, and its end when its lease is lost."""
+"""The life cycle of a worker: start, drain, stop, and its end when its lease is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Node:
-    """The life of a worker; `parts` is what it is made of."""
+    """A worker; `parts` are its parts."""
 
     def __init__(self) -> None:
         self.is_ready = False
@@ -46,7 +46,7 @@ class Node:
 
     @property
     def runs_all_jobs(self) -> bool:
-        """Whether no job that goes on in the background has ended."""
+        """Whether all background jobs are still running."""
         return not any(task.done() for task in self._tasks)
 
     # --- start ------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Node:
         log.info("The worker is ready.", extra={"worker": parts.worker, **parts.table.sizes})
 
     def _figures(self) -> dict[str, Any]:
-        """What is noted of the worker with each renewal of its lease."""
+        """The figures stored with each renewal of the worker's lease."""
         cluster, sessions = self.parts.cluster, len(self.parts.sessions.sessions)
         if cluster is None:
             return {"state": READY if self.is_ready else STARTING, "sessions": sessions}
@@ -108,7 +108,7 @@ class Node:
         return {"state": cluster.state, "sessions": sessions, "links": links}
 
     def _register(self) -> Iterable[models.Session]:
-        """Enter this worker; the sessions that are its own from now on."""
+        """Register this worker; return the sessions that are its own from now on."""
         if self.parts.cluster is not None:
             return self.parts.cluster.register()
         register_alone(self.parts.me, self.parts.lease)
@@ -135,7 +135,7 @@ class Node:
     # --- end --------------------------------------------------------------------------------------
 
     async def drain(self) -> None:
-        """Tell every session to come back, not all at once."""
+        """Close every socket with a request to return, spread over time."""
         parts = self.parts
         self._refuse_newcomers()
         await parts.path.stop()
@@ -152,7 +152,7 @@ class Node:
         await parts.sockets.end_all(CloseCode.GOING_AWAY, "the node restarts: come back", seconds)
 
     async def stop(self) -> None:
-        """Tell every session to come back, give those left to other workers, commit, end."""
+        """Drain, hand the remaining sessions to other workers, commit, and end."""
         parts = self.parts
         for step in (
             self.drain,
@@ -172,9 +172,10 @@ class Node:
                 await step()
 
     async def fence(self, why: str) -> None:
-        """Serve nothing more, because the lease is lost, and tell every socket to come back.
+        """Stop serving because the lease is lost, and tell every client to reconnect.
 
-        The rows are left to whoever has them now. Waits for the database as long as that takes.
+        The rows belong to whichever worker has taken them over. Waits for the database without a
+        limit.
         """
         parts = self.parts
         self._refuse_newcomers()
@@ -196,16 +197,16 @@ class Node:
         await asyncio.to_thread(note_fencing, parts.me, why, missed)
 
     def _refuse_newcomers(self) -> None:
-        """Take no newcomers any more."""
+        """Accept no new connections."""
         self.is_ready = False
         if self.parts.devices is not None:
             self.parts.devices.close()
 
     def _end_pages(self) -> None:
-        """Who is served by this worker and is no session: `on_drain` lets them go."""
-        for let_go in self.on_drain:
+        """End what is served without a session: calls the `on_drain` callbacks."""
+        for callback in self.on_drain:
             with FAULTS.kept_to("console"):
-                let_go()
+                callback()
 
     async def _end_webhooks(self) -> None:
         if self.parts.webhooks is not None:
@@ -234,7 +235,7 @@ class Node:
 
     async def _leave_workers(self) -> None:
         if self._renewing is not None:
-            self._renewing.cancel()  # or it would find its epoch retired, and take that for a loss
+            self._renewing.cancel()  # else it would take the retired epoch for a loss
         if self.parts.cluster is not None:
             await self.parts.cluster.stop()
         else:
@@ -244,9 +245,9 @@ class Node:
 
 async def _serve_peers(federation: Federation) -> None:
     await federation.run()
-    await asyncio.Event().wait()  # it was stopped, and the job has not failed
+    await asyncio.Event().wait()  # a stopped job must not count as a failed one
 
 
 async def _serve_mqtt(mqtt: MqttConnector) -> None:
     await mqtt.run()
-    await asyncio.Event().wait()  # it was stopped, and the job has not failed
+    await asyncio.Event().wait()  # a stopped job must not count as a failed one

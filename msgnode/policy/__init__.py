@@ -1,1 +1,1 @@
-"""The policy engine in a worker: its snapshot, its facts about the node, its log."""
+"""The policy engine in a worker: its snapshot, its attribute source, its log."""

@@ -1,12 +1,12 @@
-"""Facts policies ask the node for: who holds an address, what the registry knows of a user.
+"""The attribute source of policies: who holds an address, what the registry knows of a user.
 
 Rules
-- A policy decision does not wait. What the registry knows is fetched in a thread and kept; whoever
-  sent the message is held back until it is there.
-- What does not come within LONGEST seconds is given up for FRESH seconds: a condition that asks for
-  it cannot be evaluated, and the message is refused by default.
-- What is kept is used for KEPT seconds, and fetched again in the background once it is FRESH
-  seconds old.
+- A policy decision does not block. Registry data is fetched in a thread and cached; the sender of
+  the message waits until it is there.
+- If it does not come within LONGEST seconds it is given up for FRESH seconds: a condition that
+  needs it cannot be evaluated, and the message is refused by default.
+- Cached data is used for KEPT seconds, and fetched again in the background once it is FRESH seconds
+  old.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_KEPT = 10_000
 
 
 class NodeAttributeSource:
-    """What the routing table and the registry tell policies. `find` gives entries of a user."""
+    """Attributes from the routing table and the registry. `find` finds the entries of a user."""
 
     def __init__(self, table: RoutingTable, find: Callable[[str], list[str]] | None = None) -> None:
         self._table = table
@@ -44,7 +44,7 @@ class NodeAttributeSource:
         self._asked: dict[str, list[Callable[[], None]]] = {}
 
     def identity_of(self, address: str) -> Identity | None:
-        """The verified identity behind an address."""
+        """The verified identity at an address."""
         session = self._session(address)
         return session.speaker.identity if session is not None else None
 
@@ -54,7 +54,7 @@ class NodeAttributeSource:
         return session.runtime_url if session is not None else None
 
     def entries_of(self, user_url: str) -> list[Any] | None:
-        """URLs of the hyperties a user has registered. Raises CannotEvaluate if not known."""
+        """The URLs of a user's registered hyperties. Raises CannotEvaluate if not known."""
         at, entries = self._kept.get(user_url, (-KEPT, None))
         age = monotonic() - at
         if age > FRESH:
@@ -101,7 +101,7 @@ class NodeAttributeSource:
             self._keep(user_url, answer.result())
 
     def _keep(self, user_url: str, entries: list[str] | None) -> None:
-        """Keep an answer, or that there was none where nothing better is known."""
+        """Cache an answer, or its absence if nothing better is known."""
         at, known = self._kept.get(user_url, (-KEPT, None))
         if entries is not None or known is None or monotonic() - at > KEPT:
             if user_url not in self._kept and len(self._kept) >= MAX_KEPT:
@@ -115,7 +115,7 @@ class NodeAttributeSource:
 
 
 def registered_hyperties(user_url: str) -> list[str]:
-    """URLs of a user's registered hyperties. Blocks."""
+    """The URLs of a user's registered hyperties. Blocks."""
     try:
         found = registry.find(registry.Search.by(registry.Kind.HYPERTY, "user", user_url))
     finally:

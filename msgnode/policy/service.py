@@ -1,11 +1,12 @@
-"""Policies in a worker: the snapshot in force, the decision log, who may still listen.
+"""Policies in a worker: the snapshot in force, the decision log, re-evaluation of subscriptions.
 
 Rules
-- A publication is read and compiled in a thread and put in place by one assignment on the loop.
-- A database out of reach leaves the snapshot as it is; reading is tried again.
-- A subscription is decided again on every new snapshot, and each minute if a rule uses the clock;
-  one that is not allowed any more ends, in memory at once and then in the database. That takes a
-  millisecond of a turn of the loop: messages go between, sessions and versions come and go.
+- A published version is read and compiled in a thread and put in force by one assignment on the
+  loop.
+- If the database is out of reach the snapshot stays; reading is retried.
+- Subscriptions are decided again on every new snapshot, and each minute if a rule uses the clock;
+  one that is no longer allowed ends, in memory at once and then in the database. That takes a
+  millisecond per turn of the loop: messages, sessions and versions go on in between.
 - The decision buffer is emptied into the decision log every second, by the group writer.
 """
 
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 _LOOKS_AGAIN = 5.0
 _DECIDES_AGAIN = 60.0
 _TURN = 0.001
-"""Seconds of a turn of the loop in which subscriptions are decided again."""
+"""Seconds per turn of the loop for deciding subscriptions again."""
 _OF_BODIES = ("body", "valueUser")
 _SHOWN = 100  # parts of one layer of a tree
 
@@ -52,8 +53,8 @@ _SHOWN = 100  # parts of one layer of a tree
 class PolicyService:
     """One instance per worker.
 
-    `listening` lists the sessions that have subscribed, `heard` what one of them has; `drop` ends a
-    subscription, and `missed` tells the session of a gap, so that its runtime looks what it has.
+    `listening` lists the sessions with subscriptions, `heard` those of one session; `drop` ends a
+    subscription, and `missed` tells its session of a gap, so that its runtime checks what it has.
     """
 
     def __init__(
@@ -86,28 +87,28 @@ class PolicyService:
         )
 
     def load(self) -> None:
-        """Take what is published. Blocks: for the start."""
+        """Load the published version. Blocks: for use at the start."""
         snapshot = prp.active_sets()
         if snapshot is not None:
             self.enforcer.snapshot = snapshot
 
     def shown(self, body: Any) -> Any:
-        """A body as the decision log shows it."""
+        """A body as shown in the decision log."""
         return masked(body) if settings.POLICY["LOG_MASKS_BODIES"] else without_tokens(body)
 
     def explain(self, message: Message, speaker: Speaker) -> list[dict[str, Any]]:
-        """How the policies in force decide over a message on its way in, as a tree for people."""
+        """The decision of the policies in force on an inbound message, as a tree for display."""
         to = message.recipients[0]
         facts = Facts(message, speaker, Direction.IN, to, self.enforcer.around)
         masks = bool(settings.POLICY["LOG_MASKS_BODIES"])
         return [_told(each, masks) for each in explain(self.enforcer.snapshot.sets, facts)]
 
     def published(self, payload: dict[str, Any]) -> None:
-        """A control message: a version is out."""
+        """Handle the control message for a new version."""
         self._wanted.set()
 
     async def watch(self) -> None:
-        """Put new versions in place; also looks by itself, should the word of one get lost."""
+        """Put new versions in force; also polls, in case a control message is lost."""
         while True:
             try:
                 async with asyncio.timeout(_LOOKS_AGAIN):
@@ -140,7 +141,7 @@ class PolicyService:
                 await self.decide_again()
 
     def write_down(self) -> None:
-        """Hand what the decision buffer holds to the writer."""
+        """Pass the content of the decision buffer to the writer."""
         entries, pending_obligations, hits = self.enforcer.decision_buffer.take()
         if entries:
             self._writer.submit(Create(DecisionEntry, decision_log.rows(entries)))
@@ -153,7 +154,7 @@ class PolicyService:
             asyncio.get_running_loop().run_in_executor(None, execute, pending_obligations)
 
     async def decide_again(self) -> None:
-        """End the subscriptions that are not allowed any more."""
+        """End the subscriptions that are no longer allowed."""
         self._decided_at = monotonic()
         if self.enforcer.is_idle:
             return
@@ -169,14 +170,14 @@ class PolicyService:
                 self._missed(session.id)
 
     def decide_again_for(self, session: Listener) -> None:
-        """The identity behind a session has changed: may it still listen to what it hears?"""
+        """Decide again on the subscriptions of a session whose identity has changed."""
         if self.enforcer.is_idle:
             return
         if sum(self._decided_again(session)):
             self._missed(session.id)
 
     def _decided_again(self, session: Listener) -> Iterator[bool]:
-        """Of each subscription of a session whether it has ended now; others may end meanwhile."""
+        """For each subscription of a session, whether it was ended; others may end meanwhile."""
         allows = self.enforcer.subscriptions_of(session.runtime_url, self._manager)
         for address in tuple(self._heard(session)):
             is_ended = False
@@ -195,7 +196,7 @@ class PolicyService:
 
 
 def _told(branch: Branch, masks: bool) -> dict[str, Any]:
-    """A part of a tree as it may be shown: what a rule found in a body is masked as in the log."""
+    """A part of a tree, masked for display as in the decision log."""
     is_of_body = masks and any(word in branch.label for word in _OF_BODIES)
     return {
         "label": cut(branch.label),

@@ -52,11 +52,11 @@ class QosConnector(Component):
         self._describe = describe
         self._on_asked = on_asked
 
-    def update_card(self) -> ComponentInfo:
+    def update_info(self) -> ComponentInfo:
         """With the state of the broker, and its last fault."""
-        self.card.state, fault = self._describe()
-        self.card.last_error = fault or self.card.last_error
-        return self.card
+        self.info.state, fault = self._describe()
+        self.info.last_error = fault or self.info.last_error
+        return self.info
 
     def answer(self, message: Message, caller: Listener) -> Awaitable[Body]:
         """Carry a request out, and count it by its outcome."""
@@ -129,7 +129,7 @@ class QosConnector(Component):
             try:
                 await self._broker.release(id_, owner)
             except NodeError:
-                self.card.failed += 1  # it ends when it is not used
+                self.info.failed += 1  # it ends when it is not used
 
 
 def _owner(caller: Listener) -> Owner:

@@ -1,1 +1,1 @@
-"""Redis, by which workers meet: a pipelined client, and Channels' layer on streams."""
+"""Redis, which connects workers: a pipelined client, and a Channels layer on streams."""

@@ -1,15 +1,16 @@
-"""Channels' layer on Redis Streams, for workers that meet.
+"""A Channels layer on Redis Streams, for the messages between workers.
 
-A channel is a stream that one process reads (`XREAD BLOCK`) and trims; a group is a channel of
-publish and subscribe, at most once, for what is said again anyway. What was sent to a channel waits
-there, also while its reader is away or Redis is out of its reach, for `expiry` seconds.
+A channel is a stream that one process reads (`XREAD BLOCK`) and trims; a group is a publish and
+subscribe channel, at most once, for messages that are repeated anyway. What was sent to a channel
+waits there for `expiry` seconds, also while its reader is away or cannot reach Redis.
 
 Rules
-- Only who made a channel (`new_channel`) makes its stream, so nothing is written for who is gone:
-  such a `send` raises ChannelFull, and so does one while Redis is full. Nothing unread is trimmed.
-- A Redis that came back with other data is read from its beginning, and the stream is made again;
-  so something may come twice, and who sends numbers what must not.
-- It lives on one event loop, that of its first use.
+- Only the process that made a channel (`new_channel`) creates its stream, so nothing is written for
+  a process that has gone: `send` then raises ChannelFull, as it does while Redis is full. Unread
+  messages are never trimmed.
+- A Redis that comes back with other data is read from its beginning, and the stream is created
+  again; so a message may come twice, and senders must number what must not.
+- It belongs to one event loop, that of its first use.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 class StreamChannelLayer(BaseChannelLayer):
-    """Channels' layer of a process.
+    """The Channels layer of a process.
 
-    `hosts` names one Redis (see url.py), as other layers do; keys begin with `prefix`.
+    `hosts` names one Redis (see url.py), as for other layers; keys begin with `prefix`.
     """
 
     extensions = ("groups",)
@@ -67,7 +68,7 @@ class StreamChannelLayer(BaseChannelLayer):
     # --- channels ---------------------------------------------------------------------------------
 
     async def new_channel(self, prefix: str = "specific") -> str:
-        """A channel for this process alone. Raises RedisFault."""
+        """Make a channel for this process. Raises RedisFault."""
         name = f"{prefix}.{uuid.uuid4().hex}!"
         inbox = _Inbox(self._url, self._key(name), self.expiry)
         await inbox.start()
@@ -75,7 +76,7 @@ class StreamChannelLayer(BaseChannelLayer):
         return name
 
     async def send(self, channel: str, message: dict[str, Any]) -> None:
-        """Raises ChannelFull if nobody reads the channel, or Redis has no room, and RedisFault."""
+        """Send to a channel. Raises ChannelFull (no reader, or no room), and RedisFault."""
         client = await self._connected()
         key = self._key(channel)
         stored = await client.execute(b"XADD", key, b"NOMKSTREAM", b"*", b"m", _encode(message))
@@ -90,7 +91,7 @@ class StreamChannelLayer(BaseChannelLayer):
     # --- groups -----------------------------------------------------------------------------------
 
     async def group_add(self, group: str, channel: str) -> None:
-        """From the return on the channel hears what is sent to the group. Raises RedisFault."""
+        """Add a channel to a group, from the return on. Raises RedisFault."""
         client = await self._connected()
         key = self._key(group)
         members = self._groups.setdefault(key, set())
@@ -103,7 +104,7 @@ class StreamChannelLayer(BaseChannelLayer):
             raise Unreachable("Redis does not take a subscription.")
 
     async def group_discard(self, group: str, channel: str) -> None:
-        """From now on the channel hears nothing of the group. Raises RedisFault."""
+        """Remove a channel from a group. Raises RedisFault."""
         key = self._key(group)
         members = self._groups.get(key, set())
         members.discard(channel)
@@ -112,7 +113,7 @@ class StreamChannelLayer(BaseChannelLayer):
             (await self._connected()).subscribe(b"UNSUBSCRIBE", key)
 
     async def group_send(self, group: str, message: dict[str, Any]) -> None:
-        """Raises RedisFault."""
+        """Send to a group. Raises RedisFault."""
         client = await self._connected()
         await client.execute(b"PUBLISH", self._key(group), _encode(message))
 
@@ -158,7 +159,7 @@ class StreamChannelLayer(BaseChannelLayer):
 
 
 class _Inbox:
-    """The stream of one channel, as its reader has it. `_last` is the id read last."""
+    """The reader's side of one channel's stream. `_last` is the id read last."""
 
     def __init__(self, url: str, key: bytes, expiry: int) -> None:
         self._client = RedisClient(url, "msgnode-inbox", key=key)
@@ -179,11 +180,11 @@ class _Inbox:
             self._client.cast(b"DEL", self._key)
             await asyncio.sleep(0)
         except Unreachable:
-            pass  # then it expires
+            pass  # it will expire
         await self._client.close()
 
     def put(self, message: bytes) -> None:
-        """Something came that was not sent to the stream; too much of it is lost."""
+        """Add a message that did not come through the stream; beyond a limit it is lost."""
         if len(self._messages) < MOST_PUSHED:
             self._messages.append(message)
             self._wake()
@@ -219,7 +220,7 @@ class _Inbox:
         self._client.cast(b"PEXPIRE", self._key, self._expiry * 1000)
 
     def _read(self) -> None:
-        """Ask for what comes next, and let go of what was read."""
+        """Read on, and trim what was read."""
         client, key = self._client, self._key
         if self._is_reading:
             return
@@ -233,7 +234,7 @@ class _Inbox:
                 *(b"STREAMS", key, self._last),
             )
         except Unreachable:
-            return  # `_connected` begins again
+            return  # `_connected` will begin again
         self._is_reading = True
         found.add_done_callback(self._have_read)
 
@@ -258,7 +259,7 @@ class _Inbox:
             self._read()
 
     def _stay(self) -> None:
-        """Nothing came for a while: keep the stream, and make it again if somebody removed it."""
+        """Keep an idle stream alive, and create it again if somebody removed it."""
 
         def kept(done: asyncio.Future[Any]) -> None:
             if not done.cancelled() and done.exception() is None and not done.result():

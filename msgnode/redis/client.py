@@ -1,11 +1,10 @@
-"""A client that stays connected to a Redis: one server, or the one that sentinels call the master.
+"""A client that stays connected to a Redis: one server, or the master named by sentinels.
 
-Of a cluster it is the master that has one certain key (for all keys: cluster_client.py).
+In a cluster it is the master of one certain key (for all keys: cluster_client.py).
 
-While it is not connected, commands are refused at once (Unreachable); it connects again by itself,
-with growing pauses. Each time it looks whether the server will do (faults.check_server), and
-whether it is the one it was: another `run_id` or replication id means that what was kept there may
-be gone.
+While it is not connected, commands are refused at once (Unreachable); it reconnects by itself, with
+growing pauses. Each time it checks whether the server is suitable (faults.check_server), and
+whether it is the same: another `run_id` or replication id means that its data may be gone.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _PAUSES = (0.05, 2.0)  # seconds between two attempts, the first and the longest
 
 
 def ignore(message: list[Any]) -> None:
-    """Nobody wants what the server says unasked."""
+    """Ignore a pushed message."""
 
 
 class RedisClient:
-    """One instance per purpose; commands that block others have a client of their own.
+    """One instance per purpose; blocking commands have a client of their own.
 
-    Those in `on_connected` are called when commands can be sent, with whether the server may not
-    have what it was given before. `on_push` hears what the server says unasked.
+    `on_connected` callbacks are called when commands can be sent, with whether the server may have
+    lost its data. `on_push` gets pushed messages.
     """
 
     def __init__(
@@ -62,10 +61,10 @@ class RedisClient:
         self._why = "not connected"
         self._again: asyncio.Task[None] | None = None
         self._is_closed = False
-        self._has_no_room = False  # when it connected last
+        self._has_no_room = False  # at the last connection
 
     async def start(self) -> None:
-        """Connect for the first time. Raises RedisFault, also where there is no room to write."""
+        """Connect for the first time. Raises RedisFault, also if Redis is full."""
         self._is_closed = False
         await self._connect()
         if self._has_no_room:
@@ -79,11 +78,11 @@ class RedisClient:
 
     @property
     def run_id(self) -> str:
-        """Which process of Redis it is, or was, connected to."""
+        """The id of the Redis process it is, or was, connected to."""
         return self._server[0] if self._server is not None else ""
 
     async def close(self) -> None:
-        """End the connection, and do not come back."""
+        """Close the connection for good."""
         self._is_closed = True
         if self._again is not None:
             self._again.cancel()
@@ -93,11 +92,11 @@ class RedisClient:
             await asyncio.sleep(0)
 
     def execute(self, *command: Part) -> asyncio.Future[Any]:
-        """Send a command; its reply. Raises RedisFault, at once or with the reply."""
+        """Send a command; return a future of its reply. Raises RedisFault, or the future does."""
         return self._there().execute(*command)
 
     def cast(self, *command: Part) -> None:
-        """Send a command whose reply nobody wants. Raises RedisFault if it cannot be sent."""
+        """Send a command and ignore its reply. Raises RedisFault if it cannot be sent."""
         self._there().cast(*command)
 
     def subscribe(self, *command: Part) -> None:

@@ -1,1 +1,1 @@
-"""The servers a worker listens with: Daphne or uvicorn, and what both share."""
+"""The ASGI servers of a worker, Daphne or uvicorn, and what both share."""

@@ -1,4 +1,4 @@
-"""Keeps the web process to one processor, and so out of the way of the workers on the others."""
+"""Pins the web process to one processor, so that it does not disturb the workers on the others."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ log = logging.getLogger("msgnode.servers.affinity")
 
 
 def keep_to_one_processor(number: int) -> None:
-    """Leave all processors but one to the workers; nothing happens where there is none to choose.
+    """Pin this process to one processor; do nothing if it may use only one.
 
-    One interpreter fills one processor at most. On several, its threads wait for each other all the
-    longer, and each processor they come to has less for the worker that is there.
+    A Python process can use only one processor at a time. On several, its threads wait longer for
+    each other, and each processor they use has less time for the worker on it.
 
     Args:
-        number: spreads several web processes of one machine over what they may use; their ports do.
+        number: distributes the web processes of a machine over its processors; the port serves.
     """
     if not hasattr(os, "sched_setaffinity"):  # macOS has no such call
         return

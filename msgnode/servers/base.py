@@ -1,4 +1,4 @@
-"""What a worker needs of its server: the interface Daphne and uvicorn are used through."""
+"""The interface of a server, implemented for Daphne and uvicorn."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Protocol
 
 
 class Serving(Protocol):
-    """A server with its event loop, made before the node is started."""
+    """A server with its event loop, created before the node is started."""
 
     loop: asyncio.AbstractEventLoop
 
     def run(self, listening: socket.socket) -> None:
-        """Serve who connects to a socket that listens, until `stop`."""
+        """Serve connections to a listening socket until `stop`."""
         ...
 
     def stop_listening(self) -> None:
-        """Take no new connections; those there are go on."""
+        """Accept no new connections; open ones continue."""
         ...
 
     async def drained(self, seconds: float) -> bool:
-        """Wait until every application has ended, at most so long."""
+        """Wait until every application has ended, for at most so many seconds."""
         ...
 
     def stop(self) -> None:

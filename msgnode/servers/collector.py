@@ -1,12 +1,12 @@
-"""Garbage collection in short pauses, also in a worker with thousands of sockets.
+"""Garbage collection with short pauses, even in a worker with thousands of sockets.
 
-Python looks at every object again each time their number has grown by a quarter; with the hundred
-objects of each socket that stops a worker for 50 ms for each thousand of them. Here what has
-survived one collection is frozen, so that the next looks only at what is new. Frozen objects are
-freed as any other when nothing refers to them; what only refers to itself is found by a look
-through everything, once more objects came than sessions have that may be worth it: such a look
-stops the worker for about a second and a half for each million of them. Even to count them takes
-up to 50 ms for each million, so that is done only where as much more memory is in use.
+Python scans all objects again whenever their number has grown by a quarter; with a hundred objects
+per socket that pauses a worker for 50 ms per thousand sockets. Here the survivors of a collection
+are frozen, so that the next one scans only new objects. Frozen objects are freed as usual when
+nothing refers to them; frozen reference cycles are found by a full collection, once more objects
+were added than the sessions account for and the pause is worth it: about 1.5 s per million objects.
+Even counting them takes up to 50 ms per million, so that is done only after memory has grown
+accordingly.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from collections.abc import Callable
 from typing import Any
 
 _PORTION = 0
-"""The oldest generation is looked at after more than so many collections of the middle one, each
-of some 7,000 new objects: a pause of 2 ms, where that after three more was 7 to 15."""
+"""The oldest generation is collected after more than this many collections of the middle one, each
+of some 7,000 new objects: a pause of 2 ms; after three more it was 7 to 15 ms.
+"""
 _EVERY = 60.0
-"""Seconds between two looks at how many objects are frozen."""
+"""Seconds between two checks of the number of frozen objects."""
 _WORTH_IT = 1_000_000
-"""New objects, some 100 MB, that are worth the pause."""
+"""New objects, some 100 MB, for which a full collection is worth its pause."""
 _OF_A_SESSION = 300
-"""Objects that are there for a session: 150 with an address and a subscription."""
+"""Objects per session: 150 with an address and a subscription."""
 
 
 class Collector:
-    """One a process.
+    """One per process.
 
     Args:
-        sessions: how many there are; none, where it is not said.
+        sessions: returns the number of sessions; by default there are none.
     """
 
     def __init__(self, sessions: Callable[[], int] = int) -> None:
@@ -42,7 +43,7 @@ class Collector:
         self._counted = self._blocks = 0  # frozen objects at the last count, blocks of memory then
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Freeze what was loaded, and from now on what survives."""
+        """Freeze all present objects, and later the survivors of each collection."""
         gc.collect()
         gc.freeze()
         self._kept = self._count()
@@ -63,7 +64,7 @@ class Collector:
         loop.call_later(_EVERY, self._look, loop)
 
     def _count(self) -> int:
-        """How many objects are frozen: a walk through a list of all of them."""
+        """The number of frozen objects, counted by walking through all of them."""
         self._counted, self._blocks = gc.get_freeze_count(), sys.getallocatedblocks()
         return self._counted
 

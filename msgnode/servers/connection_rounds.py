@@ -1,7 +1,7 @@
-"""Looks after open connections a few at a time, so that no message waits until all are looked at.
+"""Checks open connections a few at a time, so that no message waits until all are checked.
 
-A look takes some microseconds; at all of 5,000 in one turn of the loop it holds every message up
-for 30 ms. A round goes through all of them, at most AT_ONCE in a turn, at even intervals.
+A check takes some microseconds; 5,000 of them in one turn of the loop would delay every message by
+30 ms. A round checks all of them, at most AT_ONCE per turn, at even intervals.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _EACH_SECOND = 2_000  # connections, until a round would take longer than the lo
 
 
 class ConnectionRounds:
-    """Calls `look` for each connection once in a round, for as long as the loop runs.
+    """Calls `look` once per round for each connection, for as long as the loop runs.
 
     Args:
-        connections: those there are; what has gone is not looked at.
-        look: looks after one. What it raises is its own business: it must not.
-        call_later: calls back after so many seconds.
+        connections: the open connections; closed ones are skipped.
+        look: checks one connection. It must not raise.
+        call_later: schedules a call after so many seconds.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class ConnectionRounds:
         self._pause = ROUND
 
     def go(self) -> None:
-        """Look at the next few, and come again."""
+        """Check the next few connections, and schedule the next call."""
         there = self._connections()
         if not self._left:
             self._left = [*there]

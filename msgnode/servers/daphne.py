@@ -1,17 +1,17 @@
-"""Daphne with what a message node needs of its server.
+"""Daphne, extended by what the node needs of its server.
 
-Names that are Daphne's, autobahn's or Twisted's alone are used in daphne_internals.py and
-daphne_reactor.py.
+Private names of Daphne, autobahn and Twisted are used in daphne_internals.py and daphne_reactor.py
+only.
 
 - A Link in the scope (`extensions["msgnode.link"]`, daphne_link.py).
-- A frame over the limit ends the socket with 4413, a fault of the protocol with 1002 or 1007, which
-  stubs can tell from a lost connection.
-- An upgrade that is refused can be answered in words (ASGI's `websocket.http.response`).
-- A socket made elsewhere, which several workers share.
-- Connections come and go a few at a time, so that a storm of them holds nobody up for long.
-- Open connections are looked after a few at a time; Daphne does all at once, every other second.
-- A drain on shutdown: sockets are closed with 3001 and the application is let finish; stock Daphne
-  drops them and never calls `disconnect`.
+- A frame over the limit closes the socket with 4413, a protocol error with 1002 or 1007, so that
+  stubs can tell them from a lost connection.
+- A refused upgrade can have a full HTTP response (ASGI's `websocket.http.response`).
+- The listening socket is created elsewhere, because several workers share it.
+- Connections are accepted and closed a few at a time, so that a rush of them delays nobody.
+- Open connections are checked a few at a time; stock Daphne checks all at once every two seconds.
+- A drain at shutdown: sockets are closed with 3001 and the application may finish; stock Daphne
+  drops them and never sends `disconnect`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ reactor: Any = _reactor
 log = logging.getLogger(__name__)
 
 _ACCEPTS = 4
-"""Connections taken in a turn of the loop: what is said on others waits for their handshakes."""
+"""Connections accepted per turn of the loop; messages on others wait for their handshakes."""
 
 
 class NodeProtocol(InternalProtocol):
@@ -59,12 +59,12 @@ class NodeProtocol(InternalProtocol):
     _abortion: asyncio.TimerHandle | None = None  # of a connection that was to end by itself
 
     def still_sends(self, size: int) -> None:
-        """What a client that has failed still sends is thrown away, up to a limit."""
+        """Discard what a failed client still sends, up to a limit."""
         if self._failed is not None and not self._failed.read(size):
             self.transport.abortConnection()
 
     def onMessage(self, payload: bytes, isBinary: bool) -> None:  # noqa: N802, N803
-        """Hand a frame to the connection, or keep it until there is one."""
+        """Pass a frame to the connection, or keep it until there is one."""
         self.last_ping = time.time()
         if self.muted:
             return
@@ -74,11 +74,11 @@ class NodeProtocol(InternalProtocol):
             self.link.keep(payload)
 
     def onPong(self, payload: bytes) -> None:  # noqa: N802
-        """The client is alive, though it says nothing."""
+        """Note a sign of life from a silent client."""
         self.last_ping = time.time()
 
     def handle_reply(self, message: dict[str, Any]) -> None:
-        """Also the extension `websocket.http.response`: an upgrade refused in words."""
+        """Support the extension `websocket.http.response`, a full response to a refused upgrade."""
         if message.get("type") == "websocket.http.response.start":
             self._refusal = {**message, "body": b""}
         elif message.get("type") == "websocket.http.response.body" and self._refusal is not None:
@@ -94,7 +94,7 @@ class NodeProtocol(InternalProtocol):
         reason: str,
         responseHeaders: Any = None,  # noqa: N803
     ) -> None:
-        """Answer an upgrade that the application refuses in the application's words."""
+        """Answer a refused upgrade with the application's response."""
         if self._refusal is None:
             super().sendHttpErrorResponse(code, reason, responseHeaders)
             return
@@ -106,24 +106,24 @@ class NodeProtocol(InternalProtocol):
         self.sendData(b"\r\n".join([*lines, b"", body]))
 
     def sendCloseFrame(self, *args: Any, **options: Any) -> None:  # noqa: N802
-        """Nothing may be written after the frame of a close."""
+        """Write nothing after a close frame."""
         super().sendCloseFrame(*args, **options)
         if self.link is not None:
             self.link.closing()
 
     def onClose(self, wasClean: bool, code: int, reason: str) -> None:  # noqa: N802, N803
-        """Let go of the link: its connection is told, and no frame comes any more."""
+        """Release the link: its connection is told, and no more frames come."""
         try:
             super().onClose(wasClean, code, reason)
         finally:
             if self._abortion is not None:
                 self._abortion.cancel()
-            link, self.link, self.receiver = self.link, None, None  # a ring nobody would find soon
+            link, self.link, self.receiver = self.link, None, None  # a reference cycle
             if link is not None:
                 link.closed()
 
     def check_timeouts(self) -> None:
-        """Called in each round of the server."""
+        """Check the timeouts; called in each round of the server."""
         if end_if_reset(self.transport):
             return
         is_open = self.state == self.STATE_OPEN
@@ -131,14 +131,14 @@ class NodeProtocol(InternalProtocol):
             super().check_timeouts()
 
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
-        """A connection that a handshake closed ends with what was written, not with a reset."""
+        """End a connection after its closing handshake, without a reset."""
         super().dropConnection(abort=abort and not self.wasClean)
         if internals.unsent_bytes(self.transport):
             later = event_loop().call_later
             self._abortion = later(FAILURE_PATIENCE, self.transport.abortConnection)
 
     def onCloseHandshakeTimeout(self) -> None:  # noqa: N802
-        """Hang up on who does not answer a close, unless what it has sent is still waited for."""
+        """Drop a client that does not answer a close, unless more of its data is awaited."""
         if self._failed is not None and self._failed.is_waited_for():
             again = event_loop().call_later
             self.closeHandshakeTimeoutCall = again(FAILURE_PATIENCE, self.onCloseHandshakeTimeout)
@@ -150,7 +150,7 @@ class NodeProtocol(InternalProtocol):
         self.fail(CloseCode.TOO_LARGE, f"a frame may have {limit} bytes")
 
     def fail(self, code: int, reason: str) -> None:
-        """Close with a code for what the client did wrong. autobahn would reset the connection."""
+        """Close with the code of a client error, where autobahn would reset the connection."""
         if not self.may_write:
             super().fail(code, reason)
             return
@@ -161,7 +161,7 @@ class NodeProtocol(InternalProtocol):
 
 
 class NodeFactory(WebSocketFactory):
-    """Makes the protocol of each socket."""
+    """Creates the protocol of each socket."""
 
     protocol = NodeProtocol
 
@@ -172,7 +172,7 @@ class NodeFactory(WebSocketFactory):
 
 
 class NodeServer(Server):
-    """Daphne's server, with links and a drain, on a socket that is there already."""
+    """Daphne's server with links and a drain, on an existing socket."""
 
     listening: socket.socket
     _port: Any = None
@@ -187,7 +187,7 @@ class NodeServer(Server):
         )
 
     def run(self) -> None:
-        """Serve on the socket that is open already, until the reactor is stopped."""
+        """Serve on the existing socket until the reactor is stopped."""
         family = self.listening.family
         number = self.listening.detach()  # Twisted duplicates and closes it
         internals.serve_with(
@@ -198,7 +198,7 @@ class NodeServer(Server):
         super().run()
 
     def create_application(self, protocol: Any, scope: dict[str, Any]) -> Any:
-        """Offer the application the link, or of HTTP what an answer waits for, as an extension."""
+        """Give the application the link, or for HTTP the flow control of a response."""
         if isinstance(protocol, NodeProtocol):
             protocol.link = DaphneLink(protocol)
             extensions = scope.setdefault("extensions", {})
@@ -213,14 +213,14 @@ class NodeServer(Server):
         return queue
 
     def protocol_disconnected(self, protocol: Any) -> None:
-        """Remember the connection until its application has ended."""
+        """Keep the connection until its application has ended."""
         super().protocol_disconnected(protocol)
         self._ending[protocol] = None
 
     def application_checker(self) -> None:
-        """Every second, only what ends, and for TURN seconds of a turn of the loop.
+        """Reap ended connections every second, for at most TURN seconds per turn of the loop.
 
-        Stock Daphne looks at all connections, and never again after one has failed here.
+        Stock Daphne checks all connections, and stops for good after one has failed here.
         """
         self._reap_some(iter(tuple(self._ending)))
 
@@ -237,7 +237,7 @@ class NodeServer(Server):
         reactor.callLater(1, self.application_checker)
 
     def _reap(self, protocol: Any) -> None:
-        """Forget a connection whose socket and application have both ended."""
+        """Remove a connection whose socket and application have both ended."""
         details = self.connections.get(protocol, {})
         application = details.get("application_instance")
         disconnected = details.get("disconnected")
@@ -260,11 +260,11 @@ class NodeServer(Server):
                 protocol.handle_exception(error)
 
     def timeout_checker(self) -> None:
-        """Stock Daphne looks after all connections in one turn of the loop."""
+        """Replaces stock Daphne's, which checks all connections in one turn of the loop."""
         self._rounds.go()
 
     def _look_after(self, protocol: Any) -> None:
-        """A connection that cannot be looked after is ended."""
+        """Check a connection, and end it if that fails."""
         try:
             protocol.check_timeouts()
         except Exception as error:
@@ -273,24 +273,24 @@ class NodeServer(Server):
                 _transport_of(protocol).abortConnection()
 
     def kill_all_applications(self) -> Any:
-        """Stock Daphne trips over connections that have no application yet."""
+        """Kill all applications; stock Daphne fails on connections without one."""
         for details in self.connections.values():
             details.setdefault("application_instance", _done())
         return super().kill_all_applications()
 
     def listen_success(self, port: Any) -> None:
-        """Keep the port, which is closed first when the worker drains."""
+        """Keep the port, which a drain closes first."""
         self._port = port
         accept_a_few(port, _ACCEPTS)
         super().listen_success(port)
 
     def stop_listening(self) -> None:
-        """Take no new connections; those there are go on."""
+        """Accept no new connections; open ones continue."""
         if self._port is not None:
             self._port.stopListening()
 
     async def drained(self, seconds: float) -> bool:
-        """Wait until every application has ended, at most so long."""
+        """Wait until every application has ended, for at most so many seconds."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             running = [
@@ -338,7 +338,7 @@ class DaphneServing:
 
 
 def _transport_of(protocol: Any) -> Any:
-    """The transport of a WebSocket, or of the channel a request came over."""
+    """The transport of a WebSocket, or of the channel of an HTTP request."""
     return (getattr(protocol, "channel", None) or protocol).transport
 
 

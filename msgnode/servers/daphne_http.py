@@ -1,6 +1,6 @@
-"""Daphne's HTTP side: requests that drip in, ask for nothing, were reset or are too large, end.
+"""Daphne's HTTP side: ends requests that are slow, empty, reset or too large.
 
-A long answer knows when its client has read enough of it.
+A long response can wait until its client has read enough of it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class _Gate:
 
 
 class NodeRequest(WebRequest):
-    """A request that must be complete within a time, however slowly it drips in.
+    """A request that must be complete within a time limit, however slowly it arrives.
 
-    Twisted only ends connections on which nothing comes at all. Nor does it bound a body, which it
-    keeps in a file.
+    Twisted only ends connections without any data, and does not limit a body, which it keeps in a
+    file.
     """
 
     _gate: _Gate | None = None
@@ -56,10 +56,10 @@ class NodeRequest(WebRequest):
         super().__init__(channel, *args, **options)
 
     async def writable(self, seconds: float) -> bool:
-        """For an answer that goes on: wait until the client has read enough to be sent more.
+        """Wait until the client has read enough of a long response to be sent more.
 
         Returns:
-            False if it has not within so many seconds, and is cut off.
+            False if it has not within so many seconds, and was cut off.
         """
         if self._gate is None:
             self._gate = _Gate()
@@ -77,7 +77,7 @@ class NodeRequest(WebRequest):
         return True
 
     def finish(self) -> None:
-        """End the answer; nobody waits for the client to read any more."""
+        """End the response, and any wait for its client."""
         if self._gate is not None:
             self._gate = None
             self.unregisterProducer()
@@ -90,7 +90,7 @@ class NodeRequest(WebRequest):
             self._too_large()
 
     def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 (Twisted's name)
-        """Take a part of the body, as long as all of it is within the limit."""
+        """Add a part of the body, as long as the whole is within the limit."""
         self._received += len(data)
         if self._received <= self.server.max_request_bytes:
             super().handleContentChunk(data)
@@ -98,7 +98,7 @@ class NodeRequest(WebRequest):
             self._too_large()
 
     def _too_large(self) -> None:
-        """Answer at once, and read no more."""
+        """Answer at once, and stop reading."""
         transport = self.channel.transport
         transport.write(
             b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -106,19 +106,19 @@ class NodeRequest(WebRequest):
         transport.loseConnection()
 
     def check_timeouts(self) -> None:
-        """Called by Daphne every other second. `request_start` is when all of it was there."""
-        channel = getattr(self, "channel", None)  # a request that is answered has none
+        """Check the timeouts, every two seconds. `request_start` is when it was complete."""
+        channel = getattr(self, "channel", None)  # an answered request has none
         if channel is None or end_if_reset(channel.transport):
             return
         patience = self.server.request_patience
         if not hasattr(self, "request_start") and time.monotonic() - self.begun_at > patience:
             self.channel.transport.abortConnection()
-        elif self._gate is None:  # or it is an answer that goes on
+        elif self._gate is None:  # else it is a long response
             super().check_timeouts()
 
 
 def _notice_dead(transport: Any, seconds: float) -> None:
-    """Have the kernel end a connection whose peer acknowledges nothing for so long."""
+    """Have the kernel end a connection whose peer acknowledges nothing for so many seconds."""
     raw = getattr(transport, "socket", None)
     if raw is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
         with contextlib.suppress(OSError):
@@ -126,7 +126,7 @@ def _notice_dead(transport: Any, seconds: float) -> None:
 
 
 def end_if_reset(transport: Any) -> bool:
-    """End a connection that its peer has reset unnoticed; whether it was one."""
+    """End a connection that its peer has reset unnoticed; return whether that was so."""
     if not is_reset(transport):
         return False
     FAULTS.note(RESET)
@@ -135,10 +135,10 @@ def end_if_reset(transport: Any) -> bool:
 
 
 class NodeHttpFactory(HTTPFactory):
-    """Makes the protocol of each HTTP connection."""
+    """Creates the protocol of each HTTP connection."""
 
     def buildProtocol(self, addr: Any) -> Any:  # noqa: N802 (Twisted's name)
-        """Make a connection that is dropped if it asks for nothing in time."""
+        """Create a connection that is dropped if no request begins in time."""
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = NodeRequest
         reactor.callLater(self.server.request_patience, _drop_unasking, protocol)
@@ -146,7 +146,7 @@ class NodeHttpFactory(HTTPFactory):
 
 
 def _drop_unasking(protocol: Any) -> None:
-    """End a connection whose first request has not even begun."""
+    """End a connection whose first request has not begun."""
     channel = channel_of(protocol)
     if not getattr(channel, "was_asked", False) and channel.transport is not None:
         channel.transport.abortConnection()

@@ -1,20 +1,21 @@
-"""All uses of names that are Daphne's, autobahn's or Twisted's alone, but for daphne_reactor.py's.
+"""All uses of private names of Daphne, autobahn and Twisted, except for daphne_reactor.py.
 
-requirements.txt pins the three narrowly, tests/servers/test_daphne_internals.py lists what is used
-and fails where one of the names is gone or is called otherwise. So a new release is looked at in
-the two files, and nowhere else.
+requirements.txt pins the three narrowly; tests/servers/test_daphne_internals.py lists the names
+used and fails if one is gone or has another signature. So a new release needs a review of these two
+files only.
 
-- InternalProtocol: autobahn reads a frame in many calls; plain texts are cut out of a read before,
-  and only while autobahn has nothing under way. A fault of the client is told to `fail`. Before the
-  upgrade is answered one read is kept, and no more is read.
-- `run_timers_exactly`: autobahn's timers are cut to whole seconds. One of a second may run out at
-  once, and a client that answers a closing handshake within a millisecond is hung up on before it
-  has the code. They are the event loop's own, which cost a quarter of Twisted's.
-- `write_now`: bytes go to a socket that has nothing waiting, without Twisted's turn of the loop. So
-  do autobahn's frames, such as that of a close, and `hang_up` is the same for the end.
-- autobahn colours what it logs, and lays it out, before it looks whether it does: a tenth of a
+- InternalProtocol: autobahn parses a frame in many calls; plain text frames are cut out of a read
+  before it, while autobahn has nothing in progress. A client error is passed to `fail`. Before the
+  upgrade is answered one read is kept, and reading pauses.
+- `run_timers_exactly`: autobahn rounds its timers to whole seconds. One of a second may expire at
+  once, and a client that answers a closing handshake within a millisecond is then dropped before it
+  has the code. The event loop's own timers are exact, and cost a quarter of Twisted's.
+- `write_now`: bytes are written at once to a socket with an empty buffer, without waiting for
+  Twisted's next turn; so are autobahn's own frames, such as close frames. `hang_up` does the same
+  for the end of the connection.
+- autobahn colours and formats log messages even if they are not logged: a tenth of the cost of a
   close.
-- `serve_with`: Daphne makes its factories and its endpoint from names of its module.
+- `serve_with`: Daphne creates its factories and its endpoint from names of its module.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from daphne.ws_protocol import WebSocketProtocol  # noqa: E402
 
 
 def _as_it_is(value: Any, *_: Any, **__: Any) -> Any:
-    """What autobahn would colour, or lay out, for its log."""
+    """Return a value unchanged, instead of autobahn's colouring or formatting for its log."""
     return value
 
 
@@ -50,16 +51,16 @@ vars(_autobahn).update(pformat=_as_it_is)
 
 
 class _Link(Protocol):
-    """What writes to a client, and may have asked whether it is alive."""
+    """The link to a client, as far as the protocol uses it."""
 
     awaiting: list[Callable[[], None]]
 
     def heard(self) -> None:
-        """The client has sent something."""
+        """Note that the client has sent something."""
         ...
 
     def take_corked(self) -> bytes:
-        """What was written in this turn of the loop and is not handed over yet."""
+        """Return what was written in this turn of the loop and not passed on yet."""
         ...
 
 
@@ -70,25 +71,25 @@ class InternalProtocol(WebSocketProtocol):
     link: _Link | None = None
     has_failed = False
     _has_waited = False
-    __hash__, __eq__ = object.__hash__, object.__eq__  # as Daphne has them, without calls of Python
-    data: bytes  # autobahn's: what has been read and not consumed
+    __hash__, __eq__ = object.__hash__, object.__eq__  # as in Daphne, without calls of Python code
+    data: bytes  # autobahn's: bytes read and not consumed
 
     def _connectionMade(self) -> None:  # noqa: N802
-        """autobahn writes all options into a log line nobody reads: an eighth of an open."""
+        """Skip autobahn's log line of all options: an eighth of the cost of an open."""
         for name in self.CONFIG_ATTRS:
             setattr(self, name, getattr(self.factory, name))
         self.CONFIG_ATTRS: tuple[str, ...] = ()
         super()._connectionMade()
 
     def _connectionLost(self, reason: Any) -> None:  # noqa: N802
-        """autobahn is the result of a future of its own, a ring that would stay for long."""
+        """Break a reference cycle: autobahn is the result of a future of its own."""
         super()._connectionLost(reason)
         self.is_closed = None
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
-        """Give whole text frames to the receiver; autobahn gets everything else.
+        """Pass whole text frames to the receiver, and everything else to autobahn.
 
-        All in line, because this is done for each read.
+        All inlined, because this runs for each read.
         """
         if self.has_failed:
             self.still_sends(len(data))
@@ -96,7 +97,7 @@ class InternalProtocol(WebSocketProtocol):
         if self.link is not None and self.link.awaiting:
             self.link.heard()  # any byte is a sign of life
         receiver = self.receiver
-        if (  # or autobahn has something under way: a frame, fragments, a ping of its own
+        if (  # else autobahn has something in progress: a frame, fragments, a ping
             receiver is None
             or self.state != self.STATE_OPEN
             or self.current_frame is not None
@@ -123,7 +124,7 @@ class InternalProtocol(WebSocketProtocol):
     def sendData(  # noqa: N802
         self, data: bytes, sync: bool = False, chopsize: int | None = None
     ) -> None:
-        """A frame of autobahn's own goes to the socket at once where nothing waits before it.
+        """Write a frame of autobahn's own at once, if the socket's buffer is empty.
 
         It leaves together with what was written before it in this turn of the loop.
         """
@@ -136,7 +137,7 @@ class InternalProtocol(WebSocketProtocol):
             super().sendData(data, sync, chopsize)
 
     def _wait_until_open(self, data: bytes) -> None:
-        """A client has more to say before it was let in: one read of it is kept, and no more.
+        """Keep one read of a client that sends before the upgrade is answered, and pause reading.
 
         autobahn would keep all of it, and take what looks like a request for another handshake.
         """
@@ -145,18 +146,18 @@ class InternalProtocol(WebSocketProtocol):
         self.transport.pauseProducing()
 
     def onOpen(self) -> None:  # noqa: N802
-        """Read on: what the client had to say too early was held until now."""
+        """Resume reading, and process what the client sent too early."""
         super().onOpen()
         self.transport.is_new = False
         if self._has_waited:
             self.transport.resumeProducing()
 
     def still_sends(self, size: int) -> None:
-        """A client that has failed, and was told, has sent so many bytes more."""
+        """Note that a failed client has sent so many more bytes."""
         raise NotImplementedError
 
     def _closeConnection(self, abort: bool = False) -> None:  # noqa: N802
-        """Hang up in the next turn of the loop if nothing is left to be sent."""
+        """Close the connection in the next turn of the loop if nothing is left to be sent."""
         if abort or not hang_up(self.transport):
             super()._closeConnection(abort)
 
@@ -167,26 +168,26 @@ class InternalProtocol(WebSocketProtocol):
 
     @property
     def has_closed(self) -> bool:
-        """Whether the WebSocket is at its end; the transport may still have to be dropped."""
+        """Whether the WebSocket is closed; its transport may still have to be dropped."""
         return bool(self.state == self.STATE_CLOSED)
 
     def fail(self, code: int, reason: str) -> None:
-        """The client has broken the protocol."""
+        """Handle a protocol error of the client."""
         super()._fail_connection(code, reason)
 
     def too_large(self, limit: int) -> None:
-        """The client sends a message of more than so many bytes."""
+        """Handle a message of the client that is over the limit in bytes."""
         raise NotImplementedError
 
     def hear_no_more(self, patience: float) -> None:
-        """Throw away what comes; the client has so many seconds to hang up after it is told."""
+        """Discard what the client still sends; it has so many seconds to disconnect."""
         self.has_failed = True
         self.closeHandshakeTimeout = patience
 
     def end_stream(self) -> None:
-        """Say the end of the stream to the client, and read on what it still sends."""
+        """Send the end of the stream, and keep reading."""
         self.data = b""
-        self.transport.unregisterProducer()  # or Twisted waits for it with the end of writing
+        self.transport.unregisterProducer()  # else Twisted waits for it before it ends writing
         self.transport.loseWriteConnection()
         self.transport.resumeProducing()
 
@@ -198,7 +199,7 @@ class InternalProtocol(WebSocketProtocol):
 
 
 class _Timers:
-    """Timers that run for as long as they are asked to."""
+    """Timers with exact durations."""
 
     @staticmethod
     def call_later(delay: float, called: Callable[..., None], *args: Any) -> Any:
@@ -206,14 +207,14 @@ class _Timers:
 
 
 def run_timers_exactly(factory: Any) -> None:
-    """Give the protocols of a factory timers that run for as long as they are asked to."""
+    """Give the protocols of a factory timers with exact durations."""
     factory._batched_timer = _Timers
 
 
 def write_now(transport: Any, data: bytes) -> bytes:
-    """Write to the socket what it takes at once, if nothing waits before it; returns the rest.
+    """Write what the socket accepts at once if nothing is buffered; return the rest.
 
-    A connection that is lost takes nothing: Twisted finds that out when it is given the rest.
+    A lost connection accepts nothing: Twisted notices that when it is given the rest.
     """
     if transport.dataBuffer or transport._tempDataBuffer:
         return data
@@ -225,9 +226,9 @@ def write_now(transport: Any, data: bytes) -> bytes:
 
 
 def hang_up(transport: Any) -> bool:
-    """End a connection in the next turn of the loop, unless something waits to be sent.
+    """Close a connection in the next turn of the loop, unless something is still to be sent.
 
-    Twisted would wait for a socket that may be written to.
+    Twisted would wait until the socket is writable.
     """
     if transport.disconnecting or unsent_bytes(transport):
         return False
@@ -244,29 +245,29 @@ def _hung_up(transport: Any) -> None:
 
 
 def tell_when_empty(transport: Any) -> None:
-    """Have Twisted say to the producer, by resumeProducing, when all bytes are sent."""
+    """Have Twisted call the producer's resumeProducing when all bytes are sent."""
     transport.producerPaused = True
 
 
 def unsent_bytes(transport: Any) -> int:
-    """Bytes that wait in a transport."""
+    """The number of bytes buffered in a transport."""
     return len(transport.dataBuffer) - int(transport.offset) + int(transport._tempDataLen)
 
 
 def channel_of(protocol: Any) -> Any:
-    """The HTTP channel behind what a factory of Twisted's makes."""
+    """The HTTP channel inside what a Twisted factory creates."""
     return getattr(protocol, "_channel", protocol)
 
 
 def serve_with(websockets: type[Any], http: type[Any], endpoint: Callable[..., Any]) -> None:
-    """Have Daphne make these factories and this endpoint when it runs."""
+    """Have Daphne use these factories and this endpoint when it runs."""
     _stock.WebSocketFactory = websockets
     _stock.HTTPFactory = http
     _stock.serverFromString = endpoint
 
 
 def is_reset(transport: Any) -> bool:
-    """Whether the peer has reset a connection that is still taken for open."""
+    """Whether the peer has reset a connection that still counts as open."""
     raw = getattr(transport, "socket", None)
     if raw is None or not hasattr(socket, "TCP_INFO"):
         return False

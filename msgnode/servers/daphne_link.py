@@ -1,7 +1,7 @@
 """A Link over one of Daphne's WebSockets.
 
-Frames go to the consumer without a queue, and to the socket without a copy; it knows when the
-socket is full and can stop reading it.
+Frames reach the consumer without a queue and the socket without a copy; the link knows when the
+socket is full, and can pause reading.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ reactor: Any = _reactor
 class DaphneLink(SocketLink):
     """A link over one of Daphne's protocols.
 
-    It is full as soon as the kernel does not take everything; Twisted calls resumeProducing when
-    its buffer has run empty.
+    It is full as soon as the kernel does not accept everything; Twisted calls resumeProducing when
+    its buffer is empty.
     """
 
     def __init__(self, protocol: InternalProtocol) -> None:
@@ -35,7 +35,7 @@ class DaphneLink(SocketLink):
         self._early: list[bytes] = []
 
     async def run(self, receiver: Callable[[bytes], None]) -> None:
-        """Hand over what has come already, then each frame, until the socket is closed."""
+        """Pass on what has already come, then each frame, until the socket is closed."""
         self._transport.unregisterProducer()  # the HTTP channel's, from before the upgrade
         self._transport.registerProducer(self, True)
         self._protocol.receiver = receiver
@@ -45,7 +45,7 @@ class DaphneLink(SocketLink):
         await self._closed.wait()
 
     def _send(self, data: bytes) -> None:
-        """To the socket at once where nothing waits before it.
+        """Write to the socket at once, if nothing is buffered.
 
         That saves Twisted's wait for a writable socket.
         """
@@ -55,53 +55,53 @@ class DaphneLink(SocketLink):
         rest = internals.write_now(transport, data)
         if not rest:
             return
-        transport.write(rest)  # which finds out by itself if the connection is lost
+        transport.write(rest)  # which notices by itself if the connection is lost
         if not self.is_paused and transport.connected:
             internals.tell_when_empty(transport)
             self.full()
 
     @property
     def unsent_bytes(self) -> int:
-        """What Twisted holds still, because the kernel does not take it."""
+        """The bytes that Twisted has buffered because the kernel does not accept them."""
         return internals.unsent_bytes(self._transport)
 
     def _begin_close(self, code: int, reason: str) -> None:
         protocol = self._protocol
         was_paused = self.is_paused
         if protocol.may_write:
-            protocol.sendClose(code, reason)  # with what is corked before it
+            protocol.sendClose(code, reason)  # after the corked frames
             was_paused = was_paused or self.unsent_bytes > 0
         self.closing()
-        self.resume_reading()  # or the peer's half of the closing handshake is never read
+        self.resume_reading()  # else the peer's half of the closing handshake is never read
         if was_paused:
-            # Nobody reads what is in the buffer, so the closing frame behind it is never sent.
+            # The client reads nothing, so a close frame would stay in the buffer.
             reactor.callLater(CLOSE_PATIENCE, self._drop)
 
     def pause_reading(self) -> None:
-        """Take nothing more from the kernel: its window closes, and the client waits."""
+        """Stop reading from the kernel: its window closes, and the client waits."""
         self._transport.pauseProducing()
 
     def resume_reading(self) -> None:
-        """Read again, unless the socket is gone."""
+        """Resume reading, unless the socket is gone."""
         if self._protocol.state in (self._protocol.STATE_OPEN, self._protocol.STATE_CLOSING):
             self._transport.resumeProducing()
 
     def keep(self, frame: bytes) -> None:
-        """A frame that came before the consumer asked for any."""
+        """Keep a frame that came before the consumer asked for any."""
         self._early.append(frame)
 
     def pauseProducing(self) -> None:  # noqa: N802 (Twisted's name)
-        """The transport's buffer is over its mark: the client reads too slowly."""
+        """Note that the transport's buffer is full: the client reads too slowly."""
         self.full()
 
     def resumeProducing(self) -> None:  # noqa: N802 (Twisted's name)
-        """The transport's buffer is empty again."""
+        """Note that the transport's buffer is empty again."""
         self.drained()
         if self._transport.disconnecting:
-            self._transport.startWriting()  # Twisted forgets to hang up when it resumes a producer
+            self._transport.startWriting()  # else Twisted does not close after resuming
 
     def stopProducing(self) -> None:  # noqa: N802 (Twisted's name)
-        """The transport is lost, and takes nothing more."""
+        """Note that the transport is lost, and accepts nothing more."""
         self.full()
 
     def _drop(self) -> None:

@@ -1,17 +1,17 @@
-"""Twisted's reactor and its connections: one broken is one lost, and many come and go in turns.
+"""Twisted's reactor: a broken socket ends only its connection, and connection work is rate-limited.
 
-Daphne keeps the reactor it finds; importing this file installs this one. With daphne_internals.py,
-and nowhere else, it uses names that are Twisted's alone.
+Daphne keeps the reactor it finds; importing this file installs this one. Besides
+daphne_internals.py, only this file uses private names of Twisted.
 
-- Where a reset comes right behind data, uvloop reports the data once and closes its handle. Twisted
-  is never told of the loss, and the next wait for the socket raises RuntimeError in whoever writes
-  to it. Here that ends the one connection, as a loss does.
-- Twisted takes all connections that wait, reads all that they ask, and takes down all that are
-  lost in one turn of the loop: of 3,000 that is a tenth of a second each. Here all of that takes
-  TURN seconds of a turn, and the rest waits for the next ones, what is lost before what is new.
-  So a runtime that has lost its connection is found detached by the one it comes back with.
-- It says around each read and write which socket is at work, for lines of its old log: a tenth of
-  what a message costs that is read alone.
+- If a reset directly follows data, uvloop reports the data once and closes its handle. Twisted is
+  never told of the loss, and the next wait for the socket raises RuntimeError in whoever writes to
+  it. Here that ends the one connection, as a loss does.
+- Twisted accepts all waiting connections, reads all their requests, and removes all lost ones in
+  one turn of the loop: a tenth of a second each for 3,000. Here all of that takes TURN seconds per
+  turn, and the rest is queued for later turns. Lost connections are removed before new ones are
+  read, so a runtime that reconnects finds its old session detached.
+- Around each read and write Twisted notes, for its old log, which socket is active: a tenth of the
+  cost of a message that is read alone. That is left out.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from typing import Any
 from twisted.internet import asyncioreactor, main, tcp
 
 from msgnode.core.faults import FAULTS, RESET
-from msgnode.sessions.turn_line import TurnLine
+from msgnode.sessions.turn_queue import TurnQueue
 
 TURN = 0.001
-"""Seconds of a turn for connections that come and go: what others say waits for them."""
+"""Seconds per turn for connections that come and go; other messages wait for so long."""
 
-LINE = TurnLine(seconds=TURN)
+TURN_QUEUE = TurnQueue(seconds=TURN)
 
 
 class NodeTransport(tcp.Server):
-    """A connection that is read only in its turn until it is a WebSocket."""
+    """A connection that is read in turns until it is a WebSocket."""
 
     reactor: Any  # the NodeReactor
     protocol: Any
-    _shouldShutdown = False  # before it is closed: for sockets that other processes have as well
+    _shouldShutdown = False  # not before it is closed, because other processes share the socket
     is_new = True
     is_waiting = False
-    """Whether it is to be read in a turn to come."""
-    lost_by: Any = None
-    """What it was lost by, while it waits to be taken down."""
+    """Whether it is queued to be read in a later turn."""
+    lost_reason: Any = None
+    """The reason of its loss, while it is queued to be removed."""
 
     def doRead(self) -> Any:  # noqa: N802 (Twisted's name)
-        """Read; one that is new waits for its turn.
+        """Read the connection; a new one waits for its turn.
 
         The rest is what Twisted does in three calls, for each message that is read alone.
         """
@@ -66,22 +66,22 @@ class NodeTransport(tcp.Server):
         self.protocol.dataReceived(data)
         return None
 
-    def losing(self, why: Any) -> None:
-        """It is lost and waits to be taken down: nothing more is written to it."""
-        self.lost_by = why
+    def mark_lost(self, why: Any) -> None:
+        """Note that the connection is lost and will be removed: nothing more is written to it."""
+        self.lost_reason = why
         link = getattr(getattr(self, "protocol", None), "link", None)
         if link is not None:
-            link.losing()
+            link.mark_lost()
 
 
 class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
-    """A reactor on which one broken socket is one lost connection."""
+    """A reactor on which a broken socket is only a lost connection."""
 
     def __init__(self, eventloop: asyncio.AbstractEventLoop) -> None:
         self._broken: set[Any] = set()
         self._lost_ones: deque[tuple[NodeTransport, bool]] = deque()
         self._new_ones: deque[NodeTransport] = deque()
-        self._next = self._serve_next  # one for all: thousands may wait
+        self._next = self._serve_next  # bound once, because thousands may be queued
         super().__init__(eventloop)
 
     def addReader(self, reader: Any) -> None:  # noqa: N802 (Twisted's name)
@@ -105,30 +105,30 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
         isRead: bool,  # noqa: N803
         *rest: Any,
     ) -> None:
-        """Take a lost connection down, or have it wait for its turn."""
+        """Remove a lost connection, or queue that for a later turn."""
         if not isinstance(selectable, NodeTransport) or (
-            selectable.lost_by is None and _is_its_turn()
+            selectable.lost_reason is None and _is_its_turn()
         ):
             super()._disconnectSelectable(selectable, why, isRead, *rest)
             return
         self.removeReader(selectable)
         self.removeWriter(selectable)
-        if selectable.lost_by is None:
-            selectable.losing(why)
+        if selectable.lost_reason is None:
+            selectable.mark_lost(why)
             self._lost_ones.append((selectable, isRead))
-            LINE.wait(self._next)
+            TURN_QUEUE.wait(self._next)
 
     def read_later(self, transport: NodeTransport) -> None:
-        """Read a connection in a turn to come."""
+        """Queue a connection to be read in a later turn."""
         self._new_ones.append(transport)
-        LINE.wait(self._next)
+        TURN_QUEUE.wait(self._next)
 
     def _serve_next(self) -> None:
-        """The next one that waits: what is lost goes before what is new."""
+        """Serve the next queued connection: lost ones are removed before new ones are read."""
         with FAULTS.kept_to("connection"):
             if self._lost_ones:
                 lost, is_read = self._lost_ones.popleft()
-                super()._disconnectSelectable(lost, lost.lost_by, is_read)
+                super()._disconnectSelectable(lost, lost.lost_reason, is_read)
                 return
             new = self._new_ones.popleft()
             new.is_waiting = False
@@ -136,7 +136,7 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
                 self._readOrWrite(new, True)
 
     def _lose(self, selectable: Any) -> None:
-        """Not at once: whoever writes is in the middle of something."""
+        """Lose a connection in the next turn, because its writer may still be using it."""
         if selectable not in self._broken:
             self._broken.add(selectable)
             FAULTS.note(RESET)
@@ -149,15 +149,15 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
 
 
 def _is_its_turn() -> bool:
-    """Whether a connection may come or go now."""
-    LINE.enter()
-    return not LINE.must_wait
+    """Whether a connection may be read or removed now."""
+    TURN_QUEUE.enter()
+    return not TURN_QUEUE.must_wait
 
 
 def accept_a_few(port: Any, most: int) -> None:
-    """Have a listening port take at most so many connections in a turn of the loop.
+    """Have a listening port accept at most so many connections per turn of the loop.
 
-    It takes none while others wait for their turn.
+    It accepts none while others are queued.
     """
     accept = port.doRead
     port.transport = NodeTransport
@@ -171,7 +171,7 @@ def accept_a_few(port: Any, most: int) -> None:
 
 
 def _call(_: Any, call: Callable[..., None], *args: Any) -> None:
-    """What the reactor calls for a socket that is ready."""
+    """Call the handler of a socket that is ready."""
     call(*args)
 
 
@@ -182,10 +182,10 @@ if "twisted.internet.reactor" not in sys.modules:
 
 from twisted.internet import reactor  # noqa: E402
 
-_installed: Any = reactor  # the installed one, whose class Twisted's annotations do not know
+_installed: Any = reactor  # the installed one, whose class Twisted's annotations do not have
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """The loop of the installed reactor."""
+    """The event loop of the installed reactor."""
     loop: asyncio.AbstractEventLoop = _installed._asyncioEventloop
     return loop

@@ -1,8 +1,8 @@
-"""Starts a worker of the node: `python -m msgnode.servers.main`; with ROLE=web, the web process.
+"""Starts a worker: `python -m msgnode.servers.main`; with ROLE=web, the web process.
 
-Loads the routing table, listens on HOST:PORT, and stops on SIGTERM or SIGINT: sessions are told to
-come back (3001), what is under way is committed, status 0. ASGI_SERVER names the server.
-uvloop is installed before anything imports Twisted, because Daphne takes the loop it finds.
+It loads the routing table, listens on HOST:PORT, and stops on SIGTERM or SIGINT: sessions are told
+to reconnect (3001), pending changes are committed, exit status 0. ASGI_SERVER names the server.
+uvloop is installed before anything imports Twisted, because Daphne uses the loop it finds.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ log = logging.getLogger("msgnode.servers.main")
 
 _NO_SPACE = 1024 * 1024
 _SWITCH_INTERVAL = 0.001
-"""Seconds the writer's thread may keep the interpreter: the loop gives it away at every system call
-and would wait Python's 5 ms to have it back."""
+"""Seconds for which the writer's thread may keep the GIL: the loop releases it at every system
+call, and would wait Python's default of 5 ms to get it back.
+"""
 
 
 _LAST_WORDS = 0.5
-"""Seconds a worker that begins again waits for its sockets to have been told."""
+"""Seconds a restarting worker waits until its sockets have been told."""
 
 
 def main() -> int:
-    """The exit status: 0 after a stop that was asked for, 1 if the node could not start."""
+    """Run; return the exit status: 0 after a requested stop, 1 if the node could not start."""
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    gc.disable()  # a start makes little garbage, and looking for it takes a fifth of the time
+    gc.disable()  # a start makes little garbage, and collecting takes a fifth of its time
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
     import django
 
@@ -47,7 +48,7 @@ def main() -> int:
     from django.conf import settings
 
     if settings.ROLE == "web":
-        keep_to_one_processor(settings.PORT)  # first: threads inherit it
+        keep_to_one_processor(settings.PORT)  # first, because threads inherit it
         from msgnode.servers.web import WebProcess
 
         return WebProcess().run()
@@ -75,7 +76,7 @@ class Worker:
         self._address = settings.HOST, settings.PORT
 
     def run(self) -> int:
-        """Serve until a signal, or until the lease is lost; the exit code."""
+        """Serve until a signal or the loss of the lease; return the exit status."""
         if self._shares_port and self._node.parts.cluster is None:
             log.critical("The node cannot start: several WORKERS need a REDIS_URL.")
             return 1
@@ -98,7 +99,7 @@ class Worker:
         return 0
 
     def _fence(self, why: str) -> None:
-        """The lease is lost: begin again, under a new epoch, as the same process."""
+        """Restart this process under a new epoch, because the lease is lost."""
         log.error("The worker has lost its lease: %s.", why)
         self._is_fenced = True
         if self._stopping is None:
@@ -123,7 +124,7 @@ class Worker:
         if self._is_fenced:
             log.info("The worker stops.")
             logging.shutdown()
-            os._exit(0)  # nothing of it is to be kept, and its threads may wait for the database
+            os._exit(0)  # nothing is left to store, and its threads may wait for the database
         if self._stopping is None:
             self._stopping = self._loop.create_task(self._drain())
 
@@ -140,7 +141,7 @@ class Worker:
 
 
 def _in_words(error: Exception) -> str:
-    """SQLite calls a full disk an I/O error, where it cannot even make its files."""
+    """Describe an error; SQLite reports a full disk as an I/O error where it creates files."""
     from django.conf import settings
 
     with suppress(OSError):

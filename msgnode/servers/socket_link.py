@@ -1,8 +1,8 @@
-"""The way out to a socket, for servers of ours: text frames of one turn of the loop leave together.
+"""The Link for the node's own servers: text frames of one turn of the loop are sent together.
 
-Implements the Link of sessions/outbox.py. A server gives what differs: how bytes reach its
-transport, how a closing handshake is begun, and how reading stops. A link whose transport fails is
-dropped; the failure is counted and reaches nobody else.
+Implements the Link of sessions/outbox.py. A server defines how bytes reach its transport, how a
+closing handshake begins, and how reading pauses. A link whose transport fails is dropped; the
+failure is counted and affects no other.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from time import monotonic
 from msgnode.core.faults import FAULTS
 
 CLOSE_HANDSHAKE = 5.0
-"""Seconds that a client which reads has for its half of the closing handshake."""
+"""Seconds that a client has for its half of the closing handshake, if it reads."""
 CLOSE_PATIENCE = 1.0
-"""Seconds until a socket whose reader does not read is dropped instead of closed."""
+"""Seconds until a socket whose client does not read is dropped instead of closed."""
 FAILURE_PATIENCE = 10.0
-"""Seconds without a byte from a client, once the node has closed for a fault of the client's, until
-it is dropped; see FailedClient."""
+"""Seconds without data after which a client that was closed for its own error is dropped; see
+FailedClient.
+"""
 FAILURE_LIMIT = 60.0
 FAILURE_BYTES = 64 * 1024 * 1024
-"""Seconds, and bytes, in all."""
+"""The total limits, in seconds and bytes."""
 
 _PING = b"\x89\x00"
 _SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
@@ -32,10 +33,10 @@ _CORK_LIMIT = 64 * 1024  # bytes; the transports' own measure of a full buffer
 
 
 class FailedClient:
-    """What is still read, and thrown away, of a client that was closed for a fault of its own.
+    """Discards what still comes from a client that was closed for an error of its own.
 
-    Such as a frame that is too large. A socket dropped with unread bytes is reset, and a reset
-    loses the code that is to tell the client why.
+    An example is a frame that is too large. A socket that is closed with unread bytes is reset, and
+    a reset loses the close code that tells the client why.
     """
 
     def __init__(self) -> None:
@@ -44,19 +45,19 @@ class FailedClient:
         self._has_sent = False
 
     def read(self, size: int) -> bool:
-        """So many bytes have come; whether more may."""
+        """Note bytes that have come; return whether more may come."""
         self._has_sent = True
         self._left -= size
         return self._left > 0
 
     def is_waited_for(self) -> bool:
-        """Asked every FAILURE_PATIENCE seconds: whether it is still sending, and may."""
+        """Whether the client is still sending, and may; called every FAILURE_PATIENCE seconds."""
         has_sent, self._has_sent = self._has_sent, False
         return has_sent and monotonic() < self._until
 
 
 class SocketLink(ABC):
-    """One socket. `receiver` takes its frames, `is_paused` says that its buffer is full."""
+    """One socket. `receiver` gets its frames; `is_paused` means that its buffer is full."""
 
     def __init__(self) -> None:
         self.is_paused = False
@@ -68,48 +69,48 @@ class SocketLink(ABC):
         self._corked: list[bytes] = []
         self._corked_bytes = 0
         self.awaiting: list[Callable[[], None]] = []
-        """Who waits for a sign of life; the server's protocol says `heard` when bytes come."""
+        """Callbacks for a sign of life; the server's protocol calls `heard` when bytes come."""
 
     @abstractmethod
     async def run(self, receiver: Callable[[bytes], None]) -> None:
-        """Give every frame to `receiver` until the socket is closed."""
+        """Pass every frame to `receiver` until the socket is closed."""
 
     @abstractmethod
     def pause_reading(self) -> None:
-        """Read nothing more from the socket for now."""
+        """Pause reading from the socket."""
         ...
 
     @abstractmethod
     def resume_reading(self) -> None:
-        """Read from it again."""
+        """Resume reading from the socket."""
         ...
 
     @property
     @abstractmethod
     def unsent_bytes(self) -> int:
-        """What the transport holds, not what the kernel does."""
+        """The bytes buffered in the transport, not in the kernel."""
 
     @abstractmethod
     def _send(self, data: bytes) -> None:
-        """Hand bytes to the transport. What it raises ends this link."""
+        """Pass bytes to the transport. An error ends this link."""
 
     @abstractmethod
     def _begin_close(self, code: int, reason: str) -> None:
-        """Begin the closing handshake, behind what is corked. What it raises ends this link."""
+        """Begin the closing handshake after the corked frames. An error ends this link."""
 
     @abstractmethod
     def _drop(self) -> None:
-        """Give the socket up without a word. May raise."""
+        """Drop the socket without a closing handshake. May raise."""
 
     def close(self, code: int, reason: str) -> None:
-        """Close the socket after what has been written."""
+        """Close the socket after the frames written so far."""
         try:
             self._begin_close(code, reason)
         except Exception as error:
             self.failed(error)
 
     def write(self, frame: bytes) -> None:
-        """One text frame, from server to client (RFC 6455, 5.2).
+        """Write one text frame, from server to client (RFC 6455, 5.2).
 
         Two to ten bytes of header, no mask.
         """
@@ -130,9 +131,9 @@ class SocketLink(ABC):
             self.uncork()
 
     def ping(self, answered: Callable[[], None]) -> bool:
-        """Ask the peer for a sign of life (see Link)."""
+        """Ping the peer (see Link)."""
         if self._is_losing:
-            return True  # what comes is the news of its loss
+            return True  # its loss will be reported
         if not self._is_open or self.is_paused:
             return False
         self.awaiting.append(answered)
@@ -152,7 +153,7 @@ class SocketLink(ABC):
         self.closing()
 
     def uncork(self) -> None:
-        """Hand over what was written in this turn of the loop."""
+        """Pass what was written in this turn of the loop to the transport."""
         if data := self.take_corked():
             try:
                 self._send(data)
@@ -160,7 +161,7 @@ class SocketLink(ABC):
                 self.failed(error)
 
     def take_corked(self) -> bytes:
-        """What was written in this turn of the loop; who takes it sends it."""
+        """Remove and return what was written in this turn of the loop, for the caller to send."""
         if not self._corked:
             return b""
         data = b"".join(self._corked)
@@ -169,7 +170,7 @@ class SocketLink(ABC):
         return data
 
     def failed(self, error: Exception) -> None:
-        """The transport failed: the socket is given up, and whoever runs the link goes on."""
+        """Drop the socket after a failure of the transport; the caller of the link continues."""
         FAULTS.note("link", error)
         try:
             self._drop()
@@ -182,30 +183,30 @@ class SocketLink(ABC):
     # --- told by the server's protocol ------------------------------------------------------------
 
     def heard(self) -> None:
-        """The peer has sent something, and somebody waits for that."""
+        """Call those who wait for a sign of life of the peer."""
         waiting, self.awaiting = self.awaiting, []
         for answered in waiting:
             answered()
 
     def full(self) -> None:
-        """The transport's buffer is full."""
+        """Note that the transport's buffer is full."""
         was_paused, self.is_paused = self.is_paused, True
         if self._is_open and not was_paused:
             self.on_pause()
 
     def drained(self) -> None:
-        """The transport's buffer has run empty."""
+        """Note that the transport's buffer is empty again."""
         if self._is_open:
             self.is_paused = False
             self.on_resume()
 
     def closing(self) -> None:
-        """Nothing more can be written: what comes from now on waits for the next socket."""
+        """Accept no more frames; later ones wait in the outbox for the next socket."""
         self._is_open = False
         self.is_paused = True
 
-    def losing(self) -> None:
-        """The socket is gone; `closed` follows in its turn."""
+    def mark_lost(self) -> None:
+        """Note that the socket is lost; `closed` follows in a later turn."""
         self._is_losing = True
         self.closing()
 
@@ -219,7 +220,7 @@ _corked_links: list[SocketLink] = []
 
 
 def _cork(link: SocketLink) -> None:
-    """Have a link's frames leave together at the end of this turn of the loop."""
+    """Have a link's frames sent together at the end of this turn of the loop."""
     if not _corked_links:
         asyncio.get_running_loop().call_soon(_uncork)
     _corked_links.append(link)
@@ -229,4 +230,4 @@ def _uncork() -> None:
     links = _corked_links.copy()
     _corked_links.clear()
     for link in links:
-        link.uncork()  # which raises nothing: a link that fails ends by itself
+        link.uncork()  # does not raise: a link that fails ends by itself

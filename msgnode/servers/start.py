@@ -1,4 +1,4 @@
-"""What every process of the node begins with: its socket, and the server that ASGI_SERVER names."""
+"""Creates the listening socket of a process, and the server that ASGI_SERVER names."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _BACKLOG = 4096
 
 
 def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
-    """A socket that listens.
+    """Create a listening socket.
 
-    A shared one several workers may have, each with connections of its own.
+    Several workers may share one; each then gets its own share of the connections.
     """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -32,7 +32,7 @@ def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
 
 
 def serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:
-    """The server of that name; the other is not imported, which Twisted would not take well."""
+    """The server of a name. The other is not imported, because Twisted would conflict."""
     if name == "uvicorn":
         from msgnode.servers.uvicorn import UvicornServing
 

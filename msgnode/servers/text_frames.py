@@ -1,8 +1,8 @@
 """Fast path for unfragmented, masked text frames (RFC 6455, 5.2), as nearly all are. Pure.
 
-The servers' libraries (autobahn, websockets) read a frame in many calls that foresee streaming,
-fragments and compression. Here a read is cut into its texts in one loop; whatever is not plain is
-left to the library as it is, so that every fault, fragment and control frame is treated as ever.
+The servers' libraries (autobahn, websockets) parse a frame in many calls that allow for streaming,
+fragments and compression. Here a read is cut into its texts in one loop; anything else is left to
+the library unchanged, so that errors, fragments and control frames are handled as usual.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ except ImportError:
 _WHOLE_TEXT = 0x81  # FIN, no reserved bit, opcode 1
 _MASKED = 0x80
 _GATHERED = 64 * 1024
-"""Longest text whose pieces are put together here: each piece copies what came before it, so a long
-one sent in small pieces is left to the library, which keeps them apart."""
+"""Longest text that is assembled here from several reads: each read copies what came before it, so
+a longer one is left to the library, which keeps the pieces apart.
+"""
 
 
 def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
-    """The texts of the whole frames that `data` begins with.
+    """The texts of the complete frames at the beginning of `data`.
 
     Returns:
-        The texts, where they end, and whether what follows is the beginning of another (or
-        nothing): False if it is something else. A text longer than `limit`, not in UTF-8, or long
-        and still incomplete is something else.
+        The texts, where they end, and whether what follows is the beginning of another one, or
+        nothing. It is False for anything else, also for a text that is longer than `limit`, not
+        UTF-8, or long and still incomplete.
     """
     texts: list[bytes] = []
     at, available = 0, len(data)
@@ -62,7 +63,7 @@ def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
 
 
 def frame_size(data: bytes, at: int) -> int | None:
-    """The bytes the frame that begins there has with its header, None while that cannot be told."""
+    """The size of the frame at a position with its header, None while that is not known."""
     left = len(data) - at
     if left < 2:
         return None
@@ -76,7 +77,7 @@ def frame_size(data: bytes, at: int) -> int | None:
 
 
 def is_overlong(data: bytes, at: int) -> bool:
-    """Whether the length of a frame, whose size is known, is written in more bytes than it needs.
+    """Whether the length of a frame, whose size is known, is encoded in more bytes than necessary.
 
     RFC 6455 forbids that (5.2).
     """
@@ -87,13 +88,13 @@ def is_overlong(data: bytes, at: int) -> bool:
 
 
 def _may_become_a_text(beginning: bytes) -> bool:
-    """Whether the first two bytes of a frame, as far as they are there, are those of a text."""
+    """Whether the first two bytes of a frame, as far as present, are those of a text frame."""
     is_masked = len(beginning) < 2 or beginning[1] >= _MASKED
     return is_masked and beginning[0] == _WHOLE_TEXT
 
 
 def is_utf8(text: bytes) -> bool:
-    """Whether a text is what RFC 6455 asks of one."""
+    """Whether a text is valid UTF-8 as RFC 6455 requires."""
     try:
         text.decode()
     except UnicodeDecodeError:

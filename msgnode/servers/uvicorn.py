@@ -1,11 +1,13 @@
-"""uvicorn as it is, the second choice beside Daphne: it holds the sockets, the node speaks ASGI.
+"""Stock uvicorn, the alternative to Daphne: it owns the sockets, the node uses plain ASGI.
 
-Nothing of it is overridden and no private name is used: frames come and go as ASGI events, by the
-sessions package's AsgiLink. What it does otherwise than Daphne is in docs/operations.md.
+Nothing is overridden and no private name is used: frames are ASGI events, through the sessions
+package's AsgiLink. docs/operations.md says how it differs from Daphne.
 
-- Stopping is ours: uvicorn's own closes sockets with 1012 before anybody is told why.
+- The node stops by itself, because uvicorn's own stop closes sockets with 1012 before anything else
+  is told.
 - uvicorn closes a socket only when its buffer is empty, so one that is never read would stay for
-  ever. The kernel ends it instead, once nothing was taken for as long as a ping may go unanswered.
+  ever. The kernel ends it instead, once nothing was accepted for as long as a ping may go
+  unanswered.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class UvicornServing:
 
     def run(self, listening: socket.socket) -> None:
         """Serve until `stop`."""
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; the sockets it accepts inherit it
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; accepted sockets inherit it
             milliseconds = round(self._unread_for * 1000)
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         self.loop.run_until_complete(self._serve(listening))
@@ -58,12 +60,12 @@ class UvicornServing:
         self._server.should_exit = True
 
     def stop_listening(self) -> None:
-        """Take no new connections; those there are go on."""
+        """Accept no new connections; open ones continue."""
         for listener in self._server.servers:
             listener.close()
 
     async def drained(self, seconds: float) -> bool:
-        """Wait until every application has ended, at most so long."""
+        """Wait until every application has ended, for at most so many seconds."""
         running = self._server.server_state.tasks
         if running:
             _, left = await asyncio.wait(list(running), timeout=seconds)

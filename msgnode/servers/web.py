@@ -1,8 +1,8 @@
-"""The console and the API in a process of their own: `ROLE=web python -m msgnode.servers.main`.
+"""The web process, with the console and the API: `ROLE=web python -m msgnode.servers.main`.
 
-It has no node in it: no lease, no sessions, no routing table. What it changes reaches the workers
-through the database, as from every process that is no worker. It listens on HOST:PORT, and stops on
-SIGTERM or SIGINT when the requests that are under way are answered.
+It contains no node: no lease, no sessions, no routing table. Its changes reach the workers through
+the database, as from every process that is not a worker. It listens on HOST:PORT, and stops on
+SIGTERM or SIGINT when the current requests are answered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger("msgnode.servers.web")
 
 
 class WebProcess:
-    """Its server, its start and its stop."""
+    """The web process: its server, its start and its stop."""
 
     def __init__(self) -> None:
         self._serving = serving(settings.ASGI_SERVER)(application, settings.NODE)
@@ -30,7 +30,7 @@ class WebProcess:
         self._stopping: asyncio.Task[None] | None = None
 
     def run(self) -> int:
-        """Serve until a signal; the exit status."""
+        """Serve until a signal; return the exit status."""
         Collector().start(self._loop)
         gc.enable()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,7 +1,7 @@
-"""A Link over plain ASGI, for servers that bring none of their own: a task awaits `send`.
+"""A Link over plain ASGI, for servers without one of their own: a task awaits `send`.
 
-ASGI knows no pings: whether anybody is behind such a socket cannot be told by the node, only by the
-server's own pings. Nor does it know of a socket that is dropped: it is closed instead.
+ASGI has no pings, so only the server itself can detect a dead peer on such a socket. ASGI cannot
+drop a socket either, so it is closed instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HIGH_WATER = 64 * 1024
 
 
 class AsgiLink:
-    """`is_paused` follows what `send` has not taken yet, so a server with back-pressure is felt."""
+    """`is_paused` depends on the bytes that `send` has not accepted: the server's back-pressure."""
 
     def __init__(self, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
         self.is_paused = False
@@ -33,11 +33,11 @@ class AsgiLink:
 
     @property
     def unsent_bytes(self) -> int:
-        """What the server has not taken yet."""
+        """The bytes that the server has not accepted yet."""
         return self._bytes
 
     def write(self, frame: bytes) -> None:
-        """Queue a frame for the server; `on_pause` is called when too much waits."""
+        """Queue a frame for the server; `on_pause` is called when too much is queued."""
         if not self._is_open:
             return
         self._waiting.append(({"type": "websocket.send", "text": frame.decode()}, len(frame)))
@@ -48,28 +48,28 @@ class AsgiLink:
             self.on_pause()
 
     def close(self, code: int, reason: str) -> None:
-        """Close the socket after what is queued."""
+        """Close the socket after the queued frames."""
         self._closing()
         self._waiting.append(({"type": "websocket.close", "code": code, "reason": reason}, 0))
         self._wake.set()
 
     def ping(self, answered: Callable[[], None]) -> bool:
-        """It cannot be told whether anybody is there."""
+        """Return False: ASGI has no pings."""
         return False
 
     def drop(self) -> None:
-        """Forget what was not sent, and close."""
+        """Discard what was not sent, and close."""
         self._forget()
         self.close(1001, "")
 
     def pause_reading(self) -> None:
-        """Nothing to do: the consumer stops asking for frames."""
+        """Do nothing: the consumer stops asking for frames."""
 
     def resume_reading(self) -> None:
-        """Nothing to do: the consumer asks again."""
+        """Do nothing: the consumer asks again."""
 
     async def finish(self) -> None:
-        """The socket is gone: stop writing."""
+        """Stop writing, because the socket is gone."""
         self._closing()
         self._forget()
         self._task.cancel()
@@ -77,7 +77,7 @@ class AsgiLink:
             await self._task
 
     def _closing(self) -> None:
-        """Nothing more can be written: what comes from now on waits for the next socket."""
+        """Accept no more frames; later ones wait in the outbox for the next socket."""
         self._is_open = False
         self.is_paused = True
 
@@ -86,10 +86,10 @@ class AsgiLink:
         self._bytes = 0
 
     async def _write(self) -> None:
-        """Write until the socket is closed; the server says `disconnect` by itself."""
+        """Write until the socket is closed; the server reports `disconnect` by itself."""
         try:
             await self._write_all()
-        except OSError:  # ASGI's word for a client that has gone
+        except OSError:  # ASGI raises it when the client has disconnected
             self._closing()
             self._forget()
         except Exception as error:

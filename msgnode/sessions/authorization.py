@@ -1,17 +1,16 @@
-"""Whether a session may say this message.
+"""Decides whether a session may send a message.
 
-It depends on who speaks, on the ownership of `from`, and of the addresses on which events are
-published.
+That depends on the speaker, on the ownership of `from`, and for events on the ownership of `to`.
 
 Rules (docs/reference/messages.md, sections 3, 4 and 11)
-- A session speaks as the addresses it may call its own (bus/ownership.py); one that nobody held is
-  then learned as its own while its socket is open. Any other is refused 403, and so is one that the
-  operator took back from this session.
-- A device (over HTTP, or behind a broker) speaks as no other runtime, even one that is not there.
-- A child of an object (`<object>/children/<name>`) may be spoken for by the session that holds the
-  object, or by a subscriber of the object's children who used it first.
-- `<address>/changes`, `…/registration` and `…/status` take messages only from who holds the
-  address. Below a runtime the last two are the route's business (bus/routes.py).
+- A session may use an address as `from` if bus/ownership.py allows it; an address that nobody held
+  is then learned for the session while its socket is open. Any other is refused with 403, and so is
+  one that the operator has withdrawn from this session.
+- A device (over HTTP, or behind a broker) may not speak as another runtime, even an absent one.
+- A child of an object (`<object>/children/<name>`) may be used as `from` by the session that holds
+  the object, or by the subscriber of the object's children who used it first.
+- Only the holder of an address may send to its `/changes`, `/registration` and `/status`. Below a
+  runtime, bus/routes.py decides who receives messages to the last two.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from .handshake import SessionHandshake
 from .session import LiveSession
 
 WITHOUT_SOCKET = frozenset({"device", "mqtt"})
-"""Handshakes of devices, which are one runtime each and speak for no other."""
+"""The handshakes of devices; each device is one runtime and speaks for no other."""
 _EVENTS = ("/changes", "/registration", "/status")
 _ROUTED = addresses.RUNTIME_SCHEMES | addresses.NODE_SCHEMES
 
 
 class SessionAuthorizer:
-    """Implements the bus's Authorizer over the routing table."""
+    """The bus's Authorizer, based on the routing table."""
 
     def __init__(
         self,
@@ -55,7 +54,7 @@ class SessionAuthorizer:
         self._holders = holders
 
     def authenticate(self, message: Message, caller: Connection) -> None:
-        """Bind the identity in an `open` to the connection; a bad one counts against it."""
+        """Bind the identity of an `open` to the connection; an invalid one counts as a failure."""
         _check_refusal(caller)
         try:
             proof = self._authenticator.authenticate(message, caller.speaker)
@@ -66,7 +65,7 @@ class SessionAuthorizer:
             caller.identify(proof.identity, proof.digest)
 
     def authorize(self, message: Message, caller: Connection) -> tuple[LiveSession, Speaker]:
-        """The session and the speaker of a message, whose `from` the session may use."""
+        """The session and the speaker of a message; checks that the session may use its `from`."""
         session = caller.session
         if session is None:
             _check_refusal(caller)
@@ -90,13 +89,13 @@ class SessionAuthorizer:
         return session, speaker
 
     def _find_holder(self, address: str, message: Message, session: LiveSession) -> None:
-        """Find out whose an address is, where that is not known here."""
+        """Look up the holder of an address if it is not known here."""
         is_own = addresses.is_under(address, session.runtime_url)
         if not is_own and not self._holders.hears(address):
             self._holders.require((session.id, message.id, address), (address,))
 
     def _bind(self, sender: str, session: LiveSession, speaker: Speaker) -> None:
-        """Let the session speak as an address it has not used before, or refuse it."""
+        """Allow or refuse an address that the session has not used as `from` before."""
         self._ownership.check(sender, session, speaker, self._may_stand_in)
         if session.handshake in WITHOUT_SOCKET and self._is_another_runtime(sender, session):
             raise Forbidden(f"{sender} is another runtime's: a device speaks for itself.")
@@ -106,7 +105,7 @@ class SessionAuthorizer:
             self._learn(sender, session)
 
     def _is_another_runtime(self, sender: str, session: LiveSession) -> bool:
-        """Whether an address is that of a runtime, or below one, and not of the session's own."""
+        """Whether an address is at or below the URL of a runtime other than the session's."""
         parsed = addresses.parse(sender)
         return (
             parsed.scheme in addresses.RUNTIME_SCHEMES
@@ -129,10 +128,10 @@ class SessionAuthorizer:
             raise Forbidden(f"{to} takes messages from the owner of {resource} only.")
 
     def _may_stand_in(self, address: str, owner: Listener, session: LiveSession) -> bool:
-        """Whether a session may speak as an address of another.
+        """Whether a session may speak as an address of another session.
 
-        A runtime that came back with a new session may; another socket of a runtime, for what the
-        first has only used; a child's maker among the observers.
+        It may if its runtime has returned with a new session; if it is another session of the same
+        runtime and the address was only learned; or as the observer who created a child.
         """
         if self._ownership.follows(address, owner, session):
             return True
@@ -154,7 +153,7 @@ class SessionAuthorizer:
         return is_observer
 
     def _is_held(self, address: str) -> bool:
-        """Whether the address, or one above it, was allocated or claimed."""
+        """Whether the address or one above it was allocated or claimed."""
         return any(each in self._table.owners for each in (address, *addresses.ancestors(address)))
 
     def _is_same_runtime(self, owner: Listener, session: LiveSession) -> bool:
@@ -172,6 +171,6 @@ class SessionAuthorizer:
 
 
 def _check_refusal(caller: Connection) -> None:
-    """Raises what the connection was refused with, where that is still to be said."""
+    """Raise the connection's refusal, if the client has not been told of it yet."""
     if caller.refusal is not None:
         raise caller.refusal.with_traceback(None)

@@ -1,9 +1,9 @@
-"""Bans: which runtime URLs, source addresses and subjects are kept out, and until when. Pure.
+"""Bans: which runtime URLs, source addresses, subjects and domains are banned, until when. Pure.
 
-A worker keeps a snapshot of the bans in force (BanList) and asks it at every socket, `open`,
-`re-open` and stub connect. A ban of a runtime URL covers both spellings of its scheme; one of a
-source address covers an address or a network; one of a subject covers subject and user name; one
-of a domain the runtimes of it that come here, not its node where that is a peer.
+A worker keeps a snapshot of the bans in force (BanList) and checks it at every new socket, `open`,
+`re-open` and stub connect. A ban on a runtime URL covers both spellings of its scheme; on a source
+an address or a network; on a subject both subject and user name; on a domain its visitors here, but
+not its node if that is a peer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Ban(NamedTuple):
 
 
 class BanList:
-    """A snapshot. Look-ups cost the same however many runtime URLs and subjects are banned."""
+    """A snapshot. The cost of a look-up does not grow with the banned runtime URLs and subjects."""
 
     def __init__(self, bans: Iterable[Ban] = ()) -> None:
         self._bans = frozenset(bans)
@@ -49,7 +49,7 @@ class BanList:
         return bool(self._bans)
 
     def beyond(self, earlier: BanList) -> BanList:
-        """The bans that an earlier snapshot did not have."""
+        """The bans that are not in an earlier snapshot."""
         return BanList(self._bans - earlier._bans)
 
     def of_source(self, source: str, now: float) -> Ban | None:
@@ -63,7 +63,7 @@ class BanList:
         return None
 
     def of_session(self, runtime_url: str, speaker: Speaker, now: float) -> Ban | None:
-        """The ban on a runtime URL, or on who is behind it."""
+        """The ban on a runtime URL or its speaker."""
         if not self._bans:
             return None
         names = [(RUNTIME, runtime_url), (RUNTIME, addresses.runtime_twin(runtime_url))]

@@ -1,12 +1,13 @@
-"""What the sessions of one source address or one subject may take of the node's memory together.
+"""Limits the memory that the sessions of one source address or one subject use together.
 
-QueueBudget    bytes that wait in outboxes. Over its own limit a holder's frames are dropped. Where
-               the node is full, room is made at the cost of who holds most, whose oldest queues go;
-               who holds most is refused. Both show as a gap at the session, and in an alarm.
-AnswerBudget   answers under way (commits, mostly). A source over its limit, or over an even share
-               where the node is full, is not read until half of that is answered.
+QueueBudget    bytes queued in outboxes. Frames beyond a holder's own limit are dropped. When the
+               node's total is reached, the holder of most bytes loses its oldest queues; if that is
+               the one who needs room, its frame is dropped instead. Either way the session is told
+               of a gap, and an alarm is raised.
+AnswerBudget   pending answers (mostly commits). A source over its limit, or over an even share when
+               the node's total is reached, is not read until it is down to half of that.
 
-The limits of a single session and connection hold besides. An IPv6 source is its /64.
+The limits of single sessions and connections apply in addition. An IPv6 source is its /64.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from msgnode.core.identity import Speaker
 TELLS_AGAIN = 60.0
 _TOLD_AT_MOST = 1_000
 _CLEARED = 16
-"""Room that is made at once: this part of the whole."""
+"""The share of the total that is freed at once: one part in this many."""
 
 
 class Queue(Protocol):
@@ -33,16 +34,16 @@ class Queue(Protocol):
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits in it, and counts against the budgets."""
+        """The queued bytes, which count towards the budgets."""
         ...
 
     def give_up(self) -> None:
-        """Forget what waits; its reader is told of the gap."""
+        """Discard what is queued; the reader is told of the gap."""
         ...
 
 
 def source(address: str) -> str:
-    """Who is behind an address, as budgets see it.
+    """The budget holder for a network address.
 
     >>> source("192.0.2.1"), source("2001:db8::1"), source("")
     ('source 192.0.2.1', 'source 2001:db8::/64', 'source unknown')
@@ -51,7 +52,7 @@ def source(address: str) -> str:
 
 
 def holders(speaker: Speaker) -> tuple[str, ...]:
-    """Who is charged for what waits for a session: its source and, if known, its subject."""
+    """The budget holders of a session's queue: its source and, if known, its subject."""
     identity = speaker.identity
     who = () if identity is None else (f"subject {identity.issuer} {identity.subject}",)
     return (source(speaker.remote_address), *who)
@@ -67,7 +68,7 @@ class _Holder:
 
 
 class QueueBudget:
-    """One a worker. `tell(holder, text)` is called at most once a minute for each."""
+    """One per worker. `tell(holder, text)` is called at most once a minute for each holder."""
 
     def __init__(self, per_holder: int, total: int, tell: Callable[[str, str], None]) -> None:
         self.bytes = 0
@@ -79,7 +80,7 @@ class QueueBudget:
         self._told: dict[str, float] = {}
 
     def take(self, queue: Queue, size: int) -> bool:
-        """Whether so many bytes more may wait in a queue; if so they are counted."""
+        """Count more bytes in a queue; False, and nothing counted, if there is no room."""
         for name in queue.holders:
             held = self._holders.get(name)
             if (held.bytes if held else 0) + size > self._per_holder:
@@ -91,7 +92,7 @@ class QueueBudget:
         return True
 
     def give(self, queue: Queue, size: int) -> None:
-        """So many bytes wait no longer in a queue; called after the queue counts them no more."""
+        """Stop counting bytes that have left a queue; call it after the queue's own count."""
         self.bytes -= size
         for name in queue.holders:
             held = self._holders[name]
@@ -102,7 +103,7 @@ class QueueBudget:
                 del self._holders[name]
 
     def charge(self, queue: Queue, holders: tuple[str, ...]) -> None:
-        """Somebody else is behind a queue; what waits in it stays."""
+        """Change the holders of a queue; its content is charged to the new ones."""
         size = queue.waiting_bytes
         if size and queue.holders:
             self.bytes -= size
@@ -126,7 +127,7 @@ class QueueBudget:
             held.queues[queue] = None
 
     def _make_room(self, queue: Queue, size: int) -> bool:
-        """Whether who holds most has given up enough; not if that is who asks."""
+        """Free room at the cost of the largest holder; False if that is the queue's own."""
         while self.bytes + size > self._total:
             largest = max(self._holders.values(), key=lambda each: each.bytes, default=None)
             if largest is None:
@@ -155,19 +156,19 @@ class QueueBudget:
 
 
 class AnswerBudget:
-    """One a worker. A source that is held back is released by `when_less`."""
+    """One per worker. A paused source resumes through `when_less`."""
 
     def __init__(self, per_source: int, total: int) -> None:
         self.pending = 0
         self.least = max(1, min(per_source, total))
-        """Answers under way, of all sources, with fewer than which none is full."""
+        """No source is full while fewer answers than this are pending in total."""
         self._per_source = per_source
         self._total = total
         self._of: dict[str, int] = {}
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
 
     def count(self, holder: str, change: int) -> None:
-        """Answers more or less under way for a source."""
+        """Change the number of pending answers of a source."""
         self.pending += change
         left = self._of.get(holder, 0) + change
         if left:
@@ -178,12 +179,12 @@ class AnswerBudget:
             self._release(holder)
 
     def is_full(self, holder: str) -> bool:
-        """Whether a source has as many as it may have."""
+        """Whether a source has as many pending answers as it may have."""
         pending = self._of.get(holder, 0)
         return pending > 0 and pending >= self._limit()
 
     def when_less(self, holder: str, callback: Callable[[], None]) -> None:
-        """Call back, once, when a source that is full has half of that."""
+        """Call back once, when a full source is down to half of its limit."""
         self._waiting.setdefault(holder, deque()).append(callback)
 
     def _limit(self) -> int:

@@ -1,6 +1,6 @@
-"""Which closed sessions' rows a worker keeps: the newest of each source and of all; the rest go.
+"""Chooses which rows of closed sessions a worker keeps: the newest, per source and in total.
 
-What was closed before the worker's start is the purge's (msgnode.tasks).
+Sessions closed before the worker's start are left to the purge (msgnode.tasks).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from msgnode.bus.address_budget import source_of
 
 
 class ClosedSessions:
-    """One instance per worker. `add` is told of each session that closes."""
+    """One instance per worker."""
 
     def __init__(self, per_source: float, total: float) -> None:
         self._per_source = per_source
@@ -23,7 +23,7 @@ class ClosedSessions:
         return len(self._sources)
 
     def add(self, session_id: str, address: str) -> list[str]:
-        """A session of this network address has closed; those whose rows are kept no longer."""
+        """Note a closed session; return the ids of the sessions whose rows can be deleted."""
         source = source_of(address)
         self._sources[session_id] = source
         mine = self._of.setdefault(source, OrderedDict())

@@ -1,6 +1,6 @@
-"""One socket: frames in, in order, and frames out. Knows nothing of ASGI.
+"""One socket: receives frames in order, and sends frames. Independent of ASGI.
 
-Its life is the table SOCKET of rules.py; when its sender is held back, flow_control.py says.
+Its states are in the table SOCKET of rules.py; flow_control.py decides when its sender is paused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .session import LiveSession
 from .turns import Turns
 
 MAX_FAILURES = 10
-"""Identities that are not good, in `open` and `re-open`, until a connection is ended."""
+"""Invalid identities in `open` and `re-open` after which a connection is ended."""
 
 _NUMBERS = itertools.count(1)
 _READING = SocketState.READING
@@ -40,10 +40,10 @@ class ConnectionSettings:
     """Limits of one connection.
 
     Attributes:
-        flow: what its sender may have under way.
-        handshake_timeout: seconds to the first session.
+        flow: the limits of its sender.
+        handshake_timeout: seconds until the first session must be open.
         names_runtime: whether that session must have named its runtime by then.
-        home: the node's domain; a runtime of another one is a visitor. "": nobody is.
+        home: the node's domain; a runtime of another domain is a visitor. "": there are none.
     """
 
     flow: FlowLimits
@@ -53,7 +53,7 @@ class ConnectionSettings:
 
 
 class Connection:
-    """Implements the bus's Caller. `carry` is the pipeline's."""
+    """The bus's Caller for a socket. `carry` is the pipeline's."""
 
     handshake = "ws"
 
@@ -65,18 +65,18 @@ class Connection:
         carry: Callable[[bytes, Connection], None],
         settings: ConnectionSettings,
     ) -> None:
-        self.number = next(_NUMBERS)  # of no other connection of this process
+        self.number = next(_NUMBERS)  # unique in this process
         self.link = link
         self.state = _READING
         self.session: LiveSession | None = None
         self.last_runtime_url = ""
         self.traceparent = ""
         self.closed_with = 0
-        self.refusal: NodeError | None = None  # why it was given no session, if that was not said
-        self.proof = ""  # digest of the token that proved who is behind it
+        self.refusal: NodeError | None = None  # why it has no session, if still to be told
+        self.proof = ""  # digest of the token that proved its identity
         self.checked: dict[str, bool] = {}  # see liveness.Newcomer
         self.flow = FlowControl(settings.flow, remote_address, self._go_on)
-        self._stranger = Speaker("", "", remote_address=remote_address)
+        self._anonymous = Speaker("", "", remote_address=remote_address)
         self._sessions = sessions
         self._carry = carry
         self._settings = settings
@@ -92,11 +92,11 @@ class Connection:
 
     @property
     def speaker(self) -> Speaker:
-        """That of its session, or a stranger with a network address."""
-        return self.session.speaker if self.session is not None else self._stranger
+        """The speaker of its session, else one with a network address only."""
+        return self.session.speaker if self.session is not None else self._anonymous
 
     def speaker_in(self, session_id: str, runtime_url: str) -> Speaker:
-        """Who is behind this connection, as the speaker of a session."""
+        """The speaker of a session on this connection."""
         known, home = self.speaker, self._settings.home
         is_foreign = bool(home) and bool(addresses.foreign_domain(runtime_url, home))
         return Speaker(
@@ -108,36 +108,36 @@ class Connection:
             known.peer if known.peer == addresses.parse(runtime_url).home else "",
         )
 
-    def comes_from(self, peer: str) -> None:
-        """It was proved that the node of this domain is behind it; "" for nobody's."""
-        self._stranger = replace(self._stranger, peer=peer)
+    def set_peer(self, peer: str) -> None:
+        """Note that this connection was proved to be of the node of a domain; "" for of no node."""
+        self._anonymous = replace(self._anonymous, peer=peer)
 
     def identify(self, identity: Identity, proof: str) -> None:
-        """Who is behind this connection was proved: bind its session, or the one to come."""
+        """Bind a proved identity to its session, or to the one that it will open."""
         if self.session is not None:
             self._sessions.identify(self.session, identity, proof)
         else:
             self.set_identity(identity, proof)
 
     def failed(self) -> None:
-        """A session frame had a bad identity; after MAX_FAILURES the connection is closed."""
+        """Count a session frame with an invalid identity; after MAX_FAILURES close the socket."""
         self._failures += 1
         if self._failures >= MAX_FAILURES:
             self._loop.call_soon(self.end, CloseCode.NOT_IDENTIFIED, "no identity was good")
 
     def banned(self) -> None:
-        """Who is behind this connection is kept out, and has been told so."""
+        """Close the socket of a banned client, which has been told."""
         self.end(CloseCode.REFUSED, "banned from this node")
 
     def set_identity(self, identity: Identity | None, proof: str) -> None:
         """Set the identity for the sessions of this connection."""
-        self._stranger = replace(self._stranger, identity=identity)
+        self._anonymous = replace(self._anonymous, identity=identity)
         self.proof = proof
 
     # --- frames -----------------------------------------------------------------------------------
 
     def frame_received(self, frame: bytes) -> None:
-        """Take one frame; while the sender is held back it waits its turn."""
+        """Process one frame; queue it while the sender is paused."""
         if self.state is _READING:
             self._carry_one(frame)
         elif self.state is _HELD:
@@ -145,13 +145,13 @@ class Connection:
             self._pause()
 
     async def ready(self) -> None:
-        """Wait until the sender is not held back (for servers that are asked for frames)."""
+        """Wait until the sender is not paused (for servers that are polled for frames)."""
         while self.state is _HELD:
             self._released.clear()
             await self._released.wait()
 
     def put(self, frame: bytes) -> None:
-        """Send to the caller: through its session's outbox, so that order and bounds hold."""
+        """Send a frame to the caller, through its session's outbox to keep order and bounds."""
         if self.session is not None and self.session.runtime_url:
             self.session.deliver(frame)
         elif not self._is_there:
@@ -162,28 +162,28 @@ class Connection:
             self.link.write(frame)
 
     def answer_pending(self, change: int) -> None:
-        """Count answers that are under way (+1) or given (-1); too many hold the sender back."""
+        """Count a pending answer (+1), or one that was given (-1); too many pause the sender."""
         self.flow.answer_pending(change)
 
     def charge(self, messages: int, size: int) -> None:
-        """Count against the sender's rates what one frame costs beyond itself."""
+        """Charge the sender's rates with the cost of a message beyond its own frame."""
         self.flow.charge(messages, size)
 
     def carry_on(self, rest: Iterator[None]) -> None:
-        """Do the rest of a message in turns, with the rest of other messages."""
+        """Process the rest of a message in turns with those of other connections."""
         self._turns.add(rest)
 
     def wait_for(self, reader: Listener) -> None:
-        """Hold the sender back until a reader that is behind has caught up."""
+        """Pause the sender until a lagging reader has caught up."""
         self.flow.wait_for_reader(reader)
 
     def hold(self, frame: bytes, fact: Pending) -> None:
-        """Put a frame back in front of those that wait, until the fact is known."""
+        """Put a frame back at the head of the queue, and pause until the fact is known."""
         self._waiting.appendleft(frame)
         self.flow.wait_for_fact(fact)
 
     def wait_until(self, fact: Pending, then: Callable[[], None]) -> None:
-        """Read nothing until the fact is known, then do this first, unless the socket is closed."""
+        """Pause until the fact is known, then call `then`, unless the socket was closed."""
         if self._is_there:
             self._hold()
         self.flow.wait_for_fact(fact, lambda: then() if self.is_carrying else None)
@@ -192,33 +192,33 @@ class Connection:
 
     @property
     def is_carrying(self) -> bool:
-        """Whether what was read is carried, now or later."""
+        """Whether frames that were read are still carried, now or later."""
         return self.state in (_READING, _HELD, _LOST)
 
     def end(self, code: int, reason: str) -> None:
-        """Close the socket from our side; nothing more is carried."""
+        """Close the socket; nothing more is carried."""
         self.closed_with = self.closed_with or code
         self._give_up(partial(self.link.close, code, reason))
 
     @property
     def has_frames(self) -> bool:
-        """Whether frames that were taken wait to be carried."""
+        """Whether frames are queued to be carried."""
         return bool(self._waiting)
 
     @property
     def is_held_back(self) -> bool:
-        """Whether the socket is not read at the moment."""
+        """Whether the sender is paused, so that the socket is not read."""
         return self.state is _HELD
 
     def drop(self) -> None:
-        """Give the socket up without a word: nobody answers."""
+        """Drop the socket without a closing handshake, because the peer is dead."""
         self._give_up(self.link.drop)
 
     def lost(self) -> None:
-        """The socket is gone, whoever closed it.
+        """Handle the loss of the socket, whoever closed it.
 
-        What was read before, and waited because the sender was held back, is carried first: it was
-        sent, and nobody would know of its loss.
+        Frames that were read before, and queued while the sender was paused, are carried first:
+        they were sent, and nobody would notice their loss.
         """
         self._step(SocketEvent.LOSE)
         if self.state is SocketState.CLOSED:
@@ -231,7 +231,7 @@ class Connection:
         if not self.is_carrying:
             return
         self._step(SocketEvent.CLOSE)
-        if self.state is SocketState.CLOSED:  # it was gone already
+        if self.state is SocketState.CLOSED:  # it was lost before
             self._closed()
         else:
             self._stop()
@@ -249,17 +249,17 @@ class Connection:
     def _closed(self) -> None:
         self._stop()
         self._sessions.lost(self)
-        if not self._turns.under_way:  # or what is left of them still goes on
-            self.flow.let_go()
-            self._turns.let_go()
+        if not self._turns.under_way:  # else the remaining steps still run
+            self.flow.break_cycle()
+            self._turns.break_cycle()
 
     def _carry_one(self, frame: bytes) -> None:
-        """What a frame raises is this connection's end, and nobody else's business."""
+        """Carry a frame; an unexpected error ends this connection only."""
         try:
             self._carry(frame, self)
             may_wait = self.flow.frame_read(len(frame)) or self._turns.under_way
             if may_wait and self.state is _READING:
-                if self._turns.is_in_line:  # mostly for less time than it takes to stop reading
+                if self._turns.is_queued:  # usually shorter than it takes to pause reading
                     self._step(SocketEvent.HOLD)
                 elif self._turns.under_way or self.flow.must_wait():
                     self._hold()
@@ -271,7 +271,7 @@ class Connection:
         self.end(CloseCode.GOING_AWAY, "the node failed at a frame")
 
     def _may_take_step(self) -> bool:
-        """A sender that is still there waits for readers that are behind, and for answers."""
+        """Whether the next step may run: a connected sender waits for readers and answers."""
         return not self._is_there or not self.flow.is_choked
 
     @property
@@ -288,7 +288,7 @@ class Connection:
             self.link.pause_reading()
 
     def _go_on(self) -> None:
-        """Go on with what waited, unless there is still (or again) something to wait for."""
+        """Resume with the queued frames, unless the sender must still, or again, be paused."""
         if self.state is _READING:
             return
         self._turns.go()
@@ -308,7 +308,7 @@ class Connection:
                     self.link.resume_reading()
 
     def _carry_rest(self) -> None:
-        """Carry what a socket that is gone has left, as far as the facts are known."""
+        """Carry the queued frames of a lost socket, as far as no fact is pending."""
         while self.state is _LOST and not self._turns.under_way and not self.flow.unknown_facts:
             if not self._waiting:
                 self._step(SocketEvent.CARRIED)

@@ -1,4 +1,4 @@
-"""How many sockets there are: in total, and of each source address."""
+"""Limits the number of sockets, in total and per source address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEP = 0.02  # seconds the loop is left alone at a time
 
 
 class ConnectionLimits:
-    """The open connections of this worker, within their limits."""
+    """The open connections of this worker, and their limits."""
 
     def __init__(self, limit: int, limit_per_source: int, is_banned: Callable[[str], bool]) -> None:
         self.connections: set[Connection] = set()
@@ -26,12 +26,12 @@ class ConnectionLimits:
         self._is_banned = is_banned
 
     def check(self, source: str) -> None:
-        """Look whether there is room for another connection of this source.
+        """Check that another connection of this source is allowed.
 
         Raises:
-            Forbidden: the source is kept out.
-            TooMany: the source has as many as it may have.
-            Unavailable: the worker has.
+            Forbidden: the source is banned.
+            TooMany: the source is at its limit.
+            Unavailable: the worker is at its limit.
         """
         if self._is_banned(source):
             raise Forbidden("Your address is banned from this node.")
@@ -41,27 +41,27 @@ class ConnectionLimits:
             raise TooMany("Your address has as many connections as it may have: close one first.")
 
     def add(self, connection: Connection, source: str) -> None:
-        """Count a connection; `check` was asked before it was accepted."""
+        """Add a connection, after `check`."""
         self.connections.add(connection)
         self._per_source[source] += 1
 
     def remove(self, connection: Connection, source: str) -> None:
-        """It has ended, and its source may open another."""
+        """Remove a connection that has ended."""
         self.connections.discard(connection)
         self._per_source[source] -= 1
         if self._per_source[source] <= 0:
             del self._per_source[source]
 
     def end_banned(self, code: int) -> None:
-        """Close the sockets without a session whose source address is kept out."""
+        """Close the sockets of banned source addresses that have no session."""
         for connection in tuple(self.connections):
             if connection.session is None and self._is_banned(connection.speaker.remote_address):
                 _end(connection, code, "banned from this node")
 
     async def end_all(self, code: int, reason: str, seconds: float) -> None:
-        """Close every socket with the same code, one after another.
+        """Close every socket with the same code, spread over up to `seconds`.
 
-        Those who are sent away at once come back at once, so it takes up to `seconds`.
+        Clients that are closed at the same time would reconnect at the same time.
         """
         connections = tuple(self.connections)
         pause = min(_PAUSE, seconds / len(connections)) if connections else 0.0
@@ -72,11 +72,11 @@ class ConnectionLimits:
             if late >= _STEP:
                 await asyncio.sleep(late)
                 late = 0.0
-        for connection in tuple(self.connections):  # who came meanwhile
+        for connection in tuple(self.connections):  # those opened meanwhile
             _end(connection, code, reason)
 
 
 def _end(connection: Connection, code: int, reason: str) -> None:
-    """One that cannot be ended keeps no other from it."""
+    """End one connection; a failure does not affect the others."""
     with FAULTS.kept_to("connection"):
         connection.end(code, reason)

@@ -1,9 +1,9 @@
 """The WebSocket endpoints `/ws` and `/stub/connect`, as Channels consumers.
 
-Channels' own dispatch costs a task and a thread hop a frame, so these consumers override
-`__call__` and read their events themselves. A server of ours offers a Link in the scope
-(`extensions["msgnode.link"]`) that hands frames over without a queue between; any other ASGI
-server is asked for each event.
+Channels' own dispatch costs a task and a thread hop per frame, so these consumers override
+`__call__` and read their events themselves. The node's own server offers a Link in the scope
+(`extensions["msgnode.link"]`) that passes frames without a queue; on any other ASGI server each
+event is received.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from .stub_connection import StubConnection
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 RETRY_AFTER = b"10"
-"""Seconds until somebody who found no room may ask again."""
+"""Seconds until a client that was refused for lack of room should try again."""
 Prove = Callable[[str], Awaitable[Proof]]
-"""Who is behind a token. Raises NodeError within seconds."""
+"""Verifies a token. Raises NodeError within seconds."""
 
 
 NODE_HEADER = b"messaging-node"
-"""By which the node of a foreign domain says who it is."""
+"""The header with which the node of a foreign domain identifies itself."""
 
 
 class ForeignNodes(Protocol):
-    """Tells the nodes of foreign domains from those who only say so."""
+    """Verifies connections that claim to come from the node of a foreign domain."""
 
     async def prove(self, header: str, source: str) -> str:
-        """The domain whose node says this, "" for a visitor. Raises NodeError."""
+        """The domain whose node is proved by this header, "" for a visitor. Raises NodeError."""
         ...
 
     def came(self, connection: Connection, header: str, proved: str) -> None:
-        """Such a connection is open."""
+        """Called when such a connection is open."""
         ...
 
     def left(self, connection: Connection) -> None:
-        """Such a connection is over."""
+        """Called when such a connection has ended."""
         ...
 
 
@@ -83,7 +83,7 @@ class SocketConsumer(AsyncConsumer):
         self._nodes = nodes
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Serve one socket from its upgrade to its end; a refusal before that is told over HTTP."""
+        """Serve one socket from its upgrade to its end; an early refusal is an HTTP response."""
         event = await receive()
         source = (scope.get("client") or [""])[0]
         if event["type"] != "websocket.connect":
@@ -120,7 +120,7 @@ class SocketConsumer(AsyncConsumer):
             connection.identify(proof.identity, proof.digest)
         self._sockets.add(connection, source)
         if self._nodes is not None and of_node:
-            connection.comes_from(peer)
+            connection.set_peer(peer)
             self._nodes.came(connection, of_node, peer)
         try:
             if self.begin(connection, scope):
@@ -151,7 +151,7 @@ class SocketConsumer(AsyncConsumer):
                 await link.finish()
 
     def check(self, scope: dict[str, Any], source: str) -> None:
-        """Look whether the socket may be opened at all.
+        """Check that the socket may be opened.
 
         Raises:
             NodeError: it may not; the upgrade is answered with its code.
@@ -161,9 +161,9 @@ class SocketConsumer(AsyncConsumer):
             raise Forbidden("Pages of this origin may not connect to this node.")
 
     async def _proof(self, scope: dict[str, Any]) -> tuple[Proof | None, NodeError | None]:
-        """Who is behind the token of the upgrade, or why it is not good.
+        """Verify the token of the upgrade: its proof, or the error.
 
-        Found out before the socket is open, so that the first frame is said by somebody.
+        This happens before the socket is open, so that the first frame has an identity.
         """
         token = credentials.token_of(scope)
         if not token:
@@ -174,11 +174,11 @@ class SocketConsumer(AsyncConsumer):
             return None, error
 
     def connection(self, link: Link, source: str) -> Connection:
-        """A connection of the path's handshake."""
+        """Create a connection with this path's handshake."""
         return Connection(link, source, self._sessions, self._pipeline.carry, self._settings)
 
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
-        """What a path does before the first frame; False if it ended the connection."""
+        """Prepare the connection before its first frame; False if that ended it."""
         return True
 
     async def _read(self, connection: Connection, receive: Receive) -> None:
@@ -195,13 +195,13 @@ class StubConnectConsumer(SocketConsumer):
     """`/stub/connect?runtimeURL=…`, or without the parameter and with a `cmd` frame first."""
 
     def check(self, scope: dict[str, Any], source: str) -> None:
-        """Refuse a `runtimeURL` that is there and empty, besides what is refused everywhere."""
+        """Check as for every socket, and refuse an empty `runtimeURL`."""
         if _runtime_url(scope) == "":
             raise Forbidden("The parameter runtimeURL is empty.")
         super().check(scope, source)
 
     def connection(self, link: Link, source: str) -> StubConnection:
-        """A connection that speaks `cmd` frames."""
+        """Create a connection that uses `cmd` frames."""
         return StubConnection(
             self._handshake, link, source, self._sessions, self._pipeline.carry, self._settings
         )
@@ -215,7 +215,7 @@ class StubConnectConsumer(SocketConsumer):
 
 
 async def _refuse(scope: dict[str, Any], send: Send, refusal: NodeError) -> None:
-    """Answer an upgrade in words, where the server can (the extension of ASGI for it), else 403."""
+    """Refuse an upgrade with a full HTTP response (an ASGI extension), else with a bare 403."""
     if "websocket.http.response" not in (scope.get("extensions") or {}):
         await send({"type": "websocket.close", "code": CloseCode.REFUSED})
         return
@@ -229,7 +229,7 @@ async def _refuse(scope: dict[str, Any], send: Send, refusal: NodeError) -> None
 
 
 def _runtime_url(scope: dict[str, Any]) -> str | None:
-    """The parameter `runtimeURL`: None if it is not there, "" if it is empty."""
+    """The parameter `runtimeURL`: None if absent, "" if empty."""
     query = parse_qs(scope.get("query_string", b"").decode("latin1"), keep_blank_values=True)
     values = query.get("runtimeURL")
     return values[0] if values else None

@@ -1,8 +1,8 @@
-"""What a WebSocket upgrade says of who comes: a token, and the origin of the page. Pure.
+"""Reads the credentials of a WebSocket upgrade: its token and the origin of the page. Pure.
 
-A token stands in one of: the header `Authorization: Bearer <token>`, the query `?access_token=`, or
-the subprotocols `msgnode, bearer.<token>` (browsers can set no header; `msgnode` is what is agreed
-on, so that the token is not sent back).
+The token is in the header `Authorization: Bearer <token>`, in the query `?access_token=`, or in the
+subprotocols `msgnode, bearer.<token>` (browsers cannot set headers; the node accepts `msgnode`, so
+that the token is not sent back).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def token_of(scope: dict[str, Any]) -> str:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The headers by which a client of ours says a token; none for no token."""
+    """The headers with which the node's own clients send a token; none for an empty token."""
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
@@ -38,7 +38,7 @@ def agreed(offered: Iterable[str]) -> str | None:
 
 
 def origin_fits(scope: dict[str, Any], allowed: Collection[str]) -> bool:
-    """Whether a page of this origin may connect. Who sends no origin is no browser."""
+    """Whether a page of this origin may connect. A client without an origin is not a browser."""
     if "*" in allowed:
         return True
     origin = header_of(scope, b"origin")

@@ -1,7 +1,7 @@
-"""Once a second: end the sessions whose grace period is over, a few at a time.
+"""Ends the sessions whose grace period is over, once a second and a few at a time.
 
-After a power cut at the runtimes' side thousands expire in one second; messages of the others go
-between two portions of them.
+Thousands may expire in one second, for instance after a power cut on the runtimes' side; messages
+of other sessions are processed between the batches.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ log = logging.getLogger(__name__)
 
 
 async def run_expiry(sessions: SessionManager, every: float = 1.0) -> None:
-    """Runs until cancelled; a fault is logged and the next round tries again."""
+    """Run until cancelled; a fault is logged and the next round tries again."""
     while True:
         await asyncio.sleep(every)
         try:
-            while sessions.expire(AT_ONCE):  # noqa: ASYNC110  (no wait, but a turn for others)
+            while sessions.expire(AT_ONCE):  # noqa: ASYNC110  (this does not poll: it yields to others)
                 await asyncio.sleep(_PAUSE)
         except Exception:
             log.exception("Sessions whose time is over could not be ended.")

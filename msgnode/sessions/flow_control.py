@@ -1,11 +1,11 @@
-"""Back-pressure on one sender: what it must wait for before its next frame is read.
+"""Back-pressure on one sender: what must happen before its next frame is read.
 
-A sender is held back, never buffered without bound, while
-- a reader it sends to is behind (that reader is ended if it takes too long: session.py),
-- what it says needs a fact that is on its way,
-- it has as many answers under way as it may have, itself or all of its source together,
-- its credit is used up: two token buckets, of messages and of bytes. What was read is paid first
-  and waited for afterwards, so that one large message costs time and is not refused.
+A sender is paused, never buffered without bound, while
+- a reader it sends to lags (a reader that lags for too long is ended: session.py),
+- its message needs a fact that is being fetched,
+- it, or all connections of its source together, have as many pending answers as allowed,
+- its credit is used up: token buckets of messages and of bytes. A message is charged after it was
+  read and waited for afterwards, so a large one is slowed down and not refused.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from msgnode.core.token_bucket import TokenBucket
 from .budgets import AnswerBudget, source
 
 MAX_DEBT = 20.0
-"""Seconds a sender is held back for one message at most, whatever it cost; shorter than the time
-in which a ping is to be answered."""
+"""Most seconds that a sender is paused for one message, whatever its cost; less than the time in
+which a ping must be answered."""
 _PORTION = 0.1
-"""The part of a bucket that is refilled before the sender goes on: work comes in portions."""
+"""The share of a bucket that must be refilled before the sender resumes, to batch the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class FlowLimits:
     """Limits of one sender.
 
     Attributes:
-        messages_per_second: credit of messages; one second's worth may come at once.
+        messages_per_second: credit of messages; a burst may have one second's worth.
         bytes_per_second: the same in bytes of frames.
-        max_pending: answers under way; it goes on when half of them are given.
-        answers: what the connections of one source may have under way together.
+        max_pending: most pending answers; the sender resumes when half of them are given.
+        answers: the budget that the connections of one source share.
     """
 
     messages_per_second: float
@@ -45,12 +45,12 @@ class FlowLimits:
 
 
 class FlowControl:
-    """Counts what one sender waits for, and calls `release` whenever that may be over."""
+    """Tracks what one sender waits for, and calls `release` whenever it may be able to resume."""
 
     def __init__(
         self, limits: FlowLimits, remote_address: str, release: Callable[[], None]
     ) -> None:
-        self.frames = 0  # read since it connected, and their bytes
+        self.frames = 0  # read since it connected
         self.frames_bytes = 0
         self.readers_behind = 0
         self.unknown_facts = 0
@@ -58,7 +58,7 @@ class FlowControl:
         self._limits = limits
         self._release = release
         self._source = source(remote_address)
-        self._in_line = False  # to be released when its source has fewer answers under way
+        self._is_queued = False  # whether it waits until its source has fewer pending answers
         self._messages = TokenBucket(limits.messages_per_second)
         self._bytes = TokenBucket(limits.bytes_per_second)
         self._refill: asyncio.TimerHandle | None = None
@@ -67,10 +67,10 @@ class FlowControl:
     # --- what is counted --------------------------------------------------------------------------
 
     def frame_read(self, size: int) -> bool:
-        """One frame of so many bytes was read and carried.
+        """Charge for a frame that was read and carried.
 
         Returns:
-            Whether there may be something to wait for: `must_wait` knows.
+            Whether the sender may have to wait; `must_wait` tells for certain.
         """
         self.frames += 1
         self.frames_bytes += size
@@ -89,14 +89,14 @@ class FlowControl:
         )
 
     def charge(self, messages: int, size: int) -> None:
-        """A message costs so much besides its own frame."""
+        """Charge for the cost of a message beyond its own frame."""
         limits = self._limits
         least = -MAX_DEBT * limits.messages_per_second
         self._messages.left = max(self._messages.left - messages, least)
         self._bytes.left = max(self._bytes.left - size, -MAX_DEBT * limits.bytes_per_second)
 
     def answer_pending(self, change: int) -> None:
-        """Answers more or fewer under way."""
+        """Change the number of pending answers."""
         self.pending_answers += change
         if self._limits.answers is not None:
             self._limits.answers.count(self._source, change)
@@ -104,12 +104,12 @@ class FlowControl:
             self._release()
 
     def wait_for_reader(self, reader: Listener) -> None:
-        """A reader is behind."""
+        """Pause until a lagging reader has caught up."""
         self.readers_behind += 1
         reader.when_writable(self._reader_caught_up)
 
     def wait_for_fact(self, fact: Pending, then: Callable[[], None] | None = None) -> None:
-        """A fact is on its way; `then` is called with it, before the sender goes on."""
+        """Pause until a fact is known; `then` is called before the sender resumes."""
 
         def known() -> None:
             self.unknown_facts -= 1
@@ -124,19 +124,19 @@ class FlowControl:
 
     @property
     def is_choked(self) -> bool:
-        """Whether a message that is under way must wait: for a reader, or for answers."""
+        """Whether the message being processed must wait for a reader or for answers."""
         return bool(self.readers_behind) or self.pending_answers >= self._limits.max_pending
 
     def must_wait(self) -> bool:
-        """Whether the sender's next frame must wait; if so `release` is called in time."""
+        """Whether the sender's next frame must wait; if so, `release` will be called."""
         if self.readers_behind or self.unknown_facts:
             return True
         if self.pending_answers >= self._limits.max_pending:
             return True
         answers = self._limits.answers
         if answers is not None and answers.is_full(self._source):
-            if not self._in_line:
-                self._in_line = True
+            if not self._is_queued:
+                self._is_queued = True
                 answers.when_less(self._source, self._source_has_room)
             return True
         if self._messages.left >= 0 and self._bytes.left >= 0:
@@ -150,16 +150,16 @@ class FlowControl:
         return True
 
     def seconds_until_credit(self) -> float:
-        """Seconds until the emptier bucket has a portion again."""
+        """Seconds until both buckets are refilled enough to resume."""
         return max(self._messages.seconds_until(_PORTION), self._bytes.seconds_until(_PORTION))
 
     def stop(self) -> None:
-        """Nobody waits any more."""
+        """Cancel the timer: the connection has ended."""
         if self._refill is not None:
             self._refill.cancel()
 
-    def let_go(self) -> None:
-        """Its connection is over and is called no more: a ring of the two would stay for long."""
+    def break_cycle(self) -> None:
+        """Break the reference cycle with the connection, which has ended."""
         self._release = _nobody
 
     def _reader_caught_up(self) -> None:
@@ -167,7 +167,7 @@ class FlowControl:
         self._loop.call_soon(self._release)
 
     def _source_has_room(self) -> None:
-        self._in_line = False
+        self._is_queued = False
         self._loop.call_soon(self._release)
 
     def _refilled(self) -> None:
@@ -176,4 +176,4 @@ class FlowControl:
 
 
 def _nobody() -> None:
-    """Who is to be released when the connection is over."""
+    """The release callback after the connection has ended."""

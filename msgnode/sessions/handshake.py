@@ -1,7 +1,7 @@
-"""mn:/session: opens, resumes and closes sessions, each answered in the words of its handshake.
+"""The component mn:/session: opens, resumes and closes sessions, in the format of each handshake.
 
-A session is answered after its row is committed; from then on its addresses and subscriptions
-survive the process. The order of frames at a resumption: the answer, what waited, what comes.
+The answer is given after the session's row is committed; then its addresses and subscriptions
+survive the process. At a resumption the answer comes first, then queued frames, then new ones.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ ADDRESS = "mn:/session"
 NOT_STORED = "the session could not be stored"
 
 Answer = Callable[[dict[str, Any]], None]
-"""Gives the body of an answer to the caller, in the words of its handshake."""
+"""Sends the body of an answer to the caller, in the format of its handshake."""
 
 
 class SessionHandshake:
-    """Who gets a session, and which. Implements the bus's SessionHandler beside the SessionManager.
+    """Decides who gets a session, and which one. Implements the bus's SessionHandler.
 
-    `authorize_runtime(runtime URL, speaker, proof, is new)` raises if this proof opens no session
-    there, `check_visitor(runtime URL, speaker, is new)` if a runtime of another domain may not
-    come; `findable(runtime URL)` waits until all workers can find its sessions.
+    `authorize_runtime(runtime URL, speaker, proof, is new)` and, for runtimes of other domains,
+    `check_visitor(runtime URL, speaker, is new)` raise to refuse a session; `findable(runtime URL)`
+    is the barrier until all workers can find its sessions.
     """
 
     name = "session"
@@ -71,7 +71,7 @@ class SessionHandshake:
         check_visitor: Callable[[str, Speaker, bool], None] = lambda url, who, is_new: None,
         findable: Callable[[str], asyncio.Future[None] | None] = found_at_once,
     ) -> None:
-        self.card = ComponentInfo(self.name, "component", ADDRESS)
+        self.info = ComponentInfo(self.name, "component", ADDRESS)
         self._settings = settings
         self._sessions = sessions
         self._table = table
@@ -87,7 +87,7 @@ class SessionHandshake:
     # --- session frames ---------------------------------------------------------------------------
 
     def handle(self, message: Message, caller: Connection) -> None:
-        """Act on a session frame (docs/reference/messages.md, section 2.2).
+        """Process a session frame (docs/reference/messages.md, section 2.2).
 
         Raises:
             NodeError: it is refused; the pipeline answers.
@@ -105,10 +105,10 @@ class SessionHandshake:
                 case _:
                     raise BadMessage(f"{ADDRESS} takes open, re-open and close.")
         except NodeError as error:
-            self.card.failed += 1
-            self.card.last_error = error.description
+            self.info.failed += 1
+            self.info.last_error = error.description
             raise
-        self.card.answered += 1
+        self.info.answered += 1
 
     def _open(self, message: Message, caller: Connection) -> None:
         own = caller.session
@@ -127,12 +127,11 @@ class SessionHandshake:
             self.enter(runtime_url, caller, self._reply_to(message, caller))
 
     def enter(self, runtime_url: str, caller: Connection, answer: Answer | None = None) -> None:
-        """Give the caller a session of this runtime.
+        """Give the caller a session of this runtime, resumed if the settings allow it, else new.
 
-        It is one the runtime left, where the settings allow that, else a new one. `answer` gets the
-        body of the answer after the commit.
+        `answer` gets the body of the answer after the commit.
         """
-        runtime_url = runtime_url.rstrip("/")  # or it would be another runtime of the same name
+        runtime_url = runtime_url.rstrip("/")  # else it would count as another runtime
         self._urls.check_peer(runtime_url, caller)
         left = self._left_by(runtime_url, caller)
         if left is None or not left.is_here:
@@ -145,7 +144,7 @@ class SessionHandshake:
         self._enter_new(runtime_url, caller, token, answer)
 
     def _left_by(self, runtime_url: str, caller: Connection) -> Listener | None:
-        """A session that the runtime has left and the caller may go on with."""
+        """A detached session of the runtime that the caller may resume."""
         siblings = self._table.runtimes.get(runtime_url, ())
         return selection.to_resume(siblings, caller.speaker, self._settings.resume)
 
@@ -161,7 +160,7 @@ class SessionHandshake:
     def _begin(
         self, session: LiveSession, caller: Connection, body: dict[str, Any], answer: Answer | None
     ) -> None:
-        """A new session begins; without its row, which later steps build upon, it ends."""
+        """Begin a new session; it ends if its row cannot be stored."""
         self._sessions.open(session, caller)
 
         def give_up() -> None:
@@ -173,14 +172,14 @@ class SessionHandshake:
         self._answer_when(self._store.opened(session), session, caller, body, answer, give_up)
 
     def _open_provisional(self, message: Message, caller: Connection) -> None:
-        """`open` without `from`: the runtime becomes known by the first message's `via`."""
+        """Handle `open` without `from`: the first message's `via` will name the runtime."""
         self._check_bans("", caller)
         token = rules.new_token()
         caller.session = self._new("", token, caller)
         self._reply_to(message, caller)({"code": 200, "runtimeToken": token})
 
     def bind(self, session: LiveSession, message: Message, caller: Connection) -> None:
-        """Name the runtime of a provisional session by `via` = `<runtime URL>/<token>`."""
+        """Name the runtime of a provisional session from `via` = `<runtime URL>/<token>`."""
         via = message.fields().get("via")
         runtime_url, token = rules.session_url(via) if isinstance(via, str) else ("", "")
         if not token or not rules.opens(token, session.token_hash):
@@ -193,14 +192,14 @@ class SessionHandshake:
         session.speaker = caller.speaker_in(session.id, runtime_url)
         session.proof = caller.proof
         self._begin(session, caller, {}, None)
-        session.attach(caller)  # what it was waiting for has been answered already
+        session.attach(caller)  # its `open` has already been answered
 
     def _check_name(self, runtime_url: str, caller: Connection) -> None:
-        """Whether the caller may have a new session under this runtime URL.
+        """Check that the caller may have a new session under this runtime URL.
 
         Raises:
             NodeError: it may not.
-            Pending: that is being found out.
+            Pending: that is not known yet.
         """
         self._urls.check_form(runtime_url)
         self._check_bans(runtime_url, caller)
@@ -225,8 +224,8 @@ class SessionHandshake:
         if session is not None:
             self._resume(self.locator.here(session), caller, token, answer, fresh=False)
         else:
-            # A token nobody has (any more). A stub of the field gets stuck on an error, so it is
-            # given a fresh one and an empty session; nothing of anybody is resumed.
+            # An unknown or expired token. Stubs of the field get stuck on an error, so this one
+            # gets a fresh token and an empty session; nothing is resumed.
             self._enter_new(runtime_url, caller, rules.new_token(), answer)
 
     def _close_by(self, message: Message, caller: Connection) -> None:
@@ -238,7 +237,7 @@ class SessionHandshake:
         self.leave(caller)
 
     def leave(self, caller: Connection) -> None:
-        """The runtime says good-bye: free what it holds and close its socket."""
+        """Close the session at its runtime's request: free what it holds and close its socket."""
         if caller.session is not None:
             session = caller.session
             self._sessions.close(session, Event.CLOSE, CLOSED_BY_RUNTIME, CloseCode.NORMAL)
@@ -246,7 +245,7 @@ class SessionHandshake:
         caller.end(CloseCode.NORMAL, "closed")
 
     def _check_bans(self, runtime_url: str, caller: Connection) -> None:
-        """Raises Forbidden for who is kept out; its socket is closed after the answer."""
+        """Raise Forbidden for a banned client; its socket is closed after the answer."""
         ban = self._sessions.bans.of_session(runtime_url, caller.speaker, time.time())
         if ban is not None:
             asyncio.get_running_loop().call_soon(caller.banned)
@@ -269,7 +268,7 @@ class SessionHandshake:
         *,
         fresh: bool,
     ) -> None:
-        """Bind a session to the caller; with a fresh token its old one is no longer good."""
+        """Bind a session to the caller; a fresh token invalidates the old one."""
         if caller.session is not None and caller.session is not session:
             raise Conflict("This connection already has a session: close it first.")
         self._check_bans(session.runtime_url, caller)
@@ -287,7 +286,7 @@ class SessionHandshake:
         new_hash = session.token_hash
 
         def give_up() -> None:
-            if session.token_hash == new_hash:  # or it was resumed once more since
+            if session.token_hash == new_hash:  # else it has been resumed again since
                 session.token_hash = old_hash
             if session.socket is caller:
                 self._sessions.detach(session, Event.RESUME_FAILED)
@@ -307,7 +306,7 @@ class SessionHandshake:
     ) -> None:
         """Answer after the commit, then let the session's frames flow.
 
-        If the database did not take it nothing is acknowledged, and the stub may try again.
+        If the commit fails nothing is acknowledged, and the stub may try again.
         """
         caller.answer_pending(+1)
 
@@ -341,7 +340,7 @@ class SessionHandshake:
         committed.add_done_callback(settle)
 
     def _reply_to(self, message: Message, caller: Connection) -> Answer:
-        """An Answer that is a response to `message`, before anything of the session's outbox."""
+        """An Answer that responds to `message`, ahead of the session's outbox."""
 
         def reply(body: dict[str, Any]) -> None:
             to = message.sender or caller.last_runtime_url

@@ -1,16 +1,16 @@
-"""Orders to hang up: peers leave the P2P connections of a session that has lost its identity.
+"""Tells peers to close their P2P connections to a session that has lost its identity.
 
 Rules
-- Who took a session's invitation believes in the identity behind it, and no node hears what passes
+- A peer that accepted a session's invitation relies on its identity, and no node sees what passes
   on their channel. So the peer is told, also when the node has ended the session.
-- It is told at its own stub: `execute {method: "disconnect", params: [{peer: <runtime URL>}]}` from
-  `domain://msg-node.<domain>/p2p`. Nobody answers.
-- An identity ends with its token's time, too, though its session says nothing to the node by then.
-- A session that closes itself, or does not come back, is no reason: its runtime says `bye`, or its
-  channel outlives a bad line to the node.
-- Of what a session has invited the newest are remembered. Older ones are told, too, because the
-  node could not tell them later: else who invites many would be hung up on by none.
-- What a session has invited goes with it to another worker, and is not kept over a worker's end.
+- The order goes to the peer's stub: `execute {method: "disconnect", params: [{peer: <runtime
+  URL>}]}` from `domain://msg-node.<domain>/p2p`. It is not answered.
+- An identity also ends when its token expires, even if its session sends nothing at that time.
+- No order is sent for a session that closes itself or does not return: its runtime says `bye`, or
+  its channel may outlive a bad connection to the node.
+- Only the newest invitations of a session are kept. When one is dropped its peer is told at once,
+  because it could not be told later; else a session could evade this by inviting many.
+- The invitations move with their session to another worker; they do not survive a worker's end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .session import MAX_INVITED, LiveSession
 
 
 class HangUps:
-    """The orders of one worker, for its own sessions; their peers may be at any."""
+    """Sends the orders for the sessions of one worker; the peers may be at any worker."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class HangUps:
         sessions.on_handed_off.append(self.session_handed_off)
 
     async def watch(self, every: float = 1.0) -> None:
-        """Notice identities that end. Runs until cancelled."""
+        """Watch for identities that expire. Runs until cancelled."""
         while True:
             await asyncio.sleep(every)
             self.look()
 
     def look(self) -> None:
-        """Have hung up on those whose identity has ended by now, or who have invited too many."""
+        """Send the orders for expired identities and for invitations beyond the limit."""
         for session in [
             each for each in self._sessions.values() if len(each.invited) > MAX_INVITED
         ]:
@@ -77,7 +77,7 @@ class HangUps:
                 self._order_identified(session)
 
     def session_identified(self, session: LiveSession) -> None:
-        """A session is bound to a subject from now on, or to none."""
+        """Note that a session is now bound to a subject, or to none."""
         self.session_handed_off(session.id)
         identity = session.speaker.identity
         if identity is None:
@@ -87,7 +87,7 @@ class HangUps:
             self._ending.setdefault(second, {})[session.id] = session
 
     def session_handed_off(self, session_id: str) -> None:
-        """A session is with another worker from now on."""
+        """Forget a session that has moved to another worker."""
         second = self._ends.pop(session_id, None)
         if second is not None:
             ending = self._ending[second]
@@ -96,7 +96,7 @@ class HangUps:
                 del self._ending[second]
 
     def session_closed(self, session: Listener, reason: str) -> None:
-        """A SessionEnd."""
+        """Handle the end of a session; a SessionEnd."""
         self.session_handed_off(session.id)
         if isinstance(session, LiveSession) and session.state is State.TERMINATED:
             for stub in tuple(session.invited):

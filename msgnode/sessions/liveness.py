@@ -1,15 +1,15 @@
-"""Whether anybody is still behind a session's socket: asked when a newcomer waits for the answer.
+"""Checks whether a session's socket is still alive, when a newcomer is refused because of it.
 
-A socket may have died without a word (a cable, a frozen page); by itself the node notices at
-PING_TIMEOUT. Where a newcomer is refused only because of such a socket, it is asked at once.
+A socket may have died silently (a cable, a frozen page); normally the node notices that at
+PING_TIMEOUT. If such a socket is the only obstacle for a newcomer, it is pinged at once.
 
 Rules
-- A socket that sends anything within LIVENESS_TIMEOUT seconds of a ping is alive, and stays. One
-  that sends nothing is dropped as at PING_TIMEOUT, its session detached.
-- Where it cannot be told (the node itself is not reading the socket, or cannot write to it, or its
-  server sends no pings for the node, or its worker does not answer), nothing is dropped, and the
-  newcomer is told to try again.
-- A socket is asked once at a time, however many newcomers wait for it.
+- A socket that sends anything within LIVENESS_TIMEOUT seconds of the ping is alive, and stays. One
+  that sends nothing is dropped, as at PING_TIMEOUT, and its session is detached.
+- If that cannot be determined (the node has paused reading the socket, cannot write to it, has no
+  pings on its server, or its worker does not answer), nothing is dropped, and the newcomer is told
+  to try again.
+- A socket has one check at a time, however many newcomers wait for it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from .manager import SessionManager
 from .session import LiveSession
 
 WORKER_SECONDS = 1.0
-"""Seconds that another worker's answer may take beyond LIVENESS_TIMEOUT."""
+"""Seconds that another worker's answer may take in addition to LIVENESS_TIMEOUT."""
 
 Outcome = bool | None
-"""True: it has answered. False: it has not, and its session is detached. None: cannot be told."""
+"""True: alive. False: dead, and its session is detached. None: unknown."""
 
 
 class Newcomer(Protocol):
-    """Who waits.
+    """The connection that waits for checks.
 
-    `checked` names the sessions that were asked for it and are still connected, and says whether
-    they have answered.
+    `checked` maps the sessions that were checked for it and are still connected to whether they
+    have answered.
     """
 
     checked: dict[str, bool]
@@ -51,7 +51,7 @@ class _Check:
 
 
 class LivenessChecks:
-    """One instance per worker. `ask_worker` has the other worker of a session ask its socket."""
+    """One instance per worker. `ask_worker` has a session's own worker check its socket."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class LivenessChecks:
         sessions.on_detached.append(self._detached)
 
     def before(self, sessions: Sequence[Listener], newcomer: Newcomer) -> Pending:
-        """What to raise until these sessions' sockets have been asked for this newcomer."""
+        """The Pending to raise until the sockets of these sessions have been checked."""
         return Pending("Who is there", partial(self._ask_all, tuple(sessions), newcomer))
 
     def ask(self, session: Listener, then: Callable[[Outcome], None]) -> None:
-        """Ask the socket of a session; `then` is called once, not before this returns."""
+        """Check the socket of a session; `then` is called once, after this has returned."""
         check = self._under_way.get(session.id)
         if check is not None:
             check.waiting.append(then)
@@ -95,7 +95,7 @@ class LivenessChecks:
             loop.call_soon(self._settle, check, None)
 
     def worker_said(self, session_id: str, outcome: Outcome) -> None:
-        """The worker of a session has asked its socket."""
+        """Take the outcome of a check by another worker."""
         check = self._under_way.get(session_id)
         if check is not None and not check.session.is_here:
             self._settle(check, outcome)
@@ -119,7 +119,7 @@ class LivenessChecks:
         session = check.session
         if isinstance(session, LiveSession):
             with FAULTS.kept_to("session"):
-                self._sessions.drop(session)  # which settles it
+                self._sessions.drop(session)  # which settles the check
         self._settle(check, None)
 
     def _detached(self, session: LiveSession) -> None:

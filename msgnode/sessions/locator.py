@@ -1,4 +1,4 @@
-"""Finds the sessions of a runtime, at whichever worker, and has them come to this one."""
+"""Finds the sessions of a runtime at any worker, and moves them to this one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .session import LiveSession
 class SessionLocator:
     """One instance per worker.
 
-    With several workers, `fetch` has a session of another one come here; it returns when that is
-    settled, one way or the other, and `holders` find out who has which.
+    With several workers, `fetch` requests a session from another worker, and returns when it has
+    come or was refused; `holders` finds out which worker has which session.
     """
 
     def __init__(
@@ -40,30 +40,30 @@ class SessionLocator:
         sessions.on_identified.append(self._has_come)
 
     def find(self, runtime_url: str, token: str) -> Listener | None:
-        """The session of a runtime that this token opens, as far as is known here."""
+        """The session of a runtime with this token, if it is known here."""
         for session in self._table.runtimes.get(runtime_url, ()):
             if rules.opens(token, session.token_hash):
                 return session
         return None
 
     def ask_others(self, runtime_url: str, number: Hashable) -> None:
-        """See that the sessions that a runtime has at other workers are known here.
+        """Ensure that the sessions of a runtime at other workers are known here.
 
         Args:
-            runtime_url: of the runtime.
-            number: who asks; he comes again with the same.
+            runtime_url: the runtime's URL.
+            number: identifies the caller, which calls again with the same number.
 
         Raises:
-            Pending: they are being asked for.
-            Unavailable: one is with a worker that does not answer.
+            Pending: the query is running.
+            Unavailable: a worker that has one does not answer.
         """
         self._holders.find_runtime((number, runtime_url), runtime_url)
 
     async def locate(self, runtime_url: str, token: str) -> Listener | None:
-        """The session that a token opens, at whichever worker; None for none.
+        """The session with a token, at any worker; None if there is none.
 
         Raises:
-            Unavailable: it may be with a worker that does not answer.
+            Unavailable: it may be at a worker that does not answer.
         """
         number = object()
         while (session := self.find(runtime_url, token)) is None:
@@ -77,11 +77,11 @@ class SessionLocator:
         return session
 
     def here(self, session: Listener) -> LiveSession:
-        """The session, once it is with this worker.
+        """The session as one of this worker.
 
         Raises:
-            Pending: it comes from another worker, or leaves for one.
-            Unavailable: it cannot be had.
+            Pending: it is moving from or to another worker.
+            Unavailable: it cannot be moved here.
         """
         live = self._sessions.sessions.get(session.id)
         if live is not None and live.state is not State.LEAVING:

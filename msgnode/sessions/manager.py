@@ -1,11 +1,11 @@
-"""The sessions of a worker: takes each from state to state, and does what belongs to the step.
+"""The sessions of a worker: performs their state transitions, and the actions of each transition.
 
-The states are those of the table SESSION in rules.py.
+The states are in the table SESSION of rules.py.
 
 Rules
 - A session that has lost its socket is kept for the grace period, oldest first in `_detached`.
-- `close` is the one end of a session: what it holds is free at once, whoever ends it and why.
-- A session that changes its worker keeps its rows; only this worker's memory of it goes.
+- Every session ends through `close`, which frees what it holds at once, whoever ends it and why.
+- A session that moves to another worker keeps its rows; only this worker's memory of it is removed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class SessionManager:
-    """The sessions of this worker: which there are, their sockets, and how they end."""
+    """The sessions of this worker, their sockets and their ends."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class SessionManager:
         self._event_ids = itertools.count(1)
 
     def lost(self, caller: Socket) -> None:
-        """The caller's socket is gone: its session is kept for the grace period."""
+        """Handle the loss of the caller's socket: keep its session for the grace period."""
         session = caller.session
         caller.session = None
         if session is None:
@@ -85,14 +85,14 @@ class SessionManager:
             self._raise_alarm("gap", session.runtime_url, "Messages to a session were lost.")
 
     def drop(self, session: LiveSession) -> None:
-        """Nobody answers at the session's socket: it is given up as one that is lost."""
+        """Drop the session's dead socket, and handle it as lost."""
         socket = session.socket
         if socket is not None:
             self.lost(socket)
             socket.drop()
 
     def expire(self, at_most: int) -> bool:
-        """End sessions whose grace period is over, so many; whether there may be more of them."""
+        """End at most so many sessions whose grace period is over; return whether more may be."""
         oldest_kept = time.monotonic() - self._settings.grace
         for session in tuple(islice(self._detached.values(), at_most)):
             if session.detached_at > oldest_kept:
@@ -103,16 +103,16 @@ class SessionManager:
         return bool(self._detached)
 
     def close(self, session: LiveSession, event: Event, reason: str, code: int = 0) -> None:
-        """End a session: its addresses and subscriptions are free at once. Idempotent.
+        """End a session and free its addresses and subscriptions at once. Idempotent.
 
-        `code` is that of the socket's end, if the session ends with it.
+        `code` is the close code of its socket, if that ends with the session.
         """
         if session.has_ended:
             return
         self._detached.pop(session.id, None)
         is_known = self.sessions.pop(session.id, None) is not None
         session.step(event)
-        if not is_known:  # it had no runtime URL yet
+        if not is_known:  # it has no runtime URL yet
             return
         self._table.remove_runtime(session)
         self._forget_learned(session)
@@ -129,9 +129,9 @@ class SessionManager:
     def end(
         self, session: LiveSession, code: int, reason: str, told: str = "ended by the operator"
     ) -> None:
-        """The operator ends a session, or a rule does.
+        """End a session on behalf of the operator or a rule.
 
-        The code tells its socket whether to return; `reason` stays with the row.
+        `code` tells the client whether to return; `reason` is kept in the session's row.
         """
         socket = session.socket
         self.close(session, Event.END, reason, code)
@@ -167,17 +167,17 @@ class SessionManager:
         return self._store.identified(session)
 
     def said_who(self, session: LiveSession) -> None:
-        """A session that nobody has logged in at has said who it is in a message."""
+        """Note that a session without a login has identified itself in a message."""
         if not session.has_said_who:
             session.has_said_who = True
             self._store.identified(session)
 
     def is_source_banned(self, source: str) -> bool:
-        """Whether connections from this network address are kept out."""
+        """Whether connections from this network address are banned."""
         return self.bans.of_source(source, time.time()) is not None
 
     def apply_bans(self, bans: BanList) -> None:
-        """These bans are in force from now on: end the sessions that the new ones meet."""
+        """Put bans in force: end the sessions that the new ones affect."""
         new, self.bans = bans.beyond(self.bans), bans
         if not new:
             return
@@ -189,10 +189,10 @@ class SessionManager:
                     self.end(session, CloseCode.REFUSED, f"banned: {ban.reason}")
 
     def restore(self, rows: Iterable[models.Session]) -> int:
-        """Take over the sessions of the database at start, where each has lost its socket.
+        """Restore sessions from the database at start, all of them without a socket.
 
         Returns:
-            How many did not end in a clean stop, and so may have missed something.
+            How many were not stopped cleanly, and so may have missed messages.
         """
         with_gap = 0
         for row in rows:
@@ -203,11 +203,11 @@ class SessionManager:
         return with_gap
 
     def restored(self, row: models.Session) -> LiveSession:
-        """The session of a row, arriving, not yet known to anybody."""
+        """Make a session from a row, in the state arriving and not yet in the routing table."""
         return restored_session(self._settings, row)
 
     def stop(self) -> asyncio.Future[Any]:
-        """Write down, at a clean stop, which sessions miss nothing: those without a queue."""
+        """Store, at a clean stop, which sessions miss nothing: those with an empty queue."""
         complete = [
             session
             for session in self.sessions.values()
@@ -218,7 +218,7 @@ class SessionManager:
     # --- sessions and their sockets ---------------------------------------------------------------
 
     def open(self, session: LiveSession, socket: Socket) -> None:
-        """A new session begins, on this socket; it is `stored` after the commit of its row."""
+        """Begin a new session on this socket; call `stored` after the commit of its row."""
         session.step(Event.OPEN)
         self.sessions[session.id] = session
         self._bind(session, socket)
@@ -228,9 +228,9 @@ class SessionManager:
     def resume(
         self, session: LiveSession, socket: Socket, token: str, speaker: Speaker, proof: str
     ) -> None:
-        """A session goes on with this socket, token and speaker.
+        """Resume a session with this socket, token and speaker.
 
-        It is `stored` after the commit; a socket it has is closed.
+        Call `stored` after the commit. A socket that it still has is closed.
         """
         before = session.socket
         is_changed = speaker.identity != session.speaker.identity
@@ -250,7 +250,7 @@ class SessionManager:
             on_identified(session)
 
     def stored(self, session: LiveSession, socket: Socket) -> None:
-        """The session's row is on disk: let its frames flow, and say if some are missing."""
+        """Let a session's frames flow, its row being on disk; signal a gap if there is one."""
         before = session.state
         session.step(Event.STORED)
         if before is State.OPENING:
@@ -262,9 +262,9 @@ class SessionManager:
         self._signal_gap(session)
 
     def detach(self, session: LiveSession, event: Event, code: int = 0) -> None:
-        """The session has no socket any more; its grace period begins.
+        """Detach a session from its lost socket, and begin its grace period.
 
-        `code` is what the node closed the socket with.
+        `code` is the code with which the node closed the socket.
         """
         session.step(event)
         if event is Event.LOSE:
@@ -279,7 +279,7 @@ class SessionManager:
     # --- sessions that change their worker --------------------------------------------------------
 
     def adopt(self, session: LiveSession) -> None:
-        """A session that arrives is this worker's from now on, or one that was to leave stays."""
+        """Make an arriving session this worker's, or keep one that was leaving."""
         session.step(Event.ADOPT)
         self.sessions[session.id] = session
         self._detached[session.id] = session
@@ -288,7 +288,7 @@ class SessionManager:
             told(session)
 
     def release(self, session: LiveSession) -> None:
-        """A session is to leave: its socket is ended, its queue goes along. Idempotent."""
+        """Prepare a session to leave: end its socket; its queue goes along. Idempotent."""
         if session.state is State.LEAVING:
             return
         socket = session.socket
@@ -303,7 +303,7 @@ class SessionManager:
             self._table.touch(session)
 
     def hand_off(self, session_id: str) -> None:
-        """A session is with another worker from now on; its rows stay as they are."""
+        """Forget a session that is now at another worker; its rows stay as they are."""
         session = self.sessions.pop(session_id, None)
         self._detached.pop(session_id, None)
         if session is not None:
@@ -313,7 +313,7 @@ class SessionManager:
             on_handed_off(session_id)
 
     def missed(self, session_id: str) -> None:
-        """Frames for a session were lost on their way: tell it now, or when it comes back."""
+        """Signal a gap to a session whose frames were lost, now or when it returns."""
         session = self.sessions.get(session_id)
         if session is None:
             return
@@ -324,7 +324,7 @@ class SessionManager:
     # --- steps ------------------------------------------------------------------------------------
 
     def _charge(self, session: LiveSession) -> None:
-        """What waits for a session counts towards the budgets of its source and its subject."""
+        """Charge a session's queue to the budgets of its source and its subject."""
         session.outbox.charge_to(self.queues, budgets.holders(session.speaker))
 
     def _bind(self, session: LiveSession, socket: Socket) -> None:

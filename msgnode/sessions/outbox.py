@@ -1,11 +1,12 @@
-"""A session's outbox: what is to be written to its socket, or kept while it has none.
+"""A session's outbox: frames to be written to its socket, or kept while it has none.
 
-Promise: frames leave in the order they were put, each once; memory is bounded by `limit` bytes.
-While the socket takes frames they are written at once and nothing is kept here. When the socket is
-full, or gone, frames wait; above a quarter of the limit the reader counts as behind, and senders
-are held back until it is relieved. A frame that finds no room, here or in the budget of who is
-behind the session, is dropped, `has_gap` says so, and the `overflow` callable ends a socket that
-does not read. What a full socket has taken and not sent counts towards that budget as well.
+It guarantees that frames leave in the order they were put, each once, and that memory is bounded by
+`limit` bytes. While the socket accepts frames they are written at once and nothing is kept. When
+the socket is full or gone, frames are queued; above a quarter of the limit the reader counts as
+behind, and senders pause until the queue has shrunk. A frame for which there is no room, here or in
+the budget of the session's source and subject, is dropped; then `has_gap` is set, and `overflow`
+ends a socket that does not read. What a full socket has accepted but not sent counts towards the
+budget as well.
 """
 
 from __future__ import annotations
@@ -35,40 +36,40 @@ class Link(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What it was handed and has not sent, about."""
+        """Approximately the bytes that it was given and has not sent."""
         ...
 
     def write(self, frame: bytes) -> None:
-        """Hand one frame to the socket. Never waits; sets `is_paused` when it is full."""
+        """Write one frame to the socket. Never blocks; sets `is_paused` when it is full."""
         ...
 
     def close(self, code: int, reason: str) -> None:
-        """Close the socket after what has been written."""
+        """Close the socket after the frames written so far."""
         ...
 
     def ping(self, answered: Callable[[], None]) -> bool:
-        """Ask the peer for a sign of life: `answered` is called at whatever it sends next.
+        """Ping the peer; `answered` is called when it sends anything.
 
         Returns:
-            False if it cannot be asked now.
+            False if it cannot be pinged now.
         """
         ...
 
     def drop(self) -> None:
-        """Give the socket up without a word, with what it has not sent."""
+        """Drop the socket without a closing handshake, and what it has not sent."""
         ...
 
     def pause_reading(self) -> None:
-        """Read nothing more from the socket for now."""
+        """Stop reading from the socket for now."""
         ...
 
     def resume_reading(self) -> None:
-        """Read from it again."""
+        """Resume reading from the socket."""
         ...
 
 
 class Outbox:
-    """The frames that wait for one session's socket; see the head of the file."""
+    """The frames queued for one session's socket; see the head of the file."""
 
     __slots__ = (
         "_budget",
@@ -87,7 +88,7 @@ class Outbox:
     )
 
     def __init__(self, limit: int, stores: bool, overflow: Callable[[], None]) -> None:
-        self.frames = 0  # taken since it was made, and their bytes
+        self.frames = 0  # accepted since it was made
         self.frames_bytes = 0
         self.has_gap = False
         self.holders: tuple[str, ...] = ()
@@ -103,11 +104,11 @@ class Outbox:
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits here, and in a socket that is full."""
+        """The bytes queued here and in a full socket."""
         return self._bytes + self._unsent
 
     def put(self, frame: bytes) -> DeliveryResult:
-        """Write or keep one frame. Never waits."""
+        """Write or queue one frame. Never blocks."""
         link = self._link
         if link is not None and not link.is_paused and not self._waiting:
             link.write(frame)
@@ -132,26 +133,26 @@ class Outbox:
 
     @property
     def is_behind(self) -> bool:
-        """Whether more waits than a quarter of the limit."""
+        """Whether more than a quarter of the limit is queued."""
         return self._bytes > self._limit // 4
 
     def charge_to(self, budget: QueueBudget, holders: tuple[str, ...]) -> None:
-        """Who is behind the session: what waits counts towards what they may have together."""
+        """Set the budget, and the holders that the queue is charged to."""
         self._budget = budget
         budget.charge(self, holders)
 
     def give_up(self) -> None:
-        """Its room is needed by others: what waits is lost, and its session told so."""
+        """Discard the queue, because others need the room; the session is told of a gap."""
         self._refused()
         self.clear()
         self._sent()
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Call back, once, when half of that is left, or the socket is gone."""
+        """Call back once, when the queue is down to half of that, or the socket is gone."""
         self._relief.append(callback)
 
     def attach(self, link: Link) -> None:
-        """Write to this socket from now on, first what has been waiting."""
+        """Write to this socket from now on, the queued frames first."""
         self._link = link
         link.on_pause = self._blocked
         link.on_resume = self._resumed
@@ -160,13 +161,13 @@ class Outbox:
         self._flush()
 
     def detach(self) -> None:
-        """The socket is gone; keep what comes."""
+        """Queue frames from now on, because the socket is gone."""
         self._link = None
         self._sent()
         self._relieve()
 
     def take(self) -> bytes | None:
-        """Take the oldest frame that waits out of the outbox; None if none does."""
+        """Remove and return the oldest queued frame; None if the queue is empty."""
         if not self._waiting:
             return None
         frame = self._waiting.popleft()
@@ -174,7 +175,7 @@ class Outbox:
         return frame
 
     def put_back(self, frames: Iterable[bytes]) -> None:
-        """Keep what a socket that is gone took and never sent, before all that waits."""
+        """Put frames that a lost socket has not sent back at the head of the queue."""
         for frame in reversed(list(frames)):
             size = len(frame) + _OVERHEAD
             if not self._stores or not self._take(size):
@@ -184,7 +185,7 @@ class Outbox:
             self._bytes += size
 
     def clear(self) -> None:
-        """Forget what is waiting."""
+        """Discard the queue."""
         self._waiting.clear()
         self._give(self._bytes)
         self._relieve()
@@ -198,7 +199,7 @@ class Outbox:
             self._budget.give(self, size)
 
     def _blocked(self) -> None:
-        """The socket takes no more: what it has not sent counts, or it is ended."""
+        """Charge the budget for what a full socket has not sent; without room, end the socket."""
         size = self._link.unsent_bytes - self._unsent if self._link is not None else 0
         if size <= 0:
             return
@@ -208,7 +209,7 @@ class Outbox:
             self._refused()
 
     def _refused(self) -> None:
-        """There is no room for what waits: a socket that holds some of it goes at once."""
+        """Handle a lack of room: end at once a socket that holds unsent frames."""
         link = self._link
         self.has_gap = True
         self._overflow()

@@ -1,13 +1,15 @@
-"""The session by which a worker watches its own path (monitoring/path_probe.py is its client).
+"""The probe session, with which a worker tests its own message path.
+
+Its client is monitoring/path_probe.py.
 
 Rules
-- It is at an address of the node, where no runtime can be, in a part of the routing table of its
-  own. Nothing that operators read has it: no list, count, record, report or database row.
-- Its messages take the way of every other, without policies: parsed, routed, put into an outbox,
-  written to a socket; between workers over their links.
-- A connection of it shows a pass that this process has made, for one use. It is served whatever
-  limits, bans, origins or admission say. A pass of another worker is answered 421: on a port that
-  workers share the kernel chooses whom a connection reaches.
+- Its address is one of the node, which no runtime can have, in a separate part of the routing
+  table. Operators do not see it in lists, counts, records, reports or the database.
+- Its messages take the same path as all others, but without policies: parsed, routed, put into an
+  outbox, written to a socket; between workers over their links.
+- Its connection presents a single-use pass made by this process. Limits, bans, origins and
+  admission do not apply to it. A pass of another worker is answered with 421, because the kernel
+  chooses which worker a connection to a shared port reaches.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _BYTES = 64 * 1024
 
 
 class Misdirected(NodeError):
-    """The pass is good at another worker, or was used."""
+    """The pass is one of another worker, or was used before."""
 
     code = 421
     title = "Misdirected request"
@@ -47,7 +49,7 @@ class Misdirected(NodeError):
 class ProbeEndpoint:
     """One instance per worker.
 
-    `secret` is common to the workers of a node; `carry` takes the frames of its connection.
+    `secret` is shared by the workers of a node; `carry` processes the frames of its connection.
     """
 
     def __init__(
@@ -77,18 +79,18 @@ class ProbeEndpoint:
         self._table = table
 
     def new_pass(self) -> str:
-        """For one connection; `withdraw` it when it is not needed any more."""
+        """Make a pass for one connection; `withdraw` it if it is not used."""
         nonce = secrets.token_hex(16)
         made = f"{nonce}{self._signature(nonce)}"
         self._passes.add(made)
         return made
 
     def withdraw(self, made: str) -> None:
-        """Take back a pass that was not used."""
+        """Invalidate a pass that was not used."""
         self._passes.discard(made)
 
     def admits(self, scope: dict[str, Any]) -> bool:
-        """Whether an upgrade shows a pass of this worker. Raises Misdirected for one of another."""
+        """Whether an upgrade has a pass of this worker. Raises Misdirected for another worker's."""
         query: bytes = scope.get("query_string", b"")
         if _PARAMETER.encode() not in query:
             return False
@@ -101,7 +103,7 @@ class ProbeEndpoint:
         return True
 
     def connect(self, link: Link) -> Connection:
-        """The probe's connection from now on, instead of the one it had."""
+        """Make the probe's connection, which replaces its previous one."""
         connection = Connection(link, "", cast(Any, self), self._carry, self._settings)
         if self.session.socket is not None:
             self.session.socket.session = None
@@ -113,11 +115,11 @@ class ProbeEndpoint:
         return connection
 
     def close(self) -> None:
-        """Nobody is to expect answers any more."""
+        """Remove the probe from the routing table."""
         self._table.remove_probe(self.session)
 
     def lost(self, connection: Connection) -> None:
-        """The connection is gone (what it asks of its sessions)."""
+        """Handle the loss of the connection, as the SessionManager does for others."""
         if self.session.socket is connection:
             self.session.detach()
 
@@ -126,14 +128,14 @@ class ProbeEndpoint:
 
 
 class ProbeAuthorizer:
-    """Implements the bus's Authorizer for the probe alone."""
+    """The bus's Authorizer for the probe only."""
 
     def authenticate(self, message: Message, caller: Connection) -> None:
-        """Refuses: the probe's session is there without one."""
+        """Refuse every session frame: the probe needs none."""
         raise Forbidden("A probe opens no session.")
 
     def authorize(self, message: Message, caller: Connection) -> tuple[Requester, Speaker]:
-        """The probe, if the message says that it is from there."""
+        """The probe's session, if `from` is its address."""
         session = caller.session
         if session is None or message.sender != session.runtime_url:
             raise Forbidden("A probe speaks as itself.")
@@ -141,8 +143,8 @@ class ProbeAuthorizer:
 
 
 class NoRecord:
-    """Implements the bus's Recorder: what the probe says is nobody's traffic."""
+    """A Recorder that discards: the probe's messages are not traffic."""
 
     def note(self, record: TrafficRecord) -> None:
-        """The probe's messages are in no record."""
+        """Do nothing."""
         return

@@ -1,26 +1,26 @@
-"""The life of a session and of its socket: all states, all events, one table each. Pure.
+"""The state machines of a session and of its socket, one transition table each. Pure.
 
-Session      what it means
+Session      meaning
 provisional  it has a token and a socket, but no runtime URL yet
-opening      it has a socket; its row is being stored, and frames wait
+opening      it has a socket; its row is being stored, and frames are queued
 open         it has a socket, and frames flow
-resuming     it has a new socket; its row is being stored, and frames wait
-detached     the socket is gone; what arrives is queued until it returns or its time is over
-arriving     it comes from another worker, or from the database, and is not answerable yet
-leaving      it has no socket and goes to another worker, with what is queued for it
-moved        the end in this worker: another one has it
-closed       the end, by its runtime or its absence: its addresses and subscriptions are free
-terminated   the end, by the node: as closed, and the peers that it has invited hang up
+resuming     it has a new socket; its row is being stored, and frames are queued
+detached     it has lost its socket; frames are queued until it returns or its grace period ends
+arriving     it comes from another worker or from the database, and is not usable yet
+leaving      it has no socket and is moving to another worker, with its queue
+moved        final in this worker: another one has it
+closed       final, by its runtime or its absence: its addresses and subscriptions are free
+terminated   final, by the node: as closed, and its P2P peers are told to disconnect
 
-Socket       what it means
+Socket       meaning
 reading      frames are carried as they come
-held         the sender is held back: what was read waits, no more is read
-lost         it is gone; what was read before is still carried
-closing      the node has closed it; what comes is not carried
+held         the sender is paused: frames that were read are queued, no more are read
+lost         it is gone; frames that were read before are still carried
+closing      the node has closed it; frames that still come are discarded
 closed       it is gone, and its session has been told
 
-`after` is the only way from one state to the next. An event without a row in the table is a fault
-of this program, not of a client, and changes nothing: LocalProtocolError.
+`after` is the only way from one state to the next. An event that is not in the table is a bug of
+the node, not a client's error, and changes nothing: LocalProtocolError.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from msgnode.core.random_ids import random_uuid
 
 
 class State(StrEnum):
-    """Where a session is in its life."""
+    """The state of a session."""
 
     PROVISIONAL = "provisional"
     OPENING = "opening"
@@ -51,7 +51,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """What takes a session to another state."""
+    """What moves a session to another state."""
 
     OPEN = "open"
     STORED = "row stored"
@@ -108,7 +108,7 @@ SESSION: Mapping[tuple[State, Event], State] = {
 
 
 class SocketState(StrEnum):
-    """Where a connection is in its life."""
+    """The state of a connection."""
 
     READING = "reading"
     HELD = "held"
@@ -118,7 +118,7 @@ class SocketState(StrEnum):
 
 
 class SocketEvent(StrEnum):
-    """What takes a connection to another state."""
+    """What moves a connection to another state."""
 
     HOLD = "sender over a limit"
     RELEASE = "nothing to wait for"
@@ -142,7 +142,7 @@ SOCKET: Mapping[tuple[SocketState, SocketEvent], SocketState] = {
 
 
 class LocalProtocolError(RuntimeError):
-    """The node tried what the table does not foresee."""
+    """The node attempted a transition that is not in the table."""
 
 
 S = TypeVar("S", State, SocketState)
@@ -150,15 +150,15 @@ E = TypeVar("E", Event, SocketEvent)
 
 
 def after(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
-    """The state that follows.
+    """The next state.
 
     Args:
         table: SESSION or SOCKET.
-        state: the state it is in.
+        state: the current state.
         event: what happens.
 
     Raises:
-        LocalProtocolError: the table has no such row.
+        LocalProtocolError: the table has no such transition.
     """
     following = table.get((state, event))
     if following is None:
@@ -167,7 +167,7 @@ def after(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
 
 
 class CloseCode:
-    """WebSocket close codes; docs/sessions.md says for each whether to return."""
+    """WebSocket close codes; docs/sessions.md says for each whether a client should return."""
 
     NORMAL = 1000
     GOING_AWAY = 3001
@@ -180,14 +180,14 @@ class CloseCode:
 
 
 class SessionUrl(NamedTuple):
-    """`<runtime URL>/<token>` taken apart; `token` is "" where the text has none."""
+    """A parsed `<runtime URL>/<token>`; `token` is "" if absent."""
 
     runtime_url: str
     token: str
 
 
 def session_url(text: str) -> SessionUrl:
-    """Take the `from` of a session frame apart: the token is the last of two or more segments.
+    """Parse the `from` of a session frame: the token is the last of two or more segments.
 
     >>> tuple(session_url("runtime://d/1/t0k")), tuple(session_url("runtime://d/1"))
     (('runtime://d/1', 't0k'), ('runtime://d/1', ''))
@@ -200,12 +200,12 @@ def session_url(text: str) -> SessionUrl:
 
 
 def new_token() -> str:
-    """A session token: 122 random bits in the form stubs of the field know."""
+    """A session token: 122 random bits in the form that stubs of the field expect."""
     return random_uuid()
 
 
 def opens(token: str, kept_hash: str) -> bool:
-    """Whether a token is the one of this hash, in constant time."""
+    """Whether a token has this hash; compared in constant time."""
     return hmac.compare_digest(digest(token), kept_hash)
 
 

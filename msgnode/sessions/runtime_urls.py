@@ -1,12 +1,12 @@
-"""Whether somebody may have a new session under a runtime URL, and which one makes room for it.
+"""Decides whether a client may open a new session under a runtime URL, and which one makes room.
 
 Rules
-- What is below a runtime's URL is the runtime's, and messages for it must not go to who came there
-  while it was away. So no runtime URL is opened below that of a runtime that is there, nor above
-  that of one that the newcomer may not follow; below one that a verified subject had last, only by
-  that subject.
-- Where another connection uses it, only the same subject (or whom SHARE_RUNTIME_URL lets) comes
-  beside. A socket that is in the way is first asked whether anybody is still there (liveness.py).
+- Everything below a runtime's URL belongs to the runtime, and its messages must not reach somebody
+  who came there in its absence. So a runtime URL cannot be opened below that of an existing
+  runtime, nor above that of one that the newcomer may not follow; below one whose last owner is a
+  verified subject, only by that subject.
+- If the URL is in use, only the same subject (or whom SHARE_RUNTIME_URL allows) may open another
+  session. A socket that is in the way is first checked for liveness (liveness.py).
 - At MAX_SESSIONS_PER_RUNTIME a session that has lost its socket makes room, see selection.py.
 """
 
@@ -28,7 +28,7 @@ from .session_factory import PEER, SessionSettings
 
 
 class RuntimeUrls:
-    """One instance per worker. `end` ends a session, wherever it is."""
+    """One instance per worker. `end` ends a session at any worker."""
 
     def __init__(
         self,
@@ -47,21 +47,21 @@ class RuntimeUrls:
         self._end = end
 
     def check_form(self, runtime_url: str) -> None:
-        """Raises BadMessage for what cannot be a runtime's URL."""
+        """Raise BadMessage for an invalid runtime URL."""
         if why := rules.runtime_url_fault(runtime_url):
             raise BadMessage(f"The runtime URL {why}.")
 
     def check_peer(self, runtime_url: str, caller: Connection) -> None:
-        """Raises Forbidden for the URL of a peer's session, which only the node itself opens."""
+        """Raise Forbidden for the URL of a peer's session, which only the node itself opens."""
         if caller.handshake != PEER and runtime_url in self._table.peers.values():
             raise Forbidden(f"{runtime_url} is the node of another domain.")
 
     def check(self, runtime_url: str, caller: Connection) -> None:
-        """Whether the caller may have a new session there; makes room for it.
+        """Check that the caller may open a new session under the URL, and make room for it.
 
         Raises:
             NodeError: it may not.
-            Pending: sockets that are in the way are being asked.
+            Pending: sockets that are in the way are being checked.
         """
         self._check_place(runtime_url, caller)
         runtimes = self._table.runtimes
@@ -91,7 +91,7 @@ class RuntimeUrls:
     def _check_use(
         self, runtime_url: str, sessions: Sequence[Listener], caller: Connection
     ) -> None:
-        """Whether sessions of others are in the way."""
+        """Check that no session of somebody else is in the way."""
         shares = self._settings.shares
         checked = caller.checked
         in_the_way = [

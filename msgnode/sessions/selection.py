@@ -1,12 +1,12 @@
-"""Which session of a runtime URL an `open` without a token resumes, and which one makes room. Pure.
+"""Selects the session of a runtime URL that an `open` without token resumes or replaces. Pure.
 
 Rules
 - The newest detached session that the speaker may follow is resumed, however many others the
-  runtime URL has: a reload goes on with what it left, and adds none.
+  runtime URL has: after a reload a page continues its session instead of adding one.
 - At the limit the oldest detached session ends, so that a runtime never locks itself out. Sessions
-  from the speaker's own source address go first: a stranger who uses the same runtime URL uses up
-  his own. One that is bound to a verified subject makes room for that subject only, and one that
-  has a socket for nobody.
+  from the speaker's own source address end first, so that strangers with the same runtime URL
+  displace their own. A session bound to a verified subject makes room for that subject only; a
+  session with a socket is never ended.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from msgnode.bus.ports import Listener
 from msgnode.core.identity import Speaker
 
 WITH_PROOF = "with-proof"
-"""The word of RESUME by which only a verified subject resumes a session without its token."""
+"""The value of RESUME with which only a verified subject resumes a session without its token."""
 
 
 def to_resume(sessions: Sequence[Listener], speaker: Speaker, resume: str) -> Listener | None:
-    """The session that an `open` of this speaker goes on with, None for a new one.
+    """The session that an `open` of this speaker resumes, None for a new one.
 
     Args:
-        sessions: those of the runtime URL, the one that was bound last at the end.
-        speaker: who opens.
+        sessions: the sessions of the runtime URL, newest last.
+        speaker: the speaker of the `open`.
         resume: the setting RESUME.
     """
     for session in reversed(sessions):
@@ -35,11 +35,11 @@ def to_resume(sessions: Sequence[Listener], speaker: Speaker, resume: str) -> Li
 
 
 def to_end(sessions: Sequence[Listener], speaker: Speaker) -> Listener | None:
-    """The session that ends where the runtime URL has as many as it may have, None if none may.
+    """The session that ends to make room at the limit, None if none may.
 
     Args:
-        sessions: those of the runtime URL, the one that was bound last at the end.
-        speaker: who opens another.
+        sessions: the sessions of the runtime URL, newest last.
+        speaker: the speaker of the `open`.
     """
     detached = [
         session

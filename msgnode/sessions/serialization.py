@@ -1,4 +1,4 @@
-"""What goes along with a session that changes its worker, apart from what it holds."""
+"""The state of a session that is sent to another worker with it, except for what it holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .session import LiveSession
 
 
 class RequestState(msgspec.Struct):
-    """Requests that may still be answered: see bus/open_requests.py."""
+    """Open requests: see bus/open_requests.py."""
 
     turns_in: float
     newer: dict[str, list[str | list[str]]]
@@ -23,7 +23,7 @@ class RequestState(msgspec.Struct):
 
 
 class SessionState(msgspec.Struct):
-    """`token_hash` only: a worker does not need the token, and it never leaves."""
+    """A session's state. It has only the hash of the token, which never leaves its worker."""
 
     id: str
     runtime_url: str
@@ -38,11 +38,11 @@ class SessionState(msgspec.Struct):
     requests: RequestState | None = None
     history: bytes = b""
     invited: dict[str, bool] = {}
-    opened_at: float = 0.0  # 0: told by a version that does not say it
+    opened_at: float = 0.0  # 0: sent by a version without this field
 
 
 def state_of(session: LiveSession) -> SessionState:
-    """What another worker needs to take the session over."""
+    """The state that another worker needs to take the session over."""
     return SessionState(
         session.id,
         session.runtime_url,
@@ -67,7 +67,7 @@ def session_of(
     stores: bool,
     request_limits: RequestLimits = DEFAULT_LIMITS,
 ) -> LiveSession:
-    """The session, arriving; nobody knows of it yet."""
+    """Make a session in the state arriving, not yet in the routing table."""
     session = LiveSession(
         id_=state.id,
         runtime_url=state.runtime_url,

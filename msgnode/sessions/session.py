@@ -1,4 +1,4 @@
-"""A session in this worker's memory: who it is, its state, its outbox, the socket it has now."""
+"""A session in this worker's memory: its speaker, state, outbox and current socket."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .outbox import Link, Outbox
 from .rules import SESSION, CloseCode, Event, State, after, opens
 
 MAX_INVITED = 256
-"""Peers' stubs that are remembered of one session, the newest."""
+"""Most invited peer stubs that are remembered for one session, the newest."""
 READER_PATIENCE = 5.0
-"""Seconds that a reader may hold back its senders."""
+"""Seconds for which a lagging reader may pause its senders."""
 
 
 class Socket(Protocol):
@@ -37,26 +37,26 @@ class Socket(Protocol):
 
     @property
     def link(self) -> Link:
-        """What writes to it and closes it."""
+        """The link that writes to it and closes it."""
         ...
 
     @property
     def flow(self) -> FlowControl:
-        """The limits its sender is held to."""
+        """The flow control of its sender."""
         ...
 
     @property
     def is_held_back(self) -> bool:
-        """Whether the node reads nothing from it for the time being."""
+        """Whether the node has paused reading from it."""
         ...
 
     @property
     def closed_with(self) -> int:
-        """The code the node has closed it with; 0 if it has not."""
+        """The code with which the node has closed it; 0 if it has not."""
         ...
 
     def set_identity(self, identity: Identity | None, proof: str) -> None:
-        """Who is behind it has been proved, or is not known any more."""
+        """Set or clear its proved identity."""
         ...
 
     def end(self, code: int, reason: str) -> None:
@@ -64,14 +64,14 @@ class Socket(Protocol):
         ...
 
     def drop(self) -> None:
-        """Give the socket up without a word."""
+        """Drop the socket without a closing handshake."""
         ...
 
 
 class LiveSession:
-    """Implements the bus's Listener.
+    """The bus's Listener for a session of this worker.
 
-    `state` changes by `step` alone, which obeys the table SESSION of rules.py.
+    Only `step` changes `state`, as the table SESSION of rules.py allows.
     """
 
     is_here = True
@@ -129,7 +129,7 @@ class LiveSession:
         self.token_hash = token_hash
         self.handshake = handshake
         self.speaker = speaker
-        self.has_said_who = False  # in a message, without a login
+        self.has_said_who = False  # whether a message had an identity, without a login
         self.proof = proof  # digest of the token behind the speaker's identity
         self.state = state
         self.bound_at = 0.0
@@ -140,20 +140,20 @@ class LiveSession:
         self.detached_at = time.monotonic()
         self.learned: dict[str, None] = {}
         self.withdrawn: frozenset[str] = frozenset()
-        self.invited: dict[str, bool] = {}  # stub of a peer -> whether that was with an identity
+        self.invited: dict[str, bool] = {}  # stub of a peer -> whether invited with an identity
         self.requests: OpenRequests | None = None
         self.ask: Callable[[str, bytes, str, float], None] = self._ask_first
         self.ask_group: Callable[[str, bytes, frozenset[str], float], None] = self._ask_first_group
         self.has_asked: Callable[[str, str, str, float], bool] = _has_asked_nothing
         self.request_limits = request_limits
-        self.history: Callable[[], bytes] = bytes  # what its connection finds again elsewhere
-        self._was_restored = was_restored  # from the database, which has no requests
+        self.history: Callable[[], bytes] = bytes  # state of its connection, to move with it
+        self._was_restored = was_restored  # from the database, so without its open requests
         self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
         self.deliver: Callable[[bytes], DeliveryResult] = self.outbox.put
 
     @property
     def token_hash(self) -> str:
-        """What is kept of the token; setting it has the token cut out of whatever is shown."""
+        """The hash of the token; setting it has the token redacted everywhere."""
         return self._token_hash
 
     @token_hash.setter
@@ -163,54 +163,54 @@ class LiveSession:
 
     @property
     def is_connected(self) -> bool:
-        """Whether it has a socket, its row stored or not."""
+        """Whether it has a socket, even if its row is not stored yet."""
         state = self.state
         return state is State.OPEN or state is State.OPENING or state is State.RESUMING
 
     def is_named_by(self, sender: str, token: str) -> bool:
-        """Whether the `from` of a `close` means this session.
+        """Whether the `from` of a `close` matches this session.
 
-        By its runtime URL, its token, or not at all (stubs that forgot their session URL).
+        It matches by runtime URL, by token, or if it is empty (stubs that lost their session URL).
         """
         return sender in ("", self.runtime_url) or opens(token, self.token_hash)
 
     @property
     def has_ended(self) -> bool:
-        """Whether this worker has it no longer."""
+        """Whether this worker no longer has it."""
         return self.state is State.MOVED or self.is_closed
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended for all workers, by whomever."""
+        """Whether it has ended for all workers."""
         return self.state is State.CLOSED or self.state is State.TERMINATED
 
     def remember(self, requests: OpenRequests) -> None:
-        """These are its requests that may still be answered."""
+        """Set its open requests."""
         self.requests = requests
         self.ask, self.ask_group = requests.add, requests.add_group
         self.has_asked = requests.was_asked
 
     def has_forgotten(self) -> bool:
-        """Whether it came from the database, without its requests; True only once."""
+        """Whether it was restored from the database, without its requests; True only once."""
         was_restored, self._was_restored = self._was_restored, False
         return was_restored
 
     def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
-        """As any frame: the way back counts between workers alone."""
+        """Deliver as any frame: the return path matters between workers only."""
         return self.deliver(frame)
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
-        """As any frame: the bus has looked whether it was asked for."""
+        """Deliver as any frame: the bus has checked that it was asked for."""
         return self.deliver(frame)
 
     def deliver_traced(
         self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
     ) -> DeliveryResult:
-        """As any frame: a trace of a session that is here needs nothing in the frame."""
+        """Deliver as any frame: a local session needs no trace context."""
         return self.deliver(frame)
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """See the outbox; a reader that has not caught up in READER_PATIENCE seconds is closed."""
+        """As Outbox.when_writable; a reader that lags for READER_PATIENCE seconds is closed."""
         self.outbox.when_writable(callback)
         if self._slow_timer is None:
             loop = asyncio.get_running_loop()
@@ -218,37 +218,37 @@ class LiveSession:
             self.outbox.when_writable(self._caught_up)
 
     def missed(self) -> None:
-        """A delivery has failed: the socket is ended, the session is told of the gap."""
+        """Handle a failed delivery: end the socket, and note a gap for the session."""
         self.outbox.has_gap = True
         self._too_slow()
 
     def step(self, event: Event) -> None:
-        """Take one step of the table SESSION.
+        """Make a transition of the table SESSION.
 
         Raises:
-            LocalProtocolError: the table has none; nothing has changed.
+            LocalProtocolError: the table has no such transition; nothing has changed.
         """
         self.state = after(SESSION, self.state, event)
 
     def has_invited(self, stub: str) -> None:
-        """Remember a peer's stub, and whether it was invited by somebody with an identity.
+        """Remember an invited peer's stub, and whether the inviter had an identity.
 
-        What is more than MAX_INVITED is hung up on within a second (`hang_ups.py`), not forgotten.
+        Stubs beyond MAX_INVITED are told to disconnect within a second (`hang_ups.py`).
 
         Raises:
-            TooMany: it is twice as many already.
+            TooMany: there are already twice as many.
         """
         if self.invited.pop(stub, None) is None and len(self.invited) >= 2 * MAX_INVITED:
             raise TooMany("This session invites too many stubs at once to P2P connections.")
         self.invited[stub] = self.speaker.identity is not None
 
     def attach(self, socket: Socket) -> None:
-        """Take a socket; what waited in the outbox is written to it, in order."""
+        """Attach a socket, and write the queued frames to it in order."""
         self.socket = socket
         self.outbox.attach(socket.link)
 
     def detach(self) -> None:
-        """The socket is gone."""
+        """Detach the lost socket."""
         self.socket = None
         self.outbox.detach()
         self.detached_at = time.monotonic()
@@ -272,7 +272,7 @@ class LiveSession:
         self._too_slow()
 
     def _too_slow(self) -> None:
-        """The socket does not read: end it, keep the session, and remember that frames are lost."""
+        """End a socket that does not read, keep the session, and note the loss of frames."""
         self.outbox.clear()
         if self.socket is not None:
             self.socket.end(CloseCode.TOO_SLOW, "too slow: messages were lost")

@@ -1,4 +1,4 @@
-"""Makes sessions as the settings say: new ones, and those of the database's rows."""
+"""Creates sessions according to the settings: new ones, and those restored from rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def new_session(
     speaker: Speaker,
     proof: str,
 ) -> LiveSession:
-    """A session that nobody knows of yet; its id is the speaker's."""
+    """Make a session, not yet in the routing table; its id is the speaker's."""
     return LiveSession(
         id_=speaker.session_id,
         runtime_url=runtime_url,
@@ -59,12 +59,12 @@ def new_session(
 
 
 def restored_session(settings: SessionSettings, row: models.Session) -> LiveSession:
-    """The session of a row, arriving, not yet known to anybody."""
+    """Make a session from a row, in the state arriving and not yet in the routing table."""
     identity = SessionStore.identity_of(row)
     home = addresses.parse(settings.node_address).home
     is_foreign = row.handshake != PEER and bool(addresses.foreign_domain(row.runtime_url, home))
     origin = Origin.FOREIGN if is_foreign else Origin.RUNTIME
-    peer = str(row.identity.get("peer", ""))  # until it comes back, and proves it again
+    peer = str(row.identity.get("peer", ""))  # until it returns, and proves it again
     session = LiveSession(
         id_=row.id.hex,
         runtime_url=row.runtime_url,

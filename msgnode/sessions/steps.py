@@ -1,4 +1,4 @@
-"""Tells who keeps them, such as the traffic record, of the steps in the lives of sessions."""
+"""Notifies listeners, such as the traffic record, of the steps in the life of sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .session import LiveSession
 
 
 class SessionSteps:
-    """`listeners` are called on the event loop, and never wait or raise."""
+    """`listeners` are called on the event loop; they must not block or raise."""
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[SessionRecord], None]] = []
@@ -26,14 +26,14 @@ class SessionSteps:
         ending: str = "",
         code: int = 0,
     ) -> None:
-        """A session has taken a step.
+        """Notify the listeners of a step of a session.
 
         Args:
             session: the session.
             event: the step.
-            since: when what is over now began, seconds since the epoch; 0 if nothing is.
+            since: when the phase that ends now began, in epoch seconds; 0 if none ends.
             ending: how it ended.
-            code: what the node closed its socket with; 0 if it did not.
+            code: the code with which the node closed its socket; 0 if it did not.
         """
         self.counts[event] += 1
         if not self.listeners:

@@ -1,4 +1,4 @@
-"""Session rows: written through the group writer, read once at start."""
+"""The rows of sessions: written through the group writer, read once at start."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _AT_ONCE = 500
 
 
 def _unchecked() -> None:
-    """The check of a process whose writes nobody refuses."""
+    """The check of a process without a fence."""
 
 
 class SessionStore:
     """Writes and reads the rows of sessions.
 
-    `worker` and `epoch` say which process of which start held a session last; `check` raises inside
-    a transaction if that epoch may not write any more.
+    `worker` and `epoch` identify the process, and its start, that held a session last; `check`
+    raises inside a transaction if that epoch may no longer write.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SessionStore:
         return self._writer.submit(Create(models.Session, [row]))
 
     def resumed(self, session: LiveSession) -> Future[Any]:
-        """Note the new token, and that the session is with this worker; done with the commit."""
+        """Store the new token, and this worker as the session's; done with the commit."""
         return self._update(
             session,
             token_hash=session.token_hash,
@@ -84,18 +84,18 @@ class SessionStore:
         )
 
     def identified(self, session: LiveSession) -> Future[Any]:
-        """Note whom the session is bound to, or that it is nobody; done with the commit."""
+        """Store the session's subject, or that it has none; done with the commit."""
         return self._update(session, **_of_identity(session))
 
     def detached(self, session: LiveSession) -> None:
-        """Note since when it has no socket; nobody waits for that."""
+        """Store since when it has no socket; nobody waits for the commit."""
         now = datetime.now(UTC)
         self._update(session, state=models.Session.State.DETACHED, detached_at=now)
 
     def closed(self, session: LiveSession, reason: str) -> Future[Any]:
-        """Mark the row closed and free what the session held.
+        """Mark the row as closed, and delete the rows of what the session held.
 
-        The rows of the oldest closed sessions go where there are more than are kept.
+        Rows of the oldest closed sessions beyond the limit are deleted too.
         """
         columns = {
             "state": models.Session.State.CLOSED,
@@ -111,11 +111,11 @@ class SessionStore:
         )
 
     def moved(self, session: LiveSession) -> Future[Any]:
-        """The session is with this worker now."""
+        """Store this worker as the session's."""
         return self._update(session, worker=self._worker, epoch=self._epoch)
 
     def stopped(self, complete: list[LiveSession]) -> Future[Any]:
-        """A clean stop: an empty epoch says of these sessions that they have missed nothing."""
+        """Mark sessions at a clean stop: an empty epoch means that they have missed nothing."""
         ids = [uuid.UUID(session.id) for session in complete]
 
         def mark() -> None:
@@ -126,12 +126,15 @@ class SessionStore:
         return self._writer.submit(Call(mark))
 
     def take_over(self, epochs: Sequence[str] | None, ids: Sequence[str] = ()) -> Iterator[Rows]:
-        """Make sessions of retired epochs this worker's. Blocks.
+        """Take over sessions of retired epochs for this worker, in batches. Blocks.
 
-        Those of `ids`, or all of `epochs` (None: of all that are not registered). At most so many
-        at a time, each by one worker only, however many try.
+        If several workers try, each session goes to one of them.
+
+        Args:
+            epochs: the retired epochs; None: all that are not registered.
+            ids: the sessions to take over; none: all of these epochs.
         """
-        if epochs is None:  # in this order: a worker is registered before it has sessions
+        if epochs is None:  # in this order, because a worker is registered before it has sessions
             found = models.Session.objects.exclude(state=models.Session.State.CLOSED)
             held = set(found.order_by().values_list("epoch", flat=True).distinct())
             epochs = list(held - set(models.Worker.objects.values_list("epoch", flat=True)))
@@ -154,7 +157,7 @@ class SessionStore:
 
     @staticmethod
     def load() -> Iterator[models.Session]:
-        """Every session that has not ended, oldest first. Blocks: for the start of the node."""
+        """Every session that has not ended, oldest first. Blocks: for use at the node's start."""
         live = models.Session.objects.exclude(state=models.Session.State.CLOSED)
         yield from live.order_by("opened_at").iterator(chunk_size=2000)
         connection.close()
@@ -191,12 +194,12 @@ def _delete_closed(ids: list[str]) -> None:
 
 
 def visits_from(session: LiveSession) -> str:
-    """The domain of a visitor, "" of a session that is none."""
+    """The domain of a visitor, "" for other sessions."""
     return addresses.parse(session.runtime_url).home[:255] if session.speaker.is_visitor else ""
 
 
 def _of_identity(session: LiveSession) -> dict[str, Any]:
-    """The fields of a row that say who is behind a session."""
+    """The columns of a session's identity."""
     identity, peer = session.speaker.identity, session.speaker.peer
     node = {"peer": peer} if peer else {}
     if identity is None:

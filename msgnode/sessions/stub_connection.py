@@ -2,9 +2,9 @@
 
 docs/reference/messages.md, cases 12-14.
 
-A stub that names its runtime in the URL is live for its runtime as soon as the socket is open, and
-reads no close code. So a refusal is said to it twice: what it sends is answered with the code for
-as long as the socket stays open, and the socket is closed with a code for those who read it.
+A stub that names its runtime in the URL counts as live as soon as the socket is open, and reads no
+close code. So a refusal is sent twice: everything the stub sends while the socket is open is
+answered with the error code, and the socket is closed with a close code for stubs that read it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class _Command(msgspec.Struct):
 
 
 REFUSED_SECONDS = 2.0
-"""How long a stub that was refused is answered until its socket is closed."""
+"""How long a refused stub is answered before its socket is closed."""
 
 _commands = msgspec.json.Decoder(_Command)
 
 
 class StubConnection(Connection):
-    """A socket whose session is named by its URL, or by a `connect` command as first frame."""
+    """A socket whose URL, or first frame (`connect`), names its runtime."""
 
     handshake = "stub-connect"
     _farewell: asyncio.TimerHandle | None = None
@@ -68,7 +68,7 @@ class StubConnection(Connection):
             self._refuse(Forbidden("Invalid handshake!"))
 
     def begin(self, runtime_url: str) -> None:
-        """Enter the session that the socket's URL names."""
+        """Open the session of the runtime that the socket's URL names."""
         try:
             self._session_handshake.enter(runtime_url, self)
         except Pending as fact:
@@ -81,7 +81,7 @@ class StubConnection(Connection):
             )
 
     def banned(self) -> None:
-        """One that was refused by its URL has not been told yet."""
+        """Close the socket of a banned client, unless it must still be told of the refusal."""
         if self.refusal is None:
             super().banned()
 
@@ -118,12 +118,12 @@ class StubConnection(Connection):
 
 
 def _close_code(error: NodeError) -> int:
-    """The close code of a refusal: where a limit was met the stub may try again later."""
+    """The close code of a refusal; after a limit the stub may try again later."""
     return CloseCode.NO_ROOM if isinstance(error, TooMany | Unavailable) else CloseCode.REFUSED
 
 
 def _command(frame: bytes) -> _Command | None:
-    """The command a frame is, None if it is a message or nothing that can be read."""
+    """The command in a frame, None if it is a message or cannot be decoded."""
     try:
         command = _commands.decode(frame)
     except (msgspec.DecodeError, RecursionError):

@@ -1,7 +1,7 @@
-"""What one connection has under way that may take more than one turn of the event loop.
+"""The messages of one connection that may take more than one turn of the event loop.
 
-That is messages with many recipients, and frames that open or close a session. All connections
-stand in one line.
+These are messages with many recipients, and frames that open or close a session. All connections
+share one queue (turn_queue.py).
 """
 
 from __future__ import annotations
@@ -11,42 +11,42 @@ from collections.abc import Callable, Iterator
 
 from msgnode.core.faults import FAULTS
 
-from .turn_line import LINE
+from .turn_queue import TURN_QUEUE
 
 
 class Turns:
-    """The messages of one connection; `under_way` are those not finished yet, the oldest first.
+    """The unfinished messages of one connection (`under_way`), oldest first.
 
-    While it `is_in_line` the oldest goes on in a turn to come, by itself.
+    While it `is_queued`, the oldest continues by itself in a later turn.
 
     Args:
-        may_go_on: whether the next step may be taken now; if not, `go` is called later.
-        finished: called once nothing is under way any more, if that took more than one turn.
+        may_go_on: whether the next step may run now; if not, `go` is called later.
+        finished: called when all are finished, if that took more than one turn.
     """
 
     def __init__(self, may_go_on: Callable[[], bool], finished: Callable[[], None]) -> None:
         self._may_go_on = may_go_on
         self._finished = finished
         self.under_way: deque[Iterator[None]] = deque()
-        self.is_in_line = False
+        self.is_queued = False
 
     def add(self, steps: Iterator[None]) -> None:
-        """Take the steps of a message, behind those that are under way."""
+        """Add the steps of a message after the unfinished ones."""
         self.under_way.append(steps)
         self.go()
 
     def go(self) -> None:
-        """Take steps for one turn; the rest in the next ones.
+        """Run steps for one turn; the rest run in later turns.
 
-        What a step raises is the end of its message alone.
+        An error in a step ends its message only.
         """
-        if self.is_in_line:
+        if self.is_queued:
             return
-        LINE.enter()
+        TURN_QUEUE.enter()
         while self.under_way and self._may_go_on():
-            if LINE.must_wait:
-                self.is_in_line = True
-                LINE.wait(self._next_turn)
+            if TURN_QUEUE.must_wait:
+                self.is_queued = True
+                TURN_QUEUE.wait(self._next_turn)
                 return
             try:
                 next(self.under_way[0])
@@ -56,17 +56,17 @@ class Turns:
                 FAULTS.note("message", error)
                 self.under_way.popleft()
 
-    def let_go(self) -> None:
-        """Its connection is over and adds no more: a ring of the two would stay for long."""
+    def break_cycle(self) -> None:
+        """Break the reference cycle with the connection, which has ended."""
         self._may_go_on = bool
         self._finished = _nobody
 
     def _next_turn(self) -> None:
-        self.is_in_line = False
+        self.is_queued = False
         self.go()
         if not self.under_way:
             self._finished()
 
 
 def _nobody() -> None:
-    """Who is told when the connection is over."""
+    """The `finished` callback after the connection has ended."""

@@ -1,15 +1,15 @@
-"""Visitors: runtimes of other domains that have come here themselves; how many, and for how long.
+"""Limits visitors, that is sessions of runtimes of other domains: how many, and for how long.
 
-A visitor is a session whose runtime URL is of another domain than the node's; the session through
-which the node of another domain is reached is none. What a domain is worth that somebody says of
-himself is for ADMISSION to find out: here it is a name that others must not suffer from.
+A visitor is a session whose runtime URL is of a foreign domain, except for the session through
+which that domain's node is reached. Whether a claimed domain is true is for ADMISSION to decide;
+here it is only a name to count by.
 
 Rules
-- A worker has so many visitors of one source address, of one domain, and of all; who comes beyond
-  that is answered 429, with the name of the limit. What a runtime has left here makes no room, but
-  is gone on with as ever; a session that changes its worker is taken in any case.
-- A visit is over when it has lasted `stay` seconds; or when for `idle` seconds nothing was sent and
-  nothing was heard, by somebody who listens to nothing. 0: it never is.
+- A worker limits its visitors per source address, per domain and in total; one too many is answered
+  429, with the name of the limit. Resuming a session is always possible; so is moving one from
+  another worker.
+- A visit ends when it has lasted `stay` seconds, or when a visitor that listens to nothing has sent
+  and received nothing for `idle` seconds. 0: never.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .rules import CloseCode
 from .session import LiveSession
 
 EVERY = 1.0
-"""Seconds between two looks at how long visits last."""
+"""Seconds between two checks of the visits."""
 _AT_ONCE = 500
 _PAUSE = 0.002
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class VisitorLimits:
-    """Of each worker; `idle` and `stay` are in seconds, 0 for no end."""
+    """The limits of each worker; `idle` and `stay` are in seconds, 0 for no limit."""
 
     total: int
     per_domain: int
@@ -51,7 +51,7 @@ class VisitorLimits:
 
 
 class Visit:
-    """One visitor: its session, and when something passed last."""
+    """One visitor: its session, and the time of its last frame."""
 
     __slots__ = ("active_at", "domain", "frames", "session", "source")
 
@@ -67,12 +67,12 @@ class Visitors:
     """One instance per worker.
 
     Args:
-        limits: of the worker.
+        limits: the worker's limits.
         home: the node's domain.
-        refuses: whether runtimes of this URL's domain may not come at all.
+        refuses: whether runtimes of this URL's domain are not admitted at all.
         hears: what a session listens to.
         end: ends a session, with a close code and a reason.
-        clock: seconds that only grow.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(
@@ -104,20 +104,20 @@ class Visitors:
 
     @property
     def domains(self) -> int:
-        """How many domains there are visitors of."""
+        """The number of domains that have visitors here."""
         return len(self._domains)
 
     def check(self, runtime_url: str, speaker: Speaker, is_new: bool) -> None:
-        """Whether somebody may have a session of this runtime, as a visitor.
+        """Check that a speaker may have a session of this runtime, if it is a visitor's.
 
         Args:
-            runtime_url: of the runtime.
-            speaker: who is behind the connection.
-            is_new: whether it is one session more.
+            runtime_url: the runtime's URL.
+            speaker: the speaker of the connection.
+            is_new: whether it would be an additional session.
 
         Raises:
-            Forbidden: runtimes of its domain may not come here.
-            TooMany: there are as many visitors as there may be.
+            Forbidden: runtimes of its domain are not admitted.
+            TooMany: a limit of visitors is reached.
         """
         domain = addresses.foreign_domain(runtime_url, self._home)
         if not domain or speaker.peer == domain:
@@ -138,7 +138,7 @@ class Visitors:
     # --- what others tell it ----------------------------------------------------------------------
 
     def entered(self, session: LiveSession) -> None:
-        """A session is here now, or somebody else is behind it, such as the node of a peer."""
+        """Note a session that is new here or whose speaker has changed, such as to a peer node."""
         if not session.speaker.is_visitor:
             self.left(session.id)
         elif session.id not in self._visits:
@@ -148,20 +148,20 @@ class Visitors:
             self._sources[visit.source] += 1
 
     def left(self, session_id: str) -> None:
-        """A session is here no longer."""
+        """Forget a session that is no longer here."""
         visit = self._visits.pop(session_id, None)
         if visit is not None:
             _count_down(self._domains, visit.domain)
             _count_down(self._sources, visit.source)
 
     def closed(self, session: Any, reason: str) -> None:
-        """A SessionEnd."""
+        """Handle the end of a session; a SessionEnd."""
         self.left(session.id)
 
     # --- how long it lasts ------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """End visits that are over, a few at a time. Runs until cancelled."""
+        """End visits at their limits, a few at a time. Runs until cancelled."""
         while True:
             await asyncio.sleep(EVERY)
             visits = list(self)
@@ -172,7 +172,7 @@ class Visitors:
                 await asyncio.sleep(_PAUSE)
 
     def look_at(self, visit: Visit) -> None:
-        """End a visit that is over."""
+        """End a visit that has reached a limit."""
         session, now, limits = visit.session, self._clock(), self._limits
         if self._visits.get(session.id) is not visit:
             return
@@ -198,7 +198,7 @@ class Visitors:
 
 
 def frames_of(session: LiveSession) -> tuple[int, int]:
-    """Frames that the session has sent on the socket it has now, and that it was given."""
+    """The number of frames a session has sent on its current socket, and has received."""
     socket = session.socket
     return socket.flow.frames if socket is not None else 0, session.outbox.frames
 

@@ -1,4 +1,4 @@
-"""Alarms: what an operator should see. One row a kind and subject while it stands."""
+"""Alarms: conditions an operator should know of. One row per kind and subject while it stands."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PEER_PENDING = "peer-pending"
 STUB_CHANGED = "stub-changed"
 
 STANDING_AT_MOST = 1_000
-"""Alarms of one kind that stand at once."""
+"""Most standing alarms of one kind."""
 OTHERS = "others"
-"""The subject of the one alarm of a kind that counts what is beyond that."""
+"""The subject of the one alarm of a kind that stands for all beyond that limit."""
 
 _AT_ONCE = 500
 
 
 class Raised(NamedTuple):
-    """What is raised once."""
+    """One alarm to raise."""
 
     kind: str
     subject: str
@@ -36,12 +36,12 @@ class Raised(NamedTuple):
 
 
 def raise_alarm(kind: str, subject: str, text: str) -> None:
-    """Raise an alarm, or count a standing one up. Blocks: not for the event loop."""
+    """Raise an alarm, or increase the count of a standing one. Blocks: not for the event loop."""
     raise_alarms([Raised(kind, subject, text)])
 
 
 def raise_alarms(raised: Iterable[Raised]) -> None:
-    """Raise many: of one kind and subject the last text stands. Blocks."""
+    """Raise many; of the same kind and subject the last text is kept. Blocks."""
     now = timezone.now()
     times: Counter[tuple[str, str]] = Counter()
     texts: dict[tuple[str, str], str] = {}
@@ -77,16 +77,16 @@ def _raise(kind: str, count: int, text: str, subjects: list[str], now: datetime)
 
 
 def clear_alarm(kind: str, subject: str) -> None:
-    """The cause is gone. Blocks: not for the event loop."""
+    """Clear an alarm. Blocks: not for the event loop."""
     models.Alarm.objects.filter(kind=kind, subject=cut(subject)[:255], cleared_at=None).update(
         cleared_at=timezone.now()
     )
 
 
 def clear_of_ended(kinds: Iterable[str], host: str) -> None:
-    """Clear what workers of this host, whose processes have ended, raised about themselves.
+    """Clear the alarms that ended worker processes of this host raised about themselves.
 
-    Their subjects begin with `host:pid`. Blocks: for the start of a worker.
+    Their subjects begin with `host:pid`. Blocks: for use at the start of a worker.
     """
     standing = models.Alarm.objects.filter(kind__in=tuple(kinds), cleared_at=None)
     for alarm in standing.filter(subject__startswith=f"{host}:"):

@@ -1,9 +1,9 @@
-"""What one worker does for all: a claim in the database that lives as long as its worker's lease.
+"""Claims: the right of one worker to do something for all, stored in the database.
 
 A worker has a claim while its row names the worker's epoch and that epoch is registered. So a claim
-needs no renewal of its own: who takes over a dead worker's sessions has freed its claims as well.
-Whoever writes by right of a claim checks it inside the transaction, so that a worker that was
-frozen, and has it no longer, writes nothing. All functions block.
+needs no renewal of its own: taking over a dead worker's sessions frees its claims as well. Whoever
+writes on the basis of a claim checks it inside the transaction, so that a worker that was frozen
+and has lost the claim writes nothing. All functions block.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from msgnode import models
 from msgnode.bus.writing import Call, Writer
 
 IDLE = "10s"
-"""After so long PostgreSQL ends a transaction that has checked a claim and does nothing more."""
+"""After this time PostgreSQL ends a transaction that has checked a claim and is idle."""
 
 _RUNS = models.Worker.objects.filter(epoch=OuterRef("epoch"))
 
 
 class NotHolder(Exception):
-    """Another worker has the claim now, or none."""
+    """The claim is held by another worker, or by none."""
 
 
 class WorkerClaim:
-    """The claim of a name, for this worker. It is written in the worker's group commits."""
+    """This worker's claim of a name, written in the worker's group commits."""
 
     def __init__(self, name: str, epoch: str, writer: Writer) -> None:
         self._name = name
@@ -35,7 +35,7 @@ class WorkerClaim:
         self._writer = writer
 
     async def take(self) -> bool:
-        """Whether this worker has it, from now on or still."""
+        """Take the claim if it is free; return whether this worker has it."""
         found: list[bool] = []
 
         def look() -> None:
@@ -45,12 +45,12 @@ class WorkerClaim:
         return found[0]
 
     async def release(self) -> None:
-        """Leave it to another worker."""
+        """Release the claim."""
         await self._writer.submit(Call(lambda: release(self._name, self._epoch)))
 
 
 def take(name: str, epoch: str) -> bool:
-    """Whether this epoch has the claim, which it takes if nobody else that runs has it."""
+    """Take the claim for an epoch if no running worker has it; whether the epoch has it."""
     claims = models.WorkerClaim.objects.filter(name=name)
     row = claims.annotate(runs=Exists(_RUNS)).values_list("epoch", "runs").first()
     if row is not None and (row[0] == epoch or row[1]):
@@ -61,7 +61,7 @@ def take(name: str, epoch: str) -> bool:
 
 
 def check(name: str, epoch: str) -> None:
-    """Whether this epoch has the claim, until the transaction ends. Raises NotHolder."""
+    """Lock the claim until the transaction ends. Raises NotHolder if the epoch has lost it."""
     rows = models.WorkerClaim.objects.filter(Exists(_RUNS), name=name, epoch=epoch)
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
@@ -74,11 +74,11 @@ def check(name: str, epoch: str) -> None:
 
 
 def held(names: Iterable[str]) -> set[str]:
-    """Those of these claims that a worker has which runs."""
+    """Those of these claims that a running worker holds."""
     rows = models.WorkerClaim.objects.filter(Exists(_RUNS), name__in=list(names))
     return set(rows.values_list("name", flat=True))
 
 
 def release(name: str, epoch: str) -> None:
-    """Give the claim up."""
+    """Release the claim."""
     models.WorkerClaim.objects.filter(name=name, epoch=epoch).update(epoch="")

@@ -1,7 +1,7 @@
-"""How the value of a column is handed to SQLite, without the ORM's questions at each value.
+"""Converts column values for SQLite, without the ORM's per-value checks.
 
-What a field asks of its value again and again (whether it is an expression, whether it has a time
-zone) is asked here once, of the field. Whatever is not known here is prepared by the field itself.
+What the ORM checks for each value (is it an expression, has it a time zone) is checked here once
+per field. Fields of a type not known here convert their values themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from msgnode.core.row_statements import Prepare
 
 
 def preparation(field: Field[Any, Any]) -> Prepare | None:
-    """What prepares values of a field for SQLite; None if they go in as they are."""
+    """The function that converts values of a field for SQLite; None if they need no conversion."""
     kind = type(field.target_field if isinstance(field, ForeignKey) else field)
     if kind in _PREPARED:
         return _PREPARED[kind]
@@ -43,7 +43,7 @@ def _hex(value: UUID | str | None) -> str | None:
 
 
 def _moment(value: datetime | None) -> str | None:
-    """In UTC, which is what Django's SQLite has (USE_TZ, and no time zone of the database)."""
+    """As UTC, which Django uses in SQLite (USE_TZ, and no time zone of the database)."""
     return None if value is None else str(value.astimezone(UTC).replace(tzinfo=None))
 
 

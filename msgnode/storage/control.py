@@ -1,10 +1,11 @@
 """The control outbox: changes made outside the workers, applied by every worker within a second.
 
-Whoever changes something (the console, Celery, a shell) posts a row in the same transaction; every
-worker reads new rows and gives each to the handler of its kind, idempotently. Ids are no order to
-rely on, because commits overlap: a reader looks back over a window and remembers what it applied.
+Whoever makes such a change (the console, Celery, a shell) posts a row in the same transaction;
+every worker reads new rows and passes each to the handler of its kind, idempotently. The order of
+ids is not reliable, because commits overlap: a reader re-reads a window of time and remembers what
+it has applied.
 
-When a row was posted is told by the clock of the database alone, because those of machines differ.
+Only the database's clock tells when a row was posted, because the clocks of machines differ.
 """
 
 from __future__ import annotations
@@ -31,14 +32,15 @@ _SLACK = 5.0  # seconds before the start of a reader
 
 
 def post(kind: str, **payload: Any) -> None:
-    """Leave a change for the workers. Takes part in the caller's transaction."""
+    """Post a change for the workers, as part of the caller's transaction."""
     models.ControlMessage.objects.create(kind=kind, payload=payload, created_at=Now())
 
 
 class ControlReader:
     """One instance per worker.
 
-    `handlers` by kind; a row of an unknown kind is logged and passed over."""
+    `handlers` are by kind; a row of an unknown kind is logged and skipped.
+    """
 
     def __init__(self, writer: Writer, handlers: dict[str, Handler], every: float = 0.5) -> None:
         self._writer = writer
@@ -48,7 +50,7 @@ class ControlReader:
         self._began = self._read_at = _now()
 
     async def run(self) -> None:
-        """Runs until cancelled; a database out of reach is tried again in the next round."""
+        """Run until cancelled; if the database is out of reach, the next round tries again."""
         while True:
             await asyncio.sleep(self._every)
             try:
@@ -57,7 +59,7 @@ class ControlReader:
                 log.warning("Control messages could not be read: %s", error)
 
     async def read(self) -> None:
-        """Apply what is new, once."""
+        """Apply new rows, each once."""
         rows: list[tuple[int, str, dict[str, Any]]] = []
         now = _now()
         seconds = min(now - self._began, now - self._read_at + _WINDOW) + _SLACK
@@ -91,5 +93,5 @@ class ControlReader:
 
 
 def _now() -> float:
-    """Seconds on a clock that goes on while the process is stopped."""
+    """Seconds of a clock that runs on while the process is stopped."""
     return time.clock_gettime(LEASE_CLOCK)

@@ -1,8 +1,8 @@
-"""Calls that use the database, off the event loop: in a few threads; so many may wait.
+"""Runs database calls off the event loop, in a few threads and with a bounded queue.
 
-Opening a connection costs several times what a search does, so a thread keeps its own from one call
-to the next; it gives it back when it had nothing to do for a second, and after an error of the
-database. Each call is in autocommit when it begins.
+Opening a connection costs several times what a search does, so a thread keeps its own between
+calls; it closes it after a second without work, and after a database error. Each call begins in
+autocommit mode.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Result = TypeVar("Result")
 _Call = tuple[asyncio.Future[Any], Callable[[], Any]]
 
 _IDLE = 1.0
-"""Seconds without a call after which a thread gives its connection back."""
+"""Seconds without a call after which a thread closes its connection."""
 
 
 class DatabaseThreads:
-    """The threads of one use, started with its first call.
+    """A group of threads, started at the first call.
 
     Args:
-        name: of the threads.
-        threads: how many calls run at a time; of one thread, in the order in which they came.
-        capacity: how many may run and wait.
-        refusal: what is said of one that finds no room.
+        name: the name of the threads.
+        threads: how many calls run at a time; with one thread, they run in order.
+        capacity: how many calls may run and wait.
+        refusal: the text of the error when there is no room.
     """
 
     def __init__(self, name: str, threads: int, capacity: int, refusal: str) -> None:
@@ -51,7 +51,7 @@ class DatabaseThreads:
         """Run a call in one of the threads.
 
         Returns:
-            what it returns.
+            The result of the call.
 
         Raises:
             TooMany: there is no room.
@@ -72,7 +72,7 @@ class DatabaseThreads:
             self._waiting -= 1
 
     def stop(self) -> None:
-        """End the threads; calls that have not begun are dropped, as cancelled."""
+        """End the threads; calls that have not begun are cancelled."""
         self._is_stopped = True
         while True:
             try:
@@ -101,13 +101,13 @@ class DatabaseThreads:
             if not done.cancelled():
                 try:
                     result = call()
-                except BaseException as error:  # told to who asked, whatever it is
+                except BaseException as error:  # any error is passed on to the caller
                     _after_error()
                     _tell(done, asyncio.Future.set_exception, error)
                 else:
                     _tell(done, asyncio.Future.set_result, result)
                     del result
-            del job, done, call  # nothing is held while it waits
+            del job, done, call  # keep no references while waiting
         connections.close_all()
 
     def _next(self) -> _Call | None:
@@ -119,7 +119,7 @@ class DatabaseThreads:
 
 
 def _tell(done: asyncio.Future[Any], how: Callable[..., Any], *outcome: Any) -> None:
-    """Settle a future on its loop, unless whoever waited has gone."""
+    """Settle a future on its loop, unless it was cancelled."""
 
     def settle() -> None:
         if not done.done():
@@ -127,12 +127,12 @@ def _tell(done: asyncio.Future[Any], how: Callable[..., Any], *outcome: Any) -> 
 
     try:
         done.get_loop().call_soon_threadsafe(settle)
-    except RuntimeError:  # the loop has ended: nobody is waiting any more
+    except RuntimeError:  # the loop has ended, so nobody is waiting
         log.warning("A call of the database came too late to be answered.")
 
 
 def _after_error() -> None:
-    """Give back a connection that had an error of the database, or was left in a transaction."""
+    """Close a connection that had a database error or was left in a transaction."""
     for connection in connections.all(initialized_only=True):
         if connection.errors_occurred or connection.in_atomic_block:
             try:

@@ -1,12 +1,12 @@
-"""The fence around a worker's durable writes: a retired epoch changes nothing any more.
+"""The fence around a worker's writes: a retired epoch can write nothing.
 
-Whoever takes over a worker's sessions deletes the row of its epoch first. A writer asks for that
-row inside each of its transactions; on PostgreSQL it is locked for share, so that either the
-transaction commits before the row goes, or the row is gone and the transaction is refused. SQLite
-has one writer at a time, which is the same.
+Whoever takes over a worker's sessions deletes the row of its epoch first. A writer checks that row
+inside each of its transactions. On PostgreSQL the row is share-locked, so either the transaction
+commits before the row is deleted, or the row is gone and the transaction is refused. SQLite has one
+writer at a time, with the same effect.
 
-A process may be frozen in the middle of a transaction. PostgreSQL then ends the transaction after
-`idle` seconds, so that nobody waits for it for ever.
+A process may be frozen in the middle of a transaction. PostgreSQL ends the transaction after `idle`
+seconds, so that nobody waits for it for ever.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from msgnode.core.errors import Unavailable
 from msgnode.models import Worker
 
 Check = Callable[[], None]
-"""Raises Fenced if this worker may not write any more; called inside a transaction."""
+"""Raises Fenced if this worker may no longer write; called inside a transaction."""
 
 
 class Fenced(Unavailable):
-    """This worker's epoch is retired: others have, or may have, its sessions."""
+    """This worker's epoch is retired: others have its sessions, or may take them."""
 
     def __init__(self) -> None:
         super().__init__("This worker of the node has lost its lease; connect again.")
 
 
 def unfenced() -> None:
-    """The check of a process that is no worker: it may write."""
+    """The check of a process that is not a worker, which may always write."""
 
 
 class Fence:
     """The check of one epoch.
 
     Args:
-        epoch: of this worker.
-        idle: seconds after which PostgreSQL ends a transaction that does nothing.
+        epoch: the worker's epoch.
+        idle: seconds after which PostgreSQL ends an idle transaction.
     """
 
     def __init__(self, epoch: str, idle: float) -> None:
@@ -46,7 +46,7 @@ class Fence:
         self._idle = str(max(1, int(idle * 1000)))
 
     def check(self) -> None:
-        """Whether this worker may write, inside its transaction. Raises Fenced."""
+        """Raise Fenced if this worker may not write; called inside a transaction."""
         table = connection.ops.quote_name(Worker._meta.db_table)
         if connection.vendor == "postgresql":
             statement = (

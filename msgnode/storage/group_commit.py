@@ -1,19 +1,18 @@
-"""Group commit: what many submit is written by one thread, as much as waits in one transaction.
+"""Group commit: one thread writes what many submit, everything that waits in one transaction.
 
-A commit waits for the disk; a hundred changes that arrive together wait once, and nobody waits for
-two commits. What a change is, and how a group of them is written, is the affair of whoever makes
-the GroupCommit: the writer of session rows, the registry. Searches that wait can share a statement
-in the same way.
+A commit waits for the disk: a hundred changes that arrive together wait once, and nobody waits for
+two commits. The owner of a GroupCommit defines what a change is and how a group is written: the
+writer of session rows, the registry. Concurrent searches share a statement in the same way.
 
-The thread takes the interpreter from the event loop for each statement, and one that waits for it
-costs a busy loop a call of the system at every read and write. So it is given what is submitted
-when the loop has nothing else to do, and every HELD seconds while it always has.
+The thread takes the GIL from the event loop for each statement, and a thread that waits for the GIL
+makes each read and write of a busy loop slower. So it gets what was submitted when the loop is
+idle, or after HELD seconds if the loop never is.
 
-Promise: submissions are written in the order submitted, each whole or not at all, and each is
-answered: by its result after the commit, or by an error. A group that fails is tried in halves, so
-that only the culprit is refused and a few culprits do not cost the others a commit each. A database
-out of reach is waited for until `patience` seconds after the submission; a full one is not waited
-for. A worker whose epoch is retired writes nothing any more (storage/fence.py).
+Guarantee: submissions are written in order, each completely or not at all, and each is answered: by
+its result after the commit, or by an error. A group that fails is retried in halves, so that only
+the culprit is refused, and a few culprits do not cost the others a commit each. If the database is
+out of reach, a submission waits for up to `patience` seconds; if its disk is full, it fails at
+once. A worker whose epoch is retired writes nothing (storage/fence.py).
 """
 
 from __future__ import annotations
@@ -47,15 +46,15 @@ log = logging.getLogger(__name__)
 
 _RETRY_PAUSE = 0.2
 _IDLE = 1.0
-"""Seconds without work after which the thread gives its database connection back."""
+"""Seconds without work after which the thread closes its database connection."""
 
 HELD = 0.02
-"""Seconds that a busy loop keeps what is submitted, so that more of it shares a transaction."""
+"""Seconds for which a busy loop keeps submissions, so that more of them share a transaction."""
 _NOTHING = 50e-6
-"""Seconds of a turn of the loop in which it had nothing else to do."""
+"""A turn of the loop shorter than this, in seconds, counts as idle."""
 
 SETTLED_AT_ONCE = 25
-"""Submissions that are told their outcome in one turn of the loop: each answers somebody then."""
+"""Submissions that are settled in one turn of the loop, because each then sends an answer."""
 
 Item = TypeVar("Item")
 
@@ -70,15 +69,16 @@ class GroupCommit(Generic[Item]):
     """A queue and the one thread that empties it.
 
     Args:
-        name: of the thread.
-        commit: writes a group in one transaction of its own, in the thread. Gives the result of
-            each item, or the exception that refuses it alone; raises if the whole group failed.
-        most: items in a group.
-        capacity: items that may wait; beyond it a submission is refused. None: no limit, for what
-            is bounded by whoever submits.
-        patience: seconds that a database out of reach is waited for.
+        name: the name of the thread.
+        commit: writes a group in one transaction of its own, in the thread. It returns for each
+            item its result, or the exception that refuses this item only; it raises if the whole
+            group has failed.
+        most: most items in a group.
+        capacity: most items that may wait; further submissions are refused. None: no limit, if the
+            submitters bound them.
+        patience: seconds for which a database out of reach is waited for.
         fenced: called in the thread when the database has refused the worker's epoch.
-        refusal: what is said of a submission that finds no room.
+        refusal: the text of the error when there is no room.
     """
 
     def __init__(
@@ -102,25 +102,25 @@ class GroupCommit(Generic[Item]):
         self._patience = patience
         self._fenced = fenced
         self._submitted = self._taken = 0
-        self._new: list[_Job] = []  # what the thread is not given yet
-        self._oldest = 0.0  # when the first of them came
-        self._looked = 0.0  # when the loop was last looked at
+        self._new: list[_Job] = []  # not passed to the thread yet
+        self._oldest = 0.0  # when the first of them was submitted
+        self._looked = 0.0  # when the loop was last checked for being idle
         self._queue: queue.SimpleQueue[list[_Job | None]] = queue.SimpleQueue()
-        self._left: list[_Job | None] = []  # the thread's: beyond what a group may have
+        self._left: list[_Job | None] = []  # the thread's: what did not fit into a group
         self._thread: threading.Thread | None = None
         self._outcomes: deque[tuple[_Job, Any]] = deque()
 
     @property
     def backlog(self) -> int:
-        """Submissions that wait for their transaction."""
+        """The number of submissions that wait for their transaction."""
         return self._submitted - self._taken
 
     def submit(self, item: Item) -> asyncio.Future[Any]:
-        """Queue an item, from the event loop; never waits.
+        """Queue an item, from the event loop; never blocks.
 
         Returns:
-            a future of the item's result, done after the commit. It raises Conflict for a row that
-            breaks a constraint and Unavailable if the database is out of reach or full.
+            A future of the item's result, done after the commit. It raises Conflict if a row breaks
+            a constraint, and Unavailable if the database is out of reach or full.
 
         Raises:
             TooMany: there is no room.
@@ -147,7 +147,7 @@ class GroupCommit(Generic[Item]):
             await asyncio.to_thread(thread.join, self._patience * 2)
 
     def _look(self) -> None:
-        """Hand in what is new if the loop did nothing since the last look, a turn before."""
+        """Pass on new submissions if the loop was idle in its last turn."""
         now = time.perf_counter()
         if now - self._looked < _NOTHING or now - self._oldest > HELD:
             self._hand_in()
@@ -156,7 +156,7 @@ class GroupCommit(Generic[Item]):
             asyncio.get_running_loop().call_soon(self._look)
 
     def _hand_in(self) -> None:
-        """Give the thread what is new."""
+        """Pass new submissions to the thread."""
         if not self._new:
             return
         new, self._new = self._new, []
@@ -182,7 +182,7 @@ class GroupCommit(Generic[Item]):
         connections.close_all()
 
     def _take(self) -> list[_Job | None]:
-        """What waits, at least one; an idle thread holds no connection."""
+        """The waiting submissions, at least one; closes the connection of an idle thread."""
         taken = self._left
         if not taken:
             try:
@@ -197,7 +197,7 @@ class GroupCommit(Generic[Item]):
         return taken
 
     def _commit(self, jobs: list[_Job]) -> Sequence[Any]:
-        """Write a group: for each job its result, or the exception that refuses it."""
+        """Write a group; return for each job its result, or the exception that refuses it."""
         deadline = jobs[-1].at + self._patience
         while True:
             try:
@@ -208,7 +208,7 @@ class GroupCommit(Generic[Item]):
                 return [refusal] * len(jobs)
             except (OperationalError, InterfaceError) as error:
                 connections.close_all()
-                if is_full(error):  # waiting would help nobody; the next group tries again
+                if is_full(error):  # waiting would not help; the next group tries again
                     log.error("The database's disk is full: %s", error)
                     return [_in_words(error)] * len(jobs)
                 if time.monotonic() > deadline:
@@ -225,7 +225,7 @@ class GroupCommit(Generic[Item]):
         told = list(zip(jobs, outcomes, strict=True))
         try:
             jobs[0].future.get_loop().call_soon_threadsafe(self._take_outcomes, told)
-        except RuntimeError:  # the loop has ended: nobody is waiting any more
+        except RuntimeError:  # the loop has ended, so nobody is waiting
             log.warning("A commit came too late to be answered.")
 
     # --- on the event loop ------------------------------------------------------------------------
@@ -237,9 +237,9 @@ class GroupCommit(Generic[Item]):
             self._settle()
 
     def _settle(self) -> None:
-        """Tell some of those that wait, in the order of their submission.
+        """Settle some of the finished submissions, in order.
 
-        Others have their turn of the loop between two portions.
+        Other work gets a turn of the loop between two batches.
         """
         for _ in range(min(SETTLED_AT_ONCE, len(self._outcomes))):
             job, outcome = self._outcomes.popleft()

@@ -1,9 +1,8 @@
-"""Puts the changes of one transaction together, so that those of many sessions cost one statement.
+"""Groups the changes of a transaction, so that those of many sessions share statements.
 
-Between two calls the rows are written in the order of Stage. A change of a session that has been
-further already in this stretch begins a new one, so what belongs to a session stays in its order;
-the addresses of a session that ends are deleted before another session's are entered, which may be
-the same.
+Between two calls the rows are written in the order of Stage. A change that would break the order of
+its session begins a new stretch, so the order within a session is kept. Addresses of a session that
+ends are deleted before those of others are inserted, which may be the same.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Row = Mapping[str, Any]
 
 
 class Stage(IntEnum):
-    """What is written first."""
+    """The order in which rows are written."""
 
     SESSIONS = 0
     COLUMNS = 1
@@ -32,7 +31,7 @@ class Stage(IntEnum):
 
 
 def apply(changes: Iterable[Change]) -> None:
-    """Write them, inside the transaction of the caller."""
+    """Write the changes, inside the caller's transaction."""
     stretch = _Stretch()
     for change in changes:
         match change:
@@ -60,7 +59,7 @@ def apply(changes: Iterable[Change]) -> None:
 
 
 class _Stretch:
-    """What has come since the last call."""
+    """The changes since the last call."""
 
     def __init__(self) -> None:
         self._begin()
@@ -75,7 +74,7 @@ class _Stretch:
         self._reached: dict[str, Stage] = {}
 
     def at(self, stage: Stage, session_id: str) -> None:
-        """A change of a session at a stage: it waits for a stretch of its own if that is over."""
+        """Note a change of a session; begin a new stretch if its stage has passed."""
         if self._reached.get(session_id, Stage.SESSIONS) > stage:
             self.write()
         self._reached[session_id] = stage
@@ -91,7 +90,7 @@ class _Stretch:
         self.rows.setdefault(model, []).append(row)
 
     def write(self) -> None:
-        """Write what is here, and begin anew."""
+        """Write this stretch, and begin a new one."""
         statements.insert(Session, self.sessions)
         _update(self.columns)
         for model, sessions in self.deletions.items():
@@ -106,7 +105,7 @@ class _Stretch:
 
 
 def _update(columns: dict[str, dict[str, Any]]) -> None:
-    """One statement for all rows that change the same columns."""
+    """Update with one statement all rows that change the same columns."""
     alike: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
     for session_id, values in columns.items():
         names = tuple(sorted(values))

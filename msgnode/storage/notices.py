@@ -1,11 +1,11 @@
-"""Alarms of alarm rules, and the outbox of who is told: rows that are made with the alarm.
+"""Alarms of alarm rules, and the outbox of notices about them, written in the same transaction.
 
 Rules
-- A notice has one target and is sent by Celery, tried MOST_ATTEMPTS times over about an hour.
-  Whoever sends claims it first, so that it goes once even where two try.
-- A run ends after RUN_SECONDS, and asks a target that failed no second time: one that does not
-  answer holds up no other and no other task.
-- What cannot be sent is an alarm itself.
+- A notice has one target and is sent by Celery, with up to MOST_ATTEMPTS attempts over about an
+  hour. The sender claims it first, so that it is sent once even if two try.
+- A run ends after RUN_SECONDS, and does not retry a target that has failed in it, so that one that
+  does not answer delays neither the others nor other tasks.
+- A notice that cannot be sent raises an alarm itself.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ AT_ONCE = 50
 TIMEOUT = 5.0
 RUN_SECONDS = 30.0
 MOST_UNSENT = 1_000
-"""Notices of one rule that wait at a time."""
+"""Most waiting notices of one rule."""
 _RUN = Lock()
 
 
 def raise_for(rule_id: int, text: str) -> None:
-    """The limit of a rule is passed. Blocks."""
+    """Raise the alarm of a rule whose limit is exceeded. Blocks."""
     with transaction.atomic():
         rule = AlarmRule.objects.filter(pk=rule_id, is_enabled=True).first()
         if rule is None:
@@ -55,7 +55,7 @@ def raise_for(rule_id: int, text: str) -> None:
 
 
 def clear_for(rule_id: int, text: str) -> None:
-    """The limit of a rule is passed no longer. Blocks."""
+    """Clear the alarm of a rule whose limit is no longer exceeded. Blocks."""
     with transaction.atomic():
         rule = AlarmRule.objects.filter(pk=rule_id).first()
         if rule is not None and _clear(rule.name):
@@ -63,19 +63,19 @@ def clear_for(rule_id: int, text: str) -> None:
 
 
 def clear_others(names: set[str]) -> None:
-    """Clear alarms of rules that are there no more, or switched off. Blocks."""
+    """Clear alarms of rules that were deleted or disabled. Blocks."""
     for name in standing() - names:
         _clear(name)
 
 
 def standing() -> set[str]:
-    """Names of the rules whose alarm stands. Blocks."""
+    """The names of the rules whose alarm stands. Blocks."""
     rows = Alarm.objects.filter(kind=KIND, cleared_at=None)
     return set(rows.values_list("subject", flat=True))
 
 
 def tell(rule: AlarmRule, text: str, *, is_raised: bool) -> int:
-    """Have all targets of a rule told, unless it is silenced; how many will be."""
+    """Queue notices to all targets of a rule, unless it is silenced; return their number."""
     now = timezone.now()
     if rule.silent_until is not None and rule.silent_until > now:
         return 0
@@ -94,7 +94,7 @@ def tell(rule: AlarmRule, text: str, *, is_raised: bool) -> int:
 
 
 def send_due() -> dict[str, int]:
-    """Send what is due, for a Celery task; how many were sent, and how many failed."""
+    """Send the due notices, for a Celery task; return how many were sent, and how many failed."""
     done = {"sent": 0, "failed": 0}
     if not _RUN.acquire(blocking=False):
         return done
@@ -118,13 +118,13 @@ def send_due() -> dict[str, int]:
 
 
 def _claim(notice: AlarmNotice) -> bool:
-    """Whether it is ours to send."""
+    """Claim a notice; return whether this process may send it."""
     rows = AlarmNotice.objects.filter(pk=notice.pk, due_at=notice.due_at, sent_at=None)
     return bool(rows.update(due_at=timezone.now() + CLAIMED))
 
 
 def webhook_fault(url: str) -> str:
-    """Why a webhook cannot be called, or ""."""
+    """Why a webhook URL is not allowed, "" if it is."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -138,7 +138,7 @@ def webhook_fault(url: str) -> str:
 
 
 def shown(target: str) -> str:
-    """A target for lists: of a webhook the host alone, since its path may be a secret."""
+    """A target as shown in lists: only the host of a webhook, whose path may be a secret."""
     return f"{urlsplit(target).hostname} (webhook)" if "://" in target else target
 
 
@@ -196,7 +196,7 @@ def _post(notice: AlarmNotice) -> None:
 
 
 async def _call(url: str, said: dict[str, object]) -> int:
-    """The status that a webhook answers; its body is not read, and a redirect not followed."""
+    """Call a webhook; return its status. Its body is not read, a redirect not followed."""
     async with (
         asyncio.timeout(TIMEOUT),
         httpx.AsyncClient(trust_env=False) as client,

@@ -1,8 +1,8 @@
-"""How a new SQLite file is made: so that it can give the space of deleted rows back.
+"""Configures a new SQLite file so that the space of deleted rows can be returned to the disk.
 
-It is set once, before the first table is made, and not for each connection: the setting writes to
-the file, so a connection that made it would wait for whoever writes at that moment.
-docs/operations.md says how to bring an older file there.
+This is set once, before the first table is created, and not for each connection: it writes to the
+file, so every connection would have to wait for the current writer. docs/operations.md says how to
+convert an older file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def prepare(using: str, **signal: Any) -> None:
 
     Args:
         using: alias of the database that is migrated.
-        signal: what else the signal carries; not used.
+        signal: the signal's other arguments; not used.
     """
     connection = connections[using]
     if connection.vendor != "sqlite":

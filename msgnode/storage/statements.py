@@ -1,7 +1,7 @@
-"""Statements for many rows of models, without the ORM's work at each.
+"""Statements for many rows of models, without the ORM's work per row.
 
-That would cost more than all the rest, because the groups that share a transaction are many and
-small. A statement is made once for a model, its columns and a kind of database.
+That work would dominate, because the groups that share a transaction are many and small. A
+statement is built once per model, columns and kind of database.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def insert(model: type[Model], rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows.
 
     Args:
-        model: of the table.
-        rows: values by columns; a column that is not named has its default.
+        model: the model of the table.
+        rows: values by column; a column that is not given has its default.
     """
     if rows:
         statement, defaults = _insertion(model, connection.vendor)
@@ -38,12 +38,12 @@ def insert(model: type[Model], rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def update(model: type[Model], columns: tuple[str, ...], rows: Iterable[Sequence[Any]]) -> None:
-    """Change columns of rows.
+    """Update columns of rows.
 
     Args:
-        model: of the table.
-        columns: those that change, and last the one that says which row.
-        rows: the values of the columns.
+        model: the model of the table.
+        columns: the columns to set, and last the one that identifies the row.
+        rows: the values of these columns.
     """
     _run(_alteration(model, columns, connection.vendor), rows)
 
@@ -52,9 +52,9 @@ def delete(model: type[Model], columns: tuple[str, ...], rows: Iterable[Sequence
     """Delete the rows that have these values.
 
     Args:
-        model: of the table.
-        columns: those that say which rows.
-        rows: the values of the columns.
+        model: the model of the table.
+        columns: the columns that identify the rows.
+        rows: the values of these columns.
     """
     _run(_deletion(model, columns, connection.vendor), rows)
 
@@ -68,7 +68,7 @@ def _run(statement: Statement, rows: Iterable[Sequence[Any]]) -> None:
 def _insertion(
     model: type[Model], vendor: str
 ) -> tuple[Statement, list[tuple[str, Callable[[], Any]]]]:
-    """The statement, and its columns with what makes their defaults."""
+    """The statement, and its columns with the functions that make their defaults."""
     fields = [each for each in model._meta.concrete_fields if not isinstance(each, AutoField)]
     columns = tuple(map(_column, fields))
     statement = row_statements.insertion(model._meta.db_table, columns, vendor == "sqlite")

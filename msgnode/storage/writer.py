@@ -1,7 +1,7 @@
 """The node's group commit writer: changes of all sessions of a worker share transactions.
 
-What belongs to one session is applied in the order submitted (bus.writing); how rows of many
-sessions become few statements is in grouping.py, how transactions are shared in group_commit.py.
+Changes of one session are applied in the order submitted (bus/writing.py). grouping.py turns rows
+of many sessions into few statements; group_commit.py shares the transactions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class _Submission(NamedTuple):
 
 
 class GroupWriter:
-    """Implements the bus's Writer.
+    """The bus's Writer.
 
     Args:
-        check: raises Fenced inside a transaction if this worker may not write any more.
+        check: raises Fenced inside a transaction if this worker may no longer write.
         fenced: called, in the writer's thread, when it did.
-        patience: seconds that a lost database is waited for.
+        patience: seconds for which a database out of reach is waited for.
     """
 
     def __init__(
@@ -49,17 +49,17 @@ class GroupWriter:
 
     @property
     def backlog(self) -> int:
-        """Submissions that wait for their transaction."""
+        """The number of submissions that wait for their transaction."""
         return self._commits.backlog
 
     @property
     def changes(self) -> int:
-        """Submissions that were carried out or refused."""
+        """The number of submissions that were committed or refused."""
         return self._commits.committed
 
     @property
     def durations(self) -> Histogram:
-        """Of the group commits, in seconds."""
+        """The durations of group commits, in seconds."""
         return self._commits.durations
 
     def submit(self, *changes: Change, result: Any = None) -> asyncio.Future[Any]:

@@ -1,1 +1,1 @@
-"""The subscription manager: who wants to hear what is sent to an address."""
+"""The subscription manager: which sessions receive what is sent to an address."""

@@ -1,4 +1,4 @@
-"""What other domains have to grant when a session here subscribes addresses of theirs."""
+"""Subscriptions of addresses of other domains, which their nodes must grant."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from msgnode.bus.ports import Body
 
 
 class Abroad(Protocol):
-    """The nodes of other domains, as far as this node meets them."""
+    """The nodes of other domains, as far as this node connects to them."""
 
     def abroad(self, named: Iterable[str]) -> list[str]:
-        """Those of these addresses that another node has to be asked for."""
+        """Those of these addresses that must be subscribed at another node."""
         ...
 
     async def subscribe(self, wanted: Sequence[str]) -> None:
-        """Have them subscribed there. Raises NodeError."""
+        """Subscribe them there. Raises NodeError."""
         ...
 
 
 class NothingAbroad:
-    """A node that is not joined to others. Implements Abroad."""
+    """The Abroad of a node without federation."""
 
     def abroad(self, named: Iterable[str]) -> list[str]:
-        """Nobody has to be asked."""
+        """Always empty."""
         return []
 
     async def subscribe(self, wanted: Sequence[str]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 NOTHING_ABROAD = NothingAbroad()
@@ -38,13 +38,13 @@ NOTHING_ABROAD = NothingAbroad()
 async def granted(
     here: asyncio.Future[Body], there: Abroad, far: Sequence[str], take_back: Callable[[], Any]
 ) -> Body:
-    """The answer to a subscription, once those far away are granted, too.
+    """Answer a subscription once other nodes have granted their part.
 
     Args:
         here: the answer of this node.
-        there: grants the others.
-        far: the addresses that it has to grant.
-        take_back: undoes what was done here, where one is not granted.
+        there: the nodes that must grant the others.
+        far: the addresses to be granted there.
+        take_back: undoes the subscription here if one is not granted.
     """
     try:
         body = await asyncio.shield(here)

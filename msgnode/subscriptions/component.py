@@ -1,8 +1,8 @@
-"""domain://msg-node.<domain>/sm: the subscription manager.
+"""The subscription manager, domain://msg-node.<domain>/sm.
 
-A subscription holds from the moment it is asked for and is acknowledged after its commit; a claim
-holds from its commit, because the unique row is the claim. A request is taken whole or refused
-whole. Subscribing twice is one subscription; unsubscribing what is not subscribed is answered 200.
+A subscription applies at once and is acknowledged after its commit; a claim applies with its
+commit, because the unique row is the claim. A request is accepted or refused as a whole.
+Subscribing twice is one subscription; unsubscribing what is not subscribed is answered 200.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from .store import SubscriptionStore
 
 
 class SubscriptionComponent(Component):
-    """How claims become allocations.
+    """The component.
 
     `enter` and `drop` give addresses to a session and take them back (address allocation);
-    `check_room` raises TooMany where it may not hold so many more. `abroad` asks other domains.
+    `check_room` raises TooMany if a session may not hold so many more. `abroad` subscribes at other
+    domains.
     """
 
     name = "sm"
@@ -63,12 +64,12 @@ class SubscriptionComponent(Component):
         self._max_per_session = max_per_session
         self._ownership = ownership
         self._of: dict[str, dict[str, None]] = {}  # session id -> addresses
-        self._pending: dict[str, dict[str, Future[Body]]] = {}  # the same, not committed yet
+        self._pending: dict[str, dict[str, Future[Body]]] = {}  # those not committed yet
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         """Subscribe or unsubscribe, here or at the node of another domain."""
         home = addresses.parse(message.recipients[0]).home
-        if home != addresses.parse(self.addresses[0]).home:  # a peer's manager was asked
+        if home != addresses.parse(self.addresses[0]).home:  # the request is for a peer's manager
             rules.check_homes(rules.wanted(message.fields(), self._max_per_session), home)
         match message.type:
             case "subscribe":
@@ -78,8 +79,8 @@ class SubscriptionComponent(Component):
         raise BadMessage("The subscription manager takes subscribe and unsubscribe.")
 
     def addresses_of(self, message: Message) -> list[str]:
-        """The addresses that are to be subscribed, and who claims them."""
-        with suppress(BadMessage):  # the answer says so
+        """The addresses to be subscribed, and those that claims are for."""
+        with suppress(BadMessage):  # the answer will tell
             body = message.fields()
             asked = rules.wanted(body, self._max_per_session)
             source = body.get("source") or body.get("subscriber")
@@ -90,7 +91,7 @@ class SubscriptionComponent(Component):
     # --- what others tell it ----------------------------------------------------------------------
 
     def enter_subscription(self, address: str, session: Listener) -> None:
-        """A session listens to an address from now on."""
+        """Subscribe a session to an address."""
         mine = self._of.setdefault(session.id, {})
         if address not in mine:
             self._budget.take(session, (address,))
@@ -98,7 +99,7 @@ class SubscriptionComponent(Component):
         self._table.subscribe(address, session)
 
     def drop_subscription(self, address: str, session: Listener) -> None:
-        """A session listens no longer."""
+        """Unsubscribe a session from an address."""
         self._table.unsubscribe(address, session)
         mine = self._of.get(session.id)
         if mine is not None:
@@ -109,16 +110,16 @@ class SubscriptionComponent(Component):
                 del self._of[session.id]
 
     def end(self, address: str, session: Listener) -> None:
-        """A subscription ends by decision of the node: in memory at once, then in the database."""
+        """End a subscription on the node's decision: in memory at once, then in the database."""
         self.drop_subscription(address, session)
         self._store.unsubscribed(session, [address], [], [], None)
 
     def of(self, session: Listener) -> Collection[str]:
-        """What a session listens to."""
+        """The addresses that a session has subscribed."""
         return self._of.get(session.id, {}).keys()
 
     def listening(self, sessions: Mapping[str, Listener]) -> Iterator[Listener]:
-        """The sessions that listen to something now; those that have gone are left out later."""
+        """The sessions with subscriptions now; those that leave meanwhile are left out."""
         for id_ in tuple(self._of):
             session = sessions.get(id_)
             if session is not None:
@@ -129,25 +130,25 @@ class SubscriptionComponent(Component):
         return list(self._of.get(session_id, ()))
 
     def adopt(self, session: Listener, subscribed: Iterable[str]) -> None:
-        """A session that listens to these is with this worker now; the routing table has them."""
+        """Take over a session with these subscriptions, which are already in the routing table."""
         mine = dict.fromkeys(subscribed)
         if mine:
             self._of[session.id] = mine
             self._budget.take(session, mine)
 
     def hand_off(self, session_id: str) -> None:
-        """A session is with another worker now; the routing table keeps what it listens to."""
+        """Forget a session that has moved to another worker; the routing table is not changed."""
         self._of.pop(session_id, None)
         self._budget.forget(session_id)
 
     def session_closed(self, session: Listener, reason: str) -> None:
-        """A SessionEnd: nobody listens for the session any more."""
+        """A SessionEnd: remove the session's subscriptions."""
         self._budget.forget(session.id)
         for address in self._of.pop(session.id, ()):
             self._table.unsubscribe(address, session)
 
     def restore(self, rows: Iterable[tuple[str, str]], sessions: dict[str, Any]) -> None:
-        """Take over the subscriptions of the database at start."""
+        """Restore subscriptions from the database at start."""
         for address, session_id in rows:
             session = sessions.get(session_id)
             if session is not None:
@@ -174,7 +175,7 @@ class SubscriptionComponent(Component):
             return {"code": 200}
         for address in new:
             self.enter_subscription(address, session)
-        self._budget.take(session, owned)  # until the commit, from when on each counts by itself
+        self._budget.take(session, owned)  # until the commit, after which each counts by itself
         body = {"code": 200}
         committed = self._store.subscribed(session, new, claimed, taken_over, body)
         settled = self._settle(committed, session, new, owned, taken_over, earlier)
@@ -185,7 +186,7 @@ class SubscriptionComponent(Component):
         return granted(settled, self._abroad, far, take_back)
 
     def _under_way(self, asked: Wanted, session: Listener) -> list[Future[Body]]:
-        """Earlier requests of the session for some of these addresses that are not committed."""
+        """Earlier requests of the session for these addresses that are still uncommitted."""
         pending = self._pending.get(session.id)
         if not pending:
             return []
@@ -200,9 +201,9 @@ class SubscriptionComponent(Component):
         taken_over: dict[str, Listener],
         earlier: list[Future[Body]],
     ) -> Future[Body]:
-        """Make claims hold with the commit, and undo the subscriptions if there is none.
+        """Apply claims with the commit, or undo the subscriptions if it fails.
 
-        A request for what an earlier one is about to get shares the fate of that one.
+        A request for what an earlier one is about to get shares its result.
         """
         answer: Future[Body] = committed.get_loop().create_future()
         answer.add_done_callback(retrieve_error)
@@ -223,7 +224,7 @@ class SubscriptionComponent(Component):
             for address in claimed:
                 if address in taken_over:
                     self._drop(address, taken_over[address])
-                if self._table.knows(session):  # else its end has freed the address already
+                if self._table.knows(session):  # else the session's end has freed the address
                     self._enter(address, "", session)
             error = next(filter(None, map(_error, earlier)), None)
             if answer.done():
@@ -288,7 +289,7 @@ class SubscriptionComponent(Component):
     ) -> tuple[list[str], list[str], dict[str, Listener]]:
         """Plain subscriptions, new claims, and claims of an earlier session of the same runtime.
 
-        Raises Forbidden if any address is not for this session.
+        Raises Forbidden if any address is not allowed for this session.
         """
         plain: list[str] = []
         claimed: list[str] = []
@@ -326,10 +327,10 @@ class SubscriptionComponent(Component):
         return plain, claimed, taken_over
 
     def _on_behalf(self, body: dict[str, Any], caller: Listener) -> Listener:
-        """Whom a request is for (docs/reference/messages.md, case 35).
+        """The session a request is for (docs/reference/messages.md, case 35).
 
-        `source` (or `subscriber`) owned by another connection of the same runtime or subject means
-        that connection; any other means the caller.
+        If another connection of the same runtime or subject owns `source` (or `subscriber`), it is
+        that connection's; otherwise the caller's.
         """
         source = body.get("source") or body.get("subscriber")
         if not isinstance(source, str):
@@ -342,7 +343,7 @@ class SubscriptionComponent(Component):
 
 
 def _error(request: Future[Body]) -> BaseException | None:
-    """Why a request was refused, None if it was not or is still under way."""
+    """The error of a refused request, None if it was not refused or is pending."""
     if request.done() and not request.cancelled():
         return request.exception()
     return None

@@ -1,16 +1,17 @@
-"""What a request to the subscription manager asks for, and who may have it. Pure.
+"""What a request to the subscription manager names, and what a session may subscribe. Pure.
 
 Forms of the body (docs/reference/messages.md, sections 4.1 and 9, rows 13-15): exact addresses in
 `resources`, `subscribe` or `unsubscribe` (a list or one text; the union of all); or `resource`
 with `childrenResources` (or `children`), which means `<resource>/changes`,
-`<resource>/children/<c>`, `<resource>/<c>`, and the resource itself where nobody else owns it.
+`<resource>/children/<c>`, `<resource>/<c>`, and the resource itself if nobody else owns it.
 
 Ownership (docs/reference/messages.md, section 11)
 - open to everybody: an address's `/changes`, `/children/…`, `/registration`, `/status`, and for
   data objects also `/<child name>`
-- for its owner alone: the address itself, its `/subscription`, and everything else below a hyperty
+- only for its owner: the address itself, its `/subscription`, and everything else below a hyperty
   or a runtime
-- naming an entity's own address claims it: it then belongs to the session like one allocated
+- subscribing an entity's own address claims it: it then belongs to the session like an allocated
+  one
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _LISTS = ("resources", "subscribe", "unsubscribe")
 
 
 class Wanted(NamedTuple):
-    """Addresses asked for. `optional` ones are taken only where nobody else owns them."""
+    """The addresses of a request. `optional` ones are subscribed only if nobody else owns them."""
 
     exact: tuple[str, ...]
     optional: tuple[str, ...]
@@ -73,11 +74,11 @@ def wanted(body: dict[str, Any], max_number: int) -> Wanted:
 
 
 def check_homes(asked: Wanted, home: str) -> None:
-    """Look whether all addresses are of the domain whose subscription manager was asked.
+    """Check that all addresses are in the domain of the subscription manager that was asked.
 
     Raises:
-        Forbidden: one is not. What is decided about requests to one manager would not hold for
-            what could be asked of another.
+        Forbidden: one is not. Else a policy on requests to one manager could be bypassed by asking
+            another.
     """
     for address in (*asked.exact, *asked.optional):
         if addresses.parse(address).home != home:
@@ -85,13 +86,7 @@ def check_homes(asked: Wanted, home: str) -> None:
 
 
 def access(address: str, own_runtime: str, domain: str) -> Access:
-    """What it takes to subscribe an address.
-
-    Args:
-        address: what is to be subscribed.
-        own_runtime: the runtime URL of the session that asks.
-        domain: the node's domain.
-    """
+    """What is required to subscribe an address."""
     parsed = addresses.parse(address)
     if parsed.scheme in addresses.NODE_SCHEMES:
         return Access.NOBODY

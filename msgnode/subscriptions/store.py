@@ -1,4 +1,4 @@
-"""Subscription rows and claims: written through the group writer, read once at start."""
+"""The rows of subscriptions and claims: written through the group writer, read once at start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SubscriptionStore:
         taken_over: dict[str, Listener],
         result: Any,
     ) -> Future[Any]:
-        """New subscriptions and claims, and claims taken over from an earlier session."""
+        """Store subscriptions, new claims, and claims taken over from an earlier session."""
         id_ = session.id
         changes: list[Change] = []
         if subscribed:
@@ -52,9 +52,9 @@ class SubscriptionStore:
         unclaimed: list[str],
         result: Any,
     ) -> Future[Any]:
-        """Subscriptions that end, and of the owned addresses those that were claims.
+        """Delete subscriptions, and those of the owned addresses that were claims.
 
-        `unclaimed` names these after the commit.
+        `unclaimed` gets the latter after the commit.
         """
         id_ = session.id
         ended = Delete(models.Subscription, id_, gone)
@@ -74,7 +74,7 @@ class SubscriptionStore:
 
     @staticmethod
     def load(sessions: Sequence[uuid.UUID] | None = None) -> Iterator[tuple[str, str]]:
-        """(address, hex id of the session) of each subscription, or of some sessions'. Blocks."""
+        """The (address, hex session id) of all subscriptions, or of some sessions'. Blocks."""
         found = models.Subscription.objects.order_by("id")
         if sessions is not None:
             found = found.filter(session_id__in=sessions)

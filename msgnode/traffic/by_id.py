@@ -1,4 +1,4 @@
-"""What the record of the last hours has of the messages of one id. Arrow does the work."""
+"""Finds the recorded rows of messages with given ids, of the last hours. Arrow does the work."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spark.jobs.places import place
 from .files import files_below, folder_of
 
 MOST_READ = 20_000
-"""Rows that are looked at, the newest hour first; a common id may be in millions."""
+"""Most rows read, the newest hour first; a common id may be in millions."""
 TRIES = 3
-"""Of an hour whose files are replaced while they are read."""
+"""Attempts to read an hour whose files are replaced meanwhile."""
 _COLUMNS = ("at", "id", "type", "sender", "to", "outcome", "code")
 
 
 class Row(NamedTuple):
-    """One recipient of one message. `code` is that of the node's own answer, 0 if it gave none."""
+    """One recipient of one message. `code` is that of the node's own answer, 0 without one."""
 
     at: datetime
     type: str
@@ -41,16 +41,16 @@ def rows(
     hours: int,
     most: int,
 ) -> list[Row]:
-    """The newest rows of messages that have one of these ids, the oldest of them first.
+    """The newest rows of messages with one of these ids, oldest first.
 
     Args:
-        url: of the raw record.
-        ids: as they were written.
-        about: what sender or recipient have in them.
-        is_wanted: whether a sender and a recipient are of interest.
+        url: the raw record.
+        ids: the ids as written.
+        about: a text that sender or recipient must contain.
+        is_wanted: whether a pair of sender and recipient is of interest.
         until: the hour of this moment and those before.
-        hours: how many.
-        most: rows.
+        hours: how many hours.
+        most: most rows.
 
     Raises:
         OSError: the record cannot be read.
@@ -77,7 +77,7 @@ def _read(url: str, asked: Any, until: datetime, hours: int) -> Iterator[Row]:
 
 
 def _read_hour(system: Any, folder: str, asked: Any, most: int) -> list[Row]:
-    """A report replaces the files of an hour by one with the same rows: the hour is read anew."""
+    """Read an hour, again if its files are replaced meanwhile, as a report does."""
     for again in reversed(range(TRIES)):
         try:
             return _rows_of_files(system, folder, asked, most)

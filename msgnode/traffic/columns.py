@@ -1,18 +1,19 @@
-"""The columns of the record as they are stored, and how rows become them.
+"""The columns of the record as they are stored, and how rows are converted to them.
 
-Columns are few and as the pipeline knows them; schemes and domains are derived later, by Spark.
-`spark.jobs.schema.RAW` is its twin (a test holds the two together).
+Columns are few and as the pipeline knows them; Spark derives schemes and domains later.
+`spark.jobs.schema.RAW` is the same schema (a test compares the two).
 
-The event loop pays for each row, so a row becomes columns where it is noted, in what the processor
-has at hand, and nothing of it is kept. What repeats from row to row (whose session, what was
-decided) is one number, each of its two addresses another, looked up once; all numbers of a row are
-packed at once. Texts are stored from these numbers too: nothing is written out for each row, not
-in memory nor for Parquet to search for what repeats. Until a flush a RowBuffer holds the rows,
-within bounds; the flush is Arrow's work, which leaves the interpreter to the event loop.
+Every row costs the event loop time, so a row is converted to columns when it is noted, while it is
+in the processor's caches, and nothing of it is kept. What repeats from row to row (session,
+decision) becomes one number, each of the two addresses another, found by one look-up; the numbers
+of a row are packed at once. Texts are stored by these numbers too: they are not repeated for each
+row, neither in memory nor for Parquet's own search for repetitions. Until a flush a RowBuffer holds
+the rows, within bounds; the flush is done by Arrow, which leaves the GIL to the event loop.
 
-Tokens are cut out of addresses at the first sight of each, and out of ids at the flush.
+Tokens are cut out of addresses when first seen, and out of ids at the flush.
 
-Arrow is given buffers, never Python values: to look at one it loads pandas (45 MB, half a second).
+Arrow is given buffers, never Python values: for one of these it would load pandas (45 MB, half a
+second).
 """
 
 from __future__ import annotations
@@ -72,22 +73,24 @@ OF_SESSIONS = pa.schema(
         pa.field("resumptions", pa.int32()),
     ]
 )
-"""What only rows of sessions have; a message has none of them. In such a row `sender` is the
-runtime, `outcome` how the session ended, and `code` that of the socket's end."""
+"""Columns that only rows of sessions have. In such a row `sender` is the runtime, `outcome` how the
+session ended, and `code` the close code of its socket.
+"""
 NAMES = ("session", "runtime", "sender", "to")
-"""Columns that say who: made pseudonyms if the operator wants that."""
+"""Columns that identify somebody: pseudonymised if the operator wants that."""
 
 _TEXTS = ("session", "runtime", "type", "outcome", "component", "effect", "rule")
 _REPEATED = (*_TEXTS, "code", "asserted", "listeners")
 _AT_ONCE = 100  # ids
 _WHOLE = Struct("=iii")
 _ROW = Struct("=dfiiiii")
-"""at, latency; numbers of what repeats, of the sender and of `to`; size, length of the id."""
+"""at, latency; numbers of the repeating values, of the sender and of `to`; size, length of
+the id."""
 DOES_NOT_FIT = (pa.ArrowException, StructError, ValueError, TypeError, OverflowError)
 
 
 class _Repeated(dict[tuple[Any, ...], int]):
-    """Combinations of the values that repeat → their number, given at the first sight of each."""
+    """Numbers of combinations of repeating values, assigned when first seen."""
 
     def __missing__(self, values: tuple[Any, ...]) -> int:
         "".join(values[: len(_TEXTS)]).encode()  # these raise if a value does not fit
@@ -97,9 +100,9 @@ class _Repeated(dict[tuple[Any, ...], int]):
 
 
 class _Addresses(dict[str, int]):
-    """Addresses → their number, given at the first sight of each.
+    """Numbers of addresses, assigned when first seen.
 
-    `shown` are the same without tokens.
+    `shown` are the addresses without tokens.
     """
 
     def __init__(self) -> None:
@@ -114,7 +117,7 @@ class _Addresses(dict[str, int]):
 
 
 class Columns:
-    """Rows as columns, to which one thread adds; 50 bytes each, and what does not repeat."""
+    """Rows as columns, added by one thread; 50 bytes each plus what does not repeat."""
 
     __slots__ = ("_ids", "_numbers", "_repeated", "_senders", "_to")
 
@@ -129,7 +132,7 @@ class Columns:
         return len(self._numbers) // _ROW.size
 
     def add(self, record: TrafficRecord) -> None:
-        """One more row. Raises one of DOES_NOT_FIT, and adds nothing, if a value does not fit."""
+        """Add a row. Raises one of DOES_NOT_FIT, and adds nothing, if a value does not fit."""
         (
             at, session, id_, type_, sender, to, size, listeners, outcome, component, code,
             effect, rule, asserted, latency, runtime,
@@ -144,7 +147,7 @@ class Columns:
         self._numbers += numbers
 
     def table(self, node: str, worker: str) -> pa.Table:
-        """The rows as they are stored; texts are dictionaries, but for the id."""
+        """The rows as stored; texts are dictionaries, except for the id."""
         rows = memoryview(self._numbers)
         at, latency = _floats(rows.cast("d")[::4]), _singles(rows.cast("f")[2::8])
         repeated, sender, to, size, id_lengths = (
@@ -167,16 +170,16 @@ class Columns:
 
 
 class RowBuffer:
-    """Rows in memory, which one thread notes and another takes away whole.
+    """Rows in memory, which one thread adds and another takes all at once.
 
-    To note a row never waits or fails, nor touches a disk.
+    Adding a row never blocks or fails, and touches no disk.
 
     Args:
-        most: rows held at once, with those that were taken and not `released`; others are lost.
+        most: most rows in memory, including those taken and not `released`; further ones are lost.
     """
 
     def __init__(self, most: int) -> None:
-        # Each of these is changed by one thread alone: two by the one that notes.
+        # Each of these is changed by one thread only: two by the adding one.
         self.noted = 0
         self.turned_away = 0
         self._may_note = most  # so many rows altogether, for now
@@ -188,7 +191,7 @@ class RowBuffer:
         return len(self._columns) + len(self._sessions)
 
     def note(self, record: TrafficRecord) -> None:
-        """Take a row of a message."""
+        """Add a row of a message."""
         noted = self.noted
         if noted >= self._may_note:
             self.turned_away += 1
@@ -204,7 +207,7 @@ class RowBuffer:
             self._is_noting = False
 
     def note_session(self, record: SessionRecord) -> None:
-        """Take a row of a session."""
+        """Add a row of a session."""
         if self.noted >= self._may_note:
             self.turned_away += 1
             return
@@ -214,20 +217,20 @@ class RowBuffer:
         self._is_noting = False
 
     def take(self) -> tuple[Columns, list[SessionRecord]]:
-        """All rows there are, no one half in; later ones go elsewhere."""
+        """Remove and return all complete rows; later ones go to a new buffer."""
         columns, self._columns = self._columns, Columns()
         sessions, self._sessions = self._sessions, []
-        while self._is_noting:  # a row that is being noted may go to either
+        while self._is_noting:  # a row that is being added may go to either
             time.sleep(_NOTE_SECONDS)
         return columns, sessions
 
     def released(self, rows: int) -> None:
-        """So many rows that were taken are written, or lost."""
+        """Note that so many taken rows were written or lost."""
         self._may_note += rows
 
 
 def sessions_table(rows: Sequence[SessionRecord], node: str, worker: str) -> pa.Table:
-    """Rows of sessions as they are stored."""
+    """The rows of sessions as stored."""
     at, lasted = (
         _floats(memoryview(array("d", numbers)))
         for numbers in ([row.at for row in rows], [row.lasted for row in rows])
@@ -264,7 +267,7 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def hours_of(table: pa.Table) -> dict[int, pa.Table]:
-    """The table by hour: seconds since the epoch at which the hour begins → its rows."""
+    """The table by hour: beginning of the hour in epoch seconds -> its rows."""
     hours = pc.divide(pc.cast(table["at"], pa.int64()), _HOUR)
     distinct = pc.unique(hours)
     if len(distinct) == 1:
@@ -301,7 +304,7 @@ def _between(low: pa.Scalar, values: pa.Array, high: pa.Scalar) -> pa.Array:
 
 
 def _cut(joined: str, lengths: pa.Array) -> pa.Array:
-    """Texts that follow one another, by their lengths in characters."""
+    """Split a concatenation of texts by their lengths in characters."""
     if not joined.isascii():
         ends = pc.cumulative_sum(lengths).to_pylist()
         begins = [0, *ends[:-1]]
@@ -314,7 +317,7 @@ def _cut(joined: str, lengths: pa.Array) -> pa.Array:
 
 
 def _ids(joined: str, lengths: pa.Array) -> pa.Array:
-    """The ids without tokens. Whoever else needs the interpreter has it in between."""
+    """The ids without tokens. Releases the GIL now and then."""
     longest = pc.max(lengths).as_py()
     if longest is None or longest <= PLAIN:
         return _cut(joined, lengths)
@@ -331,7 +334,7 @@ def _ids(joined: str, lengths: pa.Array) -> pa.Array:
 
 
 def _spread(values: Sequence[Any], kind: pa.DataType, numbers: pa.Array) -> pa.Array:
-    """The values at these numbers; texts as a dictionary in which each stands once."""
+    """The values for numbers; texts as a dictionary."""
     if kind != pa.string():
         return pc.cast(_ints(memoryview(array("i", values))), kind).take(numbers)
     distinct = texts(values).dictionary_encode()

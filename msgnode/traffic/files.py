@@ -1,9 +1,9 @@
-"""Files of the record: whole or not there at all.
+"""Writes the files of the record; each is complete or absent.
 
-A file is written under a name that readers pass over and then renamed; an object of an object store
-appears whole of itself. A write that failed, perhaps after the store had it, is repeated under the
-same name. Its folder is the hour of its rows, so a late row lies where it belongs. The record takes
-no more than its cap, and on a local disk leaves some space to others.
+A file is written under a name that readers ignore and then renamed; an object store writes complete
+objects anyway. A write that failed, perhaps after the store had it, is repeated under the same
+name. Its folder is the hour of its rows, so that late rows are in the right place. The record never
+exceeds its cap, and leaves some space on a local disk to others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RecordFull(OSError):
 
 
 def folder_of(hour: int) -> str:
-    """Where the files of an hour are, below the record's root."""
+    """The folder of an hour, below the record's root."""
     at = datetime.fromtimestamp(hour, UTC)
     return f"date={at:%Y-%m-%d}/hour={at:%H}"
 
@@ -57,7 +57,7 @@ class RecordFiles:
         self._looked_at = float("-inf")
 
     def write(self, hour: int, table: pa.Table) -> int:
-        """One more file of this hour; its size. OSError if it cannot be written, and nothing is."""
+        """Write a file of an hour; return its size. Raises OSError, and then writes nothing."""
         self._check_space()
         if hour not in self._names:
             self._count += 1
@@ -85,7 +85,7 @@ class RecordFiles:
         return int(size)
 
     def used(self) -> int:
-        """Bytes the record takes, of all workers, as last looked at."""
+        """The bytes of the record, of all workers, as last measured."""
         return self._used
 
     def _check_space(self) -> None:

@@ -1,8 +1,8 @@
-"""Made-up traffic that looks like a domain's: for demonstrations, tests and measurements.
+"""Generates traffic that looks like a domain's: for demonstrations, tests and measurements.
 
-Few runtimes talk much and many little; each has a handful of peers at home and abroad; days have a
-busy afternoon and weeks a quiet end; some messages are refused, blocked or reach nobody; runtimes
-come and go from day to day. The same seed gives the same rows.
+A few runtimes send much and many little; each has a handful of peers in its own and other domains;
+days have a busy afternoon and weeks a quiet end; some messages are refused, blocked or reach
+nobody; runtimes come and go from day to day. The same seed gives the same rows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The record of the last hours as kinds of messages and how many there were of each: for a replay.
+"""Counts the kinds of messages in the record of the last hours, for a replay.
 
 Files are read one after another, the newest hour first, until so many rows are read; equal messages
-of an hour are one kind. Arrow does the work, outside the interpreter's lock.
+of an hour are one kind. Arrow does the work, without the GIL.
 """
 
 from __future__ import annotations

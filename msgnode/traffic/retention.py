@@ -1,7 +1,7 @@
-"""What raw rows are deleted. Each deletion is logged.
+"""Deletes old raw rows. Each deletion is logged.
 
-Hours older than their days, then the oldest while the record is near its limit, and what broken
-writers left behind.
+These are hours beyond their days, then the oldest while the record is near its limit, and what
+crashed writers left behind.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ log = logging.getLogger(__name__)
 
 NEAR_CAP = 0.9
 KEPT_ANYHOW = timedelta(hours=3)
-"""Hours this young are never deleted for room: they may not be rolled up yet."""
+"""Hours younger than this are never deleted for space: they may not be aggregated yet."""
 LEFT_BEHIND = timedelta(days=1)
 
 
 def raw_url(url: str) -> str:
-    """Where the raw rows of a record are."""
+    """The location of the raw rows of a record."""
     return f"{url.rstrip('/')}/raw"
 
 
 def delete_old(url: str, now: datetime, *, days: int, max_bytes: int) -> int:
-    """Delete whole hours of the record at `url`; how many."""
+    """Delete whole hours of the record at `url`; return their number."""
     system, root = place(raw_url(url))
     sizes: dict[datetime, int] = defaultdict(int)
     for file in files_below(system, root):
@@ -54,7 +54,7 @@ def delete_old(url: str, now: datetime, *, days: int, max_bytes: int) -> int:
 
 
 def hour_of(path: str) -> datetime | None:
-    """The hour of a file by its folders, None if it lies elsewhere."""
+    """The hour of a file by its folders, None if it is elsewhere."""
     parts = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
     try:
         return datetime.strptime(f"{parts['date']} {parts['hour']}", "%Y-%m-%d %H").replace(

@@ -1,1 +1,1 @@
-"""What joins workers to the database and to each other: group commits, the control outbox."""
+"""Several workers: how they meet, move sessions, replicate routes and replace dead workers."""

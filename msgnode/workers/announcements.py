@@ -1,9 +1,9 @@
-"""What this worker tells others of its sessions: to those that watch a name where they are.
+"""Announces the sessions of this worker to the workers that watch a name where they are.
 
 Rules
-- A worker that is told of a session (`SessionUp`) is told what becomes of it until it has ended,
-  has moved, or the worker has said that it does not watch where it is any more.
-- A session that is about to leave is still told of, and where it goes.
+- A worker that was told of a session (`SessionUp`) is told of its changes until it has ended or
+  moved, or until that worker has said that it no longer watches any of its names.
+- A session that is about to leave is still announced, and so is where it goes.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ class Announcements:
         self._transport = transport
 
     def entered(self, session: Listener, watching: Iterable[str]) -> None:
-        """A session of this worker is there, or something about it has changed.
+        """Announce a session of this worker that is new or has changed.
 
         Args:
-            session: of this worker.
-            watching: the epochs of those that watch its runtime's URL.
+            session: a session of this worker.
+            watching: the epochs of the workers that watch its runtime's URL.
         """
         self._transport.tell_some(self._told.get(session.id, ()), as_up(session, is_new=False))
         for epoch in watching:
             self.tell_of(session, epoch)
 
     def left(self, session: Listener) -> None:
-        """A session of this worker has ended."""
+        """Announce the end of a session of this worker."""
         self._transport.tell_some(self._told.pop(session.id, ()), SessionDown(session.id))
 
     def announce(self, session: Listener) -> None:
-        """A session has come to this worker: tell who knows of it."""
+        """Announce a session that has moved here to those that know of it."""
         self._transport.tell_some(self._told.get(session.id, ()), as_up(session))
 
     def unwatched(self, session_id: str, epoch: str) -> None:
-        """A worker does not want to hear of a session any more."""
+        """Stop announcing a session to a worker."""
         self._told.get(session_id, set()).discard(epoch)
 
     def tell_at(self, name: str, epochs: Collection[str]) -> None:
-        """Tell these workers which sessions of this one are at a name."""
+        """Tell these workers which sessions of this worker are at a name."""
         if not epochs:
             return
         for session in self._watchers.sessions_at(name):
@@ -61,7 +61,7 @@ class Announcements:
         self._transport.tell_some(epochs, said, len(name) + 40 * ids)
 
     def tell_of(self, session: Listener, epoch: str) -> None:
-        """See that a worker knows of a session of ours, or of one that leaves just now."""
+        """Ensure that a worker knows of a session of this worker, or of one that is leaving."""
         told = self._told.setdefault(session.id, set())
         if epoch in told:
             return
@@ -77,13 +77,13 @@ class Announcements:
     # --- sessions that move -----------------------------------------------------------------------
 
     def told_of(self, session_id: str) -> Collection[str]:
-        """The workers that know of a session of ours."""
+        """The workers that know of a session of this worker."""
         return self._told.get(session_id, ())
 
     def handed_over(self, session_id: str) -> list[str]:
-        """A session goes to another worker: who was told of it."""
+        """Forget a session that moves to another worker; return the workers that know of it."""
         return [*self._told.pop(session_id, ())]
 
     def taken_in(self, session_id: str, told: Collection[str]) -> None:
-        """A session comes from another worker, which had told these of it."""
+        """Note a session that moves here, and the workers that know of it."""
         self._told[session_id] = set(told) - {self._transport.me.epoch}

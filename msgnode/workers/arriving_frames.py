@@ -1,9 +1,9 @@
-"""Frames from other workers: handed to our sessions, or on to where these have gone.
+"""Frames from other workers: delivered to sessions here, or forwarded to where they have moved.
 
 Rules
-- A frame for a session that is not here any more is answered, and whoever sent it told that the
+- A frame for a session that is no longer here is answered, and its sender's worker is told that the
   session is gone.
-- A session that is behind with its reading holds back the senders of all workers.
+- A session that lags pauses the senders of all workers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ArrivingFrames:
         transport.heard_by.update(self._hear())
 
     def _hear(self) -> dict[type[PeerMessage], Callable[[Peer, Any], None]]:
-        """By the kind of a message, what is done when another worker says it."""
+        """The handlers of messages from other workers, by type."""
         return {
             PlainFrame: self._take,
             ResponseFrame: self._take,
@@ -61,11 +61,11 @@ class ArrivingFrames:
         }
 
     def watch(self, tracer: ArrivalTracer) -> None:
-        """Tell of those that another worker traces."""
+        """Set the observer of frames that another worker traces."""
         self._tracer = tracer
 
     def _take(self, peer: Peer, message: AnyFrame) -> None:
-        """A frame has come for sessions of this worker."""
+        """Deliver a frame for sessions of this worker."""
         if isinstance(message, RequestFrame):
             answerer = message.sessions[0] if len(message.sessions) == 1 else ""
             self._table.return_paths.remember(path_of(message), answerer)

@@ -1,7 +1,7 @@
-"""One worker of a node that has several: joins its parts to the others, and gives away at the end.
+"""A worker of a node with several: connects its parts to the others, and hands its sessions over.
 
-A worker is registered in the database before it has a session; it takes the sessions of epochs that
-are not registered, and only then joins the others.
+A worker is registered in the database before it has a session; it takes over the sessions of epochs
+that are not registered, and only then joins the others.
 """
 
 from __future__ import annotations
@@ -143,18 +143,18 @@ class Cluster:
     # --- start and stop ---------------------------------------------------------------------------
 
     def register(self) -> list[models.Session]:
-        """Enter the register. Blocks: for the start.
+        """Register this worker. Blocks: for use at the start.
 
         Returns:
-            The sessions that are ours by it.
+            The sessions that are its own from now on.
         """
         return self.failover.register()
 
     async def join(self) -> None:
-        """Meet the others.
+        """Join the other workers.
 
         Raises:
-            RedisFault: the layer stays out of reach, or will not do.
+            RedisFault: the channel layer stays out of reach, or is unsuitable.
         """
         self.network.rpc.begin()
         limit = monotonic() + min(self.transport.timeout, _LAYER_PATIENCE)
@@ -178,16 +178,16 @@ class Cluster:
         self.state = membership_store.READY
 
     def close(self) -> None:
-        """Take no more sessions."""
+        """Accept no more sessions."""
         self.state = membership_store.DRAINING
         self.transport.close()
 
     async def leave(self, seconds: float) -> None:
-        """Give away the sessions that are left; at most so long."""
+        """Hand the remaining sessions to other workers, for at most so many seconds."""
         await self.moves.give_all(list(self._sessions.sessions), seconds)
 
     async def stop(self) -> None:
-        """The end: of this worker nothing is heard any more."""
+        """Stop; nothing more is sent by this worker."""
         jobs = [*self._jobs, *self.failover.stop()]
         for job in self._jobs:
             job.cancel()
@@ -200,10 +200,10 @@ class Cluster:
         await asyncio.to_thread(self.failover.deregister)
 
     async def fence(self) -> set[str]:
-        """The lease is lost: hear and say nothing more.
+        """Stop receiving and sending, because the lease is lost.
 
         Returns:
-            The sessions of other workers that miss something of what was said.
+            The sessions of other workers that miss something that was sent to them.
         """
         for job in (*self._jobs, *self.failover.stop()):
             job.cancel()
@@ -214,12 +214,12 @@ class Cluster:
     # --- what a request about a session of another worker is answered there -----------------------
 
     def hears(self, session_id: str) -> bool:
-        """Whether the worker that has a session is heard of."""
+        """Whether the worker of a session is heard of."""
         remote = self._remotes.by_id.get(session_id)
         return remote is not None and remote.peer.is_up
 
     async def call(self, session_id: str, kind: str, text: bytes, seconds: float) -> bytes | None:
-        """What that worker answers within so many seconds; None if it does not."""
+        """Call the worker of a session; None if it does not answer within so many seconds."""
         remote = self._remotes.by_id.get(session_id)
         if remote is None:
             return None
@@ -242,15 +242,15 @@ class Cluster:
         )
 
     def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
-        """Give a session a response from another worker.
+        """Deliver a response from another worker to a session.
 
         Returns:
-            What became of it; None if the session has not asked for it.
+            The result; None if the session has not asked for it.
         """
         return self._guard.respond(session, frame, response, perf_counter())
 
     def _check_socket(self, peer: Peer, asked: CheckSocket) -> None:
-        """Another worker asks whether anybody is behind a session's socket."""
+        """Check a session's socket for another worker."""
         session_id = asked.session
 
         def tell(outcome: bool | None) -> None:
@@ -264,5 +264,5 @@ class Cluster:
             self._liveness.ask(session, tell)
 
     def _socket_checked(self, peer: Peer, checked: SocketChecked) -> None:
-        """Another worker has found out whether anybody is behind a session's socket."""
+        """Take the result of another worker's check of a session's socket."""
         self._liveness.worker_said(checked.session, checked.outcome)

@@ -1,7 +1,7 @@
-"""What an operator orders of the running workers: the kinds of control messages and their effects.
+"""The handlers of control messages: orders of the operator to the running workers.
 
 The console and the commands write a row (msgnode.storage.control); each worker's ControlReader
-hands it to the handler of its kind, on the event loop. An order about a session of another worker
+passes it to the handler of its kind, on the event loop. An order about a session of another worker
 changes nothing here.
 """
 
@@ -34,7 +34,7 @@ something it had taken for them."""
 
 
 class ControlHandlers:
-    """Carries out orders about sessions, what they hold, bans, pools and owners."""
+    """Executes orders about sessions, what they hold, bans, pools and owners."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""Sessions of other workers in our routing table, with those of their names that are watched here.
+"""Copies: sessions of other workers in this routing table, with those of their names watched here.
 
 Rules
-- A session of another worker stands in the table with those of its names alone that are watched
-  here (interest.py), and goes with the last of them.
-- An address that sessions of two workers hold for a moment is settled by rivals.py.
+- A session of another worker is in the table only with names that are watched here (interest.py),
+  and is removed with the last of them.
+- If sessions of two workers hold an address for a moment, rivals.py decides.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SessionCopies:
         transport.heard_by.update(self._hear())
 
     def _hear(self) -> dict[type[PeerMessage], Callable[[Peer, Any], None]]:
-        """By the kind of a message, what is done when another worker says it."""
+        """The handlers of messages from other workers, by type."""
         return {
             AddressAdded: self._hold,
             AddressRemoved: self._drop,
@@ -76,23 +76,23 @@ class SessionCopies:
     # --- what a worker says of its sessions -------------------------------------------------------
 
     def _begin_snapshot(self, peer: Peer, _: SnapshotBegins) -> None:
-        """All that we watch of a worker's sessions follows."""
+        """Begin a worker's snapshot of what is watched here."""
         self._old[peer.epoch] = {each.id for each in self._remotes.of(peer)}
 
     def _end_snapshot(self, peer: Peer, _: SnapshotEnds) -> None:
-        """That was all; what it did not name has ended."""
+        """End a worker's snapshot: sessions it has not named have ended."""
         for id_ in self._old.pop(peer.epoch, ()):
             with FAULTS.kept_to("session"):
                 self._leave(id_, peer)
 
     def _enter(self, peer: Peer, message: SessionUp) -> None:
-        """A session is there, or something about it has changed."""
-        if message.session in self._local.sessions:  # it could not reach us and took it
+        """Add or update a session of another worker."""
+        if message.session in self._local.sessions:  # it took the session over
             self._departures.leave(message.session, peer)
         session = self._remotes.by_id.get(message.session)
         if session is None:
             if not message.is_new:
-                return  # we have said that we do not watch it any more
+                return  # this worker no longer watches it, and has said so
             session = self._remotes.begin(message.session, peer)
         self._old.get(peer.epoch, set()).discard(message.session)
         session.peer = peer
@@ -106,7 +106,7 @@ class SessionCopies:
             self._names.met(peer, session.runtime_url)
 
     def _end(self, peer: Peer, message: SessionDown) -> None:
-        """A session has ended, unless it has moved from that worker meanwhile."""
+        """Remove a session that has ended, unless it has moved from that worker meanwhile."""
         self._leave(message.session, peer)
 
     def _leave(self, id_: str, peer: Peer) -> None:
@@ -115,7 +115,7 @@ class SessionCopies:
             self._remotes.remove(session)
 
     def _hold(self, peer: Peer, message: AddressAdded) -> None:
-        """A session holds addresses."""
+        """Add addresses of a session."""
         session = self._remotes.by_id.get(message.session)
         for name in message.addresses:
             if not self._interest.accepts(name):
@@ -127,7 +127,7 @@ class SessionCopies:
                 self._put_at(session, Layer(message.layer), name)
 
     def _drop(self, peer: Peer, message: AddressRemoved) -> None:
-        """A session holds addresses no longer."""
+        """Remove addresses of a session."""
         session = self._remotes.by_id.get(message.session)
         if session is None or session.peer is not peer:
             return
@@ -136,7 +136,7 @@ class SessionCopies:
         self._drop_unneeded(peer, [session])
 
     def _are_at(self, peer: Peer, message: SessionsAt) -> None:
-        """These are all sessions of a worker at a name."""
+        """Set the sessions of a worker at a name."""
         name = message.name
         if not self._interest.accepts(name):
             dropped = self._interest.evict(name).get(peer, [])
@@ -161,7 +161,7 @@ class SessionCopies:
             self._names.met(peer, name)
 
     def _are_behind(self, peer: Peer, message: Backpressure) -> None:
-        """A session is behind with its reading, or no longer."""
+        """Note that a session lags, or no longer does."""
         session = self._remotes.by_id.get(message.session)
         if session is None:
             return
@@ -173,17 +173,17 @@ class SessionCopies:
     # --- what goes --------------------------------------------------------------------------------
 
     def forget(self, peer: Peer) -> None:
-        """A worker has ended for good: nobody listens there."""
+        """Remove all sessions of a worker that has ended."""
         for session in self._remotes.of(peer):
             names = (session.runtime_url, *session.owned, *session.subscribed, *session.learned)
             with FAULTS.kept_to("session"):
                 self._remotes.remove(session)
-            self._interest.doubt(names)  # whoever has taken it may not have said so yet
+            self._interest.doubt(names)  # its new worker may not have said so yet
         self._names.forget(peer.epoch)
         self._old.pop(peer.epoch, None)
 
     def _drop_unneeded(self, peer: Peer, sessions: Iterable[RemoteSession]) -> None:
-        """Sessions that have given something back go, if they are at no other name."""
+        """Remove those of these sessions that are at no other name."""
         dropped = []
         for session in dict.fromkeys(sessions):
             if not self._interest.needs(session):
@@ -193,7 +193,7 @@ class SessionCopies:
             peer.out.put(Unwatch([], dropped))
 
     def _put_at(self, session: RemoteSession, layer: Layer, name: str) -> None:
-        """A session is at a name in a layer of the table now."""
+        """Add a session at a name in a layer of the table."""
         loser = self._remotes.put_at(session, layer, name)
         if loser is not None:
             self._local.withdraw(name, loser)

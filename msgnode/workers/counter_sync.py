@@ -1,14 +1,15 @@
-"""Counters common to the workers of a node, as G-counters.
+"""Counters shared by the workers of a node, as G-counters.
 
 Rules
-- Each worker counts for itself, at once, and sends the others its own sums, which they add up.
-- Every SYNC_INTERVAL seconds a worker sends the counters that changed. So the count that a decision
-  sees lacks at most what other workers took in within SYNC_INTERVAL and the way to it.
-- A worker that is new, or was unreachable, is sent everything; also what ended workers counted.
-- At most MAX_PER_BATCH counters are sent to a worker at once, and none while its link is behind:
-  they wait, each once, so what waits is bounded by the counters there are.
-- A worker that cannot reach the others counts by itself. When they meet again each adds what it did
-  not know.
+- Each worker counts by itself, at once, and sends its own totals to the others, which add them up.
+- Every SYNC_INTERVAL seconds a worker sends the counters that changed. So a decision misses at most
+  what other workers counted within SYNC_INTERVAL plus the latency.
+- A worker that is new, or was unreachable, is sent everything, including the counts of workers that
+  have ended.
+- At most MAX_PER_BATCH counters are sent to a worker at once, and none while its link lags. They
+  wait, each once, so that the number of counters bounds what waits.
+- A worker that cannot reach the others counts by itself. When they meet again each adds what it
+  missed.
 """
 
 from __future__ import annotations
@@ -35,10 +36,7 @@ _NUMBERS = 32  # bytes of a report beside its key
 
 @dataclass(slots=True)
 class _Pending:
-    """What a peer is still to be told, in the stream it is to be told in.
-
-    Counters that are marked with True are told with what ended workers counted.
-    """
+    """The counters still to be sent to a peer, in its current stream."""
 
     stream: int
     counters: dict[str, dict[Counter, bool]] = field(default_factory=dict)
@@ -56,7 +54,7 @@ class CounterSync:
         transport.heard_by[CounterReport] = self._heard
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Run until cancelled."""
         while True:
             await asyncio.sleep(SYNC_INTERVAL)
             try:
@@ -65,7 +63,7 @@ class CounterSync:
                 log.exception("The other workers could not be told what was counted.")
 
     def tell(self) -> None:
-        """Tell the others what is new."""
+        """Send the changed counters to the others."""
         changed = {name: rates.take_changed() for name, rates in self._shared.items()}
         up = {epoch: peer for epoch, peer in self._transport.peers.items() if peer.is_up}
         for epoch in self._unsaid.keys() - up.keys():
@@ -90,7 +88,7 @@ class CounterSync:
                         self._tell(peer, name, waiting, up)
 
     def _heard(self, peer: Peer, message: CounterReport) -> None:
-        """Another worker says what was counted."""
+        """Merge the counts of another worker."""
         rates = self._shared.get(message.counters)
         worker = message.epoch or peer.epoch
         if rates is not None and worker != self._transport.me.epoch:

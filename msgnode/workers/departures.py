@@ -1,4 +1,4 @@
-"""A session of this worker becomes that of another: it was given away, or taken from outside."""
+"""Turns a session of this worker into one of another, which it was handed to or which took it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Departures:
     """One instance per worker.
 
     Args:
-        remotes: have the session from now on.
-        announcements: know who was told of it.
-        send_off: lets the packages of this worker do without it.
+        remotes: keeps the session from now on.
+        announcements: knows which workers were told of it.
+        send_off: removes it from the packages of this worker.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Departures:
         self._send_off = send_off
 
     def leave(self, session_id: str, peer: Peer) -> list[str]:
-        """A session is remote from now on; the workers that were told of it."""
+        """Make a session remote; return the workers that know of it."""
         remote = self._remotes.begin(session_id, peer)
         told = self._announcements.handed_over(session_id)
         self._send_off(session_id, remote)

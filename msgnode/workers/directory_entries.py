@@ -1,11 +1,11 @@
-"""Keeps what this worker has in the directory: says it again, and all of it to a new engine.
+"""Keeps this worker's entries in the directory, and enters all of them in a new Redis.
 
 Rules
-- What the sessions of this worker are at is entered by own_names.py as it changes. All is said
-  when the connection to the directory is new, when somebody has removed it, and every third of an
-  entry's life.
-- Once all is entered that is marked, with the server that has it. Where the mark of a worker is
-  missing, what is not found is not known.
+- own_names.py enters the names of this worker's sessions as they change. All are entered again when
+  the connection to the directory is new, when somebody has removed an entry, and after every third
+  of an entry's lifetime.
+- Once all are entered, a mark says so, with the identity of the Redis server. If the mark of any
+  worker is missing, a name that is not found is unknown, not free.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .transport import PeerTransport
 class DirectoryEntries:
     """One instance per worker.
 
-    `on_back` is called when the directory is there again after it was away.
+    `on_back` is called when the directory is back after it was away.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class DirectoryEntries:
         directory.on_lost.append(self._begin_anew)
 
     async def start(self) -> None:
-        """Enter what this worker's sessions hold. Raises RedisFault."""
+        """Enter the names of this worker's sessions. Raises RedisFault."""
         await self._directory.start()
         if self._filling is not None:
             await self._filling
 
     async def run(self) -> None:
-        """Keep the entries; until cancelled."""
+        """Keep the entries, until cancelled."""
         kept = monotonic()
         while True:
             await asyncio.sleep(LOOK_INTERVAL)
@@ -83,7 +83,7 @@ class DirectoryEntries:
                     self._fill_again()
 
     async def stop(self) -> None:
-        """Enter nothing more."""
+        """Stop entering names."""
         if self._filling is not None:
             self._filling.cancel()
         await self._names.stop()
@@ -94,7 +94,7 @@ class DirectoryEntries:
         return self._filling is not None and not self._filling.done()
 
     def _begin_anew(self) -> None:
-        """What is in the directory, of this worker and of others, may not be all."""
+        """Note that the directory may be incomplete, for this worker and for others."""
         self._names.tells_all = True
         self._fill_again()
 
@@ -104,7 +104,7 @@ class DirectoryEntries:
         self._filling = asyncio.create_task(self._fill(pause))
 
     async def _fill(self, pause: float) -> None:
-        """Say again all that our sessions hold."""
+        """Enter again the names of all sessions of this worker."""
         for id_, session in tuple(self._local.sessions.items()):
             owned, subscribed, learned = self._local.holdings(id_)
             runtime = (session.runtime_url,) if session.runtime_url else ()
@@ -113,7 +113,7 @@ class DirectoryEntries:
             ):  # fmt: skip
                 self._names.begin(kind, names)
         self._names.begin(HOLDS, ())
-        with suppress(RedisFault):  # once it is there again all is said anew
+        with suppress(RedisFault):  # once it is back everything is entered again
             await self._directory.say_again()
             await self._names.enter_again(pause)
             await self._interest.enter_again(pause)
@@ -122,7 +122,7 @@ class DirectoryEntries:
             self._on_back()
 
     async def _look_whether_whole(self) -> None:
-        """Tell only who watches once all others have entered themselves. Raises RedisFault."""
+        """Once all others are entered, tell changes to watchers only. Raises RedisFault."""
         peers = [each for each in self._transport.peers.values() if each.is_up]
         if await self._directory.are_filled([each.epoch for each in peers]):
             self._names.tells_all = False

@@ -1,18 +1,18 @@
-"""Whether what this worker holds is in the directory, as far as it knows."""
+"""Tracks whether this worker's names are in the directory, as far as it knows."""
 
 from __future__ import annotations
 
 from time import monotonic
 
 LOOK_INTERVAL = 1.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 
 class DirectoryPresence:
-    """One instance per worker; who looks notes what was found.
+    """One instance per worker; whoever checks notes the result.
 
     Args:
-        timeout: seconds for which a look counts.
+        timeout: seconds for which a check counts.
     """
 
     def __init__(self, timeout: float) -> None:
@@ -21,11 +21,11 @@ class DirectoryPresence:
 
     @property
     def is_filled(self) -> bool:
-        """Whether what this worker holds was in the directory, and that could be asked, lately."""
+        """Whether this worker's names were in the directory at the last check, which is recent."""
         return monotonic() - self._filled_at < self._seconds
 
     def note_filled(self) -> bool:
-        """It is there now; whether it was not, or could not be asked for, a moment ago."""
+        """Note that they are there; return whether that was not so or not known before."""
         now = monotonic()
         was_away = now - self._filled_at > 2 * LOOK_INTERVAL
         self._filled_at = now

@@ -1,4 +1,4 @@
-"""What a worker asks others about addresses, and what it could not find out lately."""
+"""Questions to other workers about addresses, and which of them failed recently."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ MOST_REMEMBERED = 10_000
 
 @dataclass(slots=True)
 class Question:
-    """Somebody, known by `key`, waits to hear who is at some names.
+    """A caller, identified by `key`, that waits to learn who is at some names.
 
-    `runtime` is a runtime URL whose sessions are to be known, and those of runtimes above and below
-    it, "" for none.
+    `runtime` is a runtime URL whose sessions must be known, and those of runtimes above and below
+    it; "" for none.
     """
 
     key: Hashable
@@ -26,11 +26,11 @@ class Question:
 
 
 class Doubt(NamedTuple):
-    """That it could not be found out who holds or hears an address.
+    """A failed query of who holds or hears an address.
 
     Attributes:
-        until: when that counts no more, on the monotonic clock.
-        is_named: whether the directory names somebody.
+        until: when it expires, on the monotonic clock.
+        is_named: whether the directory names a worker there.
     """
 
     until: float
@@ -38,18 +38,18 @@ class Doubt(NamedTuple):
 
 
 class Doubts:
-    """The addresses of which something could not be found out, the latest of them."""
+    """The addresses whose queries failed, the most recent ones."""
 
     def __init__(self) -> None:
         self._doubts: OrderedDict[str, Doubt] = OrderedDict()
 
     def of(self, address: str) -> Doubt | None:
-        """The doubt about an address, if there is one that counts."""
+        """The doubt about an address, if there is a current one."""
         doubt = self._doubts.get(address)
         return doubt if doubt is not None and monotonic() < doubt.until else None
 
     def note(self, addresses: Collection[str], is_named: bool, seconds: float) -> None:
-        """Nothing could be found out of these; that counts for so many seconds."""
+        """Note failed queries, which count for so many seconds."""
         doubt = Doubt(monotonic() + seconds, is_named)
         for address in addresses:
             self._doubts[address] = doubt
@@ -58,5 +58,5 @@ class Doubts:
             self._doubts.popitem(last=False)
 
     def clear(self) -> None:
-        """Everything can be asked again."""
+        """Forget all, so that everything is queried again."""
         self._doubts.clear()

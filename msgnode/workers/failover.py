@@ -1,10 +1,10 @@
-"""Finds out which workers have ended, and takes over their sessions.
+"""Failover: detects dead workers, and takes over their sessions.
 
 Rules
-- A worker has died if its process has ended on this machine, or if its lease ended some time ago
-  and was not renewed for as long as we have watched it, while ours was. Its epoch is retired; then
-  all that are left take its sessions, each row by one of them. The sessions come back with a gap,
-  because their queues are lost.
+- A worker is dead if its process on this machine has ended, or if its lease ended some time ago and
+  was not renewed for as long as this worker has watched it, while this worker's own was. Its epoch
+  is retired; then all remaining workers take over its sessions, each row by one of them. The
+  sessions return with a gap, because their queues are lost.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class Failover:
         self._takeovers: set[asyncio.Task[None]] = set()
 
     def register(self) -> list[models.Session]:
-        """Enter the register. Blocks: for the start.
+        """Register this worker. Blocks: for use at the start.
 
         Returns:
-            The sessions that are ours by it.
+            The sessions that are its own from now on.
         """
         sent = now()
         others = membership_store.register(self._me, self._lease.seconds)
@@ -98,30 +98,30 @@ class Failover:
         return [row for rows in taken for row in rows]
 
     def deregister(self) -> None:
-        """Leave the register. Blocks."""
+        """Deregister this worker. Blocks."""
         _closing(membership_store.retire, self._me.epoch)
 
     def stop(self) -> list[asyncio.Task[None]]:
-        """Take nothing over any more; what is to be waited for."""
+        """Stop taking sessions over; return the tasks to wait for."""
         for task in self._takeovers:
             task.cancel()
         return [*self._takeovers]
 
     def has_died(self, peer: Peer) -> bool:
-        """Whether it is certain that the process of a peer has ended."""
+        """Whether the process of a peer has certainly ended."""
         if has_ended(self._me, peer.host, peer.pid):
             self._handle_dead(peer.epoch)
             return True
         return False
 
     def left(self, peer: Peer) -> None:
-        """The peer has said good-bye."""
+        """Handle a peer that has left."""
         self._handle_dead(peer.epoch)
 
     # --- who has ended ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look for those who have ended, until cancelled."""
+        """Detect dead workers, until cancelled."""
         looked = 0.0
         while True:
             await asyncio.sleep(min(0.5, self._timeout / 5))
@@ -139,10 +139,10 @@ class Failover:
                 log.warning("The other workers could not be looked after: %s", error)
 
     async def _look(self, rows: Sequence[models.Worker], heard_of: set[str]) -> None:
-        """Find out who has ended.
+        """Detect dead workers.
 
         Args:
-            rows: of the workers that have not, or not for certain.
+            rows: the rows of workers that have not ended, or not for certain.
             heard_of: the peers that were known before the rows were read.
         """
         registered = {row.epoch: row.lease_until for row in rows}
@@ -163,7 +163,7 @@ class Failover:
     # --- what they had ----------------------------------------------------------------------------
 
     def _handle_dead(self, epoch: str) -> None:
-        """A worker has ended: take what it had, then forget it."""
+        """Take over from a dead worker, then forget it."""
         if epoch in self._others.dead:
             return
         self._others.dead.add(epoch)
@@ -187,17 +187,17 @@ class Failover:
             except Exception as error:
                 log.warning("The sessions of a worker could not be taken over yet: %s", error)
                 await asyncio.sleep(1.0)
-        await asyncio.sleep(self._timeout)  # the others say what they took meanwhile
+        await asyncio.sleep(self._timeout)  # meanwhile the others announce what they took
         if peer is not None:
             self._copies.forget(peer)
         self._others.dead.discard(epoch)
 
     async def take_over(self, epochs: list[str] | None, ids: list[str]) -> None:
-        """Take sessions from the database, some at a time.
+        """Take over sessions from the database, in batches.
 
         Args:
-            epochs: of the workers that had them; None: all whose worker has ended.
-            ids: of single sessions, whose worker's lease has ended.
+            epochs: the epochs of the workers that had them; None: all whose worker has ended.
+            ids: single sessions, whose worker's lease has ended.
         """
         with_gap = 0
         taking = self._store.take_over(epochs, ids)
@@ -228,7 +228,7 @@ class Failover:
 
 
 def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:
-    """By session: the addresses it owns with their keys, and those it has subscribed. Blocks."""
+    """The addresses that sessions own, with their keys, and those they subscribe. Blocks."""
     owned: dict[str, dict[str, str]] = {}
     for row in AllocationStore.load(keys):
         owned.setdefault(row.session, {})[row.address] = row.key
@@ -239,7 +239,7 @@ def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str
 
 
 def _closing(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call in a thread that is not ours to keep a connection in."""
+    """Call a function and close the thread's database connection, for threads of the loop."""
     try:
         return call(*arguments)
     finally:

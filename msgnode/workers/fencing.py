@@ -1,4 +1,4 @@
-"""What a worker that has lost its lease leaves behind before it begins again, in the database."""
+"""Stores what a worker that has lost its lease must leave in the database before it restarts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _AT_ONCE = 500
 
 
 def note_fencing(me: WorkerId, why: str, missed: Iterable[str]) -> None:
-    """Retire the epoch and raise an alarm. Blocks until the database takes it.
+    """Retire the epoch and raise an alarm. Blocks until the database accepts it.
 
     Args:
-        me: the worker, by its epoch that has ended.
-        why: its lease is lost.
-        missed: the sessions of other workers that miss something, which are told so.
+        me: the worker, with the epoch that has ended.
+        why: why its lease is lost.
+        missed: the sessions of other workers that have missed something, which will be told.
     """
     while True:
         try:

@@ -1,12 +1,12 @@
-"""Sessions that change their worker, with all they hold and what waits for them.
+"""Hands sessions over to another worker, with all they hold and their queue.
 
-A runtime comes back to whichever worker takes its connection; the session follows it. Rules
-- `TransferBegin` names the state; the queue follows as frames; then the giver puts a remote session
-  in the place of its own, tells those that know of the session (`SessionMoved`), waits until all of
-  them have done so, and says `TransferEnd`.
-- What reaches the giver until then goes the same way, behind the queue. What others send to the
-  receiver directly waits there until `TransferEnd`. So no frame of a sender overtakes another.
-- A giver that is down, or too slow, loses the session: it is taken from the database, with a gap.
+A runtime may reconnect to any worker; its session then moves there. Rules
+- `TransferBegin` carries the state; the queue follows as frames. Then the giver replaces its
+  session by a remote one, tells the workers that know of the session (`SessionMoved`), waits until
+  all have processed that, and sends `TransferEnd`.
+- Frames that reach the giver until then follow the queue. Frames that others send directly to the
+  receiver wait there until `TransferEnd`. So no frame of a sender overtakes another.
+- A giver that is down or too slow loses the session: it is restored from the database, with a gap.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ MAX_CONCURRENT = 64
 
 
 class MovableSession(Protocol):
-    """A session of this worker as it arrives: what it does with a frame can be put aside."""
+    """A session that is arriving at this worker; its `deliver` can be replaced."""
 
     id: str
     deliver: Callable[[bytes], DeliveryResult]
 
 
 class _IncomingSession:
-    """A session on its way to us. `early` came from others than the giver, in order."""
+    """A session that is moving here. `early` are frames from others than the giver, in order."""
 
     def __init__(self, session: MovableSession, giver: Peer, limit: int) -> None:
         self.session = session
@@ -106,9 +106,9 @@ class Handover:
     # --- receiving --------------------------------------------------------------------------------
 
     async def fetch(self, session_id: str) -> None:
-        """Have a session of another worker come here, if it can be had at all.
+        """Fetch a session from another worker, if possible.
 
-        One that leaves for another worker comes back once it is there.
+        One that is leaving for another worker is fetched from there.
         """
         limit = monotonic() + 2 * self._seconds
         while (
@@ -135,7 +135,7 @@ class Handover:
                 await self._successor.take_over([], [session_id])
 
     def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
-        """A frame for a session that is not here; whether it was taken."""
+        """Handle a frame for a session that is not here; return whether it was accepted."""
         arrival = self._arrivals.get(session_id)
         if arrival is not None:
             (arrival.put if peer is arrival.giver else arrival.hold)(message.frame)
@@ -147,7 +147,7 @@ class Handover:
         return True
 
     def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
-        """A response for a session that is not here."""
+        """Handle a response for a session that is not here."""
         arrival = self._arrivals.get(session_id)
         remote = self._remotes.by_id.get(session_id)
         if arrival is not None and self._host.has_asked(arrival.session, response):
@@ -156,7 +156,7 @@ class Handover:
             remote.deliver_response(frame, response)
 
     def _hear(self) -> dict[type[PeerMessage], Callable[[Peer, Any], None]]:
-        """By the kind of a message, what is done when another worker says it."""
+        """The handlers of messages from other workers, by type."""
         return {
             RequestSession: lambda peer, asked: self._start(self._give(asked.session, peer)),
             RequestRefused: lambda peer, refused: self._settle(refused.session),
@@ -205,7 +205,7 @@ class Handover:
             wanted.set_result(None)
 
     def _down(self, peer: Peer) -> None:
-        """What a peer was giving us is all that will come of it; what we were giving it stays."""
+        """Handle a peer that is down: nothing more will come of its sessions; ours stay here."""
         for id_, arrival in tuple(self._arrivals.items()):
             if arrival.giver is peer:
                 with FAULTS.kept_to("session"):
@@ -214,7 +214,7 @@ class Handover:
     # --- giving -----------------------------------------------------------------------------------
 
     async def give_all(self, session_ids: list[str], seconds: float) -> None:
-        """Give sessions to the peers that take them, in turn, at most so long."""
+        """Hand sessions to the peers that accept them, in turn, for at most so many seconds."""
         turns = asyncio.Semaphore(MAX_CONCURRENT)
 
         async def give(id_: str, peer: Peer) -> None:
@@ -231,7 +231,7 @@ class Handover:
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(*jobs)
-                while self._leaving:  # for a runtime that has come to another worker already
+                while self._leaving:  # for runtimes that have already connected to another worker
                     await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             log.warning("Not all sessions could be given to other workers in time.")
@@ -260,7 +260,7 @@ class Handover:
                 paths = self._return_paths.of(session_id)
                 peer.out.put(TransferEnd(session_id, paths), 256 * len(paths))
             if (arrived := self._transport.done_by(peer.epoch)) is not None:
-                await arrived  # until then who looks for the session may ask here
+                await arrived  # until then queries for the session may still come here
         finally:
             self._leaving.discard(session_id)
             self._settle(session_id)

@@ -1,20 +1,20 @@
-"""Who holds or hears an address on other workers: asked where the address is at home.
+"""Finds out who holds or hears an address on other workers, by asking the workers it is at.
 
-The homes of a name are the workers that have sessions at it. They are in the directory
-(interest.py), and each says itself which sessions these are (announcements.py).
+The homes of a name are the workers that have sessions at it. The directory lists them
+(interest.py), and each tells which sessions these are (announcements.py).
 
 Rules
-- Before a message is judged, all that are at the names of its recipients (the address, and what is
-  above it) are in the routing table: the directory is asked, then the homes that are not known yet.
-  These say every change from then on, so that nothing is asked for the next message.
-- A home from which sessions have gone names where they went, and those are asked, too.
-- What could not be found out within LIMIT seconds is not asked again so long, and such an address
-  is answered 503 where nobody is known.
-- Before a runtime gets a session, all that the others have of it are asked for, and those of
-  runtimes above and below it. One that is known to be there and cannot be heard of is in the way;
-  while the directory is away, what is in the routing table counts. A runtime that nobody has is not
-  watched for that.
-- Questions of one turn of the event loop go together.
+- Before a message is carried, everybody at the names of its recipients (the address and those above
+  it) must be in the routing table: the directory is queried, then the homes that are not known yet.
+  From then on they announce every change, so the next message needs no query.
+- A home that sessions have left names where they went, and those workers are queried too.
+- A query that failed is not repeated for LIMIT seconds; if nobody is known at such an address, a
+  message to it is answered 503.
+- Before a runtime gets a session, all sessions that other workers have of it, and of runtimes above
+  and below it, are queried. One that exists but cannot be reached blocks the new session; while the
+  directory is away, the routing table counts as complete. Nobody starts to watch a runtime's name
+  for that if the runtime has no session.
+- Queries of one turn of the event loop are combined.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from .transport import PeerTransport
 LIMIT = 2.0
 
 Asked = dict[str, "asyncio.Future[dict[str, list[str]]]"]
-"""By epoch, what a worker answers: by name, to which workers sessions have gone from there."""
+"""The answers by epoch: for each name the workers to which sessions have moved from there."""
 
 
 class Homes:
-    """One instance per worker. Implements the bus's Holders.
+    """One instance per worker; the bus's Holders.
 
-    `knows_all` says whether all that take sessions can be heard; `is_retired` whether a worker has
-    ended and what it had was taken.
+    `knows_all` says whether all workers that accept sessions can be reached; `is_retired` whether a
+    worker has ended and its sessions were taken over.
     """
 
     def __init__(
@@ -82,17 +82,17 @@ class Homes:
         transport.heard_by[NamesResponse] = self._answered_by
 
     async def stop(self) -> None:
-        """Ask nothing more."""
+        """Stop asking."""
         for task in self._tasks:
             task.cancel()
 
     # --- what is asked ----------------------------------------------------------------------------
 
     def find(self, key: Hashable, addresses: Collection[str]) -> None:
-        """See that all that are at the names of addresses are known, for the message of this key.
+        """Ensure that everybody at the names of addresses is known, for the message of this key.
 
         Raises:
-            Pending: it is being found out; the message is to come again.
+            Pending: the query is running; carry the message again afterwards.
         """
         known = self._known.pop(key, frozenset())
         names = dict.fromkeys(chain.from_iterable(map(names_of, addresses)))
@@ -106,18 +106,18 @@ class Homes:
                 self._interest.miss(each)
 
     def hears(self, address: str) -> bool:
-        """Whether all that hold or hear an address are in the routing table."""
+        """Whether the routing table has all holders and subscribers of an address."""
         return self._interest.hears(address)
 
     def look_for(self, names: Collection[str]) -> None:
-        """Find out in the background who is at these names."""
+        """Query in the background who is at these names."""
         new = [each for each in names if each not in self._looking_for]
         if new:
             self._looking_for.update(new)
             self._ask(None, new, "", partial(self._looking_for.difference_update, new))
 
     def require(self, key: Hashable, addresses: Collection[str]) -> None:
-        """The same, where nothing may be done without it. Raises Unavailable if it is not known."""
+        """As `find`, where the result is required. Raises Unavailable if it cannot be found out."""
         self.find(key, addresses)
         for address in addresses:
             names = names_of(address)
@@ -125,11 +125,11 @@ class Homes:
                 raise Unavailable(f"Whose {address} is cannot be found out just now.")
 
     def find_runtime(self, key: Hashable, runtime_url: str) -> None:
-        """See that the sessions of a runtime, and of those above and below it, are in the table.
+        """Ensure the table has the sessions of a runtime and of runtimes above and below its URL.
 
         Raises:
-            Pending: they are being found out; who asks is to come again.
-            Unavailable: one is with a worker that does not answer.
+            Pending: the query is running; ask again afterwards.
+            Unavailable: a worker that has such a session does not answer.
         """
         known = self._known.pop(key, frozenset())
         doubt = self._doubts.of(runtime_url)
@@ -140,15 +140,15 @@ class Homes:
             raise Unavailable(f"A session of {runtime_url} cannot be heard of just now: try again.")
 
     def forget_unknown(self) -> None:
-        """The directory is there again: ask anew what could not be found out."""
+        """Query again what could not be found out, because the directory is back."""
         self._doubts.clear()
 
     def is_known(self, address: str) -> bool:
-        """Whether an address that is not in the routing table is nobody's, on any worker."""
+        """Whether an address missing from the routing table is certainly held by nobody."""
         return self.knows_all() and not any(map(self._is_unknown, names_of(address)))
 
     def _is_unknown(self, name: str) -> bool:
-        """Whether it could not be found out, lately, who is at a name."""
+        """Whether a recent query of who is at a name failed."""
         return self._doubts.of(name) is not None
 
     def _answered_by(self, peer: Peer, message: NamesResponse) -> None:
@@ -157,7 +157,7 @@ class Homes:
             answer.set_result(message.elsewhere)
 
     def _asked_by(self, peer: Peer, message: NamesRequest) -> None:
-        """Another worker asks who is here at names."""
+        """Answer another worker's query of who is here at names."""
         elsewhere: dict[str, list[str]] = {}
         for name in message.names:
             with FAULTS.kept_to("worker link"):
@@ -181,13 +181,13 @@ class Homes:
         watched = {name for each in questions for name in each.names}
         self.asked += len(watched | opening)
         homes: dict[str, set[str]] = {}
-        about: dict[str, list[str]] = {}  # runtime URL -> what is there, above and below
+        about: dict[str, list[str]] = {}  # runtime URL -> runtimes there, above and below
         unknown: set[str] = set()
         try:
             async with asyncio.timeout(LIMIT):
                 about = await self._runtimes_at(opening)
                 homes = await self._interest.watch(watched.union(*about.values()))
-                is_whole = await self._is_whole()  # asked last: it may be emptied at any time
+                is_whole = await self._is_whole()  # last: it may be emptied any time
             if not is_whole:
                 unknown = {each for each in watched if not homes[each]}
         except (RedisFault, TimeoutError):
@@ -203,7 +203,7 @@ class Homes:
         }
         asked = self._ask_homes(homes)
         waiting: dict[frozenset[str], list[Question]] = {}
-        for each in questions:  # a home that does not answer holds up nobody but who needs it
+        for each in questions:  # a home that does not answer delays only those who need it
             each.names = [*each.names, *about.get(each.runtime, ())]
             epochs = frozenset(chain.from_iterable(homes.get(name, ()) for name in each.names))
             waiting.setdefault(epochs, []).append(each)
@@ -212,7 +212,7 @@ class Homes:
             self._start(self._hear_homes(answers, homes, those, limit))
 
     async def _runtimes_at(self, urls: Collection[str]) -> dict[str, list[str]]:
-        """The runtimes that others have at these URLs, above and below them. Raises RedisFault."""
+        """The runtimes of other workers at, above and below these URLs. Raises RedisFault."""
         if not urls:
             return {}
         lines = {url: (url, runtime_twin(url)) for url in urls}
@@ -232,20 +232,20 @@ class Homes:
         }  # fmt: skip
 
     def _of_others(self, members: Iterable[str]) -> Iterable[str]:
-        """The runtimes below an address that others have, by what the directory says."""
+        """The runtimes of other workers below an address, according to the directory."""
         for member in members:
             epoch, _, url = member.partition(" ")
             if epoch != self._transport.me.epoch and not self._is_retired(epoch):
                 yield url
 
     async def _is_whole(self) -> bool:
-        """Whether the workers that take sessions have entered all they have. Raises RedisFault."""
+        """Whether all workers that accept sessions have entered their names. Raises RedisFault."""
         peers = [each for each in self._transport.peers.values() if each.is_up and each.is_ready]
         are_filled = await self._directory.are_filled([each.epoch for each in peers])
         return are_filled and not any(each.owes_entries for each in peers)
 
     def _ask_homes(self, homes: Mapping[str, Collection[str]]) -> Asked:
-        """Ask those of them that are heard of; who is here the table knows."""
+        """Query those homes that are up; the table has those of this worker."""
         names: dict[str, list[str]] = {}
         for name, epochs in homes.items():
             for epoch in epochs:
@@ -272,7 +272,7 @@ class Homes:
         questions: list[Question],
         limit: float,
     ) -> None:
-        """Tell who asked once these homes have answered, or have not until then."""
+        """Call the callers back once these homes have answered, or at the time limit."""
         if answers:
             await asyncio.wait(answers.values(), timeout=limit - monotonic())
         names = {name for question in questions for name in question.names}
@@ -304,7 +304,7 @@ class Homes:
     def _gone_from(
         self, answers: Asked, homes: Mapping[str, set[str]], names: Collection[str]
     ) -> dict[str, set[str]]:
-        """By name, the workers to which sessions have gone from those that were asked."""
+        """The workers to which sessions have moved from the queried ones, by name."""
         gone: dict[str, set[str]] = {}
         for epoch, answer in answers.items():
             if self._has_said(epoch, answers):
@@ -316,7 +316,7 @@ class Homes:
         return gone
 
     def _has_said(self, epoch: str, answers: Asked) -> bool:
-        """Whether a worker has said who is there."""
+        """Whether a worker has answered who is there."""
         answer = answers.get(epoch)
         return answer is not None and answer.done() and not answer.cancelled()
 

@@ -1,6 +1,6 @@
-"""Who is logged in somewhere else: asked of the other workers where nobody is known by a name here.
+"""Asks the other workers for an identity that is not known by a name here.
 
-What they tell of their sessions may be on its way still, after the answer that opened one.
+Their announcements of sessions may still be on the way when the answer that opened one has arrived.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _KIND = "identity"
 
 
 class IdentityLookup:
-    """Asks the others. One instance per worker."""
+    """Queries the others. One instance per worker."""
 
     def __init__(self, transport: PeerTransport, rpc: PeerRpc) -> None:
         self._transport = transport
         self._rpc = rpc
 
     async def find(self, name: str) -> Identity | None:
-        """The subject of this name, if one is logged in at another worker.
+        """The subject with this name, if it is logged in at another worker.
 
         Raises:
-            Unavailable: a worker does not answer, and the others know of nobody.
+            Unavailable: a worker does not answer, and the others know nobody.
         """
         peers = list(self._transport.peers.values())
         answers = await asyncio.gather(
@@ -45,7 +45,7 @@ class IdentityLookup:
 
 
 def answer_lookups(rpc: PeerRpc, here: Callable[[str], Identity | None]) -> None:
-    """Answer the others from now on; `here` finds who is logged in by what this worker knows."""
+    """Answer queries from now on; `here` finds an identity known to this worker."""
 
     async def answer(name: bytes) -> bytes:
         return msgspec.msgpack.encode(here(name.decode()))

@@ -1,6 +1,6 @@
-"""The channel layer as a worker uses it: an inbox of its own, and the group in which all are heard.
+"""A worker's use of the channel layer: an inbox of its own, and the group of all workers.
 
-While the layer is away, or full, an alarm stands.
+While the layer is out of reach, or full, an alarm stands.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 LAYER_AWAY = "redis-away"
 LAYER_FULL = "redis-full"
 RETRY = 0.1
-"""Seconds until a layer that refused is tried again."""
+"""Seconds until a layer that has refused is tried again."""
 
 
 def channel_layer() -> Any:
@@ -31,7 +31,7 @@ class Inbox:
     """One instance per worker.
 
     Attributes:
-        node: a name of the node that nobody can guess who does not know its secret.
+        node: a name of the node that cannot be guessed without its secret.
         group: the channel group of all its workers.
     """
 
@@ -53,18 +53,18 @@ class Inbox:
         self._standing: set[str] = set()  # alarms about the layer
 
     async def open(self) -> None:
-        """Hear what is said to this worker and to all. Raises if the layer cannot be reached."""
+        """Receive messages to this worker and to all. Raises if the layer cannot be reached."""
         self.name = self.name or await self._layer.new_channel()
         await self._layer.group_add(self.group, self.name)
 
     async def close(self, seconds: float) -> None:
-        """Hear no more; try that for so long at most."""
+        """Stop receiving; try that for at most so many seconds."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(seconds):
                 await self._layer.group_discard(self.group, self.name)
 
     async def receive(self) -> dict[str, Any]:
-        """What comes next; waits for it, and for a layer that is away."""
+        """The next message; waits for it, and for a layer that is out of reach."""
         while True:
             try:
                 message: dict[str, Any] = await self._layer.receive(self.name)
@@ -82,21 +82,21 @@ class Inbox:
         await self._layer.group_send(self.group, message)
 
     def note_away(self, error: Exception) -> None:
-        """The layer is out of reach."""
+        """Note that the layer is out of reach."""
         self._fails(LAYER_AWAY, error)
 
     def note_full(self, error: Exception) -> None:
-        """The layer takes no more."""
+        """Note that the layer is full."""
         self._fails(LAYER_FULL, error)
 
     def _fails(self, kind: str, error: Exception) -> None:
-        """The layer does not do its part: an alarm stands until it does."""
+        """Raise an alarm, which stands until the layer works again."""
         if kind not in self._standing:
             self._standing.add(kind)
             self._raise_alarm(kind, self._worker, str(error) or repr(error))
 
     def is_well(self, kind: str) -> None:
-        """The layer does its part."""
+        """Clear an alarm, because the layer works."""
         if kind in self._standing:
             self._standing.discard(kind)
             self._clear_alarm(kind, self._worker)

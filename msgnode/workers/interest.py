@@ -1,12 +1,12 @@
-"""Which names this worker watches: who is at them on other workers stands in its routing table.
+"""The names that this worker watches: the routing table has who is at them on other workers.
 
 Rules
 - Before a message is routed the names of its recipient are watched: every worker that is entered
-  there (own_names.py) has said which of its sessions are, and says every change. They stand in the
-  routing table then (copies.py).
-- What is not watched any more, because so much else is, is taken out of the table.
-- Of a message to listeners that could not be found out, those miss something that are found later
-  and were not known then: they are told of a gap.
+  there (own_names.py) has told which of its sessions are, and announces every change. These
+  sessions are in the routing table (copies.py).
+- At the limit of watched names the oldest are no longer watched, and removed from the table.
+- If the listeners of a message could not be found out, those that are found later have missed it:
+  they are told of a gap.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Interest:
         self._missed: OrderedDict[str, frozenset[str]] = OrderedDict()  # -> sessions that did not
 
     def hears(self, address: str) -> bool:
-        """Whether all that are at an address, or have what is above it, are in the table."""
+        """Whether the table has everybody at an address, and those that hold what is above it."""
         watched = self._watched
         for name in names_of(address):
             if not watched.get(name, False):
@@ -59,11 +59,11 @@ class Interest:
         return True
 
     def knows(self, name: str) -> bool:
-        """Whether all that are at exactly this name are in the table."""
+        """Whether the table has everybody at exactly this name."""
         return self._watched.get(name, False)
 
     def accepts(self, name: str) -> bool:
-        """Whether it matters here who is at a name."""
+        """Whether changes of who is at a name matter here."""
         return name in self._watched or self._own.holds(name)
 
     def watches(self, name: str) -> bool:
@@ -72,16 +72,16 @@ class Interest:
 
     @property
     def watched(self) -> Collection[str]:
-        """The names that are watched."""
+        """The watched names."""
         return self._watched.keys()
 
     @property
     def missed(self) -> list[str]:
-        """The addresses of messages that have not reached all that listen, maybe."""
+        """The addresses whose messages may not have reached all listeners."""
         return list(self._missed)
 
     async def watch(self, names: Collection[str]) -> dict[str, set[str]]:
-        """Be entered as a watcher; by name, the other workers that are there. Raises RedisFault."""
+        """Enter this worker as a watcher; the other workers there by name. Raises RedisFault."""
         for name in names:
             self.expect(name)
         while len(self._watched) > max(MOST_WATCHED, len(names)):
@@ -90,20 +90,20 @@ class Interest:
         return {name: self.holders(name, members) for name, members in found.items()}
 
     def holders(self, name: str, members: Iterable[str]) -> set[str]:
-        """The other workers that have sessions at a name, by what the directory says."""
+        """The other workers with sessions at a name, according to the directory."""
         return {e for e, kind in self._own.others(name, members) if kind != WATCHES}
 
     def expect(self, name: str) -> None:
-        """What is said of a name is taken in from now on."""
+        """Accept announcements about a name from now on."""
         self._watched.setdefault(name, False)
         self._watched.move_to_end(name)
 
     def expect_all(self, names: Iterable[str]) -> list[str]:
-        """The same of several names; those of them at which not all are known."""
+        """Accept announcements about several names; return those that are not completely known."""
         return [each for each in names if not self._watched.setdefault(each, False)]
 
     def know(self, name: str) -> None:
-        """All that are at the name are in the routing table, and every change comes."""
+        """Note that the table has everybody at a name, and that every change is announced."""
         if name not in self._watched:
             return
         self._watched[name] = True
@@ -115,13 +115,13 @@ class Interest:
                     each.missed()
 
     def doubt(self, names: Iterable[str]) -> None:
-        """Who is at these names may be somebody else by now: they are asked for when needed."""
+        """Note that who is at these names may have changed: query again when needed."""
         for name in names:
             if name in self._watched:
                 self._watched[name] = False
 
     def miss(self, address: str) -> None:
-        """A message to the address reaches only who is known to listen there."""
+        """Note that a message to the address reaches only the listeners that are known."""
         heard = frozenset(each.id for each in self._table.subscribers(address))
         self._missed[address] = heard & self._missed.get(address, heard)
         if len(self._missed) > MOST_MISSED:
@@ -139,17 +139,17 @@ class Interest:
     def needs(self, session: RemoteSession) -> bool:
         """Whether a session of another worker is at a name that matters here.
 
-        One that has just gone from here does: others, who are told, may still send to it here.
+        So is one that has just left this worker: others that are told may still send to it here.
         """
         is_at_a_name = bool(session.owned or session.subscribed or session.learned)
         is_needed = is_at_a_name or self._own.is_leaving(session.id)
         return is_needed or self.accepts(session.runtime_url)
 
     def evict(self, name: str) -> dict[Peer, list[str]]:
-        """Take out who is at a name.
+        """Remove everybody at a name.
 
         Returns:
-            By worker, the sessions that are not in the table any more.
+            By worker, the sessions that are no longer in the table.
         """
         dropped: dict[Peer, list[str]] = {}
         for session in tuple(self._remotes.at(name)):

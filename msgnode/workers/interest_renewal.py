@@ -1,4 +1,4 @@
-"""Who is at names that are watched is found out again, where what is known may not be all."""
+"""Queries watched names again where the knowledge of who is there may be incomplete."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class InterestRenewal:
     """One instance per worker.
 
     Args:
-        interest: what is watched.
-        names: of our own sessions.
-        remotes: the sessions that are known.
-        transport: says whether this worker takes sessions.
-        look_for: finds out in the background who is at some names.
+        interest: the watched names.
+        names: the names of this worker's sessions.
+        remotes: the known sessions of other workers.
+        transport: tells whether this worker accepts sessions.
+        look_for: queries in the background who is at some names.
     """
 
     def __init__(
@@ -37,19 +37,19 @@ class InterestRenewal:
         self._look_for = look_for
 
     def ask_again(self, name: str) -> None:
-        """What is known of a name may not be all."""
+        """Query a name again, because what is known of it may be incomplete."""
         if self._interest.watches(name):
             self._interest.doubt([name])
             self._look_for([name])
 
     def handed_off(self, held: Collection[str], heard: Collection[str], epoch: str) -> None:
-        """A session that is there is with another worker now, and still in our table."""
+        """Note a session that has moved to another worker, and is still in this table."""
         self._names.gone(held, heard, epoch)
-        if self._transport.takes:  # else nobody sends anything from here any more
+        if self._transport.takes:  # else nothing more is sent from here
             self._look_for(self._interest.expect_all({*held, *heard}))
 
     async def enter_again(self, pause: float) -> None:
-        """Be entered at everything once more. Raises RedisFault."""
+        """Enter this worker everywhere once more. Raises RedisFault."""
         interest = self._interest
         for some in in_parts(interest.watched):
             found = await interest.watch([each for each in some if interest.watches(each)])
@@ -59,7 +59,7 @@ class InterestRenewal:
             await asyncio.sleep(pause)
 
     def look_after(self) -> None:
-        """Do again what could not be done."""
+        """Retry what has failed."""
         if missed := self._interest.missed:
             self._look_for(missed)
 

@@ -1,16 +1,16 @@
-"""A worker's lease: it serves only while it holds one, and finds out by itself when it does not.
+"""A worker's lease: the worker serves only while it holds it, and detects its loss by itself.
 
 Rules
-- The lease is renewed every third of it, in a thread of its own. It counts from before the renewal
-  that succeeded was sent, on a clock that goes on while the process is stopped or the machine
-  sleeps, so this worker takes it for ended no later than the database does.
-- Whoever serves asks `check` first. While the lease has run out what comes waits for one renewal,
-  which decides: the worker goes on, or it is lost.
-- A lease is lost when the database says that the epoch is retired, or when it ran out and the
-  database cannot be asked. Others retire an epoch only `margin` after its lease has ended.
-- Where nobody can take over without writing to a file that this worker can read (SQLite), or there
-  is nobody else, a lease that cannot be renewed is not lost while the row is there to be read, or
-  nothing can be: a full disk ends no session.
+- The lease is renewed after every third of it, in a thread of its own. It counts from before the
+  successful renewal was sent, on a clock that runs while the process is stopped or the machine
+  sleeps. So for this worker it ends no later than for the database.
+- Callers use `check` before they serve. When the lease has expired they wait for one renewal, which
+  decides: the worker continues, or the lease is lost.
+- A lease is lost when the database says that the epoch is retired, or when it has expired and the
+  database cannot be reached. Others retire an epoch only `margin` after its lease has ended.
+- If nobody can take over without writing to a file that this worker can read (SQLite), or there are
+  no other workers, a lease that cannot be renewed is not lost as long as its row can be read, or
+  nothing can be read: a full disk ends no session.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ log = logging.getLogger(__name__)
 
 _NEVER = float("-inf")
 _RETRY = 0.3
-"""Seconds until a renewal that failed is tried again."""
+"""Seconds until a failed renewal is retried."""
 
 
 def now() -> float:
-    """Seconds on a clock that goes on while the process is stopped or the machine sleeps."""
+    """Seconds of a clock that runs while the process is stopped or the machine sleeps."""
     return time.clock_gettime(LEASE_CLOCK)
 
 
 def margin_of(seconds: float) -> float:
-    """How long after the end of a lease its worker may be taken for dead."""
+    """Seconds after the end of a lease before its worker counts as dead."""
     return max(0.5, seconds / 5)
 
 
@@ -50,12 +50,12 @@ class Lease:
     """The lease of one epoch of this worker.
 
     Args:
-        epoch: of this worker.
-        seconds: it runs without a renewal.
+        epoch: this worker's epoch.
+        seconds: the duration of the lease without a renewal.
         is_alone: whether the node has no other workers.
 
     Attributes:
-        on_lost: are told, once, why this worker serves nothing more.
+        on_lost: callbacks, called once with the reason when the lease is lost.
     """
 
     def __init__(self, epoch: str, seconds: float, is_alone: bool) -> None:
@@ -77,26 +77,26 @@ class Lease:
 
     @property
     def age(self) -> float:
-        """Seconds since the last renewal that succeeded was sent."""
+        """Seconds since the last successful renewal was sent."""
         return max(0.0, now() - self._began) if self._began else 0.0
 
     @property
     def is_lost(self) -> bool:
-        """Whether this worker serves nothing more."""
+        """Whether the lease is lost."""
         return bool(self.why_lost)
 
     @property
     def is_held(self) -> bool:
-        """Whether it runs, by the clock."""
+        """Whether the lease has not expired, by the clock."""
         return now() < self.until
 
     def begin(self, sent: float) -> None:
-        """The row was entered, by a statement sent at this time of the lease's clock."""
+        """Begin the lease: its row was inserted by a statement sent at this time."""
         self._began = sent
         self._hold_until(sent + self.seconds)
 
     def check(self) -> None:
-        """Raises Pending while it is not certain that the lease is held."""
+        """Raise Pending while it is not certain that the lease is held."""
         if time.clock_gettime(LEASE_CLOCK) >= self.until:
             raise Pending("The worker's lease", self._when_held)
 
@@ -104,7 +104,7 @@ class Lease:
         """Renew until cancelled, or lost.
 
         Args:
-            describe: what is noted with each renewal: columns of the row.
+            describe: returns the columns of the row to store with each renewal.
         """
         self._describe = describe
         self._loop = asyncio.get_running_loop()
@@ -114,13 +114,13 @@ class Lease:
             await self.renew()
 
     async def renew(self) -> None:
-        """One renewal, shared by all who ask meanwhile. Never raises."""
+        """Renew once; concurrent callers share the renewal. Never raises."""
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.ensure_future(self._renew())
         await asyncio.shield(self._renewal)
 
     def lose(self, why: str) -> None:
-        """The worker serves nothing more. On the event loop; only the first time counts."""
+        """Lose the lease. On the event loop; only the first call counts."""
         if not self.why_lost:
             self.why_lost = why
             self.until = _NEVER
@@ -129,16 +129,16 @@ class Lease:
                 each(why)
 
     def refused(self) -> None:
-        """A write was refused because the epoch is retired. From any thread."""
+        """Handle a write that was refused because the epoch is retired. From any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.lose, "its epoch is retired")
 
     def close(self) -> None:
-        """Renew no more."""
+        """Stop renewing."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _hold_until(self, until: float) -> None:
-        if not self.why_lost:  # a renewal that was under way brings nothing back
+        if not self.why_lost:  # a pending renewal does not undo the loss
             self.until = until
 
     # --- one renewal ------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Lease:
         asked = asyncio.get_running_loop().run_in_executor(self._thread, self._write)
         try:
             patience = self.seconds / 3
-            if sent < self.until:  # at its end it is decided at once
+            if sent < self.until:  # at its end the decision follows at once
                 patience = min(patience, self.until - sent + 0.01)
             is_ours = await asyncio.wait_for(asyncio.shield(asked), patience)
         except Exception as error:
@@ -168,7 +168,7 @@ class Lease:
         self._go_on()
 
     async def _decide(self) -> None:
-        """The lease has run out, and the database did not renew it."""
+        """Decide on an expired lease that the database has not renewed."""
         if not _is_file() and not self._is_alone:
             self.lose("it ran out, and the database is out of reach")
             return
@@ -181,7 +181,7 @@ class Lease:
         if not is_ours:
             self.lose("its epoch is retired")
             return
-        self._hold_until(now() + self.seconds / 2)  # and asked again before that
+        self._hold_until(now() + self.seconds / 2)  # and it is checked again before that
         self._go_on()
 
     def _write(self) -> bool:
@@ -196,7 +196,7 @@ class Lease:
 
     def _when_held(self, then: Callable[[], None]) -> None:
         """Call back once the lease is held again."""
-        if not self.why_lost:  # else the sockets of who asks are closed
+        if not self.why_lost:  # else the callers' sockets are closed
             self._waiting.append(then)
             asyncio.ensure_future(self.renew())  # noqa: RUF006  (kept by the lease itself)
 

@@ -1,11 +1,11 @@
-"""The links of a worker to the others: numbered batches, asked for again where one is missing.
+"""The links of a worker to the others: numbered batches; a missing one is requested again.
 
 Rules
-- What is said in one turn of the event loop leaves together, as one batch for each peer.
-- As often as a worker beats, a peer is told how far its link has come, until it has acknowledged
-  all, so that a lost last batch is noticed as well. A link on which nothing is said costs nothing.
-- What cannot be had again is given up: a new stream begins with a snapshot, and the sessions for
-  which something was under way are named (`LostFrames`).
+- What is sent in one turn of the event loop leaves together, as one batch per peer.
+- With every heartbeat a peer is told how far its link has come, until it has acknowledged all, so
+  that the loss of the last batch is noticed too. An idle link costs nothing.
+- What cannot be recovered is given up: a new stream begins with a snapshot, and the sessions that
+  have lost frames are named (`LostFrames`).
 """
 
 from __future__ import annotations
@@ -45,19 +45,20 @@ class Links:
     """One instance per worker.
 
     Args:
-        inbox: by which batches leave.
-        epoch: of this worker.
+        inbox: sends the batches.
+        epoch: this worker's epoch.
         timeout: seconds that publishing a batch may take.
-        link_bytes: that may wait for one peer.
-        snapshot: what a peer must know at the begin of a stream; each word is true when taken.
+        link_bytes: most bytes that may wait for one peer.
+        snapshot: yields what a peer must know at the beginning of a stream, each message as of when
+            it is taken.
         raise_alarm: takes kind, subject and text.
 
     Attributes:
-        heard: by the kind of a message, who does what a peer says by it.
-        on_down: are told of a peer that is not heard of; its sessions may come back with it.
-        changes: how often something was said to others.
-        is_ready: whether this worker takes sessions.
-        learned: set when all is known of one more worker.
+        heard: the handlers of messages from peers, by type.
+        on_down: called with a peer that is no longer heard of; its sessions may return with it.
+        changes: how many messages were sent to others.
+        is_ready: whether this worker accepts sessions.
+        learned: set when one more worker is completely known.
     """
 
     def __init__(
@@ -84,13 +85,13 @@ class Links:
     # --- the life of a link -----------------------------------------------------------------------
 
     def open(self, peer: Peer) -> None:
-        """Publish what is said to a peer from now on, and first all it must know."""
+        """Open the link to a peer; a snapshot of all it must know comes first."""
         peer.is_up = True
         peer.tasks = [asyncio.create_task(self._publish(peer))]
         self._begin(peer)
 
     def close(self, peer: Peer) -> None:
-        """Say nothing more to a peer: what it has not acknowledged is lost, and others are told."""
+        """Close the link to a peer: what it has not acknowledged is lost, and others are told."""
         peer.is_up = peer.is_ready = False
         peer.end()
         peer.lost |= peer.out.begin()
@@ -98,12 +99,12 @@ class Links:
             each(peer)
 
     async def flush(self, peer: Peer) -> None:
-        """Publish what was said to a peer whose tasks have ended."""
+        """Publish what still waits for a peer whose tasks have ended."""
         while (batch := peer.out.take()) is not None:
             await self._send(peer, number=batch.number, words=batch.words)
 
     def look_after(self, peer: Peer) -> None:
-        """Name what was lost, and hold nobody back for long."""
+        """Report losses, and release senders that were paused for too long."""
         if peer.lost:
             peer.given_up += len(peer.lost)
             peer.out.put(LostFrames(list(peer.lost)))
@@ -115,14 +116,14 @@ class Links:
             peer.out.resume()
 
     def say_how_far(self, peer: Peer) -> None:
-        """Tell a peer what it should have, or what has come of it."""
-        if peer.out.bytes:  # the same way as the batches, so that it does not overtake them
+        """Tell a peer what it should have received, or what has come from it."""
+        if peer.out.bytes:  # the same way as the batches, so as not to overtake them
             self._answer(peer, published=[peer.out.stream, peer.out.published])
         elif peer.unacknowledged:
             self._answer(peer)
 
     def _begin(self, peer: Peer) -> None:
-        """Begin a new stream to a peer, with all it must know."""
+        """Begin a new stream to a peer, with a snapshot."""
         peer.lost |= peer.out.begin()
         peer.settled = peer.asked = 0
         peer.is_synced = peer.has_snapshot = False
@@ -182,7 +183,7 @@ class Links:
         )
 
     def _answer(self, peer: Peer, **more: Any) -> None:
-        """Send what carries no batch: an acknowledgement, or a request for what is missing."""
+        """Send a message without a batch: an acknowledgement or a request for missing ones."""
         task = asyncio.create_task(self._answer_soon(peer, more))
         peer.tasks = [each for each in peer.tasks if not each.done()] + [task]
 
@@ -193,7 +194,7 @@ class Links:
     # --- what comes -------------------------------------------------------------------------------
 
     def take(self, peer: Peer, message: dict[str, Any]) -> None:
-        """Something has come from a peer: a batch, or how far it is."""
+        """Process a message of a peer: a batch, or how far it is."""
         peer.heard_at = monotonic()
         stream, until = message["have"]
         if stream == peer.out.stream:
@@ -209,14 +210,14 @@ class Links:
             self._take_batch(peer, message["stream"], message["number"], message["words"])
 
     def ask_again(self, peer: Peer) -> None:
-        """Ask a peer for what is missing, unless that was asked just now."""
+        """Request what is missing from a peer, unless that was just done."""
         now = monotonic()
         if now - peer.asked_again_at >= _ASK_AGAIN:
             peer.asked_again_at = now
             self._answer(peer, again=[peer.incoming.stream, peer.incoming.next])
 
     def _rewind(self, peer: Peer, stream: int, number: int) -> bool:
-        """False if only a new stream can help. A request about an earlier one is out of date."""
+        """Resend from a batch on; False if that needs a new stream. Ignores old streams."""
         return stream < peer.out.stream or (stream == peer.out.stream and peer.out.rewind(number))
 
     def _take_batch(self, peer: Peer, stream: int, number: int, batch: bytes) -> None:
@@ -235,7 +236,7 @@ class Links:
                     peer.out.put(BarrierAck(message.mark))
                 case BarrierAck():
                     peer.acknowledge(message.mark)
-                case Ready():  # it takes nobody before it has done what we said until now
+                case Ready():  # it accepts sessions only after it has processed all before
                     peer.is_ready = True
                     peer.settle(max(peer.settled, self.changes))
                 case _:

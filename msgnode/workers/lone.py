@@ -1,8 +1,8 @@
-"""The one worker of a node that has no REDIS_URL: it has all sessions, and nobody beside it.
+"""Registers the only worker of a node without REDIS_URL.
 
-A second one on the same database is refused by name while the first holds its lease. What a first
-one left that has ended, or whose lease has, is taken; should it only have been frozen, its writes
-are refused and it ends.
+A second worker on the same database is refused, with the name of the first, while the first holds
+its lease. What a first one has left that has ended, or whose lease has, is taken over; if it was
+only frozen, its writes are refused and it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AnotherRuns(Exception):
 
 
 def register_alone(me: WorkerId, lease: Lease) -> None:
-    """Enter the one worker of a node; waits until a lease that nobody renews has ended. Blocks.
+    """Register the only worker of a node; wait for an unrenewed lease to end. Blocks.
 
     Raises:
         AnotherRuns: another worker runs, and renews its lease.

@@ -1,9 +1,9 @@
-"""The workers of a node in the database, one row each: who they are, and how long their leases run.
+"""The rows of the node's workers: who they are, and until when their leases run.
 
-A worker is entered before it has a session. A lease ends by the database's clock, so that no two
-machines have to agree on the time. Who takes over a worker's sessions deletes its row first; from
-then on nothing that worker writes is taken (storage/fence.py), and it is never entered again under
-that epoch. All functions block.
+A worker is registered before it has a session. Leases end by the database's clock, so that the
+clocks of machines need not agree. Whoever takes over a worker's sessions deletes its row first;
+from then on the worker's writes are refused (storage/fence.py), and it is never registered again
+under that epoch. All functions block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STARTING, READY, DRAINING = "starting", "ready", "draining"
 
 
 def register(me: WorkerId, lease: float) -> list[models.Worker]:
-    """Enter this worker with a lease of so many seconds; the others that are there."""
+    """Register this worker with a lease of so many seconds; return the other workers."""
     with transaction.atomic():
         models.Worker.objects.create(
             epoch=me.epoch, name=me.name, host=me.host, pid=me.pid, state=STARTING
@@ -35,7 +35,7 @@ def register(me: WorkerId, lease: float) -> list[models.Worker]:
 
 
 def renew(epoch: str, lease: float, **figures: Any) -> bool:
-    """Have the lease run for so many seconds from now, and note how the worker is.
+    """Renew the lease for so many seconds from now, and store the worker's figures.
 
     Returns:
         False if the epoch is retired.
@@ -45,20 +45,20 @@ def renew(epoch: str, lease: float, **figures: Any) -> bool:
 
 
 def is_registered(epoch: str) -> bool:
-    """Whether nobody has retired a worker."""
+    """Whether a worker has not been retired."""
     return models.Worker.objects.filter(epoch=epoch).exists()
 
 
 def list_others(me: WorkerId) -> list[models.Worker]:
-    """The workers besides this one that nobody has retired."""
+    """The other workers that have not been retired."""
     return list(models.Worker.objects.exclude(epoch=me.epoch))
 
 
 def retire(epoch: str) -> bool:
-    """The worker has ended for certain: its sessions may be taken over.
+    """Retire a worker that has certainly ended, so that its sessions may be taken over.
 
     Returns:
-        Whether it had not taken leave, and nobody had retired it yet.
+        Whether it had not left by itself, and had not been retired before.
     """
     deleted, _ = models.Worker.objects.filter(epoch=epoch).delete()
     return deleted > 0

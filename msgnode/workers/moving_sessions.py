@@ -1,4 +1,4 @@
-"""What the packages of this worker do for a session that leaves for another worker, or comes."""
+"""Packs a session that leaves this worker, and sets up one that arrives, in all packages."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class MovingSessions:
     # --- leaving ----------------------------------------------------------------------------------
 
     def pack(self, session_id: str) -> bytes | None:
-        """The state of a session, its socket ended; None if there is no such session."""
+        """End a session's socket and return its state; None if there is no such session."""
         session = self._sessions.sessions.get(session_id)
         if session is None:
             return None
@@ -77,19 +77,19 @@ class MovingSessions:
         return msgspec.msgpack.encode(SessionTransfer(state_of(session), owned, subscribed))
 
     def next_frame(self, session_id: str) -> bytes | None:
-        """Take the next frame out of the session's queue."""
+        """Remove and return the next frame of the session's queue."""
         session = self._sessions.sessions.get(session_id)
         return session.outbox.take() if session is not None else None
 
     def keep(self, session_id: str) -> None:
-        """A session that was to leave stays, and has missed frames."""
+        """Keep a session that was to leave; it has missed frames."""
         session = self._sessions.sessions.get(session_id)
         if session is not None:
             session.outbox.has_gap = True
             self._sessions.adopt(session)
 
     def send_off(self, session_id: str, remote: RemoteSession) -> None:
-        """The session is remote from now on."""
+        """Replace the session by a remote one."""
         session = self._sessions.sessions.get(session_id)
         if session is None:
             return
@@ -111,7 +111,7 @@ class MovingSessions:
     # --- coming -----------------------------------------------------------------------------------
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> LiveSession:
-        """Set a session up in the place of a remote one; it is not answerable yet."""
+        """Set up a session in place of a remote one; it is not usable yet."""
         transfer = msgspec.msgpack.decode(state, type=SessionTransfer)
         settings = self._settings
         session = session_of(
@@ -121,17 +121,17 @@ class MovingSessions:
         return session
 
     def welcome(self, session: Any) -> None:
-        """The session is one of this worker's."""
+        """Make the session one of this worker's."""
         self._sessions.adopt(session)
         self._store.moved(session)
         self._announcements.announce(session)
 
     def has_asked(self, session: Any, response: Response) -> bool:
-        """Whether a session that arrives has asked for a response; counted if not."""
+        """Whether an arriving session has asked for a response; counted if not."""
         return self._guard.has_asked(session, response, perf_counter())
 
     def missed(self, session_id: str) -> None:
-        """Frames for the session were lost: tell it."""
+        """Signal a gap to the session, whose frames were lost."""
         self._sessions.missed(session_id)
 
     def put_in_place(
@@ -141,13 +141,13 @@ class MovingSessions:
         owned: dict[str, str],
         subscribed: list[str],
     ) -> None:
-        """Let the routing table name a session of ours where it named a remote one.
+        """Put a session of this worker into the routing table in place of a remote one.
 
         Args:
-            session: that is here from now on.
-            remote: the same as it stood in the table until now, if it did.
+            session: the session, which is here from now on.
+            remote: the remote session in the table until now, if any.
             owned: its addresses with their allocation keys.
-            subscribed: the addresses it listens to.
+            subscribed: the addresses it subscribes.
         """
         table = self._table
         had_owned = remote.owned if remote is not None else set()

@@ -1,7 +1,7 @@
-"""What there is of the other workers before this one has a session: links, directory, questions.
+"""A worker's network to its peers, before it has a session: links, directory, queries.
 
-The packages of this worker are given what they need of it when they are made. What needs them
-(sessions that move, what is told of them) is made last: cluster.py.
+The packages of this worker get what they need of it when they are created. What depends on them
+(sessions that move, announcements of sessions) is created last: cluster.py.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class PeerNetwork:
     """One instance per worker of a node that has several.
 
     Args:
-        transport: to the others; what it tells them first is the snapshot of `watchers`.
+        transport: the links to the others; a link begins with the snapshot of `watchers`.
         watchers: what the others watch here.
-        directory: in which workers are entered at names.
+        directory: where workers are entered at names.
         table: the routing table of this worker.
     """
 
@@ -78,9 +78,9 @@ class PeerNetwork:
 
     @property
     def meets_others(self) -> bool:
-        """Whether the ways to the other workers are there: the layer and the directory."""
+        """Whether the other workers can be reached: the channel layer and the directory."""
         return self.transport.hears_itself and self.presence.is_filled
 
     def knows_all(self) -> bool:
-        """Whether all that take sessions can be heard, so that who is not known is nobody."""
+        """Whether all workers that accept sessions are up, so that who is not known is nobody."""
         return self.meets_others and self.transport.knows(self.others.ready)

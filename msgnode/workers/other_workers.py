@@ -1,4 +1,4 @@
-"""The other workers by the database: which there are, which have ended, and whose lease has."""
+"""The other workers according to the database: registered ones, and dead ones."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 class OtherWorkers:
-    """One instance per worker, by epochs; who looks for them keeps it up to date.
+    """One instance per worker; whoever reads the database keeps it up to date.
 
     Attributes:
-        registered: those of others, by the database.
-        ready: those of them that take sessions.
-        dead: those that have ended and what they had is being taken.
+        registered: the epochs of the registered workers.
+        ready: those of them that accept sessions.
+        dead: workers that have ended and whose sessions are being taken over.
     """
 
     def __init__(self, own_epoch: str, peers: Collection[str]) -> None:
@@ -23,7 +23,7 @@ class OtherWorkers:
         self._peers = peers  # known at the moment
 
     def is_retired(self, epoch: str) -> bool:
-        """Whether a worker has ended and what it had was taken."""
+        """Whether a worker has ended and its sessions were taken over."""
         # One that comes is known as a peer before it takes sessions.
         return not (
             epoch == self._own_epoch
@@ -33,12 +33,12 @@ class OtherWorkers:
         )
 
     def is_dead(self, epoch: str) -> bool:
-        """Whether a worker has ended and what it had is being taken."""
+        """Whether a worker has ended and its sessions are being taken over."""
         return epoch in self.dead
 
 
 class LeaseWatch:
-    """Whose lease was not renewed for `seconds`, in which this worker could renew its own."""
+    """Finds leases not renewed for `seconds` while this worker could renew its own."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -46,13 +46,11 @@ class LeaseWatch:
         self._failed = 0
 
     def overdue(self, leases: Mapping[str, Any], moment: float, failed: int) -> list[str]:
-        """The epochs of those.
+        """The epochs of those leases.
 
-        Args:
-            leases: by epoch, when it ends, as the database has it now.
-            moment: now.
-            failed: how often this worker could not renew its own lease; after one more time it
-                looks anew, because the others may have been as late.
+        Args: leases: the end of each lease by epoch, as the database has it now. moment: now.
+            failed: how often this worker could not renew its own lease; after another failure the
+            watch starts anew, because the others may have had the same problem.
         """
         if failed != self._failed:
             self._failed = failed

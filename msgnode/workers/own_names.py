@@ -1,18 +1,18 @@
-"""At which names this worker has sessions: entered in the directory, and told to who watches them.
+"""The names of this worker's sessions: entered in the directory, and told to their watchers.
 
 A name is an address that sessions hold, have subscribed or send to, or a runtime's URL. In the
-directory a worker is entered at each name where sessions of its own hold something (`=` and its
-epoch), have only spoken as it (`~`) or only listen (its epoch), and as a watcher (`?`) at each that
-its sessions send something to (interest.py). Whoever enters itself reads after that who else is
-there; so of two that do it at once at least one finds the other.
+directory a worker is entered at each name that its own sessions hold (`=` and its epoch), have only
+spoken as (`~`) or only listen to (its epoch), and as a watcher (`?`) at each that its sessions send
+to (interest.py). A worker enters itself first and then reads who else is there; so if two do that
+at the same time, at least one finds the other.
 
 Rules
-- Watchers of a name, and those that hold it as well, are told who is there and every change.
-- An answer that a session has something waits until this worker is entered, and until the watchers
-  know of it. While the directory does not take it all workers are told, and that something is owed:
-  what is not found is not known then, for any of them.
-- What a session has only spoken as ends with its worker. What it holds or hears counts until
-  whoever takes the session is entered instead.
+- The watchers of a name, and workers that hold it as well, are told who is there and every change.
+- An answer that confirms that a session has something waits until this worker is entered and the
+  watchers know of it. While the directory does not accept the entry, all workers are told instead,
+  and that an entry is owed: then no worker may treat a name that is not found as free.
+- What a session has only spoken as ends with its worker. What it holds or hears counts until the
+  worker that takes the session over is entered instead.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _FORGOTTEN_AFTER = 60.0  # seconds that an unknown epoch is taken for that of a 
 class OwnNames:
     """One instance per worker.
 
-    `is_retired` says whether a worker has ended and what it had was taken, `is_dead` whether it has
-    ended and that is being taken.
+    `is_retired` says whether a worker has ended and its sessions were taken over, `is_dead` whether
+    it has ended and they are being taken over.
 
-    `tells_all` stands while the directory may be another one, in which not all that watch are
-    entered yet: all workers are told then.
+    `tells_all` is set while the directory may be a new one, in which not all watchers are entered
+    yet: all workers are told then.
     """
 
     def __init__(
@@ -81,19 +81,19 @@ class OwnNames:
         self._is_started = False
 
     async def stop(self) -> None:
-        """Enter nothing more."""
+        """Stop entering names."""
         for task in self._entering:
             task.cancel()
 
     # --- where our sessions are -------------------------------------------------------------------
 
     def begin(self, kind: str, names: Iterable[str]) -> None:
-        """Sessions of this worker are there, which `enter_again` is to say."""
+        """Note sessions of this worker, which `enter_again` will enter."""
         self._is_started = True
         self._at[kind].update(names)
 
     def arrived(self, kind: str, names: Iterable[str]) -> None:
-        """Sessions of this worker hold these names, have spoken as them, or listen there."""
+        """Note that sessions of this worker hold, have spoken as or listen to these names."""
         if not self._is_started:
             return
         there = self._at[kind]
@@ -104,7 +104,7 @@ class OwnNames:
                 self._new.append((kind, name))
 
     def left(self, names: Iterable[str]) -> None:
-        """A session of this worker is not there any more; others may be."""
+        """Note that a session of this worker has left these names; others may be there."""
         for name in names:
             for kind, there in self._at.items():
                 if name in there and not self._is_still(kind, name):
@@ -120,9 +120,9 @@ class OwnNames:
                         watched.discard(name)
 
     def gone(self, held: Collection[str], heard: Collection[str], epoch: str) -> None:
-        """A session that is there is with another worker now, which may not have heard of it yet.
+        """Note that a session at these names has moved to a worker that may not know it yet.
 
-        Until it has, who looks for the session finds this worker as well, and is told where it is.
+        Until it does, queries for the session find this worker as well, and are told where it is.
         """
         for kind, names in ((HOLDS, held), (LISTENS, heard)):
             for name in names:
@@ -142,7 +142,7 @@ class OwnNames:
         return any(name in there for there in self._at.values())
 
     def _is_still(self, kind: str, name: str) -> bool:
-        """Whether a session of this worker is still at a name, as this."""
+        """Whether a session of this worker is still at a name, in this role."""
         if kind == LISTENS:
             return self._table.is_heard_here(name)
         if kind == SPEAKS:
@@ -150,34 +150,34 @@ class OwnNames:
         return self._table.is_held_here(name)
 
     def taken(self, held: Iterable[str], heard: Iterable[str], epoch: str) -> None:
-        """A session that is there was taken from a worker that has ended."""
+        """Note that a session at these names was taken over from a dead worker."""
         self._enter_soon()
         for kind, names in ((HOLDS, held), (LISTENS, heard)):
             self._replaced.extend((name, kind + epoch) for name in names)
 
     def watchers_of(self, name: str) -> list[str]:
-        """The workers that are to hear what changes at a name."""
+        """The workers to be told of changes at a name."""
         if self.tells_all or name in self._watchers.owed:
             return list(self._transport.peers)
         return [epoch for epoch, watched in self._watched_by.items() if name in watched]
 
     @property
     def barriers(self) -> tuple[Barrier, Barrier]:
-        """What answers wait for: `barrier`, and of what nobody can know yet `entered`."""
+        """The barriers of answers: `barrier`, and `entered` for names that nobody can know yet."""
         return self.barrier, self.entered
 
     def entered(self) -> asyncio.Future[None] | None:
-        """Done when every worker can find where our sessions are now."""
+        """A future for when every worker can find where this worker's sessions are."""
         return self._after_entering(self._all_told_what_is_owed)
 
     def findable(self, name: str) -> asyncio.Future[None] | None:
-        """Done when every worker can find who is at a name, and those that watch it know."""
+        """A future for when every worker can find who is at a name, and its watchers know."""
         return self._after_entering(
             lambda: self._everybody_told() if self.watchers_of(name) else None
         )
 
     def barrier(self) -> asyncio.Future[None] | None:
-        """Done when whoever sends to where our sessions are now reaches them."""
+        """A future for when everybody who sends to this worker's sessions reaches them."""
         return self._after_entering(self._everybody_told)
 
     def _after_entering(self, further: Barrier) -> asyncio.Future[None] | None:
@@ -215,7 +215,7 @@ class OwnNames:
     async def _enter_some(
         self, new: Collection[tuple[str, str]], replaced: Iterable[tuple[str, str]]
     ) -> None:
-        """Be entered at new names, and then take out those that were there in our place."""
+        """Enter this worker at new names, and then remove the entries that they replace."""
         with FAULTS.kept_to("directory"):
             tells_all = self.tells_all
             try:
@@ -233,7 +233,7 @@ class OwnNames:
                 self._directory.release(Kind.NAME, name, member)
 
     async def _enter(self, new: Collection[tuple[str, str]]) -> None:
-        """Be entered at these names, and tell who watches them. Raises RedisFault."""
+        """Enter this worker at these names, and tell their watchers. Raises RedisFault."""
         for kind, there in self._at.items():
             names = [name for each, name in new if each == kind and name in there]
             if not names:
@@ -272,7 +272,7 @@ class OwnNames:
     # --- what others say --------------------------------------------------------------------------
 
     def asked(self, peer: Peer, name: str) -> list[str]:
-        """Another worker watches a name from now on; the workers to which sessions have gone."""
+        """Note that another worker watches a name; the workers that sessions have moved to."""
         if self._is_here(name):
             self._watched_by.setdefault(peer.epoch, set()).add(name)
         self._announcements.tell_at(name, [peer.epoch])
@@ -280,32 +280,32 @@ class OwnNames:
         return list(gone - {peer.epoch})
 
     def met(self, peer: Peer, name: str) -> None:
-        """Another worker has sessions at a name; where this one has some, too, they are told."""
+        """Note that another worker has sessions at a name; if this one has too, it is told."""
         watched = self._watched_by.setdefault(peer.epoch, set())
         if self.holds(name) and name not in watched:
             watched.add(name)
             self._announcements.tell_at(name, [peer.epoch])
 
     def unwatched(self, peer: Peer, names: Iterable[str]) -> None:
-        """Another worker watches these names no longer."""
+        """Note that another worker no longer watches these names."""
         self._watched_by.get(peer.epoch, set()).difference_update(names)
 
     def forget(self, epoch: str) -> None:
-        """A worker has ended: it watches nothing any more."""
+        """Forget a worker that has ended."""
         for name in self._watched_by.pop(epoch, ()):
             self._directory.release(Kind.NAME, name, WATCHES + epoch)
 
     # --- kept up ----------------------------------------------------------------------------------
 
     async def enter_again(self, pause: float) -> None:
-        """Be entered at everything once more. Raises RedisFault."""
+        """Enter this worker everywhere once more. Raises RedisFault."""
         for kind, there in self._at.items():
             for some in in_parts(there):
                 await self._enter([(kind, name) for name in some])
                 await asyncio.sleep(pause)
 
     def look_after(self) -> None:
-        """Do again what could not be done, and forget who has not been heard of for long."""
+        """Retry what has failed, and forget workers not heard of for long."""
         if self._watchers.owed and not self._entering:
             for kind, there in self._at.items():
                 self._new.extend((kind, name) for name in self._watchers.owed & there)
@@ -315,7 +315,7 @@ class OwnNames:
                 self.forget(epoch)
 
     def others(self, name: str, members: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """The other workers at a name, each with what it is entered as."""
+        """The other workers at a name, each with its role there."""
         for member in members:
             kind = member[:1] if member[:1] in (HOLDS, SPEAKS, WATCHES) else LISTENS
             epoch = member[len(kind) :]
@@ -325,7 +325,7 @@ class OwnNames:
                 yield epoch, kind
 
     def _has_ended(self, epoch: str) -> bool:
-        """Whether nobody has heard of a worker for so long that it is not one that comes."""
+        """Whether a worker was not heard of for so long that it cannot be a new one."""
         if not self._is_retired(epoch):
             self._unknown.pop(epoch, None)
             return False
@@ -343,6 +343,6 @@ def _above(runtime_url: str) -> list[str]:
 
 
 def in_parts(names: Iterable[str]) -> list[list[str]]:
-    """Names, some at a time."""
+    """Names, in batches."""
     all_ = list(names)
     return [all_[start : start + _AT_ONCE] for start in range(0, len(all_), _AT_ONCE)]

@@ -1,4 +1,4 @@
-"""Another worker of the node, as far as this one knows: its link, and how far both have come."""
+"""A peer: another worker of the node, its link, and how far both sides have come."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .protocol import BarrierRequest
 from .window import ReceiveWindow, SendWindow
 
 DOWN = 0
-"""What a heartbeat says of a link that is down, in the place of a stream's number."""
+"""The number that a heartbeat gives for a link that is down, instead of a stream's."""
 
 
 class Acknowledgement:
-    """Done when so many peers have done what they were told, or are down."""
+    """Completes when so many peers have processed what they were told, or are down."""
 
     __slots__ = ("future", "left")
 
@@ -25,14 +25,14 @@ class Acknowledgement:
         self.left = peers
 
     def one_more(self) -> None:
-        """One of the peers has done it."""
+        """Count one more peer."""
         self.left -= 1
         if not self.left:
             _done(self.future)
 
 
 class Peer:
-    """Another worker, as far as we know."""
+    """Another worker, as known to this one."""
 
     def __init__(self, beat: dict[str, Any], limit: int) -> None:
         self.name: str = beat["name"]
@@ -71,19 +71,19 @@ class Peer:
 
     @property
     def is_known(self) -> bool:
-        """Whether all that it has is known here."""
+        """Whether its state is completely known here."""
         # Its snapshot has come whole, and it has not begun another stream since.
         return self.known_stream == self.told_stream > DOWN
 
     @property
     def beat_stream(self) -> int | None:
-        """What our heartbeat says of the link; None where it need not name it."""
+        """What this worker's heartbeat says of the link; None if it need not name it."""
         if not self.is_up:
             return DOWN
         return None if self.has_snapshot and self.reads_brief_beats else self.out.stream
 
     def hear_beat(self, beat: dict[str, Any], own_epoch: str) -> None:
-        """Take in what the peer says to all, and of its link to us."""
+        """Process the peer's heartbeat, and what it says of its link to this worker."""
         self.heard_at = monotonic()
         self.inbox = beat["inbox"]
         self.takes = beat["takes"]
@@ -92,7 +92,7 @@ class Peer:
         self.told_stream = beat["links"].get(own_epoch, unnamed)
 
     def figures(self) -> dict[str, Any]:
-        """The link as it is, for the operator."""
+        """The current figures of the link, for the operator."""
         return {
             "to": self.name,
             "state": "up" if self.is_up else "down",
@@ -105,18 +105,18 @@ class Peer:
         }
 
     def acknowledge(self, mark: int) -> None:
-        """The peer says that it has done everything up to this change."""
+        """Note that the peer has acknowledged everything up to this change."""
         self.has_snapshot |= self.is_synced and mark >= self.snapshot_mark
         self.settle(mark)
 
     def settle(self, mark: int) -> None:
-        """The peer has done everything up to this change."""
+        """Complete what waits for changes up to this one."""
         self.settled = mark
         while self.waiting and self.waiting[0][0] <= mark:
             self.waiting.popleft()[2].one_more()
 
     def end(self) -> None:
-        """End what is done for the peer; nobody waits for it any more."""
+        """End everything about the peer; nobody waits for it any more."""
         waiting, self.waiting = self.waiting, deque()
         for _, _, acknowledgement in waiting:
             acknowledgement.one_more()
@@ -137,13 +137,13 @@ class Peer:
 
 
 def acknowledged_by(late: list[tuple[Peer, int]]) -> asyncio.Future[None] | None:
-    """Ask these peers to say when they have done what they were told until a change.
+    """Ask peers to acknowledge what they were told up to a change.
 
     Args:
-        late: the peers that have not said so yet, each with the change.
+        late: the peers that have not acknowledged it yet, each with the change.
 
     Returns:
-        Done when all have, or are down; None for nobody.
+        A future for when all have, or are down; None if there are none.
     """
     if not late:
         return None

@@ -1,4 +1,4 @@
-"""What the parts of a worker that meet others need of one another and of the rest: Protocols."""
+"""The interfaces between the parts that connect workers, and to the rest of the node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class LocalSessions(Protocol):
 
     @property
     def sessions(self) -> Mapping[str, Listener]:
-        """By id."""
+        """The sessions by id."""
         ...
 
     def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
@@ -21,24 +21,24 @@ class LocalSessions(Protocol):
         ...
 
     def withdraw(self, address: str, session: Listener) -> None:
-        """The session does not own the address any more."""
+        """End the session's ownership of the address."""
         ...
 
     def missed(self, session_id: str) -> None:
-        """Frames for the session were lost: tell it."""
+        """Signal a gap to the session, whose frames were lost."""
         ...
 
     def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
-        """Give a session a response from another worker; None if it has not asked for it."""
+        """Deliver a response from another worker; None if the session has not asked for it."""
         ...
 
     def undeliverable(self, frame: bytes) -> None:
-        """A frame came for a session that has ended meanwhile."""
+        """Handle a frame for a session that has ended meanwhile."""
         ...
 
 
 class ArrivalTracer(Protocol):
-    """Is told of frames that are traced and come from another worker."""
+    """Notified of traced frames from other workers."""
 
     def arrived(
         self,
@@ -48,5 +48,5 @@ class ArrivalTracer(Protocol):
         taken: DeliveryResult | None,
         worker: str,
     ) -> None:
-        """A session was handed such a frame; `taken` is None for a response it did not ask for."""
+        """Called after the delivery of such a frame; `taken` is None for an unexpected response."""
         ...

@@ -1,8 +1,9 @@
 """The protocol between workers: a batch is a MessagePack list of these messages, in order.
 
 A worker speaks for its own sessions only, and each of its messages reaches a peer once and in order
-(see window.py). It speaks of a session to those workers alone that watch a name where it is. A
-message about a session the peer does not know any more is passed over, or its name asked for again.
+(see window.py). It tells only those workers of a session that watch one of its names. A message
+about a session that the peer no longer knows is ignored, or makes the peer query its name again.
+In the docstrings "I" is the sender and "you" the receiver.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from msgnode.core.identity import Speaker
 from msgnode.core.rates import Report
 
 PROTOCOL = 5
-"""The number of this protocol, said with each heartbeat; raised when what stands here changes, so
-that workers of two numbers have no link and do not misread each other."""
+"""The version of this protocol, sent with each heartbeat. It is raised when a message changes, so
+that workers of different versions do not connect and misread each other."""
 
 
 class PeerMessage(msgspec.Struct, array_like=True, gc=False):
@@ -23,9 +24,9 @@ class PeerMessage(msgspec.Struct, array_like=True, gc=False):
 
 
 class Frame(PeerMessage):
-    """A frame for sessions of the peer; read by nobody on the way.
+    """A frame for sessions of the peer, opaque to the links.
 
-    The kinds of it end with `trace`: the trace context of a message that is traced, else "".
+    `trace` comes last in every kind of frame: the trace context of a traced message, else "".
     """
 
     frame: bytes
@@ -33,13 +34,13 @@ class Frame(PeerMessage):
 
 
 class PlainFrame(Frame, tag=0):
-    """A frame with nothing beside it."""
+    """A frame with nothing to accompany it."""
 
     trace: str = ""
 
 
 class SessionUp(PeerMessage, tag=1):
-    """A session of mine is there, or something about it has changed.
+    """A session of mine is new or has changed.
 
     `is_new`: you were not told of it before.
     """
@@ -68,7 +69,7 @@ class AddressAdded(PeerMessage, tag=3):
 
 
 class AddressRemoved(PeerMessage, tag=4):
-    """A session holds these addresses no longer."""
+    """A session no longer holds these addresses."""
 
     session: str
     layer: str
@@ -78,7 +79,8 @@ class AddressRemoved(PeerMessage, tag=4):
 class SessionsAt(PeerMessage, tag=5):
     """All sessions of mine at a name, by what they have there.
 
-    Those whose runtime's URL it is were told before. I say the changes to who watches it.
+    You have been told before of those whose runtime's URL it is. I announce changes to its
+    watchers.
     """
 
     name: str
@@ -88,15 +90,15 @@ class SessionsAt(PeerMessage, tag=5):
 
 
 class SnapshotBegins(PeerMessage, tag=6):
-    """All that you watch of mine follows; what you know of me from before may be old."""
+    """All that you watch of mine follows; what you know of me from before may be outdated."""
 
 
 class SnapshotEnds(PeerMessage, tag=7):
-    """That was all."""
+    """The snapshot is complete."""
 
 
 class BarrierRequest(PeerMessage, tag=8):
-    """Send BarrierAck when you have done all I said before."""
+    """Send BarrierAck when you have processed everything I sent before."""
 
     mark: int
 
@@ -108,30 +110,30 @@ class BarrierAck(PeerMessage, tag=9):
 
 
 class Ready(PeerMessage, tag=10):
-    """I take sessions from now on."""
+    """I accept sessions from now on."""
 
 
 class Backpressure(PeerMessage, tag=12):
-    """A session of mine is behind with its reading, or no longer."""
+    """A session of mine lags, or no longer does."""
 
     session: str
     is_behind: bool
 
 
 class LostFrames(PeerMessage, tag=13):
-    """Frames for these sessions of yours were lost on their way."""
+    """Frames for these sessions of yours were lost."""
 
     sessions: list[str]
 
 
 class RequestSession(PeerMessage, tag=14):
-    """The runtime of this session of yours has come to me: give it to me."""
+    """The runtime of this session of yours has connected to me: hand the session over."""
 
     session: str
 
 
 class RequestRefused(PeerMessage, tag=15):
-    """I have no such session to give."""
+    """I have no such session to hand over."""
 
     session: str
 
@@ -139,8 +141,8 @@ class RequestRefused(PeerMessage, tag=15):
 class TransferBegin(PeerMessage, tag=16):
     """A session becomes yours.
 
-    Its queue follows as frames, then `TransferEnd`; keep until then what comes from others. `state`
-    is read by sessions/ alone; `told` are the workers (epochs) that know of the session.
+    Its queue follows as frames, then `TransferEnd`; queue until then what comes from others. Only
+    sessions/ reads `state`; `told` are the workers (epochs) that know of the session.
     """
 
     session: str
@@ -149,9 +151,9 @@ class TransferBegin(PeerMessage, tag=16):
 
 
 class TransferEnd(PeerMessage, tag=17):
-    """That was all of the session's queue, whoever it came from.
+    """The queue of the session is complete.
 
-    `return_paths` are those of what it may still answer.
+    `return_paths` are those of the requests that it may still answer.
     """
 
     session: str
@@ -159,20 +161,20 @@ class TransferEnd(PeerMessage, tag=17):
 
 
 class SessionMoved(PeerMessage, tag=18):
-    """Sessions are with the worker of this epoch from now on."""
+    """Sessions are at the worker of this epoch from now on."""
 
     sessions: list[str]
     epoch: str
 
 
 class Goodbye(PeerMessage, tag=19):
-    """I end; what I had has been given away or waits in the database."""
+    """I end; my sessions were handed over or are in the database."""
 
 
 class CounterReport(PeerMessage, tag=20):
-    """What a worker has counted in all, under the keys of one set of counters.
+    """The totals that a worker has counted, under the keys of one set of counters.
 
-    `epoch` is that worker's if it is not me: one that has ended.
+    `epoch` is that worker's if it is not me but one that has ended.
     """
 
     counters: str
@@ -181,7 +183,7 @@ class CounterReport(PeerMessage, tag=20):
 
 
 class RpcRequest(PeerMessage, tag=21):
-    """What do you know of yourself? `number` comes back with the answer."""
+    """A query of a kind. `number` is returned with the answer."""
 
     number: int
     kind: str
@@ -196,9 +198,9 @@ class RpcResponse(PeerMessage, tag=22):
 
 
 class ResponseFrame(Frame, tag=23):
-    """A response for one session of the peer, which takes it only if it has asked `responder`.
+    """A response for one session of the peer, accepted only if that session has asked `responder`.
 
-    `to` and `id` name the request, `responder` is a session.
+    `to` and `id` identify the request; `responder` is a session.
     """
 
     to: str
@@ -208,15 +210,15 @@ class ResponseFrame(Frame, tag=23):
 
 
 class CheckSocket(PeerMessage, tag=24):
-    """Is anybody behind the socket of this session of yours? Answer with SocketChecked."""
+    """Is the socket of this session of yours alive? Answer with SocketChecked."""
 
     session: str
 
 
 class SocketChecked(PeerMessage, tag=25):
-    """The socket of a session of mine has answered (true), or has not and is dropped (false).
+    """The socket of a session of mine is alive (true), or was dead and is dropped (false).
 
-    None if that cannot be told.
+    None if that is unknown.
     """
 
     session: str
@@ -224,7 +226,7 @@ class SocketChecked(PeerMessage, tag=25):
 
 
 class RequestFrame(Frame, tag=26):
-    """A request of one of several sessions of a runtime; its answer is for `asker` and no other."""
+    """A request by one of several sessions of a runtime; its answer is for `asker` only."""
 
     sender: str
     id_key: str
@@ -236,7 +238,7 @@ class RequestFrame(Frame, tag=26):
 class NamesRequest(PeerMessage, tag=27):
     """Who is at these names? I watch them from now on.
 
-    Answer with SessionsAt for each where you have or had somebody, then NamesResponse.
+    Answer with SessionsAt for each where you have or had a session, then with NamesResponse.
     """
 
     number: int
@@ -244,9 +246,9 @@ class NamesRequest(PeerMessage, tag=27):
 
 
 class NamesResponse(PeerMessage, tag=28):
-    """I have told all I know of the names.
+    """I have sent everything about the names.
 
-    `elsewhere` are the workers (epochs) to which sessions have gone from me that were at one.
+    `elsewhere` are the workers (epochs) to which sessions at one of them have moved from me.
     """
 
     number: int
@@ -254,13 +256,13 @@ class NamesResponse(PeerMessage, tag=28):
 
 
 class EntriesOwed(PeerMessage, tag=29):
-    """Whether something of mine is not in the directory that should be."""
+    """Whether entries of mine are missing from the directory."""
 
     is_owed: bool
 
 
 class Unwatch(PeerMessage, tag=30):
-    """Say no more who is at these names, nor what becomes of these sessions of yours."""
+    """Stop announcing who is at these names, and what happens to these sessions of yours."""
 
     names: list[str]
     sessions: list[str]
@@ -282,14 +284,14 @@ _decoder = msgspec.msgpack.Decoder(list[AnyMessage])
 
 
 def encode(words: list[PeerMessage]) -> bytes:
-    """A batch of these messages."""
+    """Encode messages as a batch."""
     return _encoder.encode(words)
 
 
 def decode(batch: bytes) -> list[AnyMessage]:
-    """The messages of a batch.
+    """Decode a batch.
 
     Raises:
-        msgspec.DecodeError: no worker of this version says that.
+        msgspec.DecodeError: it is not a batch of this version.
     """
     return _decoder.decode(batch)

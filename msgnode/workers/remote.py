@@ -15,9 +15,9 @@ from .protocol import AnyFrame, CheckSocket, RequestFrame
 
 
 class RemoteSession:
-    """Implements the bus's Listener: frames go over the link to the worker that has the session.
+    """The bus's Listener for a session of another worker: frames go over the link to that worker.
 
-    `owned`, `subscribed` and `learned` are the addresses it holds in our routing table.
+    `owned`, `subscribed` and `learned` are its addresses in this routing table.
     """
 
     is_here = False
@@ -55,7 +55,7 @@ class RemoteSession:
 
     @property
     def token_hash(self) -> str:
-        """What is kept of the token; setting it has the token cut out of whatever is shown."""
+        """The hash of the token; setting it has the token redacted everywhere."""
         return self._token_hash
 
     @token_hash.setter
@@ -64,29 +64,29 @@ class RemoteSession:
         redaction.remember(token_hash, self)
 
     def deliver(self, frame: bytes) -> DeliveryResult:
-        """Hand a frame to the link; of what finds no room the session is told as of a gap."""
+        """Send a frame over the link; if there is no room, the session is told of a gap."""
         peer = self.peer
         return self._taken(peer.is_up and peer.out.put_frame(self.id, frame))
 
     def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
-        """Hand over a request whose answer must find one of several sessions."""
+        """Send a request with the return path of its answer."""
         peer = self.peer
         return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, path))
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
-        """Hand over a response; the session's worker knows whether it was asked for."""
+        """Send a response; the session's worker knows whether it was asked for."""
         peer = self.peer
         return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, response))
 
     def deliver_traced(
         self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
     ) -> DeliveryResult:
-        """Hand over a frame that is traced; its trace context goes along in the header."""
+        """Send a traced frame, with its trace context in the header."""
         peer = self.peer
         return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, beside, traceparent))
 
     def forward(self, message: AnyFrame) -> None:
-        """Hand over a frame that came to this worker from another one: the session has moved on."""
+        """Forward a frame from another worker, because the session has moved on."""
         path = path_of(message) if isinstance(message, RequestFrame) else None
         if message.trace:
             self.deliver_traced(message.frame, path, message.trace)
@@ -96,11 +96,11 @@ class RemoteSession:
             self.deliver(message.frame)
 
     def has_asked(self, sender: str, id_: str, responder: str, now: float) -> bool:
-        """Only the worker that has the session knows that."""
+        """Always False: only the worker of the session knows that."""
         return False
 
     def has_forgotten(self) -> bool:
-        """Nor that."""
+        """Always False: only the worker of the session knows that."""
         return False
 
     def _taken(self, is_taken: bool) -> DeliveryResult:
@@ -115,13 +115,13 @@ class RemoteSession:
         return DeliveryResult.WRITTEN
 
     def missed(self) -> None:
-        """The session is told of a gap over its link."""
+        """Signal a gap to the session over its link."""
         self.peer.lost.add(self.id)
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Call back once the reader has caught up, or the link has.
+        """Call back once the reader, or the link, has caught up.
 
-        The worker that has the session ends a reader that takes too long.
+        The session's worker ends a reader that takes too long.
         """
         if self.is_behind:
             self._on_resume.append(callback)
@@ -131,7 +131,7 @@ class RemoteSession:
             callback()
 
     def resume(self) -> None:
-        """Nobody has to wait for this reader any more."""
+        """Release everybody who waits for this reader."""
         self.is_behind = False
         callbacks, self._on_resume = self._on_resume, []
         for callback in callbacks:
@@ -140,11 +140,11 @@ class RemoteSession:
 
 
 def path_of(message: RequestFrame) -> ReturnPath:
-    """The way back for the answer to a request that came from another worker."""
+    """The return path of a request from another worker."""
     return ReturnPath(message.sender, message.id_key, message.asker, message.runtime_url)
 
 
 def ask_worker(session: Listener) -> None:
-    """Have the worker of a session ask the session's socket; it says what it has found out."""
+    """Have a session's worker check its socket, and report the result."""
     if isinstance(session, RemoteSession) and session.peer.is_up:
         session.peer.out.put(CheckSocket(session.id))

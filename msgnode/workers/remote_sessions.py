@@ -1,7 +1,7 @@
-"""The sessions of other workers that stand in our routing table, and at which names.
+"""The sessions of other workers in this routing table, and their names.
 
-Which of them are there is decided elsewhere: by what their workers say (copies.py) and by what is
-watched here (interest.py).
+Which of them are there is decided by the announcements of their workers (copies.py) and by the
+names that are watched here (interest.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class RemoteSessions:
 
     Attributes:
         by_id: all of them.
-        rivals: settles an address that two of them hold for a moment.
-        on_entered: are told of one that is there, or that speaks for somebody else now.
-        on_left: are told of one that has left the table.
+        rivals: decides if two of them hold an address for a moment.
+        on_entered: called with a session that is new or whose speaker has changed.
+        on_left: called with a session that has left the table.
     """
 
     def __init__(self, table: RoutingTable) -> None:
@@ -34,7 +34,7 @@ class RemoteSessions:
         self._table = table
 
     def begin(self, session_id: str, peer: Peer) -> RemoteSession:
-        """A session is that of another worker from now on."""
+        """Add a session of another worker."""
         session = self.by_id[session_id] = RemoteSession(session_id, peer)
         return session
 
@@ -54,7 +54,7 @@ class RemoteSessions:
                 yield each
 
     def enter(self, session: RemoteSession) -> None:
-        """A session is there, or something about it has changed."""
+        """Add a session, or note its change."""
         if is_probe(session):
             self._table.add_probe(session)
             return
@@ -63,10 +63,10 @@ class RemoteSessions:
             each(session)
 
     def put_at(self, session: RemoteSession, layer: Layer, name: str) -> Listener | None:
-        """A session is at a name in a layer of the table now.
+        """Add a session at a name in a layer of the table.
 
         Returns:
-            The session of this worker that does not own the address any more, if one did.
+            The session of this worker that has lost its ownership of the address by that, if any.
         """
         if layer is Layer.OWNED:
             return self.rivals.own(session, name)
@@ -78,7 +78,7 @@ class RemoteSessions:
         return None
 
     def take_from(self, session: RemoteSession, layer: Layer, name: str) -> None:
-        """A session is at a name in a layer of the table no longer."""
+        """Remove a session from a name in a layer of the table."""
         if layer is Layer.OWNED:
             self.rivals.disown(session, name)
         elif layer is Layer.LEARNED:
@@ -88,7 +88,7 @@ class RemoteSessions:
             self._table.unsubscribe(name, session)
 
     def remove(self, session: RemoteSession) -> None:
-        """Take a session out, with all it holds."""
+        """Remove a session, with all it holds."""
         self.by_id.pop(session.id, None)
         for address in tuple(session.owned):
             self.rivals.disown(session, address)
@@ -102,12 +102,12 @@ class RemoteSessions:
         session.resume()
 
     def forget_learned(self, session: RemoteSession) -> None:
-        """What a session has learned ends with its worker."""
+        """Remove what a session has learned, which ends with its worker."""
         for address in tuple(session.learned):
             self.rivals.unlearn(session, address)
 
     def resume(self, peer: Peer) -> None:
-        """A worker is down: nobody waits for its sessions' reading."""
+        """Release those who wait for readers of a worker that is down."""
         for session in self.of(peer):
             session.resume()
 

@@ -1,8 +1,8 @@
-"""What changes in our routing table, told to the workers that watch it.
+"""Replicates changes of this routing table to the workers that watch it.
 
-A worker tells who watches a name (interest.py) which of its sessions are there, and every change of
-it; and what becomes of a session, who was told of it. Of no other session anybody is told. What the
-others say of theirs is taken in by copies.py.
+A worker tells the watchers of a name (interest.py) which of its sessions are there, and every
+change; workers that were told of a session are told what becomes of it. Other sessions are not
+announced. copies.py processes what the others announce.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KINDS = {Layer.OWNED: HOLDS, Layer.SUBSCRIBED: LISTENS, Layer.LEARNED: SPEAKS}
 
 
 class TableReplicator:
-    """One instance per worker. Implements the bus's TableObserver."""
+    """One instance per worker; the bus's TableObserver."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class TableReplicator:
         table.watch(self)
 
     def entered(self, session: Listener) -> None:
-        """A session of this worker is there, or something about it has changed."""
+        """Announce a session of this worker that is new or has changed."""
         if is_probe(session):
             self._transport.tell(as_up(session))
         elif self._table.knows(session):

@@ -1,15 +1,15 @@
-"""What workers ask one another, never on the path of a message.
+"""Queries and calls between workers, never on the message path.
 
-A question goes to all others (figures, messages that pass: for a page or a scrape), a call to the
-one that has what a request is about.
+A query goes to all others (figures, watched messages: for a page or a scrape), a call to the worker
+that has what a request is about.
 
 Rules
-- A question of a kind is asked once at a time; who asks it meanwhile gets the same answers.
-- Every wait has an end: who has not answered by then is left out, with None. A call ends without an
-  answer when the other worker is down. Either is sent once the link has room.
-- At most MOST questions and MOST_CALLS calls are worked on at once; beyond that the answer is empty
-  at once, as it is after a fault. An answer is at most MAX_BYTES long, a call MAX_CALL_BYTES each
-  way: a link is for messages.
+- There is one query of a kind at a time; concurrent callers share its answers.
+- Every wait has a limit: a worker that has not answered by then is left out, with None. A call ends
+  without an answer when the other worker is down. Both are sent once the link has room.
+- At most MOST queries and MOST_CALLS calls are processed at once; beyond that the answer is empty
+  at once, as after a fault. An answer has at most MAX_BYTES, a call MAX_CALL_BYTES each way,
+  because links are meant for messages.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ class PeerRpc:
         transport.heard_by[RpcResponse] = self._answered_by
 
     def begin(self) -> None:
-        """Take questions of other threads from now on. On the event loop."""
+        """Accept queries of other threads from now on. On the event loop."""
         self._loop = asyncio.get_running_loop()
 
     def answer_questions(self, answers: Mapping[str, Answer]) -> None:
-        """Answer these kinds of questions from now on."""
+        """Set the handlers of queries, by kind."""
         self._questions.update(answers)
 
     def answer_calls(self, kind: str, answer: Answer) -> None:
-        """Answer calls of this kind from now on."""
+        """Set the handler of calls of a kind."""
         self._calls[kind] = answer
 
     async def ask(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
-        """What the other workers answer within so many seconds."""
+        """Query the other workers; return what they answer within so many seconds."""
         task = self._asked.get((kind, text))
         if task is None:
             task = asyncio.create_task(self._ask(kind, text, seconds))
@@ -78,7 +78,7 @@ class PeerRpc:
         return await asyncio.shield(task)
 
     async def call(self, peer: Peer, kind: str, text: bytes, seconds: float) -> bytes | None:
-        """What one worker answers within so many seconds; None if it does not."""
+        """Call one worker; None if it does not answer within so many seconds."""
         if len(text) > MAX_CALL_BYTES:
             return None
         number = next(self._numbers)
@@ -97,7 +97,7 @@ class PeerRpc:
             peer.calls.pop(number, None)
 
     def ask_from_thread(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
-        """The same, for a thread: blocks."""
+        """As `ask`, for a thread: blocks."""
         if self._loop is None or self._loop.is_closed():
             return {}
         rpc = asyncio.run_coroutine_threadsafe(self.ask(kind, text, seconds), self._loop)

@@ -1,17 +1,17 @@
-"""Where the workers of a node meet: who is there, what is said to whom, and when they have done it.
+"""The transport between the workers of a node: membership, messages, and acknowledgements.
 
 Rules
-- A worker subscribes its inbox before it says that it is there. A beat in the workers' group says
-  it to all, several times in `timeout` seconds. Of its links it names those alone that are down,
-  and those over which not all that the other must know (links.py) was acknowledged. A worker that
-  names all is of an earlier version, which takes who is not named for down: to it all are named.
-- A peer without a beat for `timeout` seconds, or that does not settle in that time, is down:
-  nobody waits for it, frames for it are dropped and remembered as lost. When it is heard of again
+- A worker subscribes to its inbox before it announces itself. Its heartbeat in the workers' group
+  tells all others that it lives, several times in `timeout` seconds. Of its links the heartbeat
+  names only those that are down, and those whose snapshot (links.py) is not acknowledged yet. To
+  a worker of an earlier version, which takes a link that is not named for down, all are named.
+- A peer without a heartbeat for `timeout` seconds, or that does not acknowledge in that time, is
+  down: nobody waits for it, frames for it are dropped and noted as lost. When it is heard of again
   a new stream begins with a snapshot (links.py).
-- A worker that speaks another protocol is not a peer, but is named by an alarm, once. One that
-  comes waits until the last of them has ended.
-- `barrier` is done when every peer that takes sessions has done what was said to all before it;
-  `heard` when those have that were told what the others were not.
+- A worker with another protocol version is not a peer; an alarm names it, once. A new worker waits
+  until the last of them has ended.
+- `barrier` completes when every peer that accepts sessions has processed what was sent to all
+  before; `heard` when those have that were told something the others were not.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _EPOCHS_KEPT = 10_000
 class PeerTransport:
     """One instance per worker.
 
-    `layer` is a channel layer, `secret` what only workers of this node know; `snapshot` is what a
-    peer is told first, and `may_serve` says whether what comes may be taken.
+    `layer` is a channel layer, `secret` is shared by the workers of this node; `snapshot` is what a
+    peer is told first, and `may_serve` says whether received messages may be processed.
 
     Attributes:
         peers: the other workers that are heard of, by epoch.
-        refused: epochs that speak another protocol.
-        takes: whether other workers may give their sessions to this one.
-        heard_by: by the kind of a message, who does what another worker says by it.
-        on_down: are told of a peer that is not heard of; its sessions may come back with it.
+        refused: epochs with another protocol version.
+        takes: whether other workers may hand sessions over to this one.
+        heard_by: the handlers of messages from other workers, by type.
+        on_down: called with a peer that is no longer heard of; its sessions may return with it.
     """
 
     def __init__(
@@ -85,15 +85,15 @@ class PeerTransport:
     # --- start and stop ---------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the inbox and say that we are there. Raises if the layer cannot be reached."""
+        """Open the inbox and announce this worker. Raises if the layer is unreachable."""
         await self.inbox.open()
         await self._heartbeat()
         self._tasks = [asyncio.create_task(job) for job in (self._receive(), self._keep())]
 
     async def join(self, expected: set[str]) -> None:
-        """Wait until these workers (epochs) are met, and until all know that we take sessions.
+        """Wait until these epochs are met, and until all know that this worker accepts sessions.
 
-        Who is found to have ended is taken out of `expected` meanwhile.
+        Workers that turn out to have ended are removed from `expected` meanwhile.
         """
         said = monotonic()
         while True:
@@ -118,7 +118,7 @@ class PeerTransport:
                     await settled
 
     async def stop(self) -> None:
-        """Publish what was said, then leave."""
+        """Publish what was sent, then leave."""
         await self._end_tasks()
         with contextlib.suppress(Exception):
             async with asyncio.timeout(self.timeout):
@@ -127,10 +127,10 @@ class PeerTransport:
         await self.inbox.close(self.timeout)
 
     async def silence(self) -> set[str]:
-        """Hear and say nothing more.
+        """Stop receiving and sending.
 
         Returns:
-            The sessions of other workers for which something was under way.
+            The sessions of other workers for which frames were still unacknowledged.
         """
         missed = {id_ for peer in self.peers.values() for id_ in peer.lost | peer.out.begin()}
         await self._end_tasks()
@@ -138,12 +138,12 @@ class PeerTransport:
         return missed
 
     def close(self) -> None:
-        """Take no more sessions, and let the others know."""
+        """Accept no more sessions, and tell the others."""
         self.takes = False
         self._tasks.append(asyncio.create_task(self._heartbeat_now()))
 
     async def _end_tasks(self) -> None:
-        """Cancel tasks until they are done: one that waits for Redis may miss it the first time."""
+        """Cancel tasks until they have ended: one that waits for Redis may miss the first time."""
         tasks = [*self._tasks, *(task for peer in self.peers.values() for task in peer.tasks)]
         left = {task for task in tasks if not task.done()}
         for _ in range(10):
@@ -156,14 +156,14 @@ class PeerTransport:
     # --- saying -----------------------------------------------------------------------------------
 
     def tell(self, message: PeerMessage, size: int = 0) -> None:
-        """Say something to every peer."""
+        """Send a message to every peer."""
         self.links.changes += 1
         for peer in self.peers.values():
             if peer.is_up:
                 peer.out.put(message, size)
 
     def tell_some(self, epochs: Iterable[str], message: PeerMessage, size: int = 0) -> None:
-        """Say something to these workers, as far as they are heard of."""
+        """Send a message to those of these workers that are heard of."""
         self.links.changes += 1
         for epoch in epochs:
             peer = self.peers.get(epoch)
@@ -172,7 +172,7 @@ class PeerTransport:
                 peer.out.put(message, size)
 
     def barrier(self) -> asyncio.Future[None] | None:
-        """Done when every peer that takes sessions has done what was said until now."""
+        """A future for when every peer that accepts sessions has processed all messages so far."""
         mark = self.links.changes
         asked_at, asked = self._asked_all
         if mark == asked_at and asked is not None and not asked.done():
@@ -184,14 +184,14 @@ class PeerTransport:
         return future
 
     def heard(self) -> asyncio.Future[None] | None:
-        """Done when those peers that were told something by `tell_some` have done it."""
+        """A future for when the peers that `tell_some` has told something have processed it."""
         up = self._up()
         return acknowledged_by(
             [(peer, peer.told) for peer in up if peer.is_ready and peer.settled < peer.told]
         )
 
     def done_by(self, epoch: str) -> asyncio.Future[None] | None:
-        """Done when a peer has done what it was told until now, or is down."""
+        """A future for when a peer has processed all messages so far, or is down."""
         peer = self.peers.get(epoch)
         if peer is None or not peer.is_up:
             return None
@@ -202,18 +202,18 @@ class PeerTransport:
 
     @property
     def number_ready(self) -> int:
-        """How many other workers take sessions."""
+        """The number of other workers that accept sessions."""
         return sum(peer.is_up and peer.is_ready for peer in self.peers.values())
 
     @property
     def hears_itself(self) -> bool:
-        """Whether what this worker says to all comes back to it: the layer works for it."""
+        """Whether this worker receives its own messages to all: the layer works."""
         return monotonic() - self._heard_itself_at < self.timeout
 
     def knows(self, epochs: set[str]) -> bool:
-        """Whether all that these workers, and those heard of, have is known here.
+        """Whether the state of these workers, and of those heard of, is completely known here.
 
-        Not while this one is cut off, which it may notice before it misses the others.
+        Not while this worker is cut off, which it may notice before it misses the others.
         """
         if not self.hears_itself:
             return False
@@ -221,11 +221,11 @@ class PeerTransport:
         return all_known and epochs <= self.peers.keys()
 
     def figures(self) -> list[dict[str, Any]]:
-        """The links as they are, for the operator."""
+        """The current figures of the links, for the operator."""
         return [peer.figures() for peer in tuple(self.peers.values())]  # asked from threads, too
 
     def down(self, peer: Peer, why: str) -> None:
-        """Wait no longer for a peer; what it has not acknowledged is lost, and it will be told."""
+        """Take a peer for down: what it has not acknowledged is lost, and it will be told."""
         if not peer.is_up:
             return
         self.links.close(peer)
@@ -233,7 +233,7 @@ class PeerTransport:
         self._raise_alarm("worker-down", peer.name, f"The worker {peer.name} {why}.")
 
     def forget(self, peer: Peer) -> None:
-        """The peer has ended; nothing of it is heard any more."""
+        """Forget a peer that has ended."""
         self.peers.pop(peer.epoch, None)
         _remember(self._gone, peer.epoch)
         self.links.close(peer)
@@ -268,7 +268,7 @@ class PeerTransport:
             await self._heartbeat()
 
     async def _keep(self) -> None:
-        """Send heartbeats, and look after the peers."""
+        """Send heartbeats, and check the peers."""
         while True:
             await asyncio.sleep(min(1.0, self.timeout / 10))
             try:
@@ -334,7 +334,7 @@ class PeerTransport:
             self.links.ask_again(peer)
 
     def _refuse(self, beat: dict[str, Any]) -> None:
-        """A worker that cannot be understood, of another version of the node."""
+        """Refuse a worker with another protocol version."""
         _remember(self.refused, beat["epoch"])
         text = (
             f"The worker {beat['name']} speaks the protocol {beat.get('protocol', 1)}, this one "

@@ -1,7 +1,7 @@
-"""What other workers watch of this one's sessions, and which of these they know of.
+"""The names that other workers watch here, and the sessions of this worker they know of.
 
-Who changes it says so: own_names.py what is watched, announcements.py which sessions were told of,
-handover.py which leave. A link that begins anew is told from here all that its worker must know.
+Other modules keep it up to date: own_names.py the watched names, announcements.py the sessions told
+of, handover.py the leaving ones. A link that begins anew gets its snapshot from here.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Watchers:
     """One instance per worker.
 
     Attributes:
-        names: by the epoch of a worker, the names of ours that it watches.
-        told: by session of ours, the epochs of those that know of it.
-        leaving: sessions of ours that are on their way to another worker.
-        owed: names of ours that the directory did not take: all workers are told of them.
+        names: by the epoch of a worker, the names that it watches here.
+        told: by session of this worker, the epochs of the workers that know of it.
+        leaving: sessions of this worker that are moving to another one.
+        owed: names that the directory did not accept: all workers are told of them.
     """
 
     def __init__(self, table: RoutingTable) -> None:
@@ -33,10 +33,10 @@ class Watchers:
         self._table = table
 
     def snapshot(self, peer: Peer) -> Iterator[PeerMessage]:
-        """What a peer watches of us; of what it was told before, some may have been lost.
+        """What a peer watches here, because some of what it was told before may have been lost.
 
         Args:
-            peer: whose stream begins; each message is true when it is taken.
+            peer: the peer whose stream begins; each message is valid when it is taken.
         """
         for those in self.told.values():
             those.discard(peer.epoch)
@@ -54,14 +54,14 @@ class Watchers:
             yield self.all_at(name)
 
     def sessions_at(self, name: str) -> list[Listener]:
-        """Our sessions at a name, and those that are about to leave."""
+        """This worker's sessions at a name, leaving ones included."""
         table = self._table
         there = [*table.subscribers(name), *table.runtimes.get(name, ())]
         there += [each for each in (table.owners.get(name), table.learned.get(name)) if each]
         return [each for each in there if self._is_ours(each)]
 
     def all_at(self, name: str) -> SessionsAt:
-        """The same, as it is told."""
+        """The sessions at a name, as a message."""
         table = self._table
         owner, learner = table.owners.get(name), table.learned.get(name)
         return SessionsAt(
@@ -76,7 +76,7 @@ class Watchers:
 
 
 def as_up(session: Listener, is_new: bool = True) -> SessionUp:
-    """What is told of a session."""
+    """The message that announces a session."""
     return SessionUp(
         session.id,
         session.runtime_url,

@@ -1,12 +1,12 @@
-"""Go-back-N ARQ between two workers: messages arrive once and in order, or the loss is known.
+"""Go-back-N ARQ between two workers: messages arrive once and in order, or their loss is known.
 
-The channel layer loses messages silently (capacity, a Redis that restarts). So batches carry a
-stream and a number; the receiver asks again for what it misses, the sender keeps a batch until it
-is acknowledged, within `limit` bytes. What is given up (the peer was taken for dead) is known by
-session. No I/O here: the transport carries what these two say.
+The channel layer loses messages silently (capacity, a restarted Redis). So batches carry a stream
+and a number; the receiver requests what it misses, and the sender keeps a batch until it is
+acknowledged, within `limit` bytes. What is given up (the peer was taken for dead) is known by
+session. No I/O here: the transport sends what these two produce.
 
-SendWindow     messages and frames wait, are cut into batches, and are kept until acknowledged
-ReceiveWindow  takes batches in order, notices what is missing
+SendWindow     queues messages and frames, cuts them into batches, keeps them until acknowledged
+ReceiveWindow  accepts batches in order, and notices what is missing
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KINDS: dict[type, Callable[..., Frame]] = {
 
 
 class Batch(NamedTuple):
-    """Words as they are published. `sessions` are those with a frame in it."""
+    """Encoded messages as published. `sessions` are those with a frame in it."""
 
     number: int
     words: bytes
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 class SendWindow:
-    """What is to reach a peer. `wake` is called when there is something to publish."""
+    """The messages to a peer. `wake` is called when there is something to publish."""
 
     def __init__(self, limit: int, wake: Callable[[], None]) -> None:
         self.stream = 0
@@ -69,7 +69,7 @@ class SendWindow:
         self._on_resume: list[Callable[[], None]] = []
 
     def put(self, message: PeerMessage, size: int = 0) -> None:
-        """Say something; never refused, so whoever says much waits for `has_room`."""
+        """Queue a message; never refused, so that whoever sends much must wait for `has_room`."""
         size += _WORD
         self._words.append(message)
         self._words_bytes += size
@@ -77,7 +77,7 @@ class SendWindow:
         self._wake()
 
     def put_frame(self, session: str, frame: bytes) -> bool:
-        """Send a frame; False if there is no room. A frame for many sessions is sent once."""
+        """Queue a frame; False if there is no room. A frame for many sessions is sent once."""
         last = self._words[-1] if self._words else None
         if last.__class__ is PlainFrame and last.frame is frame:
             self._also_for(session, last)
@@ -90,13 +90,13 @@ class SendWindow:
     def put_beside(
         self, session: str, frame: bytes, beside: Response | ReturnPath | None, trace: str = ""
     ) -> bool:
-        """Send a frame and what goes beside it; as put_frame.
+        """Queue a frame and what accompanies it, as put_frame does.
 
         Args:
-            session: that the frame is for.
-            frame: as it came.
-            beside: what it answers, or the return path of a request.
-            trace: the trace context of a frame that is traced.
+            session: the session the frame is for.
+            frame: the frame as it came.
+            beside: the response it is, or the return path of a request.
+            trace: the trace context of a traced frame.
         """
         last = self._words[-1] if self._words else None
         is_plain_request = isinstance(beside, ReturnPath) and not trace
@@ -116,20 +116,20 @@ class SendWindow:
 
     @property
     def is_behind(self) -> bool:
-        """Whether more waits than a quarter of the limit."""
+        """Whether more than a quarter of the limit is queued."""
         return self.bytes > self._limit // 4
 
     @property
     def has_room(self) -> bool:
-        """Whether less waits than half of that quarter."""
+        """Whether less than half of that quarter is queued."""
         return self.bytes <= self._limit // 8
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Call back, once, when half of that quarter is left, or nothing more is to be hoped."""
+        """Call back once, when half of that quarter is left, or the peer is given up."""
         self._on_resume.append(callback)
 
     def resume(self) -> None:
-        """Call back all who wait for room."""
+        """Call back everybody who waits for room."""
         callbacks, self._on_resume = self._on_resume, []
         for callback in callbacks:
             with FAULTS.kept_to("sender"):
@@ -148,9 +148,9 @@ class SendWindow:
         return batch
 
     def rewind(self, number: int) -> bool:
-        """Publish again from this batch on; False if there is none.
+        """Publish again from this batch on; False if it is no longer kept.
 
-        What is acknowledged already is not asked for any more: the request came late, or twice.
+        Batches that were acknowledged are not repeated: the request was late or a duplicate.
         """
         first = self._kept[0].number if self._kept else self._number
         if number > self._number:
@@ -164,7 +164,7 @@ class SendWindow:
         return True
 
     def acknowledge(self, until: int) -> None:
-        """The peer has all batches before `until`."""
+        """Note that the peer has all batches before `until`."""
         while self._kept and self._kept[0].number < until:
             self.bytes -= self._kept.popleft().size
         if self._kept and self.published < self._kept[0].number:
@@ -175,10 +175,10 @@ class SendWindow:
             self.resume()
 
     def begin(self) -> set[str]:
-        """Give up what is not acknowledged and begin a new stream.
+        """Give up what is not acknowledged, and begin a new stream.
 
         Returns:
-            The sessions that miss frames by it.
+            The sessions that lose frames by that.
         """
         lost = {session for batch in self._kept for session in batch.sessions}
         lost.update(*(each.sessions for each in self._words if isinstance(each, Frame)))
@@ -190,7 +190,7 @@ class SendWindow:
         return lost
 
     def _cut(self) -> None:
-        """Make a batch of what waits, or of the first part of it."""
+        """Make a batch of what is queued, or of its first part."""
         said, size = self._words, self._words_bytes
         if size <= BATCH_BYTES:
             self._words, self._words_bytes = [], 0
@@ -219,10 +219,10 @@ def _size(message: PeerMessage) -> int:
 
 
 class ReceiveWindow:
-    """What comes from a peer.
+    """The messages from a peer.
 
-    `gaps` and `missed` count the losses that were noticed, and what was to be sent again: what came
-    after a loss is not kept.
+    `gaps` and `missed` count the losses noticed and the batches to be sent again; what comes after
+    a loss is not kept.
     """
 
     def __init__(self) -> None:
@@ -234,7 +234,7 @@ class ReceiveWindow:
         self._known = 0
 
     def takes(self, stream: int, number: int) -> bool:
-        """Whether this batch is the next one; if not it is one we had, or one after a loss."""
+        """Whether this batch is the next one; if not it is a duplicate, or comes after a loss."""
         if stream > self.stream:
             self.stream, self.next, self._known, self.is_missing = stream, 0, 0, False
         if stream < self.stream or number < self.next:
@@ -248,10 +248,10 @@ class ReceiveWindow:
         return True
 
     def hears_of(self, stream: int, until: int) -> bool:
-        """The peer says that it has published the batches before `until`.
+        """Note that the peer has published the batches before `until`.
 
         Returns:
-            Whether one is missed that was not before.
+            Whether a loss is noticed that was not known before.
         """
         if stream > self.stream:
             self.stream, self.next, self._known, self.is_missing = stream, 0, 0, False
@@ -260,7 +260,7 @@ class ReceiveWindow:
         before, self._known = max(self.next, self._known), until
         is_first = not self.is_missing
         self.is_missing = True
-        if self.next == 0:  # the stream began before we knew of the peer
+        if self.next == 0:  # the stream began before the peer was known
             return False
         self.gaps += is_first
         self.missed += until - before

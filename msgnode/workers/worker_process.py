@@ -1,4 +1,4 @@
-"""Which process a worker is, and whether that process still runs."""
+"""Identifies the process of a worker, and finds out whether it still runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TIMES_FENCED = "--times-fenced="
-"""The argument by which a process that begins again tells itself how often it has."""
+"""The argument that tells a restarted process how often it was fenced."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerId:
-    """A worker: its name, the epoch of this life of it, and the process."""
+    """The identity of a worker: its name, its epoch and its process."""
 
     name: str
     epoch: str
@@ -23,7 +23,7 @@ class WorkerId:
 
 
 def this_host() -> str:
-    """A name no other machine has, nor a container with process ids of its own."""
+    """A name unique to this machine, and to a container with process ids of its own."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     namespace = Path("/proc/self/ns/pid")
     marks = [boot.read_text().strip()[:13]] if boot.exists() else []
@@ -32,9 +32,9 @@ def this_host() -> str:
 
 
 def has_ended(me: WorkerId, host: str, pid: int) -> bool:
-    """Whether a worker's process has ended for certain.
+    """Whether a worker's process has certainly ended.
 
-    It ran on this machine and is not there, or it was an earlier life of this very process.
+    It ran on this machine and no longer exists, or it was an earlier life of this very process.
     """
     return host == me.host and (pid == me.pid or not _runs(pid))
 
@@ -54,10 +54,10 @@ def _runs(pid: int) -> bool:
 
 
 def times_fenced(arguments: Sequence[str]) -> int:
-    """How often a process has begun again because it had lost its lease.
+    """How often this process has restarted because it had lost its lease.
 
     Args:
-        arguments: of the process, which tells itself when it begins again.
+        arguments: the process's own arguments, in which it counts its restarts.
     """
     told = [each.removeprefix(TIMES_FENCED) for each in arguments if each.startswith(TIMES_FENCED)]
     return int(told[0]) if told and told[0].isdigit() else 0

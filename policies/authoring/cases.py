@@ -110,7 +110,7 @@ def facts_of(case: Mapping[str, Any]) -> Facts:
     around = Surroundings(now=lambda: now, node=case.get("node", {}))
     direction = Direction(case.get("direction", "in"))
     facts = Facts(message, speaker, direction, message.recipients[0], around)
-    facts.give({"addrAllastMin": 0, **case.get("pip", {})})
+    facts.set_values({"addrAllastMin": 0, **case.get("pip", {})})
     return facts
 
 

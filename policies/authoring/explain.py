@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from policies.engine.attributes import NAN, Facts, Untold
+from policies.engine.attributes import NAN, Facts, Undetermined
 from policies.engine.conditions import compile_condition
 from policies.engine.language import (
     ALWAYS,
@@ -129,7 +129,7 @@ def _value(test: Test, facts: Facts) -> str:
     value = facts[test.attribute.name]
     if value is None or value is NAN:
         return "absent"
-    if isinstance(value, Untold):
+    if isinstance(value, Undetermined):
         return repr(value)
     text = repr(value)
     return text if len(text) <= 200 else text[:200] + "…"

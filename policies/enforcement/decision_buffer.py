@@ -1,16 +1,15 @@
-"""The decision buffer: what is to be told of decisions, kept off the message path.
+"""The decision buffer: log entries and obligations, kept off the message path.
 
-The enforcement point notes entries and pending obligations (log lines, mails) into bounded memory;
-the worker takes them away every second, in one go.
+The enforcement point puts entries and pending obligations (log lines, mails) into bounded memory;
+the worker collects them every second.
 
 Rules
 - Every refusal and every error is an entry, also what a set in shadow mode would have done; of
-  permits one in `sample` is.
-- When more comes than is taken away, the newest are dropped and counted: the node goes on. Of one
-  source address no more than PER_SOURCE are taken, so that nobody's refusals fill the log or push
-  out another's.
-- Bodies are masked: shape and scalars that are not texts stay, texts are cut out, except for the
-  few keys that say what a message is about. Where they are not, tokens are cut out all the same.
+  permits one in `sample`.
+- When it is full the newest are dropped and counted. At most PER_SOURCE of one source address are
+  kept, so that nobody's refusals can fill the log or displace another's.
+- Bodies are masked: structure and scalars other than texts stay, texts are cut out, except for the
+  few keys that tell what a message is about. If masking is off, tokens are still cut out.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ LOOKED_UP = frozenset(
 )
 MAX_FACT = 1000
 PER_SOURCE = 100
-"""Entries, and obligations, of one source address between two times that they are taken away."""
+"""Most entries, and most obligations, of one source address between two collections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One decision worth telling.
+    """One decision for the log.
 
-    `shadow` is the decision of sets that are not in force, `facts` are what was known beside the
-    message.
+    `shadow` is the decision that sets in shadow mode would have made, `facts` what was known
+    besides the message.
     """
 
     at: float
@@ -72,7 +71,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PendingObligation:
-    """An obligation to be executed after the decision."""
+    """An obligation to execute after the decision."""
 
     obligation: ObligationExpression
     summary: str
@@ -81,7 +80,7 @@ class PendingObligation:
 class DecisionBuffer:
     """Bounded memory between the message path and the database.
 
-    left     decisions that pass until one of them is told
+    left     passing decisions until the next one that is logged
     """
 
     def __init__(self, sample: int = 1000, capacity: int = 10_000, masks: bool = True) -> None:
@@ -96,14 +95,14 @@ class DecisionBuffer:
         self.dropped = 0
 
     def hits_of(self, path: tuple[str, ...]) -> list[int]:
-        """The counter of a rule: one number, to be counted up in place."""
+        """The hit counter of a rule: a list of one number, incremented in place."""
         found = self._hits.get(path)
         if found is None:
             found = self._hits[path] = [0]
         return found
 
     def is_due(self, effect: Effect, passes: bool) -> bool:
-        """Whether a decision is to be told: every refusal and error, one in `sample` others."""
+        """Whether a decision is to be logged: every refusal and error, one in `sample` others."""
         if not passes or effect is Effect.INDETERMINATE:
             return True
         self.left -= 1
@@ -148,7 +147,7 @@ class DecisionBuffer:
         self.pending_obligations.append(PendingObligation(obligation, cut(summary)))
 
     def take(self) -> tuple[list[Entry], list[PendingObligation], Counter[tuple[str, ...]]]:
-        """Everything noted since the last time."""
+        """Remove and return everything noted since the last call."""
         hits: Counter[tuple[str, ...]] = Counter()
         for path, counter in self._hits.items():
             if counter[0]:
@@ -183,7 +182,7 @@ class DecisionBuffer:
 
 
 def beside(facts: Facts) -> dict[str, Any]:
-    """Who sent the message, and what the decision has looked up: as it was at that moment."""
+    """The sender of the message, and what the decision has looked up, as of that moment."""
     looked_up = [name for name in facts if name in LOOKED_UP or RATE.fullmatch(name)]
     values = {name: facts[name] for name in (*OF_SENDER, *looked_up)}
     return {

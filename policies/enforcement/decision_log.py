@@ -1,6 +1,6 @@
-"""What becomes of what the decision buffer held: rows of the decision log, hit counts, retention.
+"""The decision log: stores what the decision buffer held, adds up hit counts, purges.
 
-What uses the database blocks: for a thread, never for the event loop.
+Functions that use the database block: call them in a thread, never on the event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENTRIES_AT_MOST = 1_000_000
 
 
 def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """The rows of decisions: values by columns."""
+    """The rows of decisions, as values by column."""
     return [
         {
             "at": datetime.fromtimestamp(entry.at, UTC),
@@ -46,23 +46,23 @@ def rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def add_hits(hits: Counter[tuple[str, ...]]) -> None:
-    """Add to the counts of rules."""
+    """Add to the hit counts of rules."""
     now = timezone.now()
     for path, count in hits.items():
         name = "/".join(path)[:255]
         rows = RuleHits.objects.filter(path=name)
         if not rows.update(hits=F("hits") + count, last_hit=now):
             RuleHits.objects.get_or_create(path=name, defaults={"last_hit": now})
-            rows.update(hits=F("hits") + count)  # another worker may have been first
+            rows.update(hits=F("hits") + count)  # another worker may have changed it meanwhile
 
 
 def purge(days: float) -> int:
     """Delete entries older than so many days, and the oldest beyond ENTRIES_AT_MOST.
 
-    At most 1,000 go in a transaction.
+    At most 1,000 per transaction.
 
     Returns:
-        how many went.
+        The number of deleted entries.
     """
     limit = timezone.now() - timedelta(days=days)
     gone = 0

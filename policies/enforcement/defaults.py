@@ -1,6 +1,6 @@
-"""Verdicts: what a decision means for the message, after the node's defaults.
+"""Verdicts: whether a message passes, by its decision and the node's defaults.
 
-| decision       | goes on              | body.auth |
+| decision       | passes               | body.auth |
 | permit         | yes                  | true      |
 | deny           | no                   | false     |
 | notApplicable  | as the default says  | false     |
@@ -26,7 +26,7 @@ class Defaults:
 
 
 def verdict(effect: Effect, defaults: Defaults) -> tuple[bool, bool]:
-    """Whether the message goes on, and its mark `body.auth`."""
+    """Whether the message passes, and its mark `body.auth`."""
     if effect is Effect.PERMIT:
         return True, True
     if effect is Effect.NOT_APPLICABLE:

@@ -1,6 +1,6 @@
-"""What stands around every decision by the node's settings: clock, node, defaults.
+"""The environment of every decision, from the node's settings: clock, node, defaults.
 
-The worker's enforcer and the console's playground and tests take it from here, so that they agree.
+The worker's enforcer and the console's playground and tests share it, so that they agree.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def node_facts() -> dict[str, Any]:
 
 
 def defaults() -> Defaults:
-    """What becomes of a message that no policy decides."""
+    """The verdicts for messages that no policy decides."""
     policy = settings.POLICY
     return Defaults(policy["DELIVER_NOT_APPLICABLE"], policy["DELIVER_INDETERMINATE"])
 
 
 def local(moment: datetime) -> str:
-    """A moment as the clock of policies shows it, in the form of a case's `now`."""
+    """A moment as policies see it, in the form of a case's `now`."""
     return moment.astimezone(zone()).replace(tzinfo=None).isoformat(timespec="seconds")

@@ -1,6 +1,6 @@
-"""Executes obligations after a decision: lines of the node's log, mails.
+"""Executes obligations after a decision: writes log lines, sends mails.
 
-Blocks on the broker: for a thread, never for the event loop. Mails are sent by the Celery worker.
+Blocks on the broker: call it in a thread, never on the event loop. The Celery worker sends mails.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ log = logging.getLogger(__name__)
 
 SEND_MAIL = "policies.send_mail"
 LINES = 20
-"""Messages a mail tells; of more only the number."""
+"""Most messages listed in one mail; of further ones only the number is given."""
 
 
 def execute(pending_obligations: Sequence[PendingObligation]) -> None:
-    """Carry all of them out; one that fails is told in the log and stops no other.
+    """Execute all of them; one that fails is logged and stops no other.
 
-    What a rule mails to the same people is one mail: a flood of refusals is not one of mails.
+    What a rule mails to the same people is one mail, so that a flood of refusals is no flood of
+    mails.
     """
     mails: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for pending in pending_obligations:
@@ -53,7 +54,7 @@ def execute(pending_obligations: Sequence[PendingObligation]) -> None:
 
 @cache
 def post() -> Celery:
-    """A sender of tasks to the node's broker."""
+    """The Celery application that sends tasks to the node's broker."""
     app = Celery("policies", set_as_current=False)
     app.config_from_object("django.conf:settings", namespace="CELERY")
     return app

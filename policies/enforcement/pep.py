@@ -1,21 +1,21 @@
-"""The enforcement point: implements the bus's Enforcer over the snapshot in force.
+"""The enforcement point: implements the bus's Enforcer with the snapshot in force.
 
     enforce(message, speaker, direction)
-      1 decide      the snapshot on fresh facts; a fault of ours is "indeterminate"
+      1 decide      evaluate the snapshot on fresh facts; a fault of ours is "indeterminate"
       2 shadow      what the sets in shadow mode would have changed
       3 limits      rateLimit obligations of a permit may still refuse
-      4 rewriting   limit obligations of a permit; one that cannot be done refuses
+      4 rewriting   limit obligations of a permit; one that fails refuses
       5 afterwards  log and mail, off the message path
-    subscriptions_of(...)  whether what a session has subscribed before is allowed now
+    subscriptions_of(...)  whether an existing subscription of a session is still allowed
 
 Rules
-- Synchronous, without I/O; raises nothing but Pending, on the way in, before anything is counted.
-- A message that passed on its way in is not judged again on its way out, unless a rule asks for the
+- Synchronous, without I/O; raises nothing but Pending, inbound only, before anything is counted.
+- A message that has passed inbound is not decided again outbound, unless a rule asks for the
   direction or the message has changed: the facts would be the same.
-- A decision that passes, has nothing to be done and asked only for what a repetition shares (ends,
-  type, speaker) is kept for the next message of the kind, until the snapshot changes; for all
-  between the same domains, if it asked for nothing else of the ends.
-- Who sends is told no names of policies, only the words of an `inform` obligation.
+- A decision is cached for the next message of the kind if it passes, has no obligations and asked
+  only for what repetitions share (addresses, type, speaker), until the snapshot changes; for all
+  messages between two domains, if it asked for nothing else of the addresses.
+- The sender is told no policy names, only the text of an `inform` obligation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from msgnode.core.decision import Decision, Direction, Effect, Obligation
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Origin, Speaker
 from msgnode.core.messages import Message
-from policies.engine.attributes import REPEATABLE, SHARED, Facts, place_of
+from policies.engine.attributes import REPEATABLE, SHARED, Facts, origin_of
 from policies.engine.combining import NOTHING, Outcome
 from policies.engine.language import ObligationExpression, PolicyError
 from policies.engine.rewriting import rewritten
@@ -70,7 +70,7 @@ class PolicyEnforcer:
         self.defaults = defaults
         self.around = information.surroundings(now, node)
         self._snapshot = EMPTY_SNAPSHOT
-        self.evaluated = 0  # decisions worked out; the rest were kept ones
+        self.evaluated = 0  # decisions evaluated; the others were cached
         self._known: dict[tuple[str, ...], Decision] = {}
         self._repeated: dict[_Key, tuple[Decision, list[int], Speaker]] = {}
         self._judged: Message | None = None
@@ -78,7 +78,7 @@ class PolicyEnforcer:
 
     @property
     def snapshot(self) -> PolicySnapshot:
-        """What is in force."""
+        """The snapshot in force."""
         return self._snapshot
 
     @snapshot.setter
@@ -94,18 +94,18 @@ class PolicyEnforcer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every message passes without a look at it."""
+        """Whether every message passes without evaluation."""
         return self._snapshot.is_empty and self.defaults.deliver_not_applicable
 
     def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
-        """The decision on a message; it has one recipient, or the first is meant."""
+        """Decide on a message with one recipient, else on its first."""
         if direction is Direction.OUT and self._judged is message:
             return self._judgement
         if self._is_empty:
             return self._nothing
         to = message.recipients[0]
         sender, type_ = message.sender, message.type
-        between = (place_of(sender), place_of(to), type_, id(speaker))
+        between = (origin_of(sender), origin_of(to), type_, id(speaker))
         known = self._repeated.get(between)
         if known is None:
             key: _Key = (sender, to, type_, id(speaker))
@@ -122,7 +122,7 @@ class PolicyEnforcer:
         return decision
 
     def _judge(self, facts: Facts, between: _Key) -> Decision:
-        """A decision on fresh facts, noted for the log, and kept if it can be repeated."""
+        """Decide on fresh facts; log the decision, and cache it if it can be repeated."""
         began = perf_counter()
         self.evaluated += 1
         snapshot = self._snapshot
@@ -152,9 +152,9 @@ class PolicyEnforcer:
         return decision
 
     def subscriptions_of(self, runtime_url: str, manager: str) -> Callable[[str, Speaker], bool]:
-        """Whether a session may (still) subscribe, asked address by address.
+        """A function that tells whether a session may (still) subscribe to an address.
 
-        A decision that asked for no more than who asks whom is that of its other addresses too,
+        A decision that asked only for the two parties is reused for the session's other addresses,
         until the snapshot or its speaker changes.
         """
         shared: tuple[PolicySnapshot, Speaker, bool] | None = None
@@ -178,7 +178,7 @@ class PolicyEnforcer:
         return self.subscriptions_of(runtime_url, manager)(address, speaker)
 
     def _subscribing(self, runtime_url: str, manager: str, address: str, speaker: Speaker) -> Facts:
-        """The facts of a subscription as if it were asked for now."""
+        """The facts of a subscription, as if it were requested now."""
         body = {"resource": address, "resources": [address], "subscribe": [address]}
         raw = {"id": 0, "type": "subscribe", "from": f"{runtime_url}/sm", "to": manager}
         message = messages.parse(msgspec.json.encode({**raw, "body": body}))
@@ -215,7 +215,7 @@ class PolicyEnforcer:
         )
 
     def _obeyed(self, decision: Decision, outcome: Outcome, facts: Facts) -> Decision:
-        """The decision after its obligations."""
+        """Apply the obligations of a decision."""
         if decision.passes:
             if any(self._exceeds(obligation, facts) for obligation in outcome.obligations):
                 decision = replace(decision, passes=False, auth=False, reason=_TOO_MANY, code=429)
@@ -223,7 +223,7 @@ class PolicyEnforcer:
                 decision = _with_body(decision, rewrites, facts)
         again = facts.direction is Direction.OUT and facts.speaker.origin is not Origin.COMPONENT
         if again and decision.passes and not self._snapshot.uses_direction:
-            return decision  # what is to be done was done on its way in
+            return decision  # obligations were applied inbound
         for obligation in (*outcome.obligations, *outcome.advice):
             if obligation.name in ("inform", "info") and not decision.passes:
                 decision = replace(decision, reason=decision.reason or str(obligation.value))
@@ -232,14 +232,14 @@ class PolicyEnforcer:
         return decision
 
     def _exceeds(self, obligation: ObligationExpression, facts: Facts) -> bool:
-        """Count a message under a rateLimit obligation, once; whether that is too many."""
+        """Count a message for a rateLimit obligation, once; return whether it exceeds the limit."""
         if obligation.name != "rateLimit":
             return False
         for name, limit in obligation.value.items():
             rate = RATE.fullmatch(name)
             value = facts[rate[1]] if rate else None
             if rate is None or not isinstance(value, str):
-                return True  # a limit that cannot be kept lets nothing through
+                return True  # a limit that cannot be checked lets nothing pass
             key, window = (obligation.source, name, value), WINDOWS[rate[2]]
             rates = self.information.rates
             if facts.direction is Direction.IN and rates.count(key, window) + 1 > limit:
@@ -249,7 +249,7 @@ class PolicyEnforcer:
         return False
 
     def _shadow(self, snapshot: PolicySnapshot, facts: Facts, decision: Decision) -> str:
-        """What would have become of the message otherwise, "" if the same."""
+        """The decision with the sets in shadow mode, "" if it is the same."""
         if snapshot.shadow is None:
             return ""
         outcome = self._decide(snapshot.shadow.evaluate, facts)

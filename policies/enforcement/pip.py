@@ -2,15 +2,15 @@
 
     rate.<key>.<window>   messages under the sender's (or recipient's) value of the key
     addrAllastMin         address requests of this runtime within a minute
-    dstUsername           the verified user behind the recipient
+    dstUsername           the verified user of the recipient
     dstRuntime srcRuntime the runtime of a hyperty
-    userRegistries        registry entries of the user a message asks about
+    userRegistries        registry entries of the user that a message asks about
     peer                  the domain whose node the message goes to
 
 Rules
-- Nothing here waits. What must be fetched is asked for before a message is judged (`prepare`,
-  which raises Pending once for it); a fact that could not be had raises CannotEvaluate.
-- A message is counted once, when it comes in; what it asks for includes itself.
+- Nothing here blocks. What must be fetched is requested before the decision (`prepare`, which
+  raises Pending once for it); a fact that could not be fetched raises CannotEvaluate.
+- A message is counted once, inbound, before its own count is read.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from policies.engine.vocabulary import RATE, WINDOWS
 ALLOCATIONS = "addrAllastMin"
 REGISTRIES = "userRegistries"
 FETCHED = frozenset({REGISTRIES})
-"""Attributes that are not in memory until they are asked for."""
+"""Attributes that must be fetched."""
 
 
 class AttributeSource(Protocol):
-    """What the node and its registry know of addresses. Answers at once, from memory."""
+    """What the node and its registry know of addresses. Answers from memory, without blocking."""
 
     def identity_of(self, address: str) -> Identity | None:
-        """Whose the address is, if that is verified."""
+        """The verified identity at an address."""
         ...
 
     def runtime_of(self, address: str) -> str | None:
-        """The URL of the runtime the address is in."""
+        """The URL of the runtime at or above an address."""
         ...
 
     def entries_of(self, user_url: str) -> list[Any] | None:
-        """The hyperties a user has registered, None if that is not known in time."""
+        """The registry entries of a user, None if they are not known in time."""
         ...
 
     def prepare(self, user_url: str) -> None:
@@ -57,25 +57,25 @@ class AttributeSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoAttributes:
-    """A directory that knows nobody."""
+    """An AttributeSource without any knowledge."""
 
     def identity_of(self, address: str) -> Identity | None:
-        """Nobody."""
+        """Always None."""
         return None
 
     def runtime_of(self, address: str) -> str | None:
-        """Nowhere."""
+        """Always None."""
         return None
 
     def entries_of(self, user_url: str) -> list[Any] | None:
-        """Nothing."""
+        """Always empty."""
         return None
 
     def prepare(self, user_url: str) -> None:
-        """Nothing is ever waited for."""
+        """Do nothing."""
 
     def peer_of(self, address: str) -> str | None:
-        """Nothing leaves."""
+        """Always None."""
         return None
 
 
@@ -89,11 +89,11 @@ class InformationPoint:
         self.rates = rates if rates is not None else Rates()
 
     def surroundings(self, now: Callable[[], datetime], node: Mapping[str, Any]) -> Surroundings:
-        """What Facts need to ask this point."""
+        """The Surroundings with which Facts query this point."""
         return Surroundings(now=now, node=node, look_up=self.look_up)
 
     def prepare(self, facts: Facts) -> None:
-        """Raise Pending if what is FETCHED must be waited for."""
+        """Raise Pending if attributes in FETCHED must be waited for."""
         user = facts["valueUser"]
         if isinstance(user, str):
             self.directory.prepare(user)
@@ -122,7 +122,7 @@ class InformationPoint:
         return None
 
     def note(self, names: frozenset[str], facts: Facts) -> None:
-        """Count an incoming message under those of the names that are counters."""
+        """Count an inbound message under those names that are counters."""
         for name in names:
             if name == ALLOCATIONS:
                 if facts["msgType"] == "addressAllocation" and facts["actionType"] == "create":

@@ -1,7 +1,7 @@
-"""The retrieval point: the published sets, for the workers.
+"""The retrieval point: loads the published sets for the workers.
 
-Blocks on the database: for a thread, never for the event loop. A worker that cannot reach the
-database keeps the snapshot it has.
+Blocks on the database: call it in a thread, never on the event loop. A worker that cannot reach the
+database keeps its snapshot.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def active_sets(known: int = -1) -> PolicySnapshot | None:
 
 
 def compiled(version: Version) -> PolicySnapshot:
-    """A version made ready to decide."""
+    """Compile a version."""
     was_on = gc.isenabled()
-    gc.disable()  # a collection per few thousand new objects would double the time
+    gc.disable()  # a garbage collection per few thousand objects would double the time
     try:
         return make_snapshot(version.document, version.lists, version.number)
     finally:

@@ -1,9 +1,9 @@
-"""Snapshots: a published version as the workers hold it, compiled and ready to decide.
+"""Snapshots: published versions, compiled and ready to decide.
 
 Rules
-- A set's mode says what it may do: `enforce` decides, `shadow` only tells what it would have
-  decided together with the enforced ones, `off` is not compiled.
-- A snapshot is made whole and put in place by one assignment; nobody ever sees half of one.
+- The mode of a set: `enforce` decides; `shadow` only logs what it would have decided together with
+  the enforced ones; `off` is not compiled.
+- A snapshot is completed before one assignment puts it in force, so nobody sees a partial one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Lists = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class PolicySnapshot:
-    """What is in force.
+    """The policies in force.
 
     shadow     the decision if the sets in shadow mode were enforced too, None if there are none
     counted    attributes that count messages
-    fetched    attributes that must be fetched before a message is judged
-    sets       those that are enforced, as they were read
+    fetched    attributes that must be fetched before a decision
+    sets       the enforced sets, as they were read
     """
 
     version: int
@@ -61,7 +61,7 @@ def make_snapshot(
     """
     kept = {name: tuple(members) for name, members in lists.items()}
     modes = [_mode(each) for each in document]
-    # Faults of a set that is off do not matter, but its place does: for the paths of the others.
+    # Errors in a set that is off do not matter, but it keeps its position, for the others' paths.
     seen = [
         {"id": f"(off, {number})"} if mode == "off" else each
         for number, (each, mode) in enumerate(zip(document, modes, strict=True))

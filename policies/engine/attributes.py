@@ -1,17 +1,17 @@
-"""Attributes: what policies may ask about one message, each found out when it is first asked for.
+"""The attributes that policies can ask about a message, each evaluated when first asked for.
 
-Facts is a map with three forms of every attribute, filled by its own misses:
+Facts is a map with three forms of every attribute, filled on demand:
 
-    facts["msgId"]    the value as it is, None if the message has none
-    facts["=msgId"]   for texts: a text, a tuple of texts for a list, None
-    facts["#msgId"]   for order: a number (length of a list, place of a clock value), NaN if none
+    facts["msgId"]    the value, None if the message has none
+    facts["=msgId"]   for text comparison: a text, a tuple of texts for a list, None
+    facts["#msgId"]   for ordering: a number (length of a list, position of a clock value), NaN
 
 Rules
-- Facts belong to one message and one recipient and are never used again: nothing leaks from one
-  message to the next.
-- Who sends is what the Speaker says, never what the body says.
-- A value that is there and cannot be told (not a number, a look-up that failed) is Untold: every
-  question about it raises CannotEvaluate. Reading itself never raises.
+- Facts belong to one message and one recipient and are never reused: nothing leaks from one message
+  to the next.
+- The sender is what the Speaker says, never what the body claims.
+- A value that exists but cannot be determined (not a number, a failed look-up) is Undetermined:
+  every operation on it raises CannotEvaluate. Reading it does not raise.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 NAN = math.nan
 
 
-class Untold:
-    """A value that cannot be told. It stands for "cannot be evaluated" in any comparison."""
+class Undetermined:
+    """A value that cannot be determined: any comparison with it raises CannotEvaluate."""
 
     __slots__ = ("why",)
 
@@ -48,7 +48,7 @@ class Untold:
         self.why = why
 
     def ask(self, *_: Any) -> NoReturn:
-        """Whatever is asked, there is no answer."""
+        """Raise CannotEvaluate."""
         raise CannotEvaluate(self.why)
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = ask
@@ -65,10 +65,10 @@ def _nothing(name: str, facts: Facts) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known beside the message: the clock (in the node's time zone), the node, look-ups.
+    """What is known besides the message: the clock (in the node's time zone), the node, look-ups.
 
-    `look_up(name, facts)` answers for attributes that are neither in the message nor here. It must
-    not wait; it raises CannotEvaluate for a fact that is not at hand.
+    `look_up(name, facts)` returns attributes that are neither in the message nor here. It must not
+    block; it raises CannotEvaluate for a fact that is not available.
     """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -95,8 +95,8 @@ class Facts(dict[str, Any]):
         self.to = to
         self.surroundings = around
 
-    def give(self, values: Mapping[str, Any]) -> None:
-        """Take these values as given instead of finding them out (tests, playground)."""
+    def set_values(self, values: Mapping[str, Any]) -> None:
+        """Set these values instead of evaluating them (tests, playground)."""
         for name, value in values.items():
             kind = kind_of(name)
             if kind in _PLAIN and value is not None:
@@ -115,16 +115,16 @@ class Facts(dict[str, Any]):
             else:
                 value = _open_name(key, self)
         except CannotEvaluate as why:
-            value = Untold(str(why))
+            value = Undetermined(str(why))
         except NodeError as error:
-            value = Untold(error.description)
+            value = Undetermined(error.description)
         self[key] = value
         return value
 
 
 def text_form(value: Any) -> Any:
-    """The texts comparisons look at."""
-    if value is None or value.__class__ in (str, Untold):
+    """The form for text comparison."""
+    if value is None or value.__class__ in (str, Undetermined):
         return value
     if isinstance(value, (list, tuple)):
         return tuple(text_of_scalar(item) for item in value if isinstance(item, (str, int, float)))
@@ -132,13 +132,13 @@ def text_form(value: Any) -> Any:
 
 
 def number_form(value: Any) -> Any:
-    """The number comparisons look at."""
+    """The form for ordering."""
     kind = value.__class__
     if kind is int:
         return value
     if value is None:
         return NAN
-    if kind is Untold:
+    if kind is Undetermined:
         return value
     if kind is list or kind is tuple:
         return len(value)
@@ -146,7 +146,7 @@ def number_form(value: Any) -> Any:
         value = float(value)
     if value.__class__ is float and math.isfinite(value):
         return value
-    return Untold(f"{str(value)[:60]!r} is not a number")
+    return Undetermined(f"{str(value)[:60]!r} is not a number")
 
 
 def _domain(text: str) -> str:
@@ -155,8 +155,8 @@ def _domain(text: str) -> str:
 
 
 @lru_cache(maxsize=16_384)
-def place_of(text: str) -> object:
-    """What the scheme and the domain of an address, as attributes, are made of."""
+def origin_of(text: str) -> object:
+    """The part of an address that its scheme and domain attributes depend on."""
     address = addresses.parse(text)
     return (address.scheme, address.domain) if address.scheme else text
 
@@ -270,7 +270,7 @@ READERS: dict[str, Callable[[Facts], Any]] = {
     "actionType": lambda f: f.message.type,
     "direction": lambda f: f.direction.value,
     "bytes": lambda f: len(f.message.frame),
-    "auth": lambda f: None,  # a mark of the node; what a sender claims is no fact
+    "auth": lambda f: None,  # a mark of the node; a sender's claim is ignored
     "srcScheme": lambda f: _scheme(f.message.sender),
     "dstScheme": lambda f: _scheme(f.to),
     "srcSPDomain": lambda f: _domain(f.message.sender),
@@ -327,13 +327,13 @@ _DOMAINS = frozenset(
 )
 _ENDS = _DOMAINS | {"msgFrom", "msgTo", "msgType", "srcHyperty", "dstHyperty", "hyperty"}
 SHARED = _DOMAINS | {form + name for form in "=#" for name in _DOMAINS}
-"""Keys whose values are the same for every message of one speaker and type between two places
-(`place_of`)."""
+"""Keys whose values are the same for every message of one speaker and type between two origins
+(`origin_of`)."""
 REPEATABLE = _ENDS | {form + name for form in "=#" for name in _ENDS}
 """Keys whose values are the same for every message of one speaker, type, sender and recipient. A
 decision that asked for no others holds for the next such message too."""
 
 
 def text_key(attribute: Attribute) -> str:
-    """The key of an attribute's texts. Plain kinds are always one text (or absent, or Untold)."""
+    """The key of an attribute's text form. Plain kinds have one text (or None, or Undetermined)."""
     return attribute.name if attribute.kind in _PLAIN else "=" + attribute.name

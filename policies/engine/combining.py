@@ -1,16 +1,16 @@
-"""Combining: one outcome from the outcomes of siblings.
+"""Combining algorithms: one outcome from the outcomes of siblings.
 
-    blockOverrides      any deny, else what might have been one, else any permit
+    blockOverrides      any deny, else an undetermined possible deny, else any permit
     allowOverrides      the mirror image
     firstApplicable     the first that applies; one that cannot be evaluated ends the search
     denyUnlessPermit    permit if any, else deny        permitUnlessDeny    the mirror image
 
 Rules
-- An outcome that cannot be told carries its side: what it might have been (D, P or DP).
-- Duties come only from children whose decision is the final one, innermost first. Where no sibling
-  has any, the search stops at the first decisive child.
-- Children are asked in their order of evaluation: for the two overrides and their closed forms the
-  possible winners come first and the children that can only lose last.
+- An indeterminate outcome has a side: what it might have been (D, P or DP).
+- Obligations come only from children whose decision is the final one, innermost first. If no
+  sibling has any, the search stops at the first decisive child.
+- Children are evaluated in their order of evaluation: for the two overrides and their closed forms,
+  children that can win come before those that can only lose.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIDES = {PERMIT: "P", DENY: "D"}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a rule, policy or set comes to for one message. `side` only if it cannot be told."""
+    """The outcome of a rule, policy or set for a message. `side` is set if it is indeterminate."""
 
     effect: Effect
     side: str = ""
@@ -49,10 +49,10 @@ Combine = Callable[[Facts, Iterable[int]], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Siblings:
-    """Children in their order of evaluation, as the algorithms need to know them.
+    """Children in their order of evaluation, with what the algorithms need to know of them.
 
-    path     ids down to their parent, for the outcome of a closed world
-    collect  whether any of them may bring obligations, so that all decisive ones must be asked
+    path     ids down to their parent, for the outcome of a closed algorithm
+    collect  whether any may have obligations, so that all decisive ones must be evaluated
     losers   position from which on children can only lose
     """
 
@@ -63,7 +63,7 @@ class Siblings:
 
 
 def combiner(algorithm: Algorithm, siblings: Siblings) -> Combine:
-    """The algorithm as a function of the facts and the positions of the children to ask."""
+    """Compile an algorithm to a function of the facts and the positions of the candidates."""
     if algorithm is Algorithm.FIRST_APPLICABLE:
         return _first_applicable(siblings)
     winner = winning_effect(algorithm)
@@ -144,10 +144,10 @@ def _overrides(siblings: Siblings, winner: Effect | None) -> Combine:
 
 
 def _unclear(unclear: list[Outcome], lost: list[Outcome], mine: str) -> Outcome:
-    """The outcome where nobody won and somebody could not be evaluated."""
+    """The outcome if nobody won and some could not be evaluated."""
     sides = {outcome.side for outcome in unclear}
     errors = tuple(error for outcome in unclear for error in outcome.errors)
-    if sides <= {"P", "D"} - {mine}:  # only possible losers
+    if sides <= {"P", "D"} - {mine}:  # they could only have lost
         if lost:
             return replace(_merged(lost), errors=errors)
         side = unclear[0].side

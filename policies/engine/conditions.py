@@ -1,11 +1,11 @@
-"""Conditions compiled: each becomes one function of the facts, constants and all.
+"""Compiles conditions: each becomes one function of the facts, with its constants.
 
     compile_condition(condition)(facts) -> bool, or raises CannotEvaluate
 
 Rules
-- Nothing is parsed or looked up by name while a message waits, except attributes.
-- The result never depends on the order of members (the three-valued rules of the language): a
-  raised CannotEvaluate is kept until no other member settles the matter.
+- At decision time nothing is parsed or looked up by name, except attributes.
+- The result never depends on the order of members (the three-valued logic of the language): a
+  raised CannotEvaluate is kept unless another member decides the result.
 - One Python frame per layer.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .attributes import NAN, Untold, text_key
+from .attributes import NAN, Undetermined, text_key
 from .language import All, Attribute, Broken, CannotEvaluate, Condition, Not, Test
 from .vocabulary import Kind
 
@@ -23,7 +23,7 @@ Check = Callable[[Any], bool]
 
 
 def compile_condition(condition: Condition) -> Check:
-    """The condition as a function of the facts."""
+    """Compile a condition to a function of the facts."""
     if isinstance(condition, Test):
         return _compile_test(condition)
     if isinstance(condition, Broken):
@@ -134,7 +134,7 @@ def _compile_test(test: Test) -> Check:
 def _exists(key: str, wanted: bool) -> Check:
     def check(facts: Any) -> bool:
         value = facts[key]
-        if value.__class__ is Untold:
+        if value.__class__ is Undetermined:
             value.ask()
         return (value is not None) is wanted
 
@@ -218,7 +218,7 @@ def _like(key: str, patterns: tuple[tuple[str, ...], ...]) -> Check:
 
 
 def matcher(pieces: tuple[str, ...]) -> Callable[[str], bool]:
-    """A matcher of the pieces between stars, anchored at both ends, in linear time."""
+    """A matcher for the pieces between stars, anchored at both ends, in linear time."""
     if len(pieces) == 1:
         return pieces[0].__eq__
     head, *middle, tail = pieces

@@ -1,14 +1,14 @@
-"""Documents: policy sets, policies and rules from JSON, with the path of every fault.
+"""Reads policy documents (sets, policies and rules) from JSON, with the path of every error.
 
 Rules
-- A document is a list of policy sets (one set alone is read as a list of one). The `policies` of a
+- A document is a list of policy sets (a single set is read as a list of one). The `policies` of a
   set may be policies or sets.
-- What is left out has a default: priority 0, no target, no condition, no obligations, the algorithm
-  blockOverrides, an id made from the place.
-- Obligations are a map {name: parameter}, or a list of such maps; policies and sets put them under
-  the decision they are due for, and rules may. An obligation nobody can carry out would silently
-  stop what it is attached to and is refused; unknown advice is not.
-- All faults are reported at once.
+- Defaults: priority 0, no target, no condition, no obligations, the algorithm blockOverrides, an id
+  made from the position.
+- Obligations are a map {name: parameter}, or a list of such maps. Policies and sets list them by
+  decision; rules may. An unknown obligation would silently block what it is attached to, so it is
+  refused; unknown advice is not.
+- All errors are reported at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SET_KEYS = _SHARED | {"policies", "policyCombiningAlgorithm", "version", "updat
 def read_text(
     text: str | bytes, lists: Mapping[str, tuple[str, ...]] | None = None
 ) -> tuple[PolicySet, ...]:
-    """A document from its JSON text. Raises PolicyError."""
+    """Read a document from JSON text. Raises PolicyError."""
     try:
         raw = json_text.decode(text)
     except RecursionError:
@@ -64,16 +64,16 @@ def read_document(
     forced: bool = False,
     warnings: list[Problem] | None = None,
 ) -> tuple[PolicySet, ...]:
-    """A document from decoded JSON.
+    """Read a document from decoded JSON.
 
     Args:
         raw: the document.
         lists: the operator's named lists.
-        forced: let unknown attributes in (see ConditionReader).
-        warnings: gets what was read although this language writes it otherwise.
+        forced: accept unknown attributes (see ConditionReader).
+        warnings: receives what was accepted although it is not the language's own spelling.
 
     Raises:
-        PolicyError: with every fault.
+        PolicyError: with every error.
     """
     reader = DocumentReader(ConditionReader(lists, forced))
     if warnings is not None:
@@ -88,14 +88,14 @@ def read_document(
 
 
 class DocumentReader:
-    """Reads the three layers; faults collect in the reader of the conditions."""
+    """Reads the three layers; errors are collected in the reader of the conditions."""
 
     def __init__(self, conditions: ConditionReader) -> None:
         self.conditions = conditions
         self.report = conditions.report
 
     def document(self, raw: Any) -> tuple[PolicySet, ...]:
-        """A list of policy sets."""
+        """Read a list of policy sets."""
         if isinstance(raw, dict):
             raw = [raw]
         if not isinstance(raw, list):
@@ -106,7 +106,7 @@ class DocumentReader:
         return tuple(sets)
 
     def policy_set(self, raw: Any, at: str, name: str, depth: int = 1) -> PolicySet:
-        """One policy set with everything in it."""
+        """Read a policy set with everything in it."""
         raw = self._map(raw, at, _SET_KEYS, "a policy set")
         if depth > MAX_SETS:
             self.report(at, f"sets nested deeper than {MAX_SETS}")
@@ -135,7 +135,7 @@ class DocumentReader:
         )
 
     def policy(self, raw: Any, at: str, name: str) -> Policy:
-        """One policy with its rules."""
+        """Read a policy with its rules."""
         raw = self._map(raw, at, _POLICY_KEYS, "a policy")
         id_ = self._id(raw, at, name)
         rules = [
@@ -154,7 +154,7 @@ class DocumentReader:
         )
 
     def rule(self, raw: Any, at: str, name: str) -> Rule:
-        """One rule."""
+        """Read a rule."""
         raw = self._map(raw, at, _RULE_KEYS, "a rule")
         effect = raw.get("effect")
         if effect not in EFFECTS:

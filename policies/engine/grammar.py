@@ -1,4 +1,4 @@
-"""Conditions: from JSON to values of the language, with the path of every fault.
+"""Conditions: from JSON to values of the language, with the path of every error.
 
     condition := {} | []                      always
                | { member, ... }              all of its members
@@ -10,12 +10,12 @@
 
 Rules
 - `not` over a list is the negation of "at least one of the list".
-- {} and [] stand for "always" as a whole condition only; an empty form anywhere else is a slip and
-  is refused.
+- {} and [] mean "always" as a whole condition only; an empty form anywhere else is taken for a
+  mistake and refused.
 - One Python frame per layer: 400 layers must be readable under the default recursion limit.
-- What the field published or its runtimes write is read, each time with a warning that shows the
-  form of this language: `srcDomain`, types of messages under `msgType`, `and`, `or`, and lists that
-  begin with `and`, `or` or `not`.
+- Spellings of the field's documents and runtimes are accepted with a warning that shows the
+  language's own: `srcDomain`, message types under `msgType`, `and`, `or`, and lists that begin with
+  `and`, `or` or `not`.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _OPERATORS = frozenset(OPERATORS)
 
 
 class ConditionReader:
-    """Reads conditions and keeps what is wrong in them.
+    """Reads conditions and collects the errors in them.
 
     lists    the operator's named lists
-    problems what is wrong, and refuses the document
-    warnings what was read although this language writes it otherwise
-    forced   let unknown attributes in as conditions that can never be evaluated, as an engine
-             must treat a document that was not checked when it was saved
+    problems errors, for which the document is refused
+    warnings what was accepted although it is not the language's own spelling
+    forced   accept unknown attributes as conditions that can never be evaluated; for documents that
+             were not checked when they were saved
     """
 
     def __init__(
@@ -73,21 +73,21 @@ class ConditionReader:
         self._attributes: dict[str, Attribute] = {}
 
     def report(self, path: str, text: str) -> None:
-        """Note a fault."""
+        """Note an error."""
         self.problems.append(Problem(path, text))
 
     def warn(self, path: str, text: str) -> None:
-        """Note what was read although it is written otherwise here."""
+        """Note an accepted spelling that is not the language's own."""
         self.warnings.append(Problem(path, text))
 
     def read(self, raw: Any, at: str) -> Condition:
-        """A whole condition or target."""
+        """Read a whole condition or target."""
         if raw in ({}, []):
             return ALWAYS
         return self._condition(raw, at, 1)
 
     def entries(self, raw: Any, at: str) -> Condition:
-        """A condition over the fields of a list entry: any name is an attribute there."""
+        """Read a condition on the fields of a list entry, where any name is an attribute."""
         reader = _EntryReader(self.lists)
         reader.problems, reader.warnings = self.problems, self.warnings
         return reader.read(raw, at)
@@ -167,7 +167,7 @@ class ConditionReader:
     def _of_types(
         self, attribute: Attribute, operator: str, items: list[Any], types: list[str], at: str
     ) -> Condition:
-        """`msgType` with types of messages: they are `actionType` here, what is left is not."""
+        """Read message types under `msgType` as `actionType`."""
         wanted = _json(types[0] if len(types) == 1 else types)
         self.warn(at, f'a type of message is written {{"actionType": {{"{operator}": {wanted}}}}}')
         parts = [self._test(Attribute("actionType", Kind.FOLDED), operator, types, at)]
@@ -176,14 +176,14 @@ class ConditionReader:
         return parts[0] if len(parts) == 1 else Some(tuple(parts))
 
     def _keyword(self, word: str, at: str) -> str:
-        """The keyword of this language for one that the field writes; any other word as it is."""
+        """The language's keyword for a field spelling; any other word unchanged."""
         key = FIELD_KEYWORDS.get(word, word)
         if key is not word:
             self.warn(at, f'"{word}" is written "{key}"')
         return key
 
     def _in_words(self, raw: Any, at: str) -> Any:
-        """A list that begins with `and`, `or` or `not`, as runtimes write it, as a map."""
+        """Convert a list that begins with `and`, `or` or `not` to a map."""
         if not isinstance(raw, list) or raw[0] not in ("and", "or", "not"):
             return raw
         key = FIELD_KEYWORDS.get(raw[0], raw[0])
@@ -197,7 +197,7 @@ class ConditionReader:
         return value if isinstance(value, list) else [value]
 
     def attribute(self, key: str, at: str) -> Attribute | None:
-        """The attribute a key names, None (and a fault, unless forced) if there is none."""
+        """The attribute that a key names; None, and an error unless forced, if there is none."""
         name = key[1:-1] if key.startswith("<") and key.endswith(">") else key
         if (ours := FIELD_NAMES.get(name)) is not None:
             self.warn(at, f'"{name}" is written "{ours}"')

@@ -1,12 +1,12 @@
-"""The target index: which siblings can hold at all, from a few dictionary look-ups.
+"""The target index: finds the siblings that can apply, with a few dictionary look-ups.
 
-A child can be indexed if an equality with constants must be true for it to apply, be it of its
-target or its condition. For each child the attribute is taken that tells siblings apart best.
+A child can be indexed if its target or condition requires an equality with constants. For each
+child the attribute that best distinguishes siblings is used.
 
 Rules
-- A child that the index leaves out is notApplicable whatever else is in it, errors included: a
+- A child that the index leaves out is notApplicable whatever else it contains, errors included: a
   conjunction with a false member is false.
-- An attribute that cannot be told makes every child a candidate.
+- If the attribute cannot be determined, every child is a candidate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Look = Callable[[Facts], list[int]]
 
 
 def guards_of(condition: Condition) -> Guards:
-    """The equalities that must be true for the condition to be true, by key of the facts."""
+    """The equalities that a condition requires, by key of the facts."""
     found: Guards = {}
     pending = [condition]
     while pending:
@@ -39,7 +39,7 @@ def guards_of(condition: Condition) -> Guards:
 
 
 def build_index(guards: Sequence[Guards]) -> tuple[Look | None, list[int]]:
-    """A look-up of candidate positions, and the positions it does not cover."""
+    """Build a look-up of candidate positions; return it, and the positions it does not cover."""
     spread: dict[str, set[str]] = {}
     for own in guards:
         for key, values in own.items():

@@ -1,17 +1,17 @@
-"""The policy language as values: what a document says once it has been read and found right.
+"""The policy language as values: the content of a valid document.
 
 A document is a list of policy sets; a set holds policies (or sets), a policy holds rules. Each of
-the three has a target and siblings are ordered by priority (lower first), then by position.
+the three has a target; siblings are ordered by priority (lower first), then by position.
 
     Condition = Test | All | Some | Not | Broken
 
 Rules
 - All(()) is the empty condition, which is always true.
-- A Test compares one attribute; its parameters are constants already put into the form in which
-  they are compared, or it refers to another attribute. Several parameters are alternatives.
-- A truth has three values: a test that cannot be evaluated raises CannotEvaluate. `All` is false
-  as soon as one member is false and `Some` true as soon as one is true, errors or not; otherwise an
-  error of a member is the error of the whole. Order therefore never matters.
+- A Test compares one attribute, either with constants that are already in the form in which they
+  are compared, or with another attribute. Several parameters are alternatives.
+- Logic is three-valued: a test that cannot be evaluated raises CannotEvaluate. `All` is false as
+  soon as one member is false and `Some` true as soon as one is true, despite errors; otherwise an
+  error of a member is the error of the whole. So the order of members never matters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .vocabulary import Algorithm, Kind
 MAX_DEPTH = 400
 """Most layers a condition may have."""
 MAX_SETS = 50
-"""Most sets within sets: each takes several frames of a decision."""
+"""Most levels of nested sets; each takes several stack frames of a decision."""
 
 
 class CannotEvaluate(Exception):
@@ -33,7 +33,7 @@ class CannotEvaluate(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong in a document, at which path, and what was expected there."""
+    """An error in a document: its path, and what was expected there."""
 
     path: str
     text: str
@@ -43,7 +43,7 @@ class Problem:
 
 
 class PolicyError(Exception):
-    """A document that is not in the language; `problems` names every fault found."""
+    """An invalid document; `problems` has every error."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -52,7 +52,7 @@ class PolicyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """What a test looks at: a plain attribute, or the sum of some (then `terms` names them)."""
+    """The attribute of a test: a plain one, or the sum of several (`terms`)."""
 
     name: str
     kind: Kind
@@ -94,7 +94,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A condition let in although it is not in the language: it can never be evaluated."""
+    """An invalid condition that was accepted; it can never be evaluated."""
 
     why: str
 
@@ -105,10 +105,10 @@ ALWAYS = All(())
 
 @dataclass(frozen=True, slots=True)
 class ObligationExpression:
-    """An obligation (or advice) as written, with the id of the set, policy or rule it stands in.
+    """An obligation (or advice) as written, with the id of the set, policy or rule that has it.
 
-    `conditions` are those of list entries, by attribute, as they were read: a named list is what it
-    was then.
+    `conditions` are those on list entries, by attribute, with named lists as of when they were
+    read.
     """
 
     name: str
@@ -118,12 +118,12 @@ class ObligationExpression:
 
 
 ObligationExpressions = dict[str, tuple[ObligationExpression, ...]]
-"""Duties by the decision under which they are due."""
+"""Obligations by the decision for which they are due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: where its target and condition hold, it has its effect."""
+    """A rule: it has its effect if its target and condition hold."""
 
     id: str
     effect: str

@@ -1,4 +1,4 @@
-"""The attribute msgType: what a message is about, told by the ends of its addresses."""
+"""The attribute msgType: the kind of a message, derived from its addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgnode.core.addresses import is_p2p_stub
 
 
 def kind_of_message(sender: str, to: str) -> str | None:
-    """The attribute msgType: the first line of docs/reference/policy.md, section 1.4, that fits."""
+    """The kind by the first matching line of docs/reference/policy.md, section 1.4."""
     ends = (sender.rstrip("/"), to.rstrip("/"))
     if ends[0].startswith("domain://registry.") or ends[1].startswith("domain://registry."):
         return "registration"

@@ -1,8 +1,8 @@
-"""What obligations may say; checked when a document is saved, so that enforcement can obey.
+"""The obligations and their parameters, checked when a document is saved so that none fails later.
 
 limitByNumberOfEntries     {attribute: n}            keep the first n entries of a list
-limitByConditionOfEntries  {attribute: condition}    keep the entries whose fields meet it
-rateLimit                  {"rate.<key>.<window>": n}  refuse what goes beyond n
+limitByConditionOfEntries  {attribute: condition}    keep the entries that meet the condition
+rateLimit                  {"rate.<key>.<window>": n}  refuse messages beyond n
 inform, info               text for the sender of a refused message
 log                        text for the node's log
 emailto                    address, or a list of addresses
@@ -22,11 +22,11 @@ REWRITABLE = {
     "bodyValue": ("value",),
     "resource": ("resource",),
 }
-"""List attributes that an obligation may cut, and where they stand in the body."""
+"""The list attributes that an obligation may shorten, and their paths in the body."""
 
 
 def rewritable_path(attribute: str) -> tuple[str, ...] | None:
-    """Where an attribute stands in the body, None if it cannot be rewritten."""
+    """The path of an attribute in the body, None if it cannot be rewritten."""
     name = ALIASES.get(attribute.strip("<>"), attribute.strip("<>"))
     if name.startswith("body."):
         return tuple(name.split(".")[1:])
@@ -36,7 +36,7 @@ def rewritable_path(attribute: str) -> tuple[str, ...] | None:
 def check_obligation(
     name: str, value: Any, at: str, conditions: ConditionReader
 ) -> dict[str, Condition]:
-    """Report what is wrong with an obligation; its conditions of list entries, by attribute."""
+    """Report errors in an obligation; return its conditions on list entries, by attribute."""
     report = conditions.report
     of_entries: dict[str, Condition] = {}
     if name not in OBLIGATIONS:

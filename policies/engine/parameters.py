@@ -1,15 +1,15 @@
-"""Parameters of operators: read once, into the form in which they are compared.
+"""Reads the parameters of operators into the form in which they are compared.
 
-    equals in contains   texts (folded where the attribute is); equals "*" asks for any value
+    equals in contains   texts (case-folded if the attribute is); equals "*" matches any value
     like                 pieces between the stars; `\\*` is a literal star
-    moreThan lessThan    numbers, or the place in the order of time, date and weekday
-    between              two such bounds in one text, ends included
+    moreThan lessThan    numbers, or positions of times, dates and weekdays
+    between              two such bounds in one text, inclusive
     exists               true or false
 
 Rules
-- A list of parameters means "one of them". An empty list says nothing and is refused.
-- "<name>" is the value of another attribute (not for `like`, `between` and `exists`: what a sender
-  writes shall not become a pattern). `in` also takes "@name", a list kept by the operator.
+- A list of parameters means "one of them". An empty list is refused.
+- "<name>" refers to the value of another attribute (not for `like`, `between` and `exists`: a
+  sender's text must not become a pattern). `in` also takes "@name", a list kept by the operator.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_parameters(
     attribute_of: Callable[[str, str], Attribute | None],
     forced: bool,
 ) -> Condition:
-    """`attribute operator raw` as a condition. Faults are reported and read as no parameter."""
+    """Read `attribute operator raw` as a condition. Invalid parameters are reported and skipped."""
     if operator == "exists":
         if not isinstance(raw, bool):
             report(at, "exists expects true or false")
@@ -82,7 +82,7 @@ def read_parameters(
 
 
 def text_of_scalar(value: Any) -> str:
-    """A JSON scalar as the text that comparisons use: 1, 1.0 and "1" are the same."""
+    """A JSON scalar as text for comparison: 1, 1.0 and "1" are equal."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
@@ -90,8 +90,8 @@ def text_of_scalar(value: Any) -> str:
     return str(value)
 
 
-def place(kind: Kind, text: str) -> int | None:
-    """Where a time, date or weekday stands in its order; None if the text is none."""
+def position(kind: Kind, text: str) -> int | None:
+    """The position of a time, date or weekday in its order; None if the text is invalid."""
     if kind is Kind.WEEKDAY:
         lowered = text.lower()
         return WEEKDAYS.index(lowered) if lowered in WEEKDAYS else None
@@ -118,7 +118,7 @@ def _read_text(attribute: Attribute, item: Any, at: str, report: Report, values:
     kind = attribute.kind
     text = _folded(kind, text_of_scalar(item))
     if kind in (Kind.TIME, Kind.DATE):
-        where = place(kind, text)
+        where = position(kind, text)
         if where is None:
             return report(at, f"expected {_SHAPES[kind]}, found {text!r}")
         if kind is Kind.TIME:
@@ -185,7 +185,7 @@ def _read_interval(
 
 def _bound(kind: Kind, item: Any) -> float | None:
     if kind in _SHAPES:
-        return place(kind, item) if isinstance(item, str) else None
+        return position(kind, item) if isinstance(item, str) else None
     if isinstance(item, str) and NUMBER.fullmatch(item):
         item = float(item)
     if isinstance(item, bool) or not isinstance(item, (int, float)):

@@ -1,14 +1,13 @@
-"""The decision point: documents compiled into an immutable snapshot, and its decision.
+"""The decision point: compiles documents into an immutable snapshot, which decides.
 
     snapshot = compile_sets(sets);  snapshot.decide(facts) -> Outcome
 
 Rules
-- A snapshot never changes and keeps nothing of a message; whoever holds one may go on using it
-  while another takes its place.
-- The sets of a document are asked by priority, ties by position. The first that comes to a decision
-  has decided; one that ends notApplicable lets the next be asked.
-- A target that cannot be evaluated turns the would-be decision of what is below into one that
-  cannot be told.
+- A snapshot never changes and keeps nothing of a message, so it may be used while another replaces
+  it.
+- The sets of a document are evaluated by priority, then by position. The first that decides ends
+  the evaluation; after notApplicable the next is evaluated.
+- A target that cannot be evaluated makes the decision below it indeterminate.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ from .scan import BLOCK, LAYERS, Scan, compile_flat, compile_scan
 from .vocabulary import Algorithm
 
 FEW = 8
-"""Up to so many siblings outside the index are asked one by one."""
+"""Up to this many siblings outside the index are evaluated one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Compiled policies. `attributes` are all they may ask for, `rules` counts them."""
+    """Compiled policies. `attributes` are all that they may ask for, `rules` is their number."""
 
     version: int
     evaluate: Evaluate
@@ -66,18 +65,18 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A compiled set, policy or rule, with what its siblings' group needs to know of it."""
+    """A compiled set, policy or rule, with what the group of its siblings needs to know of it."""
 
     evaluate: Evaluate
     guards: Guards
     effects: frozenset[str]
     has_duties: bool
     priority: float
-    condition: Condition | None = None  # of a rule: target and condition in one
+    condition: Condition | None = None  # of a rule: target and condition combined
 
 
 def compile_sets(sets: Sequence[PolicySet], version: int = 0, indexed: bool = True) -> Snapshot:
-    """Compile a document that has been read."""
+    """Compile the sets of a document."""
     compiler = _Compiler(indexed)
     children = [compiler.layer(policy_set, ()) for policy_set in sets]
     evaluate, _ = compiler.group(Algorithm.FIRST_APPLICABLE, children, ())
@@ -91,7 +90,7 @@ class _Compiler:
         self.rules = 0
 
     def layer(self, layer: Policy | PolicySet, above: tuple[str, ...]) -> _Child:
-        """A policy or set: its target before the group of its children, its obligations after."""
+        """Compile a policy or set: its target, the group of its children, its obligations."""
         path = (*above, layer.id)
         members: Iterable[Any] = layer.rules if isinstance(layer, Policy) else layer.policies
         children = []
@@ -109,7 +108,7 @@ class _Compiler:
         return _Child(evaluate, guards_of(layer.target), effects, has_duties, layer.priority)
 
     def rule(self, rule: Rule, above: tuple[str, ...]) -> _Child:
-        """A rule: its outcome is made once, here."""
+        """Compile a rule; its outcome is created once, here."""
         self.rules += 1
         condition = _both(rule.target, rule.condition)
         self.attributes.update(attributes_of(condition))
@@ -121,7 +120,7 @@ class _Compiler:
     def group(
         self, algorithm: Algorithm, children: list[_Child], path: tuple[str, ...]
     ) -> tuple[Evaluate, frozenset[str]]:
-        """Siblings under an algorithm, and the effects they can have."""
+        """Compile siblings under an algorithm; return also the effects they can have."""
         effects = frozenset(e for child in children for e in child.effects)
         winner = winning_effect(algorithm)
         losers = len(children)
@@ -170,7 +169,7 @@ def _both(target: Condition, condition: Condition) -> Condition:
 
 
 def _check(condition: Condition) -> Check:
-    """A condition compiled; a deep one also flat, with the exact one for what cannot be told."""
+    """Compile a condition; a deep one also flat, with the exact one as fallback for errors."""
     exact = compile_condition(condition)
     if not is_deep(condition):
         return exact
@@ -186,7 +185,7 @@ def _check(condition: Condition) -> Check:
 
 
 def is_deep(condition: Condition) -> bool:
-    """Whether a condition has more layers than are written out at once."""
+    """Whether a condition has more layers than compile_scan inlines."""
     layer = [condition]
     for _ in range(LAYERS):
         below: list[Condition] = []
@@ -206,12 +205,12 @@ def _rule(rule: Rule, check: Check, path: tuple[str, ...]) -> Evaluate:
         try:
             return holds if check(facts) else NOTHING
         except CannotEvaluate as error:
-            return _untold(path, SIDES[effect], error)
+            return _undetermined(path, SIDES[effect], error)
 
     return evaluate
 
 
-def _untold(path: tuple[str, ...], side: str, error: CannotEvaluate) -> Outcome:
+def _undetermined(path: tuple[str, ...], side: str, error: CannotEvaluate) -> Outcome:
     return Outcome(INDETERMINATE, side, path, errors=(f"{'/'.join(path)}: {error}",))
 
 
@@ -223,7 +222,7 @@ def _under_target(check: Check, inner: Evaluate, path: tuple[str, ...]) -> Evalu
             would_be = inner(facts)
             if would_be.effect is NOT_APPLICABLE:
                 return NOTHING
-            return _untold(path, would_be.side or SIDES[would_be.effect], error)
+            return _undetermined(path, would_be.side or SIDES[would_be.effect], error)
 
     return evaluate
 
@@ -265,7 +264,7 @@ def _group(combine: Any, children: list[_Child], indexed: bool) -> Evaluate:
 def _scanned(
     facts: Facts, hits: list[int], blocks: tuple[tuple[list[int], Scan], ...]
 ) -> Iterator[int]:
-    """Candidates in order of evaluation; a later block is scanned only if it is still needed."""
+    """The candidates in order of evaluation; a later block is scanned only if needed."""
     for block, scan in blocks:
         try:
             found = scan(facts)

@@ -1,9 +1,9 @@
-"""Rewriting: what the two limit obligations do to the body of a message.
+"""Applies the two limit obligations to the body of a message.
 
 Rules
-- The body given is not changed; the changed one is a copy along the paths that were cut.
-- What is not there or not a list is left alone: there is nothing to limit.
-- An entry whose fields cannot be judged is not kept.
+- The given body is not changed; the result is a copy along the changed paths.
+- A value that is absent or not a list is left alone.
+- An entry whose fields cannot be evaluated is removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REWRITES = frozenset({"limitByNumberOfEntries", "limitByConditionOfEntries"})
 
 
 class EntryFacts(dict[str, Any]):
-    """The fields of one list entry, in the forms that conditions ask for."""
+    """The fields of one list entry, in the forms that conditions use."""
 
     def __init__(self, entry: Any) -> None:
         self.entry = entry if isinstance(entry, dict) else {}
@@ -37,7 +37,7 @@ class EntryFacts(dict[str, Any]):
 def rewritten(
     body: dict[str, Any], obligations: tuple[ObligationExpression, ...]
 ) -> dict[str, Any]:
-    """The body after the obligations that rewrite it. Raises PolicyError for any other."""
+    """Apply the obligations that rewrite a body. Raises PolicyError for any other."""
     for obligation in obligations:
         for attribute, limit in obligation.value.items():
             path = rewritable_path(attribute)

@@ -1,18 +1,18 @@
-"""Conditions written out as flat functions: for siblings no index can tell apart, and for depth.
+"""Generates flat functions for conditions: for siblings that no index covers, and for deep ones.
 
-    compile_scan(rules)(facts)      -> positions of the rules that hold, up to 128 a function
+    compile_scan(rules)(facts)      -> positions of the rules that hold, up to 128 per function
     compile_flat(condition)(facts)  -> bool
 
 Rules
-- Simple tests are written out; whatever is not, and what lies deeper than a few layers, is a call.
-  The text of a function holds only names made here: constants are handed over, never written out.
-- Members are asked from left to right, so one that raises CannotEvaluate may hide one that settles
-  the matter. Whoever calls then asks the compiled conditions, which know the three-valued rules.
-- Writing the text pays: with the compiled conditions called one by one a decision over 100 and 400
-  mixed rules takes 2.9 and 3.1 times as long, over 400 layers 6 times. With an index it is equal.
-- What costs nothing to know, and what the first test of each rule looks at, is read once.
-- Rules whose first tests ask the same of the same attribute stand behind one test for all of them,
-  which is false only where each of theirs is, and raises only where each of theirs does.
+- Simple tests are inlined; others, and those below a few layers, are calls. The generated source
+  contains only names made here: constants are passed in, never written into it.
+- Members are evaluated from left to right, so one that raises CannotEvaluate may hide one that
+  would decide. The caller then evaluates the compiled conditions, which follow three-valued logic.
+- It pays: with the compiled conditions called one by one, a decision over 100 and 400 mixed rules
+  takes 2.9 and 3.1 times as long, over 400 layers 6 times. With an index it is equal.
+- Attributes that cost nothing to read, and those of the first test of each rule, are read once.
+- Rules whose first tests are of the same kind on the same attribute share one test in front of
+  them, which is false only if each of theirs is, and raises only if each of theirs does.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ AT_HAND = frozenset(
         *("srcIDPDomain", "srcScheme", "dstScheme", "srcSPDomain", "dstSPDomain", "srcSession"),
     }
 )
-"""Attributes that are known without decoding or looking up anything."""
+"""Attributes that need no decoding and no look-up."""
 
 Scan = Callable[[Any], list[int]]
 
 
 def compile_scan(rules: Sequence[tuple[int, Condition]]) -> Scan:
-    """A function that finds which of the (position, condition) hold."""
+    """Compile (position, condition) pairs to a function that finds the positions that hold."""
     writer = _Writer()
     groups: dict[tuple[str, str], list[tuple[int, tuple[Condition, ...]]]] = {}
     for position, condition in rules:
@@ -59,14 +59,14 @@ def compile_scan(rules: Sequence[tuple[int, Condition]]) -> Scan:
 
 
 def compile_flat(condition: Condition) -> Check:
-    """A condition as a function without its own frames for its layers."""
+    """Compile a condition to a function without a stack frame per layer."""
     writer = _Writer()
     flat: Check = writer.function([f" return {writer.expression(condition, 1, False)}"])
     return flat
 
 
 def _asks(members: Sequence[Condition]) -> tuple[str, str] | None:
-    """What the first test of a rule asks of which key of the facts; None if it is not simple."""
+    """The kind and the key of a rule's first test; None if it is not simple."""
     test = members[0] if members else None
     if not isinstance(test, Test) or not test.values:
         return None
@@ -111,7 +111,7 @@ class _Writer:
         return name
 
     def any_of(self, asked: tuple[str, str], tests: Sequence[Any]) -> str:
-        """The text of one test that is true wherever one of these is."""
+        """The source of one test that is true wherever one of these is."""
         key, question = asked
         read = self.read(key, first=True)
         values = [value for test in tests for value in test.values]
@@ -128,7 +128,7 @@ class _Writer:
         return f"{self.constant(low)} <= {read} <= {self.constant(high)}"
 
     def expression(self, condition: Condition, depth: int, first: bool) -> str:
-        """The condition as text of an expression."""
+        """The source of a condition, as an expression."""
         if isinstance(condition, Test):
             return self._test(condition, first) or self._call(compile_condition(condition))
         if depth > LAYERS:
@@ -146,7 +146,7 @@ class _Writer:
         return f"{self.constant(check)}(facts)"
 
     def _test(self, test: Test, first: bool) -> str:
-        """The text of a simple test, "" if it is not simple."""
+        """The source of a simple test, "" if it is not simple."""
         values, operator = test.values, test.operator
         if not values:
             return ""

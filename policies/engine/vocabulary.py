@@ -1,10 +1,10 @@
-"""The words of the policy language: attributes with their kinds, operators, functions, algorithms.
+"""The vocabulary of the policy language: attributes with kinds, operators, functions, algorithms.
 
 Rules
-- A kind says how an attribute is compared: folded texts lose their case, `time`, `date` and
-  `weekday` have an order of their own, `any` may turn out to be a text, a number or a list.
-- Older spellings of the field (`actType`, `denyOverrides`, `domainUrl` …) are read as aliases and
-  written back under the one name that stands here.
+- The kind tells how an attribute is compared: folded texts ignore case; `time`, `date` and
+  `weekday` have an order of their own; `any` may be a text, a number or a list.
+- Older spellings of the field (`actType`, `denyOverrides`, `domainUrl` …) are accepted as aliases
+  and written back under the name listed here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 
 class Algorithm(StrEnum):
-    """How the decisions of siblings become one."""
+    """How the decisions of siblings are combined."""
 
     BLOCK_OVERRIDES = "blockOverrides"
     ALLOW_OVERRIDES = "allowOverrides"
@@ -83,9 +83,9 @@ ALIASES = {
 }
 
 FIELD_NAMES = {"srcDomain": "srcIDPDomain"}
-"""Attributes as published examples of the field call them; read with a warning."""
+"""Names of attributes in published examples of the field; accepted with a warning."""
 FIELD_KEYWORDS = {"and": "allOf", "or": "anyOf"}
-"""Keywords as the field's runtimes write them; read with a warning."""
+"""Keywords of the field's runtimes; accepted with a warning."""
 
 ALGORITHM_ALIASES = {
     **{algorithm.value: algorithm for algorithm in Algorithm},
@@ -108,7 +108,7 @@ MESSAGE_KINDS = (
     *("identityManagement", "dataSync", "p2pConnection"),
 )
 SYNONYMS = {"msgType": {"subscription": "dataSync"}}
-"""Literal parameters read as another one (the guideline calls dataSync a subscription)."""
+"""Literal parameters that are read as another (the guideline calls dataSync a subscription)."""
 
 CLOSED_WORLDS: dict[str, tuple[str, ...]] = {
     "msgType": MESSAGE_KINDS,
@@ -117,7 +117,7 @@ CLOSED_WORLDS: dict[str, tuple[str, ...]] = {
     "direction": ("in", "out"),
     "srcOrigin": ("component", "foreign", "operator", "runtime"),
 }
-"""Attributes whose values are all known, so that a misspelt one is found when it is saved."""
+"""Attributes with a closed set of values, so that a misspelling is found when saved."""
 
 OBLIGATIONS = (
     *("limitByNumberOfEntries", "limitByConditionOfEntries"),  # change the message
@@ -136,7 +136,7 @@ _BODY_FIELD = re.compile(r"body(\.[A-Za-z_][A-Za-z0-9_-]*)+")
 
 
 def kind_of(name: str) -> Kind | None:
-    """The kind of an attribute under its one name, None if there is no such attribute."""
+    """The kind of an attribute by its main name, None if there is no such attribute."""
     kind = ATTRIBUTES.get(name)
     if kind is not None:
         return kind

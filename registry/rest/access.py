@@ -1,11 +1,11 @@
 """Who may use the registry over HTTP, and how often.
 
 ACCESS   open: anybody · read-open: anybody reads, accounts write · account: accounts only
-An account reads with the permission `registry.view_hyperty`, writes with `registry.change_hyperty`.
-Who comes in without an account changes only entries that no session has registered.
-A service account has them by its scopes, and is held to them where anybody may come in, too, so
-that a key is never good for more than it says. Each client (account, or else source address) has
-so many reads and writes within a minute, at all workers together.
+An account needs the permission `registry.view_hyperty` to read, `registry.change_hyperty` to write.
+A client without an account changes only entries that no session has registered. A service account
+has these permissions by its scopes, and is bound to them even where anybody is allowed, so that a
+key never allows more than it says. Each client (account, else source address) has a number of reads
+and writes per minute, at all workers together.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RegistryAccess(BasePermission):
 
 
 def claimant(request: Request) -> api.Claimant | None:
-    """Who wants to change an entry: None for accounts and keys that may change every one."""
+    """The client of a request; None for accounts and keys that may change every entry."""
     return None if request.user.has_perm(WRITE_PERMISSION) else api.PUBLIC
 
 

@@ -1,10 +1,10 @@
 """Conditional requests of /api/v1 (RFC 9110, section 13).
 
-What a client knows already is not sent again, and what it does not know is not overwritten.
-
-A tag is a hash of what a read shows. Every answer with a body carries it as ETag. A read with
-If-None-Match is answered 304 if the tag is the same; a write with If-Match (or If-None-Match: *, to
-create only) is refused with 412 unless it holds, decided in the transaction of the write.
+A response is not repeated if the client has it already, and a state the client does not know is not
+overwritten. A tag is a hash of what a read shows. Every response with a body carries it as ETag. A
+read with If-None-Match is answered 304 if the tag is the same; a write with If-Match (or
+If-None-Match: *, to create only) is refused with 412 unless it holds, which is decided in the
+transaction of the write.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def tagged(request: Request, response: Response) -> Response:
 
 
 def condition(request: Request) -> Callable[[Any], None] | None:
-    """A check of what is there before a write, None if the request has no condition.
+    """A check of the present state before a write, None if the request has no condition.
 
-    It gets the fields of what is there, None if there is nothing, and raises PreconditionFailed.
+    It gets the fields of the entry, None if there is none, and raises PreconditionFailed.
     """
     wanted = request.headers.get("If-Match")
     unwanted = request.headers.get("If-None-Match")

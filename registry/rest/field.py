@@ -40,7 +40,7 @@ _FILTERS = ("resources", "dataSchemes")
 
 
 class RegistryView(APIView):
-    """What the field's two registries have in common: openness, errors, the body."""
+    """What the field's two registries share: access, errors, the body."""
 
     renderer_classes = (JSONRenderer,)
     permission_classes = (RegistryAccess,)
@@ -170,7 +170,7 @@ def _live() -> dict[str, str]:
 
 
 def _refusal(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
-    """Errors in the words of docs/reference/registry.md, section A2."""
+    """Errors in the format of docs/reference/registry.md, section A2."""
     if isinstance(error, MissingKey):
         return HttpResponse(status=error.code, content_type="application/json")
     if isinstance(error, NotFound):
@@ -190,6 +190,6 @@ def _refusal(error: Exception, context: dict[str, Any]) -> HttpResponseBase | No
 
 
 def error_challenge(context: dict[str, Any]) -> str:
-    """What a client is asked for when it must say who it is."""
+    """The challenge for a client that must authenticate."""
     view = context["view"]
     return view.get_authenticate_header(view.request) or 'Basic realm="registry"'

@@ -2,11 +2,11 @@
 
 The field sends ids percent-encoded as one segment (`/hyperty/url/hyperty%3A%2F%2Fd%2F1`). Django
 routes on the decoded path, in which `%2F` and `/` are the same, so the segments are taken from the
-path as it was sent: `raw_path` under ASGI, RAW_URI or REQUEST_URI under WSGI. A proxy in front must
-pass the path on unchanged: neither decode it nor merge slashes (nginx: `proxy_pass` without a path
-and `merge_slashes off`; Apache: `AllowEncodedSlashes NoDecode` and `nocanon`). `+` is a plus.
+path as sent: `raw_path` under ASGI, RAW_URI or REQUEST_URI under WSGI. A proxy must pass the path
+on unchanged: neither decode it nor merge slashes (nginx: `proxy_pass` without a path and
+`merge_slashes off`; Apache: `AllowEncodedSlashes NoDecode` and `nocanon`). `+` is a plus.
 
-In /api/v1 an id is its URL in base64url without padding, which every proxy leaves alone.
+In /api/v1 an id is its URL in base64url without padding, which every proxy leaves unchanged.
 """
 
 from __future__ import annotations

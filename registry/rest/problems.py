@@ -1,6 +1,6 @@
-"""Errors of /api/v1 as problem details (RFC 9457): one shape, and a page for each kind.
+"""Errors of /api/v1 as problem details (RFC 9457): one format, and a page for each kind.
 
-`type` is the address of a page of this node that says what the problem means and what to do.
+`type` is the URL of a page of this node that explains the problem and what to do.
 """
 
 from __future__ import annotations

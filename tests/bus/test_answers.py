@@ -45,8 +45,8 @@ class Scene:
 
     @property
     def counts(self) -> tuple[int, int, str]:
-        card = self.component.card
-        return card.answered, card.failed, card.last_error
+        info = self.component.info
+        return info.answered, info.failed, info.last_error
 
 
 class Named(PlainComponent):
@@ -59,11 +59,11 @@ class Named(PlainComponent):
 
 
 def test_a_component_is_shown_to_the_operator_with_name_kind_and_address() -> None:
-    card = Named(("domain://one.localhost", "domain://two.localhost")).card
-    assert (card.name, card.kind, card.address) == (
+    info = Named(("domain://one.localhost", "domain://two.localhost")).info
+    assert (info.name, info.kind, info.address) == (
         "calendar", "connector", "domain://one.localhost"
     )  # fmt: skip
-    assert (card.state, card.answered, card.failed, card.last_error) == ("live", 0, 0, "")
+    assert (info.state, info.answered, info.failed, info.last_error) == ("live", 0, 0, "")
 
 
 async def test_an_answer_at_once_is_counted_and_given() -> None:

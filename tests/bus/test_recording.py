@@ -10,7 +10,7 @@ from msgnode.core.envelope import MAX_ID_LENGTH, InvalidFrame
 from msgnode.core.identity import Speaker
 from msgnode.core.messages import parse
 from msgnode.core.record import Outcome, TrafficRecord
-from msgnode.node.monitoring import SetUpsCard
+from msgnode.node.monitoring import SetUpsInfo
 from tests.fakes import FakeRecorder
 
 
@@ -54,8 +54,8 @@ def test_invitations_to_p2p_connections_are_counted_by_outcome() -> None:
     ]:
         counting.note(TrafficRecord(0.0, "s", "1", type_, "a", to, 1, 1, outcome))
     assert counting.invitations == {Outcome.DELIVERED: 2, Outcome.BLOCKED: 1}
-    card = SetUpsCard(counting).update()
-    assert (card.answered, card.failed) == (2, 1)
+    info = SetUpsInfo(counting).update()
+    assert (info.answered, info.failed) == (2, 1)
 
 
 def test_what_is_no_address_is_noted_as_it_can_be_shown_and_within_bounds() -> None:

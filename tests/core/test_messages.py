@@ -141,7 +141,10 @@ def outcome_of(frame: str) -> Any:
     except InvalidFrame as fault:
         return fault.code, fault.description, fault.id, fault.sender, fault.to, fault.is_response
     read = (message.id, message.type, message.sender, message.recipients, message.body)
-    said = {name: bytes(getattr(message.said, name)) for name in message.said.__struct_fields__}
+    said = {
+        name: bytes(getattr(message.identity_fields, name))
+        for name in message.identity_fields.__struct_fields__
+    }
     copy = message.forwarded(message.recipients[0], True)
     return read, message.is_response, said, json.loads(copy)
 

@@ -11,7 +11,7 @@ from msgnode.core.decision import Direction
 from msgnode.core.errors import Unavailable
 from msgnode.core.identity import Identity, Speaker
 from policies.authoring.cases import facts_of
-from policies.engine.attributes import Facts, Surroundings, Untold, number_form, text_form
+from policies.engine.attributes import Facts, Surroundings, Undetermined, number_form, text_form
 from policies.engine.language import CannotEvaluate
 from policies.engine.message_kind import kind_of_message
 
@@ -155,7 +155,7 @@ def test_a_failed_look_up_cannot_be_told():
 )  # fmt: skip
 def test_every_question_about_an_untold_value_fails(ask):
     with pytest.raises(CannotEvaluate):
-        ask(Untold("why"))
+        ask(Undetermined("why"))
 
 
 def test_the_runtime_of_each_end_is_its_own():

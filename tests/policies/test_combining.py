@@ -6,7 +6,7 @@ import pytest
 
 from msgnode.core.decision import Effect
 from policies.authoring.cases import facts_of, run_case
-from policies.engine.attributes import Untold
+from policies.engine.attributes import Undetermined
 from policies.engine.combining import Outcome, Siblings, combiner
 from policies.engine.documents import read_document
 from policies.engine.pdp import compile_sets
@@ -203,7 +203,7 @@ def test_a_broken_rule_among_many_leaves_the_others_in_force():
 def test_an_attribute_that_cannot_be_told_makes_indexed_rules_indeterminate():
     rules = [rule("deny", {"dstUsername": {"equals": name}}) for name in "ab"]
     facts = facts_of({})
-    facts["=dstUsername"] = facts["dstUsername"] = Untold("not at hand")
+    facts["=dstUsername"] = facts["dstUsername"] = Undetermined("not at hand")
     snapshot = compile_sets(read_document([{"policies": [{"rules": rules}]}]))
     assert snapshot.decide(facts).effect == "indeterminate"
 
@@ -225,7 +225,7 @@ def test_where_an_indexed_fact_is_not_known_every_rule_is_looked_at():
     by_group = [rule("deny", {"srcGroups": {"equals": f"g{n}"}}) for n in range(5)]
     by_address = [rule("permit", {"msgTo": {"equals": f"hyperty://b.com/{n}"}}) for n in range(5)]
     document = [{"policies": [{"rules": [*by_group, *by_address]}]}]
-    facts = facts_of({"pip": {"srcGroups": Untold("the directory is away")}})
+    facts = facts_of({"pip": {"srcGroups": Undetermined("the directory is away")}})
     sets = read_document(document)
     found = [compile_sets(sets, indexed=each).decide(facts) for each in (True, False)]
     assert found[0] == found[1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policies.authoring.cases import facts_of
-from policies.engine.attributes import Untold
+from policies.engine.attributes import Undetermined
 from policies.engine.documents import read_document
 from policies.engine.index import build_index, guards_of
 
@@ -116,7 +116,7 @@ def test_several_attributes_are_looked_up_one_by_one_and_each_child_comes_once()
 def test_what_cannot_be_told_makes_all_candidates_that_an_index_covers(further: Any) -> None:
     look, rest = build_index([own(list_="a"), {}, own(list_="b"), *further])
     facts = facts_of({})
-    facts["=resource"] = Untold("it is away")
+    facts["=resource"] = Undetermined("it is away")
     assert look is not None
     assert look(facts) == [0, 2, *range(3, 3 + len(further))]
     assert rest == [1]

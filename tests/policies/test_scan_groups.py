@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from policies.authoring.cases import facts_of
-from policies.engine.attributes import Facts, Untold
+from policies.engine.attributes import Facts, Undetermined
 from policies.engine.conditions import compile_condition
 from policies.engine.documents import read_document
 from policies.engine.language import CannotEvaluate, Condition
@@ -47,7 +47,7 @@ def conditions(*kinds: str) -> list[Condition]:
 
 def facts(type_: str, user: Any, size: Any) -> Facts:
     found = facts_of({"type": type_})
-    found.give({"srcUsername": user})
+    found.set_values({"srcUsername": user})
     found["bytes"] = size
     return found
 
@@ -67,7 +67,7 @@ def test_a_value_that_cannot_be_told_is_raised_as_by_one_of_the_rules() -> None:
     rules = list(enumerate(conditions()))
     for name in ("srcUsername", "bytes"):
         known = facts("read", "u1@x.com", 5)
-        known[name] = Untold("not known")
+        known[name] = Undetermined("not known")
         with pytest.raises(CannotEvaluate):
             compile_scan(rules)(known)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policies.authoring.cases import facts_of
-from policies.engine.attributes import Untold
+from policies.engine.attributes import Undetermined
 from policies.engine.conditions import compile_condition, matcher
 from policies.engine.documents import read_document
 from policies.engine.language import (
@@ -286,7 +286,7 @@ def test_a_comparison_with_no_parameter_that_could_be_read_never_holds(operator:
 
 
 def test_what_is_untold_is_untold_in_every_comparison() -> None:
-    untold = Untold("it is away")
+    untold = Undetermined("it is away")
     for operator, parameter in (
         *(("equals", "x"), ("in", ["x"]), ("contains", "x"), ("like", "x*"), ("like", ["a", "b"])),
         *(("moreThan", 1), ("lessThan", 1), ("between", "1 2"), ("between", ["1 2", "3 4"])),

@@ -15,7 +15,7 @@ import pytest
 
 from msgnode.servers import daphne_reactor
 from msgnode.servers.daphne import NodeFactory
-from msgnode.servers.daphne_reactor import LINE, TURN, NodeTransport, accept_a_few
+from msgnode.servers.daphne_reactor import TURN_QUEUE, TURN, NodeTransport, accept_a_few
 
 from twisted.internet import reactor as _reactor  # isort: skip
 from twisted.internet.error import ConnectionDone  # isort: skip
@@ -42,7 +42,7 @@ class Link:
     def __init__(self, told: list[Any], whose: Any) -> None:
         self._told, self._whose = told, whose
 
-    def losing(self) -> None:
+    def mark_lost(self) -> None:
         self._told.append(self._whose)
 
 
@@ -104,7 +104,7 @@ async def turns(is_over: Callable[[], bool], count: Callable[[], int] = lambda: 
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LINE, "_clock", SlowClock())
+    monkeypatch.setattr(TURN_QUEUE, "_clock", SlowClock())
 
 
 @pytest.fixture
@@ -186,8 +186,8 @@ def test_an_open_websocket_is_read_at_once_however_many_wait(served: Served) -> 
         served.port.stopReading()
         (transport,) = (each.transport for each in served.made)
         client.send(b"frame")
-        LINE.enter()
-        LINE._over_at -= 10 * TURN  # others have used this turn up
+        TURN_QUEUE.enter()
+        TURN_QUEUE._over_at -= 10 * TURN  # others have used this turn up
         transport.doRead()
         assert [data for _, data in served.reads] == [b"frame"]
 
@@ -203,8 +203,8 @@ def test_a_request_waits_while_the_turn_is_used_up_and_is_read_though_its_client
         (transport,) = (each.transport for each in served.made)
         client.send(b"GET /")
         client.close()
-        LINE.enter()
-        LINE._over_at -= 10 * TURN
+        TURN_QUEUE.enter()
+        TURN_QUEUE._over_at -= 10 * TURN
         transport.doRead()
         assert not served.reads
         await turns(lambda: bool(served.lost))
@@ -216,8 +216,8 @@ def test_a_request_waits_while_the_turn_is_used_up_and_is_read_though_its_client
 def test_no_connection_is_taken_while_the_turn_is_used_up(served: Served) -> None:
     async def go() -> None:
         served.connect(1)
-        LINE.enter()
-        LINE._over_at -= 10 * TURN
+        TURN_QUEUE.enter()
+        TURN_QUEUE._over_at -= 10 * TURN
         served.port.doRead()
         assert not served.made
         await turns(lambda: len(served.made) == 1)

@@ -137,7 +137,7 @@ async def test_a_closed_socket_is_written_to_no_more() -> None:
 async def test_a_link_that_is_being_lost_takes_no_frame_and_answers_a_ping_with_its_loss() -> None:
     link, transport = make()
     answered: list[bool] = []
-    link.losing()
+    link.mark_lost()
     assert link.is_paused
     link.write(b"{}")
     assert link.ping(lambda: answered.append(True))
@@ -153,7 +153,7 @@ async def test_what_is_put_while_the_link_is_being_lost_waits_for_the_next_one()
     (lost, lost_transport), (link, transport) = make(), make()
     outbox = Outbox(1000, True, lambda: None)
     outbox.attach(lost)
-    lost.losing()
+    lost.mark_lost()
     outbox.put(b"{}")
     outbox.detach()
     outbox.attach(link)

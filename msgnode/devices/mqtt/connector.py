@@ -84,7 +84,7 @@ class MqttConnector:
         clear_alarm: Callable[[str, str], None],
     ) -> None:
         self.counters = MqttCounters()
-        self.card = ComponentInfo("mqtt", "connector", str(settings.address), STANDBY)
+        self.info = ComponentInfo("mqtt", "connector", str(settings.address), STANDBY)
         self._settings = settings
         self._client_id = f"messaging-node-{settings.domain}"
         self._devices_opener = devices
@@ -140,14 +140,14 @@ class MqttConnector:
     def _fault(self) -> str:
         return next(filter(None, (each.fault for each in self._parts)), "")
 
-    def update_card(self) -> ComponentInfo:
+    def update_info(self) -> ComponentInfo:
         """Its line in the console, as it is now."""
-        card, counters = self.card, self.counters
-        card.state = {CONNECTED: f"{self.devices} connected"}.get(self.state, self.state)
-        card.answered = counters.received - counters.refused - counters.dropped
-        card.failed = counters.refused + counters.dropped
-        card.last_error = self._fault or counters.last_error
-        return card
+        info, counters = self.info, self.counters
+        info.state = {CONNECTED: f"{self.devices} connected"}.get(self.state, self.state)
+        info.answered = counters.received - counters.refused - counters.dropped
+        info.failed = counters.refused + counters.dropped
+        info.last_error = self._fault or counters.last_error
+        return info
 
     # --- its life ---------------------------------------------------------------------------------
 

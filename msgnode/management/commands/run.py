@@ -32,7 +32,7 @@ from msgnode.launch.error_messages import StartFailed
 from msgnode.launch.make_parent import Make
 from msgnode.launch.programs import Programs
 from msgnode.launch.redis import own_redis
-from msgnode.launch.told_to_stop import ToldToStop
+from msgnode.launch.stop_flag import StopFlag
 from msgnode.launch.when_ready import WhenReady
 from msgnode.resources import SHARED
 
@@ -59,17 +59,17 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         if options["second"]:
             self._begin_as_second()
-        self.stopping = ToldToStop()
+        self.stopping = StopFlag()
         self.is_preparing = True
         self.is_known = prepared.is_known(settings.DATA_DIR)
         if not self.is_known or check_node():
             django.setup()
             self.check()
         self.make = Make()
-        signal.signal(signal.SIGINT, self._told_to_stop)
-        signal.signal(signal.SIGTERM, self._told_to_stop)
+        signal.signal(signal.SIGINT, self._on_stop_signal)
+        signal.signal(signal.SIGTERM, self._on_stop_signal)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup means it
-            signal.signal(signal.SIGHUP, self._told_to_stop)
+            signal.signal(signal.SIGHUP, self._on_stop_signal)
         limits = settings.NODE
         stop_seconds = limits["DRAIN_STAGGER"] + 2 * limits["DRAIN_SECONDS"] + 5
         programs = Programs(SHARED / "supervisord.conf", settings.DATA_DIR, stop_seconds)
@@ -178,7 +178,7 @@ class Command(BaseCommand):
         awaited = set(points)
         limit = time.monotonic() + START_SECONDS
         while points:
-            if self._is_told_to_stop(0.1):
+            if self._must_stop(0.1):
                 return False
             if is_background:
                 programs.start_waiting()
@@ -196,7 +196,7 @@ class Command(BaseCommand):
 
     def _keep(self, programs: Programs, more: WhenReady) -> None:
         """Until we are told to stop; a program that was started again is said."""
-        while not self._is_told_to_stop(LOOK_SECONDS):
+        while not self._must_stop(LOOK_SECONDS):
             more.look()
             for program in programs.look():
                 if program.state == "FATAL":
@@ -210,10 +210,10 @@ class Command(BaseCommand):
                         f"see {programs.log(program.name)}"
                     )
 
-    def _is_told_to_stop(self, seconds: float) -> bool:
+    def _must_stop(self, seconds: float) -> bool:
         return self.stopping.wait(seconds) or self.make.is_stopping()
 
-    def _told_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_stop_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.stopping.set()
         if self.is_preparing:  # nothing runs yet
             raise SystemExit(0)

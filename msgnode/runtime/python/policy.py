@@ -123,7 +123,7 @@ class PolicyEngine:
         speaker = Speaker("", "", origin, identity=identity)
         where = Direction(direction)
         facts = Facts(cast(Any, read), speaker, where, read.recipients[0], self._surroundings)
-        facts.give(given or {})
+        facts.set_values(given or {})
         self._information.note(self._snapshot.counted, facts)
         return self._obeyed(self._snapshot.enforced.evaluate(facts), facts, direction)
 

@@ -1,8 +1,8 @@
-"""What is not done within one turn of the event loop stands in line, all connections in one.
+"""A fair queue for work that is too long for one turn of the event loop.
 
-Messages to many, and frames that open or close a session, take at most TURN seconds of each turn of
-the loop together, however many send them at once; the messages of everybody else go between. Who
-has to wait is called in the order of coming, and goes to the end of the line if that is too short.
+Messages to many recipients, and frames that open or close a session, together take at most TURN
+seconds of each turn of the loop, however many connections send them; other messages are processed
+in between. Waiting connections are called in order, and requeued if their turn was too short.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from msgnode.core.faults import FAULTS
 TURN = 0.002
 
 
-class TurnLine:
-    """One a worker.
+class TurnQueue:
+    """One per worker.
 
     Args:
-        clock: seconds, of any beginning.
-        seconds: of a turn, for all that stand in this line together.
+        clock: a monotonic clock, in seconds.
+        seconds: the time per turn of the loop, for all work in this queue together.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter, seconds: float = TURN) -> None:
@@ -34,18 +34,18 @@ class TurnLine:
         self._is_calling = False
 
     def enter(self) -> None:
-        """Somebody begins to work: the first one of a turn starts its time."""
+        """Call this before working; the first call in a turn of the loop starts its time."""
         loop = asyncio.get_running_loop()
-        if self._turns_for is not loop:  # nobody has begun yet, or on a loop that has ended
+        if self._turns_for is not loop:  # first call of this turn, or the loop is a new one
             self._begin(loop)
 
     @property
     def must_wait(self) -> bool:
-        """Whether the turn's time is used up, or others have waited longer."""
+        """Whether the turn's time is used up, or others are queued before."""
         return (bool(self._waiting) and not self._is_calling) or self._clock() > self._over_at
 
     def wait(self, callback: Callable[[], None]) -> None:
-        """Be called, once, in a turn to come."""
+        """Call back once, in a later turn."""
         self._waiting.append(callback)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -69,5 +69,5 @@ class TurnLine:
             self._is_calling = False
 
 
-LINE = TurnLine()
-"""The line of this process's messages, whose event loop all of its connections share."""
+TURN_QUEUE = TurnQueue()
+"""The queue of this process, whose connections share one event loop."""

@@ -8,15 +8,15 @@ import sys
 import time
 from pathlib import Path
 
-from msgnode.launch.told_to_stop import ToldToStop
+from msgnode.launch.stop_flag import StopFlag
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # Tells itself to stop, and again in the middle of being told, before each line of `set`.
 PROGRAM = """
 import signal, sys
-from msgnode.launch.told_to_stop import ToldToStop
-stop, told = ToldToStop(), []
+from msgnode.launch.stop_flag import StopFlag
+stop, told = StopFlag(), []
 
 def handler(*_):
     told.append(1)
@@ -45,7 +45,7 @@ def test_being_told_again_in_the_middle_of_being_told_stops_nothing_but_the_prog
 
 
 def test_a_wait_ends_when_it_is_told_and_when_its_time_is_over() -> None:
-    stop = ToldToStop()
+    stop = StopFlag()
     assert not stop.wait(0.0)
     signal.signal(signal.SIGALRM, lambda *_: stop.set())
     signal.setitimer(signal.ITIMER_REAL, 0.01)

@@ -1,4 +1,4 @@
-"""Session frames stand in line with other work; whoever was ended meanwhile opens nothing."""
+"""Session frames wait their turn with other work; a connection ended meanwhile opens nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from msgnode.core.pending import Pending
-from msgnode.sessions.turn_line import LINE, TURN
+from msgnode.sessions.turn_queue import TURN, TURN_QUEUE
 from tests.bus.test_many_recipients import connected
 
 
@@ -28,8 +28,8 @@ async def test_a_frame_that_waits_in_line_keeps_the_next_of_its_connection_waiti
 
     connection, link, _ = connected(carry)
     other, _, _ = connected(carry)
-    LINE.enter()
-    LINE._over_at -= 10 * TURN  # others have used this turn up
+    TURN_QUEUE.enter()
+    TURN_QUEUE._over_at -= 10 * TURN  # others have used this turn up
     connection.frame_received(b"open")
     connection.frame_received(b"next")
     other.frame_received(b"a message of somebody else")
@@ -48,8 +48,8 @@ async def test_a_socket_is_read_on_while_its_frame_waits_in_line_and_nothing_els
     connection, link, _ = connected(
         lambda text, caller: caller.carry_on(steps(done, caller, text.decode()))
     )
-    LINE.enter()
-    LINE._over_at -= 10 * TURN
+    TURN_QUEUE.enter()
+    TURN_QUEUE._over_at -= 10 * TURN
     connection.frame_received(b"open")
     assert connection.is_held_back
     assert link.reads
@@ -73,8 +73,8 @@ async def test_a_socket_is_not_read_on_when_what_stood_in_line_has_to_wait_for_a
         yield from ()
 
     connection, link, _ = connected(lambda text, caller: caller.carry_on(once_known(text, caller)))
-    LINE.enter()
-    LINE._over_at -= 10 * TURN
+    TURN_QUEUE.enter()
+    TURN_QUEUE._over_at -= 10 * TURN
     connection.frame_received(b"open")
     for _ in range(5):
         await asyncio.sleep(0)
@@ -93,8 +93,8 @@ async def test_who_is_ended_in_line_opens_no_session() -> None:
     connection, _, _ = connected(
         lambda text, caller: caller.carry_on(steps(done, caller, text.decode()))
     )
-    LINE.enter()
-    LINE._over_at -= 10 * TURN
+    TURN_QUEUE.enter()
+    TURN_QUEUE._over_at -= 10 * TURN
     connection.frame_received(b"open")
     connection.end(1000, "")
     connection.lost()

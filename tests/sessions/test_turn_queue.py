@@ -1,10 +1,10 @@
-"""What is not done within one turn of the loop stands in one line, whoever it is of."""
+"""Work longer than one turn of the loop is queued, fairly between all connections."""
 
 from __future__ import annotations
 
 import asyncio
 
-from msgnode.sessions.turn_line import TURN, TurnLine
+from msgnode.sessions.turn_queue import TURN, TurnQueue
 
 
 class Clock:
@@ -18,16 +18,16 @@ class Clock:
 class Job:
     """Takes `steps` steps of `seconds` each, as a connection does."""
 
-    def __init__(self, line: TurnLine, clock: Clock, steps: int, seconds: float = TURN) -> None:
+    def __init__(self, queue: TurnQueue, clock: Clock, steps: int, seconds: float = TURN) -> None:
         self.left = steps
         self.took: list[float] = []
-        self._line, self._clock, self._seconds = line, clock, seconds
+        self._queue, self._clock, self._seconds = queue, clock, seconds
 
     def go(self) -> None:
-        self._line.enter()
+        self._queue.enter()
         while self.left:
-            if self._line.must_wait:
-                self._line.wait(self.go)
+            if self._queue.must_wait:
+                self._queue.wait(self.go)
                 return
             self.left -= 1
             self.took.append(self._clock.now)
@@ -45,16 +45,16 @@ async def until(done: list[Job]) -> int:
 
 async def test_what_fits_is_done_at_once() -> None:
     clock = Clock()
-    line = TurnLine(clock)
-    job = Job(line, clock, 3, TURN / 10)
+    queue = TurnQueue(clock)
+    job = Job(queue, clock, 3, TURN / 10)
     job.go()
     assert not job.left
 
 
 async def test_all_together_take_no_more_of_a_turn_than_one_alone() -> None:
     clock = Clock()
-    line = TurnLine(clock)
-    jobs = [Job(line, clock, 2, TURN * 0.6) for _ in range(50)]
+    queue = TurnQueue(clock)
+    jobs = [Job(queue, clock, 2, TURN * 0.6) for _ in range(50)]
     for job in jobs:
         job.go()
     assert sum(len(job.took) for job in jobs) == 2
@@ -66,12 +66,12 @@ async def test_all_together_take_no_more_of_a_turn_than_one_alone() -> None:
 
 async def test_they_take_turns_and_who_comes_later_goes_behind_them() -> None:
     clock = Clock()
-    line = TurnLine(clock)
-    first, second = Job(line, clock, 4, TURN * 1.1), Job(line, clock, 4, TURN * 1.1)
+    queue = TurnQueue(clock)
+    first, second = Job(queue, clock, 4, TURN * 1.1), Job(queue, clock, 4, TURN * 1.1)
     first.go()
     second.go()
     await asyncio.sleep(0)
-    late = Job(line, clock, 1, TURN * 1.1)
+    late = Job(queue, clock, 1, TURN * 1.1)
     late.go()
     await until([first, second, late])
     order = sorted((at, name) for name, job in (("1", first), ("2", second), ("late", late))
@@ -82,14 +82,14 @@ async def test_they_take_turns_and_who_comes_later_goes_behind_them() -> None:
 
 async def test_one_that_fails_keeps_nobody_else_from_its_turn() -> None:
     clock = Clock()
-    line = TurnLine(clock)
-    busy, good = Job(line, clock, 2, TURN * 1.1), Job(line, clock, 1)
+    queue = TurnQueue(clock)
+    busy, good = Job(queue, clock, 2, TURN * 1.1), Job(queue, clock, 1)
 
     def fails() -> None:
         raise ValueError("not mine")
 
     busy.go()
-    line.wait(fails)
+    queue.wait(fails)
     good.go()
     await until([busy, good])
     assert good.took
