@@ -15,7 +15,7 @@ import pytest
 
 from msgnode.servers import daphne_reactor
 from msgnode.servers.daphne import NodeFactory
-from msgnode.servers.daphne_reactor import TURN_QUEUE, TURN, NodeTransport, accept_a_few
+from msgnode.servers.daphne_reactor import TURN, TURN_QUEUE, NodeTransport, accept_a_few
 
 from twisted.internet import reactor as _reactor  # isort: skip
 from twisted.internet.error import ConnectionDone  # isort: skip
