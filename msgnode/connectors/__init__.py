@@ -1,1 +1,1 @@
-"""Components whose answers come from outside the bus: registries, identity management, QoS."""
+"""Connectors: components whose answers come from outside the bus (registries, identity, QoS)."""

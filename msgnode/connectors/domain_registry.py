@@ -1,12 +1,12 @@
-"""domain://registry.<domain>: the connector to the domain registry, embedded or remote.
+"""The connector to the domain registry, domain://registry.<domain>, embedded or remote.
 
-Every message gets one answer. Words of docs/reference/registry.md, section A5: 200 with or without
-`value`, 404 "Not Found", 408 "Temporarily Unavailable" with the records, 504 when a remote
-registry is out of reach. Who may change an entry is decided in two steps: here what the node's
-memory knows, which is whose the addresses in the request are, and whose the user id (403); in the
-registry whose the entry is. A session that nobody is known behind registers under any user id: who
-finds its entries cannot rely on that. A runtime whose last session has ended takes its
-registrations to `disconnected`, after a grace if it closed it itself (ended_runtimes).
+Every message gets one answer, as in docs/reference/registry.md, section A5: 200 with or without
+`value`, 404 "Not Found", 408 "Temporarily Unavailable" with the records, 504 when a remote registry
+is out of reach. Who may change an entry is checked in two steps: here by what the node knows in
+memory, that is who owns the addresses and the user id in the request (403); in the registry by who
+owns the entry. An anonymous session may register under any user id, so whoever finds its entries
+cannot rely on that. When the last session of a runtime has ended, its registrations become
+`disconnected`, after a grace period if the runtime closed it itself (ended_runtimes).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The embedded domain registry behind the connector: requests to registry.api, off the event loop.
+"""The embedded domain registry behind the connector: calls registry.api off the event loop.
 
-Changes are committed in groups in the order in which they were asked, at most MAX_CHANGES of them
-waiting. Searches that wait share statements: those by a URL in one thread, those by other keys in
-another. At most MAX_SEARCHES of either are waiting. What is rare (the end of runtimes, a removal by
-name) runs in a few threads of its own.
+Changes are committed in groups, in the order of the requests; at most MAX_CHANGES wait. Waiting
+searches share statements: those by a URL in one thread, those by other keys in another; at most
+MAX_SEARCHES of either wait. Rare requests (the end of runtimes, a removal by name) run in a few
+threads of their own.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Runtimes that have lost a session: if it was the last, the registry ends what they registered.
+"""Ends the registrations of runtimes that have lost their last session.
 
 Rules
-- What a runtime registered outlives its `close` by the grace: stubs of the field close and open
-  again at once. A session that ends otherwise had its time before, or was ended by somebody: then
-  registrations end at once.
-- Only who registered revives: an entry of a verified subject stays for a session of that subject
-  alone; where sessions of one runtime URL do not share (SHARE_RUNTIME_URL), an entry of a session
-  stays for that session alone. Whoever else opens a session with the runtime URL keeps nothing.
-- Sessions end by the thousand, so an end is only noted here; one job looks them up in groups, one
-  query for AT_ONCE runtimes, after the ends are committed. The database is asked, not the routing
-  table: of two workers whose sessions of one runtime end in the same moment, the later finds none.
-- A worker that starts notes what was closed lately, so that a restart leaves nothing live. A group
-  that fails is tried again; beyond ROOM those due first are left to their expiry.
+- Registrations of a runtime outlive its `close` by the grace period, because stubs of the field
+  close and reopen at once. A session that ends otherwise has had its grace period, or was ended by
+  somebody: then its registrations end at once.
+- Only the registrant keeps an entry alive: an entry of a verified subject needs a session of that
+  subject; if sessions of one runtime URL do not share (SHARE_RUNTIME_URL), an entry of a session
+  needs that session. Another client's session with the runtime URL keeps nothing alive.
+- Sessions may end by the thousand, so an end is only noted here; one job checks them in groups, one
+  query per AT_ONCE runtimes, after the ends are committed. It asks the database, not the routing
+  table: if sessions of one runtime end at two workers at the same time, the later check finds none.
+- A worker that starts notes what was closed recently, so that a restart leaves nothing live. A
+  failed group is retried; beyond ROOM those due first are left to their expiry.
 """
 
 from __future__ import annotations

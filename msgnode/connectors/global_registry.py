@@ -1,11 +1,11 @@
-"""global://registry: the connector to the global registry, embedded or remote.
+"""The connector to the global registry, global://registry, embedded or remote.
 
 docs/reference/registry.md, section B4.
-All forms of the field are one request: READ (guid) or CREATE (guid, jwt), the guid in `guid` or
-`resource`, the record in `jwt` or `value`; update is create. Answers carry the keys of both
-generations, with and without capitals. An error carries no Value: clients would take it for a
-record. With `previous`, the digest of the record that the writer has seen ("" for none), the
-embedded registry refuses what would undo another's change; those of the field do not know it.
+All forms of the field are one request: READ (guid) or CREATE (guid, jwt), with the guid in `guid`
+or `resource`, the record in `jwt` or `value`; update is create. Answers have the keys of both
+generations, capitalised and not. An error has no Value, because clients would take it for a record.
+With `previous`, the digest of the record that the writer has seen ("" for none), the embedded
+registry refuses to overwrite another's change; clients of the field do not use it.
 """
 
 from __future__ import annotations

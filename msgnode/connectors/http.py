@@ -1,11 +1,10 @@
-"""The one way to back-ends over HTTP: time-outs, retries and errors of the node.
+"""The HTTP client for back-ends, with timeouts, retries and errors of the node.
 
-A request is tried again after an error of transport only (the connection, not an answer), with a
-short pause that doubles; every request here is idempotent. What fails for good raises
-GatewayTimeout with a text for the sender of the message; what is no answer of the kind expected
-raises BadGateway. Connections are bounded and reused; redirects are not followed. A try has
-`timeout` seconds in all, and no more of an answer is read than is allowed; nothing compressed is,
-because its length is known only when it is too late.
+A request is retried only after a transport error (the connection, not an answer), with pauses that
+double; every request here is idempotent. A final failure raises GatewayTimeout with a text for the
+sender of the message; an unexpected kind of answer raises BadGateway. Connections are bounded and
+reused; redirects are not followed. An attempt takes at most `timeout` seconds, and no more of an
+answer is read than allowed; compressed answers are refused, because their length is known too late.
 """
 
 from __future__ import annotations

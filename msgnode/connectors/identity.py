@@ -1,11 +1,11 @@
-"""domain://idm.<domain>: the identity manager, also as `domain-idp://<domain>`.
+"""The identity manager, domain://idm.<domain>, also `domain-idp://<domain>`.
 
 docs/reference/identity.md, sections 2.1 and 6.
-Every message gets one answer. 200 with `value`; 400 for what cannot be read; 401 with a description
-for an identity that is not good, and with `value` {name: "IdPLoginError", loginUrl} where a person
-must log in first; 404 for an unknown user; 503 when an issuer is out of reach.
+Every message gets one answer: 200 with `value`; 400 for a malformed request; 401 with a description
+for an invalid identity, and with `value` {name: "IdPLoginError", loginUrl} if a person must log in
+first; 404 for an unknown user; 503 when an issuer is out of reach.
 
-A login binds the subject to the session; the session's rules stand in sessions and identity.
+A login binds the subject to the session; the session's rules are in sessions and identity.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Status changes of registry entries, told to whoever subscribed `<url>/registration`.
+"""Tells subscribers of `<url>/registration` about status changes of registry entries.
 
-The registry tells each transaction's announced changes; `outbox` writes them to the control outbox
-in the same transaction, in whatever process it happens. Every worker reads the outbox and `tell`s
-its own listeners, so that each subscriber hears of a change once.
+The registry reports the announced changes of each transaction; `outbox` writes them to the control
+outbox in the same transaction, in any process. Every worker reads the outbox and `tell`s its own
+listeners, so that each subscriber is told once.
 """
 
 from __future__ import annotations

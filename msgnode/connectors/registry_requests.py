@@ -1,4 +1,4 @@
-"""What a message asks of the domain registry: every form of the specification and of the field.
+"""Reads what a message asks of the domain registry, in all forms of specification and field.
 
 Pure. A body becomes one Request value, which the embedded and the remote registry both understand.
 
@@ -6,7 +6,7 @@ read    user://…  user-guid://…  hyperty://…  <any URL>  <name>
         /<scheme>/user|idp-identifier|email|guid|url|name|reporter/<key>   /<scheme>/<URL or id>
         /<scheme> with criteria.reporter; criteria: resources, dataSchemes, scheme, filter, page
 create  value with url                 (and user, for a hyperty)
-update  resource; no value: a sign of life; value {…}; value with attribute
+update  resource; no value: a keep-alive; value {…}; value with attribute
 delete  value with url (and user), or with the name of a data object
 """
 

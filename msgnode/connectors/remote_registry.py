@@ -1,12 +1,11 @@
-"""A remote domain registry behind the connector, asked over HTTP.
+"""A remote domain registry behind the connector, over HTTP.
 
-Requests become the calls of docs/reference/registry.md, section A5.
-`call_of` is pure. What that interface does not offer is composed of what it does: a data
-object is removed by a status update, by name after a search. The remote registry keeps no sessions,
-so this worker remembers what runtimes registered through it, up to MAX_REMEMBERED in all.
-It knows no owners either: an entry is its runtime's, or of who holds its address, and is looked at
-before it is changed; who comes between the two is not noticed.
-News of entries that ended are polled (`run`), news of updates follow from their answers.
+Requests become the calls of docs/reference/registry.md, section A5; `call_of` is pure. What that
+interface lacks is composed of what it has: a data object is removed by a status update, by name
+after a search. The remote registry knows no sessions, so this worker remembers what runtimes have
+registered through it, up to MAX_REMEMBERED in all. It knows no owners either: an entry belongs to
+its runtime, or to who holds its address, and is read before it is changed; a change in between goes
+unnoticed. Ended entries are polled (`run`); updates are known from the answers to them.
 """
 
 from __future__ import annotations

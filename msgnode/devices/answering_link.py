@@ -1,6 +1,6 @@
-"""A link that can be asked for responses: who waits for one is handed it, and nobody else is.
+"""A link that passes a response to whoever waits for it, instead of delivering it as a message.
 
-Each message reaches the device once: as the answer to a request, or by the way its link takes.
+Each message reaches the device once: as the answer to a request, or through the link.
 """
 
 from __future__ import annotations

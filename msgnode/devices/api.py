@@ -1,7 +1,7 @@
-"""`/device/v1`: sessions, messages and their downstream over HTTP, as an ASGI application.
+"""The API `/device/v1`: sessions, messages and downstream over HTTP, as an ASGI application.
 
-A device says by its session token whose request it is. The worker that has the session carries it
-out; any other one forwards it there.
+A device authenticates a request by its session token. The worker that has the session executes the
+request; any other worker forwards it there.
 """
 
 from __future__ import annotations

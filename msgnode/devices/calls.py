@@ -1,6 +1,6 @@
-"""Messages that a device posts: one, or a list; carried in order, answered with what came of them.
+"""Carries the messages that a device posts, one or a list, in order, and answers with the results.
 
-One message   the status is its response's code; 202 if the response is still to come, or none will
+One message   the status is its response's code; 202 if the response will come later, or none will
 A list        207 with `{id, code, message?}` for each, in the order given
 """
 

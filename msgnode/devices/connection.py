@@ -1,4 +1,4 @@
-"""The connection of a device: what a socket is to other sessions, held across many requests."""
+"""The connection of a device: it serves a session as a socket does, across many requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes connections that have no socket, within the limits of where they come from."""
+"""Opens connections without a socket, within the limits of their source."""
 
 from __future__ import annotations
 

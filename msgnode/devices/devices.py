@@ -1,7 +1,7 @@
-"""The devices of this worker: who has a session here, and when one has not been heard of for long.
+"""The devices with a session at this worker, and the end of those not heard of for too long.
 
-A device is known by its session. Its events outlive its connection for as long as the session is
-detached here, so that it finds after a break what it has not confirmed.
+A device is identified by its session. Its events outlive its connection for as long as the session
+is detached here, so that after a break it still gets what it has not confirmed.
 """
 
 from __future__ import annotations

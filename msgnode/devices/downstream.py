@@ -1,6 +1,7 @@
-"""How a device hears: a stream of server-sent events, or long polls; one of them at a time.
+"""The downstream to a device: a stream of server-sent events or long polls, one at a time.
 
-A second one ends the first with 4409. What ends the session's connection is the last thing said.
+A second one ends the first with 4409. The reason for the end of the session's connection is the
+last event.
 """
 
 from __future__ import annotations

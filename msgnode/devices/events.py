@@ -1,12 +1,12 @@
-"""What a device is to hear, numbered, until the device says that it has it. Pure.
+"""The events for a device, numbered, and kept until the device confirms them. Pure.
 
 HTTP has no acknowledgement, so an event is kept after it was sent: the next `after` (a poll) or
 `Last-Event-ID` (a stream) confirms it and all before it. An event's id is `<epoch>-<number>`; the
-epoch is this buffer's, so an id of a buffer that is gone is told from one of this.
+epoch is this buffer's, so that ids of an earlier buffer can be told apart.
 
-Promise: in order; each event until it is confirmed, or until room is needed and it was sent once.
-What was never sent is not given up for another event. That something was lost is an event as well,
-a gap: it has a number, and is said until it is confirmed.
+Guarantee: events are in order; each is kept until it is confirmed, or until room is needed and it
+was sent once. An event that was never sent is not dropped for another one. A loss is an event as
+well, a gap: it has a number, and is repeated until it is confirmed.
 """
 
 from __future__ import annotations

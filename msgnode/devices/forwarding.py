@@ -1,6 +1,6 @@
-"""Requests about a session that another worker has: carried out there, answered here.
+"""Forwards requests about a session of another worker, which executes them.
 
-The session stays where it is, whichever worker a request reaches. Bounds and times are those of
+The session stays where it is, whichever worker a request reaches. Limits and timeouts are those of
 calls between workers (msgnode/workers/rpc.py).
 """
 

@@ -1,8 +1,8 @@
-"""Requests that come twice under one `Idempotency-Key` are carried once and answered alike.
+"""Idempotency: requests repeated with the same `Idempotency-Key` are carried once, answered alike.
 
-Bounds of one device: KEYS keys, BYTES bytes, SECONDS seconds; the oldest answered ones go first.
-What is kept counts towards what the device's source may have waiting; where there is no room for
-it, the key is forgotten.
+Limits per device: KEYS keys, BYTES bytes, SECONDS seconds; the oldest answered ones are dropped
+first. Kept answers count towards the queue budget of the device's source; if there is no room, the
+key is forgotten.
 """
 
 from __future__ import annotations

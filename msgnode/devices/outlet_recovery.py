@@ -1,7 +1,7 @@
-"""Sets webhooks and push subscriptions again for sessions that have come to this worker.
+"""Restores webhooks and push subscriptions of sessions that have come to this worker.
 
 They come at its start, from a worker that stops, or from one that has ended. A session that cannot
-be resumed yet is tried again, less and less often, until it has ended or is with another worker.
+be resumed yet is retried with growing pauses, until it has ended or is at another worker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The rows of webhooks and push subscriptions, by which they outlive the worker that has them.
+"""The rows of webhooks and push subscriptions, so that they outlive their worker.
 
-What opens a session, and the key of a webhook's signatures, are stored encrypted.
+Session tokens and the keys of webhooks' signatures are stored encrypted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a device hears without asking: by a webhook, or a wake-up of a push service."""
+"""The outlets of a device, which push messages to it: a webhook, or wake-ups by a push service."""
 
 from __future__ import annotations
 

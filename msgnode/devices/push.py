@@ -1,10 +1,10 @@
-"""Wakes a device that sleeps, by a message without content to its push service.
+"""Wakes a sleeping device by a push message without content.
 
-A push service (RFC 8030) takes a message for one browser or app at the URL of its subscription, and
-the node says who it is by a signed token (VAPID, RFC 8292). What is waiting is never told to it.
+A push service (RFC 8030) takes a message for one browser or app at the URL of its subscription; the
+node identifies itself by a signed token (VAPID, RFC 8292). Messages are never sent to it.
 
-One wake-up for what begins to wait for a device that reads nothing; the next one when that was
-fetched and more has come, and 30 seconds later at the earliest.
+A device that reads nothing gets one wake-up when a message begins to wait; the next one after it
+has fetched and more has come, at the earliest 30 seconds later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A stream of events whose session another worker has: it asks there for what is to be said next.
+"""A stream of events of a session at another worker, which is asked for the next ones.
 
-Each question names the position the stream has come to, so an answer that was lost is given again,
-and a session that changes its worker meanwhile goes on where it is then.
+Each request names the stream's position, so a lost answer is repeated, and if the session moves to
+another worker meanwhile the stream continues from there.
 """
 
 from __future__ import annotations

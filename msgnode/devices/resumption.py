@@ -1,6 +1,6 @@
-"""The sessions of devices: opened, kept, resumed and ended by requests instead of frames.
+"""The sessions of devices: opened, kept, resumed and closed by requests instead of frames.
 
-A session that lost its connection goes on with the next request, as a socket would `re-open` it.
+A session that has lost its connection is resumed by the next request, as by a socket's `re-open`.
 """
 
 from __future__ import annotations

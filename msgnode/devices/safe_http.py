@@ -1,10 +1,10 @@
-"""Requests to URLs that others have named: to public addresses alone, looked at before connecting.
+"""HTTP requests to URLs given by others: only to public addresses, checked before connecting.
 
-The host is resolved here, every address that it has is looked at, and the connection goes to one of
-these and to no other, whatever the name says a moment later. No redirect is followed and no proxy
-used. One limit of time holds for the whole exchange, however slowly an answer drips.
+The host is resolved here, all its addresses are checked, and the connection goes to one of exactly
+these, even if the name resolves differently a moment later. Redirects are not followed and no proxy
+is used. One time limit applies to the whole exchange, however slowly an answer comes.
 
-A name whose servers do not answer holds a thread for longer than that. These threads are a pool of
+A name whose servers do not answer blocks a thread for longer than that. These threads are a pool of
 their own, so that nothing else of the worker waits for them.
 """
 

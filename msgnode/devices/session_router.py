@@ -1,4 +1,4 @@
-"""Which worker carries out a device's request: the one that has the session, wherever it is."""
+"""Routes a device's request to the worker that has its session."""
 
 from __future__ import annotations
 

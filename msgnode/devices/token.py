@@ -1,4 +1,4 @@
-"""The session token of a device: the session's runtime URL and its own token in one word. Pure."""
+"""The session key of a device: its runtime URL and its session token in one text. Pure."""
 
 from __future__ import annotations
 

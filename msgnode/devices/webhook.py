@@ -1,8 +1,8 @@
-"""The outlet of a network server: what is for its session is posted to a URL of its own.
+"""Webhooks: the messages for a network server's session are posted to its URL.
 
-One request is under way at a time, with up to 100 messages, so their order is kept; 2xx confirms
-them. What fails is repeated after 1, 2, 4 … 300 seconds, for a day. Requests are signed as the
-Standard Webhooks are: HMAC-SHA-256 over `<id>.<timestamp>.<body>`.
+One request is pending at a time, with up to 100 messages, to keep their order; 2xx confirms them. A
+failed request is retried after 1, 2, 4 … 300 seconds, for a day. Requests are signed according to
+Standard Webhooks: HMAC-SHA-256 over `<id>.<timestamp>.<body>`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Caller-hosted conversations: invitations that wait for a user at his push endpoint."""
+"""Invitations to caller-hosted conversations, which wait for a user at a push endpoint."""

@@ -1,11 +1,13 @@
-"""Hands invitations to the runtimes they are for, wherever these are or come back to.
+"""Delivers invitations to their runtimes, at any worker and whenever they return.
 
-What was left is a row; this worker remembers only for which runtimes something waits. It looks when
-an invitation is left or withdrawn, when a session opens or comes back, and when one says who it is.
+A waiting invitation is a row; this worker only remembers for which runtimes there are some. It
+checks when an invitation is left or withdrawn, when a session opens or resumes, and when one
+identifies itself.
 
-Of several workers the one that takes the row hands it over, and then says that it has. If it is
-killed, frozen or left by the session meanwhile, the row is free again after endpoints.LEASE, and
-who has the session looks once more: an invitation comes at least once while its runtime is here.
+Of several workers the one that claims the row delivers the invitation and then marks it delivered.
+If it is killed, frozen or loses the session in between, the row is free again after
+endpoints.LEASE, and the session's worker checks again: an invitation is delivered at least once
+while its runtime is here.
 """
 
 from __future__ import annotations

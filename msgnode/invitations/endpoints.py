@@ -1,14 +1,15 @@
-"""The rows of push endpoints and of the invitations left there; runs in threads with a database.
+"""The rows of push endpoints and of the invitations left there. Blocks: runs in threads.
 
 Rules
-- An endpoint belongs to one runtime of one user. Its id is random: whoever has it may invite there.
-- It is good for DAYS from the last time it was asked for; a user has MAX_PER_USER, the newest.
-- An invitation comes once: its row stays, without its text, until it has expired.
-- A worker that hands one over has LEASE for it, and says when it has. Of one that ends before that
-  the next worker takes over: then it may come twice, and its receiver takes each name once.
-- Who knows endpoint and name may withdraw it: it does not come any more; where it may have come
-  already, the withdrawal comes after it in the same way.
-- At most MAX_WAITING invitations of an endpoint have not expired.
+- An endpoint belongs to one runtime of one user. Its id is random: whoever knows it may invite
+  there.
+- It expires DAYS after it was last requested; a user has at most MAX_PER_USER, the newest.
+- An invitation is delivered once: its row stays, without its text, until it has expired.
+- A worker that delivers one has LEASE for it, and marks it afterwards. If it ends before that, the
+  next worker takes over: then it may come twice, and the receiver ignores a repeated name.
+- Whoever knows endpoint and name may withdraw it: then it is not delivered; if it may have been
+  already, the withdrawal is delivered in the same way.
+- An endpoint has at most MAX_WAITING invitations that have not expired.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""Guests: sessions that nobody knows, and that speak because a user of this domain invited them.
+"""Guests: sessions without an identity that may speak because a user of this domain invited them.
 
-docs/reference/runtime.md, section 8.5. Where an identity is asked for (ADMISSION=identified), a
-session without one may speak to exactly what it was invited to, until that ends:
+docs/reference/runtime.md, section 8.5. If an identity is required (ADMISSION=identified), a session
+without one may speak to exactly what it was invited to, until that ends:
 
     create -> the inviter's hyperty, body.value.invitation = <name>    accepted, by this session
-    any message -> that hyperty; the resource, and what lies below it
-    subscribe, unsubscribe -> .../sm, naming parts of the resource alone
+    any message -> that hyperty; the resource, and what is below it
+    subscribe, unsubscribe -> .../sm, naming only parts of the resource
 
-Anything else of a guest is refused 403; of who was not invited, 401 as ever.
+Anything else from a guest is refused with 403; from others, with 401 as usual.
 
 Rules
-- What a session has accepted is read once by the worker that serves it, and again each EVERY
-  seconds: rows that were deleted count no longer. A message waits for that (Pending) at most
-  SECONDS; then it is answered 503.
+- The worker of a session reads once what it has accepted, and again every EVERY seconds, so that
+  deleted rows no longer count. A message waits for that (Pending) for at most SECONDS; then it is
+  answered 503.
 - A session may try MAX_TRIES names.
-- When a right ends, what the guest has subscribed by it ends too, and its runtime is told of a gap.
+- When a right ends, the guest's subscriptions by it end too, and its runtime is told of a gap.
 """
 
 from __future__ import annotations

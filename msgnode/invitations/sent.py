@@ -1,12 +1,12 @@
-"""The rows of invitations that users of this domain have sent; runs in threads with a database.
+"""The rows of invitations that users of this domain have sent. Blocks: runs in threads.
 
 Rules
-- Of its name, which caller and callee alone know, a digest is kept.
-- Who accepts it first, at its hyperty and before it expires, has it; from then on it is that
-  runtime's, in its newest session, until `ends_at`.
-- Its user may withdraw it until somebody has accepted it; of the two exactly one succeeds.
-- Its user may end it at any time: whoever has accepted it is a guest no longer.
-- A user has at most MAX_PER_USER that are good for something.
+- Only a digest is kept of its name, which caller and callee alone know.
+- Whoever accepts it first, at its hyperty and before it expires, has it; from then on it belongs to
+  that runtime, in its newest session, until `ends_at`.
+- Its user may withdraw it until somebody has accepted it; exactly one of the two succeeds.
+- Its user may end it at any time: whoever has accepted it is no longer a guest.
+- A user has at most MAX_PER_USER valid ones.
 """
 
 from __future__ import annotations

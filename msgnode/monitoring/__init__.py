@@ -1,1 +1,1 @@
-"""What a worker reports: metrics, component status, the live tail, logs."""
+"""Monitoring of a worker: metrics, component status, the live tail, traces, logs."""

@@ -1,9 +1,9 @@
-"""Looks at the node's figures for the alarm rules of its operators.
+"""Evaluates the operators' alarm rules on the node's figures.
 
 Rules
-- One worker of all does it: the one that has the claim (storage/claims.py).
-- Nothing is looked at while there is no rule.
-- A figure of all workers together is not known while one of them does not answer.
+- One worker does it for all: the one that has the claim (storage/claims.py).
+- Nothing is evaluated while there are no rules.
+- A figure of all workers together is unknown while one of them does not answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker's own numbers, read when somebody asks for them: here, or from another worker."""
+"""Collects a worker's metrics, when this or another worker asks for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes down, every few seconds, what a worker says of its components, for the console."""
+"""Stores the state of a worker's components every few seconds, for the console."""
 
 from __future__ import annotations
 

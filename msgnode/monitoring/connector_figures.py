@@ -1,4 +1,4 @@
-"""A worker's numbers of its connectors: webhooks, push, MQTT, invitations, the QoS broker."""
+"""A worker's metrics of its connectors: webhooks, push, MQTT, invitations, the QoS broker."""
 
 from __future__ import annotations
 

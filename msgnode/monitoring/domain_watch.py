@@ -1,9 +1,9 @@
-"""What passes to and from other domains, second by second: only while somebody looks.
+"""The traffic to and from other domains, second by second, only while somebody watches.
 
-Peers that this worker serves, and visitors that it has, by their domain. Rates are of the time
-since they were asked for last, MOST seconds at most; who asks sooner than SOONEST is told the same.
-Of visitors' domains, which are as many as somebody cares to make up, the TOLD with most sessions
-are told, and how many others there are.
+It covers peers that this worker serves, and its visitors, by domain. Rates are averages since the
+last query, over at most MOST seconds; queries sooner than SOONEST get the same result. Visitors can
+claim any number of domains: only the TOLD with most sessions are reported, and how many others
+there are.
 """
 
 from __future__ import annotations

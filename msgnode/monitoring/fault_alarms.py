@@ -1,4 +1,4 @@
-"""Alarms about failures that were kept to one link, session or worker, where they repeat."""
+"""Raises alarms when contained failures (core/faults.py) repeat."""
 
 from __future__ import annotations
 

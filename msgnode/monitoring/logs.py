@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with tokens cut out."""
+"""Structured logs: one JSON object per line, with tokens cut out."""
 
 from __future__ import annotations
 

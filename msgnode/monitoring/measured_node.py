@@ -1,4 +1,4 @@
-"""What is measured of a worker: its parts, as the collector of its numbers sees them."""
+"""The interface of a worker to the collector of its metrics."""
 
 from __future__ import annotations
 

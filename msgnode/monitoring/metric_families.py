@@ -1,4 +1,4 @@
-"""One number, counter or histogram of the node, as prometheus_client wants it."""
+"""Makes metric families of prometheus_client."""
 
 from __future__ import annotations
 

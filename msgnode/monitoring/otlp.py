@@ -1,9 +1,9 @@
-"""Traces for an OpenTelemetry collector, by OTLP over HTTP: what the tracer has finished, as spans.
+"""Exports finished traces as spans to an OpenTelemetry collector, by OTLP over HTTP.
 
-The SDK is an optional dependency (`messaging-node[otlp]`), imported only where an endpoint is set.
-Its batch processor keeps a bounded queue and sends in a thread of its own: a collector that is away
-costs spans, counted here, and nothing else. Its headers, certificates and limits are set by the
-variables that OpenTelemetry documents (OTEL_EXPORTER_OTLP_HEADERS and so on).
+The SDK is an optional dependency (`messaging-node[otlp]`), imported only if an endpoint is set. Its
+batch processor has a bounded queue and sends in a thread of its own: if the collector is away,
+spans are lost and counted, nothing else. Headers, certificates and limits are set by the variables
+that OpenTelemetry documents (OTEL_EXPORTER_OTLP_HEADERS and so on).
 """
 
 from __future__ import annotations

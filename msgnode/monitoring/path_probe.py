@@ -1,13 +1,14 @@
-"""A worker sends itself a message every few seconds, and is not ready while one does not come back.
+"""The path probe: a worker sends itself a message regularly, and is not ready if it gets lost.
 
-What a round proves: the worker's port takes a connection, the event loop turns, a message is read,
-routed and written to a socket, and the database takes a commit. With several workers a message goes
-to each other worker, too, whose probe answers it. Rules
-- A round that is not over within `timeout` makes the worker not ready, until one is.
-- A worker that is taken for down is nobody's fault here. One that is up and does not answer makes
-  this worker not ready only if none of the others does: else it is the other's matter. In both
-  cases an alarm stands, with the names of the two.
-- The connection of a round stays until the next has its own, so that others are always answered.
+A round proves that the worker's port accepts a connection, the event loop runs, a message is read,
+routed and written to a socket, and the database commits. With several workers a message also goes
+to each other worker, whose probe answers it. Rules
+- A round that takes longer than `timeout` makes the worker not ready, until one succeeds.
+- A worker that counts as down is ignored. One that is up and does not answer makes this worker not
+  ready only if no other worker answers: else the other one is at fault. In both cases an alarm
+  names the two.
+- The connection of a round stays open until the next has its own, so that others always get
+  answers.
 """
 
 from __future__ import annotations

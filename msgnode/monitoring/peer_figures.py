@@ -1,6 +1,6 @@
-"""A worker's numbers of the peers that it serves; others are named nowhere here, nor are visitors.
+"""A worker's metrics of the peers that it serves; never of other domains or visitors.
 
-A domain that somebody only says he comes from is no label of a number: there is no end of them.
+A domain that a client merely claims is no metric label, because there is no limit to them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the workers of a node ask one another for a scrape or a page.
+"""Queries of the other workers, for a scrape or a page.
 
-Their numbers, and the messages that pass. The functions that ask block: they are for threads.
+They return metrics and watched messages. The querying functions block: they are for threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Takes a sample of this worker each second, and has those of minutes and hours written down.
+"""Samples this worker every second, and stores the samples of minutes and hours.
 
-A sample costs a few additions, whatever the number of sessions. Minutes are kept for a day, hours
-for MOST_DAYS, in one row a worker and span; what is older goes with each write, a few at a time.
+The cost of a sample does not depend on the number of sessions. Minutes are kept for a day, hours
+for MOST_DAYS, one row per worker and span; each write deletes some older ones.
 """
 
 from __future__ import annotations

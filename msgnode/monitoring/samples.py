@@ -1,11 +1,11 @@
-"""What a worker did in each second, minute and hour: rings of a fixed size. Pure: no clock, no I/O.
+"""The samples of a worker per second, minute and hour: rings of fixed size. Pure: no clock, no I/O.
 
 Rules
-- A sample says what was counted in a span of time, never a total since the start, and the levels
-  at its end, so that samples of several workers, and of one worker's spans, can be added up.
-- A ring forgets its oldest sample: seconds are kept for 15 minutes. Minutes and hours are handed
-  out once they are over, to be kept elsewhere.
-- Percentiles are read off counts by size, between the limits of the size where they lie.
+- A sample has the counts of a span of time, never totals since the start, and the levels at its
+  end, so that samples of several workers, and of several spans, can be added.
+- A ring drops its oldest sample: seconds are kept for 15 minutes. Completed minutes and hours are
+  returned, to be stored elsewhere.
+- Percentiles are interpolated within the bucket of a histogram.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What single sessions do, second by second, and what failed of it: only while somebody looks.
+"""Watches single sessions, second by second, and their failures, only while somebody asks.
 
 Rules
-- A session is sampled from the first question about it until nobody has asked for PATIENCE seconds.
-  Its seconds are kept in a ring of a fixed size, its failures in another; equal ones in a row are
+- A session is sampled from the first query about it until nobody has asked for PATIENCE seconds.
+  Its seconds are in a ring of fixed size, its failures in another; equal consecutive ones are
   counted as one.
-- At most MOST sessions are looked at at a time; of further ones only the levels are told.
-- While none is looked at, the pipeline has no tap of ours.
+- At most MOST sessions are watched at a time; for others only the levels are reported.
+- While none is watched, the pipeline has no observer from here.
 """
 
 from __future__ import annotations

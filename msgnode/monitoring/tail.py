@@ -1,10 +1,10 @@
-"""Lets an operator follow messages as they pass, over a local socket of the worker.
+"""Lets an operator follow messages live, over a local socket of the worker.
 
-DATA_DIR/tail-<pid>.sock, readable by the node's account only; who connects also names the token in
-DATA_DIR/tail.token. First line in: what to follow; then one JSON line out for each record. Bodies
-only where asked for, and without the tokens in them. A follower that does not read misses records
-and is told how many; the node never waits for it. While nobody follows, the pipeline has no tap
-and pays nothing.
+DATA_DIR/tail-<pid>.sock, readable by the node's account only; clients also send the token in
+DATA_DIR/tail.token. The first line in says what to follow; then each record is a line of JSON out.
+Bodies only on request, without the tokens in them. A client that does not read loses records and is
+told how many; the node never waits for it. While nobody follows, the pipeline has no observer and
+pays nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Who sends most and which addresses get most, counted only while somebody looks.
+"""The busiest senders and recipients, counted only while somebody asks.
 
-A tap is attached when figures are asked for, and taken away when nobody has asked for PATIENCE
-seconds. Counts are of a few seconds and bounded: of more names than MOST, new ones are not counted.
-Where more than NOTED messages a second pass, one in several is noted at random and stands for them.
+An observer is attached when figures are requested, and removed when nobody has asked for PATIENCE
+seconds. Counts cover a few seconds and are bounded: beyond MOST names, new ones are not counted.
+Above NOTED messages per second, a random sample is counted and scaled up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Who sees messages as they pass: the pipeline has one tap, here it is shared.
+"""Shares the pipeline's one message observer between several.
 
-While nobody looks, the pipeline has none and pays nothing. What one observer raises is its own.
+Without observers the pipeline has none and pays nothing. An error in one observer affects no other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Whether a figure has been beyond a limit for long enough. Pure: no clock, no I/O.
+"""Decides whether a figure has been beyond a limit for long enough. Pure: no clock, no I/O.
 
-An alarm is raised once the figure has been beyond the limit for `seconds`, and over once it has not
-been for as long (SETTLED at least), so that a figure about its limit does not raise one a second.
-What is not known for a while changes nothing.
+An alarm is raised once the figure has been beyond the limit for `seconds`, and cleared once it has
+not been for as long (at least SETTLED), so that a figure around its limit does not raise one every
+second. Times without a known figure change nothing.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Which messages are traced, and what is kept of them: one a worker.
+"""Chooses the messages to trace, and keeps their traces. One per worker.
 
 Traced are
-- messages whose sender marks its own `traceparent` as sampled, and one of so many others, if the
-  operator has tracing switched on (OTEL_EXPORTER_OTLP_ENDPOINT, TRACE_SAMPLE_RATIO)
-- those that an operator watches in the console, only while the page is open
-- responses to traced requests, and what comes from another worker that traces it
+- messages whose sender marks its own `traceparent` as sampled, and a share of the others, if the
+  operator has tracing enabled (OTEL_EXPORTER_OTLP_ENDPOINT, TRACE_SAMPLE_RATIO)
+- messages that an operator watches in the console, only while the page is open
+- responses to traced requests, and messages from another worker that traces them
 
 Rules
-- While none of that is asked for, the pipeline has no tracer.
-- At most MOST_A_SECOND messages of a worker are traced a second, whoever asks; others are counted.
-- The newest KEPT traces are in memory, for KEPT_SECONDS at most; bodies are shown as in the
-  decision log, and never a token.
+- While none of that applies, the pipeline has no tracer.
+- A worker traces at most MOST_A_SECOND messages per second; others are counted.
+- The newest KEPT traces are in memory, for at most KEPT_SECONDS; bodies are masked as in the
+  decision log, and never contain a token.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Devices and sensors behind an MQTT broker of the operator's, of which the node is a client."""
+"""Devices and sensors behind the operator's MQTT broker, of which the node is a client."""

@@ -1,15 +1,16 @@
-"""One connection to the broker, kept: connects, subscribes, reads and publishes, and comes back.
+"""Keeps one connection to the broker: connects, subscribes, reads, publishes, reconnects.
 
 Rules
 - A message of QoS 1 is acknowledged once it was carried, in the order of arrival. The broker sends
-  about `window` that are not (mosquitto sends some more) and keeps the others: so a sender is held
-  back.
-- The broker keeps our session while we are away. What it sends again is carried once: a repeated
-  message has its packet identifier, so the last ones are known by that and their digest.
-- At most as many of our own messages are under way as the broker takes; each is told when it has
-  arrived, or why the broker does not take it. TCP_NODELAY is set, or an acknowledgement takes forty
-  milliseconds and more.
-- A connection that does not last is made again less and less often.
+  about `window` unacknowledged ones (mosquitto some more) and keeps the others, so senders are
+  slowed down.
+- The broker keeps the session while the node is away. What it sends again is carried once: a
+  repeated message has its packet identifier, so the last ones are recognised by that and their
+  digest.
+- At most as many own messages are pending as the broker accepts; for each the caller is told when
+  it has arrived, or why the broker refuses it. TCP_NODELAY is set, because otherwise an
+  acknowledgement takes forty milliseconds and more.
+- A connection that fails is retried with growing pauses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the broker is, and who the node is to it."""
+"""The address of the broker, and the node's credentials there."""
 
 from __future__ import annotations
 

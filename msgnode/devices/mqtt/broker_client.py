@@ -1,8 +1,8 @@
-"""One connection to the broker: acknowledges what it is told to, and says what was not taken.
+"""A connection to the broker, with explicit acknowledgements.
 
-The one file that knows private names of aiomqtt and of paho. A broker that does not keep to what it
-was told is left: one that sends more than MAX_BYTES of messages that are not acknowledged, or that
-does not let us subscribe.
+Only this file uses private names of aiomqtt and paho. A broker that violates what was agreed is
+disconnected: one that sends more than MAX_BYTES of unacknowledged messages, or refuses the
+subscription.
 """
 
 from __future__ import annotations

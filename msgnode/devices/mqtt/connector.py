@@ -1,10 +1,9 @@
 """The MQTT connector: one worker serves the broker, the others stand by.
 
 Rules
-- The worker that has the claim is connected: for the frames of devices once, and once for each
-  sensor topic, so that a topic that is held back holds up nobody else. It has the claim for as long
-  as its own lease runs; when it dies, or stops, another takes it, with the broker's memory of what
-  was not acknowledged.
+- The worker with the claim is connected: once for the frames of devices, and once per sensor topic,
+  so that a topic that is slowed down delays no other. It keeps the claim while its own lease runs;
+  when it dies or stops, another takes it, and the broker still has what was not acknowledged.
 - An alarm stands while the broker is out of reach.
 """
 

@@ -1,4 +1,4 @@
-"""What the MQTT connector counts, for metrics and console."""
+"""The counters of the MQTT connector, for metrics and console."""
 
 from __future__ import annotations
 

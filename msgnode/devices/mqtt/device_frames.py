@@ -1,12 +1,12 @@
-"""Devices behind the broker: a session for each, their frames, and what comes for them.
+"""Devices behind the broker: a session for each, their frames, and the frames for them.
 
-A device is here from its status `online`, or its first frame, until its status is `offline`: the
-broker publishes that for it when it is gone (its last will). One that never says a status is taken
-for gone after `idle` seconds of silence.
+A device is present from its status `online`, or its first frame, until its status is `offline`,
+which the broker publishes when it is gone (its last will). One that sends no status counts as gone
+after `idle` seconds of silence.
 
-The broker sends no more than its window until the oldest message is acknowledged. So a device whose
-frames wait for a reason of its own, such as its rate, has them refused where half the window is
-used up and others wait behind them; what waits for the node is refused after HELD_SECONDS.
+The broker sends no more than its window until the oldest message is acknowledged. So if a device's
+frames wait for a reason of its own, such as its rate, they are refused once half the window is used
+and others wait behind them; frames that wait for the node are refused after HELD_SECONDS.
 """
 
 from __future__ import annotations

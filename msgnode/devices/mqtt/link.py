@@ -1,7 +1,7 @@
-"""The Link of a session whose frames go through a broker: what is written waits to be published.
+"""The Link of a session behind a broker: frames wait to be published.
 
-A frame counts as unsent until the broker has acknowledged it. Where the connection to the broker is
-lost before that, it is the session's again, so a device may be given a frame twice and never none.
+A frame counts as unsent until the broker has acknowledged it. If the connection to the broker is
+lost before, the frame returns to the session, so a device may get a frame twice but loses none.
 """
 
 from __future__ import annotations

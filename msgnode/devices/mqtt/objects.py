@@ -1,11 +1,11 @@
 """The data objects of a sensor topic: claimed by its session; readings wait until they are.
 
 Rules
-- Objects are claimed many at once, by a subscription of each and of its subscription address.
-- Where the node cannot say just now whose an object is, it is claimed again. Its readings wait
-  meanwhile, in order, and are not acknowledged to the broker: of QoS 0 so many, of QoS 1 as many as
-  the broker gives. After HELD_SECONDS they are carried all the same, and refused if they must be.
-- What is refused for good keeps no reading back, nor does a session that has ended.
+- Many objects are claimed at once, each by subscribing it and its subscription address.
+- If the node cannot determine an object's owner now, the claim is repeated. Its readings wait
+  meanwhile, in order, unacknowledged: of QoS 0 a limited number, of QoS 1 as many as the broker
+  sends. After HELD_SECONDS they are carried anyway, and refused if necessary.
+- An object that is refused for good delays no readings, nor does a session that has ended.
 """
 
 from __future__ import annotations

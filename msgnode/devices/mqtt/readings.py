@@ -1,4 +1,4 @@
-"""What a sensor says, as the value of an attribute. Pure."""
+"""Converts a sensor's message to the value of an attribute. Pure."""
 
 from __future__ import annotations
 

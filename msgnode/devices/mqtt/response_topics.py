@@ -1,9 +1,9 @@
-"""Where a device wants its responses: MQTT 5's response topic, correlation data and expiry.
+"""Response topics, correlation data and expiry of MQTT 5, for requests of devices.
 
-A request that names a response topic gets its response there, with the correlation data that came
-with it, instead of on `…/in`. The topic must be one of the device's own, below
-`<prefix>/<domain>/<device>/`, because the node may publish where the device may not. A request that
-says how long it lasts is not carried after that, and its response lasts no longer.
+A request with a response topic gets its response there, with its correlation data, instead of on
+`…/in`. The topic must be one of the device's own, below `<prefix>/<domain>/<device>/`, because the
+node may publish where the device may not. A request with an expiry is not carried after it, and
+neither is its response delivered.
 """
 
 from __future__ import annotations

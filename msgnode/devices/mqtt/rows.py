@@ -1,4 +1,4 @@
-"""Where the connector finds the broker and the sensor topics: settings and rows of the console."""
+"""The settings of the broker and the rows of sensor topics."""
 
 from __future__ import annotations
 

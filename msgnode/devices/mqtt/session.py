@@ -1,7 +1,7 @@
-"""A session whose frames come through the broker: opened when needed, held back, taken up again.
+"""A session whose frames come through the broker: opened when needed, paused, resumed.
 
-Frames are carried as they come. While the session is not open, or its sender is held back, they
-wait in order, and are acknowledged to the broker once they were carried.
+Frames are carried as they come. While the session is not open, or its sender is paused, they wait
+in order, and are acknowledged to the broker once they were carried.
 """
 
 from __future__ import annotations

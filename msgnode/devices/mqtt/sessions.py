@@ -1,4 +1,4 @@
-"""Opens the sessions of those behind the broker, as who the broker says they are."""
+"""Opens sessions of devices and sensors, with the identity that the broker vouches for."""
 
 from __future__ import annotations
 

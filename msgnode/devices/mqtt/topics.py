@@ -1,10 +1,10 @@
-"""Topics of MQTT and what they stand for here. Pure.
+"""MQTT topics and their meaning. Pure.
 
 `<prefix>/<domain>/<device>/out`     frames from a device    `…/in`  frames to it
 `<prefix>/<domain>/<device>/status`  `online`, or `offline` by its last will; retained
 
-Sensor topics are the operator's. A row gives a topic filter and the address of a data object in
-which `{1}` stands for what the first wildcard of the filter has met, `{2}` for the second.
+Sensor topics are the operator's. A row has a topic filter and the address of a data object, in
+which `{1}` is replaced by what the filter's first wildcard has matched, `{2}` by the second.
 """
 
 from __future__ import annotations
