@@ -1,6 +1,6 @@
-"""REST interface of the reports: read and download them, ask for runs and cancel them.
+"""The REST interface of the reports: read and download them, request and cancel runs.
 
-Reading needs the permission to view, asking and cancelling the permission to add a run.
+Reading needs the permission to view, requesting and cancelling the permission to add a run.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A standalone cluster of Spark: how its processes start, and whether its master answers.
+"""A standalone Spark cluster: starts its processes, and checks whether its master answers.
 
     manage.py spark_master --host 10.0.0.5
     manage.py spark_worker spark://10.0.0.5:7077 --host 10.0.0.6    on each machine that helps
 
-They are those of the installed PySpark, on the same Java as runs. Spark itself looks for a master
-that is away for over a minute and then gives up with a stack trace, so it is asked first: for a
-file that it does not have, in Spark's own framing, which anything alive answers.
+The processes are those of the installed PySpark, on the same Java as runs. Spark itself tries an
+unreachable master for over a minute and then fails with a stack trace, so the master is checked
+first: it is asked for a nonexistent file, in Spark's own framing, which any live master answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Alarms about raw files that cannot be read, from the reports that lack their rows.
+"""Raises alarms about raw files that cannot be read, from the reports that lack their rows.
 
-They are raised from the reports, not by who sets a file aside: a run killed in between tells all
-the same. One that says the same is not raised again, so an operator may clear it.
+The reports are the source, not the code that sets a file aside: so a run that is killed in between
+makes no difference. The same alarm is not raised twice, so an operator may clear it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A table of a report as CSV or Parquet."""
+"""Renders a table of a report as CSV or Parquet."""
 
 from __future__ import annotations
 

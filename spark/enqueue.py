@@ -1,7 +1,7 @@
-"""Tell the worker that a run waits.
+"""Tells the Celery worker that a run is queued.
 
-Only a hint: a worker that does not hear it finds the row by its sweep, so a broker that is away is
-no fault here.
+It is only a hint: a worker that misses it finds the row by its sweep, so an unreachable broker is
+not an error here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How old the reports are, and an alarm when the schedule is late.
+"""Checks how old the reports are, and raises an alarm when the schedule is late.
 
-Late is judged by runs, because an hour without traffic has no report; where the last run is kept no
-longer, as that of a year, by the report it made. The sweep looks each minute, and each worker of
-the node every few minutes, so that a dead beat or worker is noticed too.
+Lateness is judged by runs, because an hour without traffic has no report; if the last run is no
+longer stored, as that of a year, by its report. The sweep checks every minute, and each worker of
+the node every few minutes, so that a dead beat or Celery worker is noticed too.
 """
 
 from __future__ import annotations

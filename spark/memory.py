@@ -1,7 +1,7 @@
-"""The memory of a run: of its process and of all that it started, Java and Python workers alike.
+"""Measures the memory of a run: of its process and all its children, Java and Python workers alike.
 
-Looked at each second, because workers come and go. Memory that several processes share is counted
-once (the kernel's proportional set size). 0 where the kernel does not tell.
+It is measured every second, because workers come and go. Memory that several processes share is
+counted once (the kernel's proportional set size). 0 if the kernel does not tell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reports and the runs that make them. The row of a run is the truth about it, not the broker."""
+"""The rows of reports and their runs. The row of a run is the truth about it, not the broker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the page of a report shows: numbers with their change, charts and tables, as plain values.
+"""The content of a report's page: numbers with their change, charts and tables, as plain values.
 
-Every chart is drawn from a table that stands below it. An hour without rows is shown as a gap and
-said to be one: nobody knows whether nothing was said or the node was down.
+Every chart is drawn from a table below it. An hour without rows is shown and described as a gap: it
+is unknown whether there was no traffic or the node was down.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The process of a run: started in a group of its own, watched, and ended as a group.
+"""The process of a run: started in a process group, watched, and ended as a group.
 
-The JVM lives there and nowhere else. The group holds on to a pipe of ours: if this process dies, it
-reads the end of it and ends too.
+The JVM lives only there. The group has the other end of a pipe: if this process dies, the group
+reads its end and ends too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How programs of Spark's are started: how their command line begins, and their environment."""
+"""Builds the command line and the environment of Spark's programs."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """The life of a run: queued → running → done | failed | cancelled.
 
-- The row is the truth. A task only names it; whoever claims the row runs it, once.
-- One run at a time (a constraint of the database); a task that finds another running leaves its row
-  queued, and the end of that run, or the sweep, takes it up.
-- A run that broke down, and one without a sign of life, which was lost with its process, is queued
-  again, until it had ATTEMPTS; the sweep takes it up.
-- Who was frozen until its run was taken from it writes nothing any more: every write, reports
-  included, needs the row to be at the same attempt still.
-- A cluster that does not answer is told at once to who asked; a scheduled run is tried again.
-- Cancelling sets a flag; who runs it sees the flag within a second or two and ends the group.
+- The row is the truth. A task only names it; whoever claims the row executes the run, once.
+- One run at a time (a database constraint); a task that finds another one running leaves its row
+  queued, for the end of that run or the sweep to start.
+- A run that crashed, or that has shown no sign of life and so was lost with its process, is queued
+  again, up to ATTEMPTS times; the sweep starts it.
+- A process that was frozen until its run was taken from it can write nothing any more: every write,
+  reports included, requires the row to be at the same attempt.
+- If a cluster does not answer, the user is told at once; a scheduled run is retried.
+- Cancelling sets a flag; the executing process sees it within a second or two and ends the group.
 """
 
 from __future__ import annotations

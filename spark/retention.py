@@ -1,4 +1,4 @@
-"""What roll-ups and reports are deleted. A run's tables go when the ledger names them no more."""
+"""Deletes old roll-ups and reports. A run's tables are deleted when no ledger names them."""
 
 from __future__ import annotations
 

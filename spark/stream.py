@@ -1,8 +1,8 @@
-"""Keeps the stream of reports going: its process of Spark, and the reports that it hands over.
+"""Runs the stream of reports: its Spark process, and the storage of its reports.
 
-An option beside the schedule (REPORT_STREAM): `manage.py report_stream` runs it, as long as it is
-not told to stop. The process that ended is named in an alarm and started again, later each time; a
-checkpoint that cannot be read is thrown away, because the ledger says what is not rolled up.
+It is an option beside the schedule (REPORT_STREAM): `manage.py report_stream` runs it until it is
+told to stop. If the process ends, an alarm says so and it is restarted, with growing pauses; an
+unreadable checkpoint is discarded, because the ledger tells what is not aggregated.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The last minutes in the reports: one process of Spark that follows the record's new files.
+"""The Spark process of the stream: follows the record's new files and reports the last minutes.
 
     stream.py --record URL --checkpoint DIR --results DIR
 
-Structured Streaming tells which hours have new files, each few seconds; these hours are rolled up
-as a scheduled run does it, whole and anew, so that an hour has the same numbers whoever rolled it
-up last. Their reports are written as JSON to a file of RESULTS, named in a line of JSON on standard
-output. Ends with its first failure: the checkpoint says where the next one goes on. Django is not
-loaded here.
+Structured Streaming tells every few seconds which hours have new files; these hours are rolled up
+as by a scheduled run, completely, so that an hour has the same numbers whoever rolled it up last.
+Their reports are written as JSON to a file in RESULTS, which a line of JSON on standard output
+names. It ends at its first failure: the checkpoint tells where the next process continues. Django
+is not loaded here.
 """
 
 from __future__ import annotations

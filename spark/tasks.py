@@ -1,6 +1,6 @@
-"""Celery tasks of the reports: they start runs and wait for them; Spark has its own process.
+"""The Celery tasks of the reports: they start runs and wait for them; Spark has its own process.
 
-A task lost by the broker costs nothing: the row of its run is found by the sweep.
+A task that the broker loses does no harm: the sweep finds the row of its run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Hours of the record that no report tells of yet, or not all of: what the last 24 hours lack.
+"""Finds recent hours of the record that no report covers, or not completely.
 
-Looks at the folders of the hours alone, and reads no row.
+It looks only at the hours' folders, and reads no rows.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Spark jobs: DataFrame in, DataFrame out. Nothing of Django and nothing of the node in here."""
+"""Spark jobs: DataFrame in, DataFrame out. No Django and no node in here."""

@@ -1,12 +1,12 @@
 """Scheme, home domain, service and legacy network of an address, as Spark expressions.
 
-The rules are those of the node's own addresses (a test holds the two together): text before the
-first ":" is the scheme unless it has a slash; a domain stands between "//" and the next slash; the
-home domain is in lower case and without the label of a service in front of it.
+The rules are those of the node's own addresses (a test compares the two): text before the first ":"
+is the scheme unless it has a slash; the domain is between "//" and the next slash; the home domain
+is in lower case and without a service label.
 
-A service is what stands in front of a domain, `qos.example.com`, or `p2p` for the addresses by
-which runtimes set up connections among themselves. A legacy network is that of an address such as
-`sip:bob@pbx.example.com` and has the name of its stub: scheme and last two labels.
+A service is the label before a domain, as in `qos.example.com`, or `p2p` for the addresses by which
+runtimes set up direct connections. A legacy network is that of an address such as
+`sip:bob@pbx.example.com` and is named after its stub: scheme and last two labels.
 """
 
 from __future__ import annotations

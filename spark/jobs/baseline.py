@@ -1,9 +1,9 @@
-"""What an hour is expected to carry, and which hours are out of the ordinary.
+"""The expected traffic of an hour, and the detection of unusual hours.
 
-The expectation of an hour is the median of the same hour of day in the days before; its spread is
-the median of the distances from it (MAD), which a few odd days do not move. An hour is out of the
-ordinary if it is further away than LIMIT spreads, and than a share of the expectation, and than a
-handful of messages; with fewer than LEAST_DAYS days before it nothing is said.
+An hour's expectation is the median of the same hour of the day in the days before; its spread is
+the median absolute deviation (MAD), which a few odd days do not change. An hour is unusual if it
+deviates by more than LIMIT spreads, and by more than a share of the expectation, and by more than a
+handful of messages; with fewer than LEAST_DAYS days before it nothing is concluded.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     changed_hours ─► (hour in seconds since the epoch), once for each change
 
-Spark keeps in its checkpoint how far it has come: for each hour of the last days, the fingerprint
-of its files. The order in which files appear, a file that is there twice, and the clock of the
-store change nothing; a stream that begins again goes on where it was.
+Spark's checkpoint has the position: for each hour of the last days, the fingerprint of its files.
+It does not depend on the order in which files appear, on duplicates, or on the store's clock; a
+restarted stream continues where it was.
 """
 
 from __future__ import annotations

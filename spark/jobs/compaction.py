@@ -1,7 +1,7 @@
-"""Compaction: the many small files of an hour become one.
+"""Compaction: merges the many small files of an hour into one.
 
-There is no moment in which a row is missing or doubled (`record` says how). What is made of the
-same files has the same name: two runs at once put the same rows in the same place.
+At no moment is a row missing or doubled (`record` tells how). The result for the same files has the
+same name: two concurrent runs write the same rows to the same place.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The inner loop of the roll-up: raw files counted in pieces by Arrow, in Spark's Python workers.
 
-    pieces (hour, files) ── mapInArrow ─► counts of each piece, which can be added up
+    pieces (hour, files) ── mapInArrow ─► counts of each piece, which can be added
 
-Parquet keeps a text as a number into a dictionary, and Arrow groups by these numbers: a text is
-looked at once for each piece, not for each row. Spark groups rows by the texts themselves, which
-took eight times the processor time. Spark hands out the pieces, repeats what fails, and does all
-that follows.
+Parquet stores a text as a number into a dictionary, and Arrow groups by these numbers: a text is
+processed once per piece, not per row. Spark groups rows by the texts themselves, which took eight
+times the processor time. Spark distributes the pieces, repeats failures, and does everything that
+follows.
 
-This file comes to the executors with `shipping`: they need pyarrow, pandas (Spark asks for it) and
-the file system of the record. At most ROWS_AT_ONCE rows are in memory, whatever the size of a file.
+This file is sent to the executors with `shipping`: they need pyarrow, pandas (required by Spark)
+and access to the record. At most ROWS_AT_ONCE rows are in memory, whatever the size of a file.
 """
 
 from __future__ import annotations

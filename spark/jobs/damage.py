@@ -1,8 +1,8 @@
-"""Damaged files of the record: proved by reading each alone, named, and set aside.
+"""Damaged files of the record: confirmed by reading each by itself, named, and set aside.
 
-A file is damaged if its content cannot be decoded, or has not the columns of the record, in two
-reads of it alone: one in a Python worker of Spark, one here. An error of the file system, a missing
-permission or too little memory proves nothing: it is raised, and the run is tried again.
+A file is damaged if its content cannot be decoded, or lacks columns of the record, in two reads of
+it alone: one in a Python worker of Spark, one here. A file system error, a missing permission or
+too little memory proves nothing: it is raised, and the run is retried.
 
     date=2026-11-21/hour=13/<name>.parquet.damaged    set aside: kept as long as its hour, not read
 """

@@ -1,8 +1,8 @@
-"""The figures of reports: tables computed by Spark, put together as plain values.
+"""The figures of reports: tables computed by Spark, assembled as plain values.
 
-A report of a period has: what was asked for and what is there (hours with rows, of how many),
-totals, the previous period's totals, tables (lists of rows), and by hour what was expected.
-An hour's report has the same without a look at other hours.
+A report of a period has: its coverage (hours with rows, of how many), totals, the previous period's
+totals, tables (lists of rows), and the expectation by hour. An hour's report has the same without
+the comparison with other hours.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How traffic grows: a straight line through the days, with its error, and where it leads.
+"""The growth of traffic: a straight line through the days, with its error, extrapolated.
 
-Only whole days count, each of their hours recorded: a gap is not taken for a quiet day. The line is
-that of the least squares; its error is that of a single day to come, the week's rhythm included, as
-the range in which 95 of 100 such days lie (Student's t). Fewer than LEAST_DAYS days give none.
+Only whole days count, with all hours recorded, so that a gap is not taken for a quiet day. The line
+is fitted by least squares; its error is that of a single future day, the weekly rhythm included, as
+the range that contains 95 of 100 such days (Student's t). With fewer than LEAST_DAYS days there is
+none.
 """
 
 from __future__ import annotations

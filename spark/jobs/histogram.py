@@ -1,10 +1,10 @@
-"""Latencies as a histogram that can be added up.
+"""Latencies as a histogram that can be added.
 
 Buckets grow by 4 %, so a percentile read from it is within 2 % of the true one, for an hour as for
 a year.
 
 Bucket b holds (GROWTH^(b-1), GROWTH^b] microseconds and is read as its geometric middle; the
-highest latency is kept as it was.
+highest latency is kept exactly.
 """
 
 from __future__ import annotations

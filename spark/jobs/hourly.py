@@ -1,9 +1,9 @@
 """The hourly roll-up: pieces of the raw record in, five small tables out.
 
-The rows themselves are counted in `counting`, piece by piece; here the counts become tables. A row
-of `parties` or `latency` is what one piece says: an hour of more than one piece has several for the
-same party, and whoever reads the roll-up adds them up, as over hours. Sketches of the distinct
-parties are made from the parties, which are few, not from the rows.
+`counting` counts the rows, piece by piece; here the counts become tables. A row of `parties` or
+`latency` is the result of one piece: an hour of several pieces has several for the same party, and
+readers of the roll-up add them, as over hours. Sketches of the distinct parties are made from the
+parties, which are few, not from the rows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The ledger of a tier of the roll-up: which run's rows count for an hour, a day or a month.
 
-It also says what they were made of:
+It also records their inputs:
 
     <roll-up>/ledger/2026-11-21.json      hours: {"13": {"run": …, "inputs": …, "rows": …, "at": …}}
     <roll-up>/days/2026-11.json           days:  {"21": …}
@@ -8,16 +8,16 @@ It also says what they were made of:
     <roll-up>/runs/<run>/<table>/*.parquet
 
 A run writes its tables to a folder of its own and then enters its hours, days or months in the
-ledger, a whole file in one rename: a run killed half-way has changed nothing, a re-run replaces,
-and nothing is ever counted twice. An hour whose raw files changed since (late rows) is stale and
-rolled up again, and so are its day and month; one whose raw files were removed by retention keeps
-its entry.
+ledger, a whole file in one rename: a run that was killed has changed nothing, a re-run replaces,
+and nothing is counted twice. An hour whose raw files have changed since (late rows) is stale and
+rolled up again, and so are its day and month; one whose raw files retention has deleted keeps its
+entry.
 
-A file that cannot be read is renamed <name>.json.damaged: what it said is rolled up again from the
-rows that are there, and whoever asks for damaged_files() tells of it.
+An unreadable file is renamed <name>.json.damaged: its content is rolled up again from the remaining
+rows, and damaged_files() reports it.
 
-Two runs at once may each enter hours. What one enters in the moment in which the other writes the
-same file is lost, and so stale: the next run rolls it up again.
+Two concurrent runs may each enter hours. If one enters something while the other writes the same
+file, its entry is lost, and so stale: the next run rolls it up again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Words of a report that its pages read as well: nothing of Spark, which a node does not load."""
+"""Constants of reports that pages use as well, without Spark, which a node does not load."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Several jobs of Spark at once.
+"""Runs several Spark jobs at once.
 
-Planning one takes about as long as a small one runs, so one is planned while others run.
+Planning a small one takes about as long as running it, so one is planned while others run.
 """
 
 from __future__ import annotations

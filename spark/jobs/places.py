@@ -1,10 +1,9 @@
-"""Where a record is: a path, or the URL of a file system that pyarrow knows.
+"""Opens the place of a record: a path, or the URL of a file system that pyarrow supports.
 
-Whoever opens the record, node or Spark, does it here. `s3://bucket/folder` is an object store: its
-keys and its address come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
-AWS_REGION, AWS_ENDPOINT_URL), no wait for it is without a limit, and no Hadoop client is needed. An
-object is there whole or not at all, so it is written under its own name; files are renamed into
-place.
+The node and Spark both open the record here. `s3://bucket/folder` is an object store: its keys and
+its address come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION,
+AWS_ENDPOINT_URL), every wait for it has a limit, and no Hadoop client is needed. An object is
+always complete, so it is written under its own name; files are renamed into place.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Where raw rows lie, and which files hold an hour.
+"""Where raw rows are, and which files belong to an hour.
 
     <record>/date=2026-11-21/hour=13/<name>.parquet       rows of that hour, each file complete
                                     /compact-<x>.pending   made of other files
-                                    /_compact-<x>.json     from now on it stands for those it names
-                                    /<name>.damaged        cannot be read (`damage`), no data
+                                    /_compact-<x>.json     from now on it replaces those it names
+                                    /<name>.damaged        unreadable (`damage`), no data
 
-Compaction replaces files by one, and whoever looks meanwhile sees each row once: the json file is
-the moment of change. A process killed before it leaves rubbish, one killed after it leaves work
-that `files_of` already counts as done and the next compaction ends.
+Compaction replaces files by one, and a concurrent reader sees each row once: creating the json file
+is the moment of change. A process killed before it leaves garbage; one killed after it leaves work
+that `files_of` already treats as done and the next compaction completes.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The tables of a report, each a function of roll-up rows that carry the `period` they count for.
 
-A period is an hour, a day, a week or a month; rows of several periods may come together, which is
-how the hourly job makes many reports in one pass. Tables that are made of the same rows are made in
-one query and told apart by the column `table`: planning a query takes Spark longer than such rows
-do. Every table is ranked and cut per period, ties are broken by the keys, so that a re-run gives
-the same rows in the same order.
+A period is an hour, a day, a week or a month; rows of several periods may be processed together,
+which is how the hourly job makes many reports in one pass. Tables made of the same rows come from
+one query and are told apart by the column `table`: planning a query takes Spark longer than
+processing such rows. Every table is ranked and cut per period, ties are broken by the keys, so that
+a re-run gives the same rows in the same order.
 """
 
 from __future__ import annotations

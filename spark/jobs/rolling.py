@@ -1,10 +1,11 @@
-"""Bring the roll-up up to date.
+"""Updates the roll-up.
 
-Find the hours whose raw files it does not stand for, roll them up in one pass, enter them in the
-ledger.
+It finds the hours whose raw files are not in the roll-up, aggregates them in one pass, and enters
+them in the ledger.
 
-Where that fails, each file is read alone. What is damaged or gone is left out, the hour's entry
-names it, and then it is set aside: a run killed in between finds it once more.
+If that fails, each file is read by itself. Damaged or missing ones are left out, the hour's entry
+names them, and then they are set aside: if a run is killed in between, the next one finds them
+again.
 """
 
 from __future__ import annotations

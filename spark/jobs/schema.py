@@ -1,9 +1,9 @@
 """The columns of every stored table, declared once.
 
-`RAW` is what the recorder writes, a row for each recipient of each message, and for each step of a
-session, which alone has an `event`; `ROLL_UP` is the hourly roll-up, and `DAYS` what is made of it
-by day and by month: from these all reports are made. Every row of theirs carries its `hour` and the
-`run` that made it; the ledger says which run counts for an hour. All times are UTC.
+`RAW` is what the recorder writes: a row for each recipient of each message, and for each step of a
+session, which is the only one with an `event`. `ROLL_UP` is the hourly roll-up, and `DAYS` what is
+made of it by day and by month; all reports are made from these. Each of their rows has its `hour`
+and the `run` that made it; the ledger says which run counts for an hour. All times are UTC.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The jobs' own code on its way to the executors: a zip made of this package, given to Spark.
+"""Sends the jobs' own code to the executors: a zip made of this package, given to Spark.
 
-Executors need Python with pyspark, pyarrow and pandas, and nothing of ours: what they import of
-`spark.jobs` comes with each run, so that it is always the code of the run.
+Executors need Python with pyspark, pyarrow and pandas, and nothing of the node: the modules of
+`spark.jobs` come with each run, so that the code is always that of the run.
 """
 
 from __future__ import annotations

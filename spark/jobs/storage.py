@@ -1,8 +1,8 @@
-"""Files of the record, on whatever file system pyarrow knows: list, read, replace, remove.
+"""Lists, reads, replaces and removes files of the record, on any file system that pyarrow supports.
 
-Only whole files appear: text is written under a temporary name and put in place by a rename that
-replaces; an object of an object store appears whole of itself. Names that begin with "_" or "." are
-not data. All below a folder is listed in one call.
+Only complete files appear: text is written under a temporary name and renamed into place; an object
+store writes complete objects anyway. Names that begin with "_" or "." are not data. Everything
+below a folder is listed in one call.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Tables of the roll-up as Parquet files, written and read by Spark, or by pyarrow in its tasks.
 
-Spark's own reader and writer go through Hadoop, which knows an object store only with a client of
-its own, and commits by renames. On an object store each attempt of a task puts an object under a
-name of its own, and `_files.json` says which of them count: those of attempts that succeeded. One
-given up for lost that still writes changes nothing. Reading hands out the objects to tasks.
+Spark's own reader and writer use Hadoop, which needs a client of its own for object stores, and
+commits by renames. On an object store each attempt of a task writes an object under a name of its
+own, and `_files.json` lists those that count: of the attempts that succeeded. An attempt given up
+for lost that still writes changes nothing. Reading distributes the objects to tasks.
 """
 
 from __future__ import annotations

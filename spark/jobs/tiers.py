@@ -1,9 +1,9 @@
 """The coarser tiers: hours added up to days, and days to months, for reports of a day and longer.
 
-A party that talks every hour has 24 rows a day among the hours and one here. A day is made of hours
-that are rolled up, never of rows, a month of days, and made again when a part of it was. Its rows
-have its start as their `hour`; those of parties the last hour they were there, and some tables keep
-the hour (`schema.DAYS` says which), so that a report looks at days, or months, alone.
+A party that is active every hour has 24 rows a day among the hours and one here. A day is made of
+rolled-up hours, never of raw rows, a month of days, and made again when a part of it was. Its rows
+have its start as their `hour`; rows of parties have the party's last hour, and some tables keep the
+hour (`schema.DAYS` says which), so that a report needs to read only days, or months.
 """
 
 from __future__ import annotations
