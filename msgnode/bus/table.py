@@ -33,7 +33,7 @@ class RoutingTable:
     """The routing table of one worker. The cost of a look-up does not grow with its size."""
 
     def __init__(self) -> None:
-        self._watcher: TableObserver | None = None
+        self._observer: TableObserver | None = None
         self.owners: dict[str, Listener] = {}
         self.learned: dict[str, Listener] = {}
         self.probes: dict[str, Listener] = {}
@@ -46,9 +46,9 @@ class RoutingTable:
         self._ids: dict[str, frozenset[str]] = {}  # of the fan-outs
         self.return_paths = ReturnPaths()
 
-    def watch(self, watcher: TableObserver) -> None:
+    def observe(self, observer: TableObserver) -> None:
         """Set the observer of changes; there is at most one."""
-        self._watcher = watcher
+        self._observer = observer
 
     # --- look-ups ---------------------------------------------------------------------------------
 
@@ -183,34 +183,34 @@ class RoutingTable:
 
     def remove_runtime(self, session: Listener) -> None:
         """Remove a session that has ended."""
-        if self._take_out(session) and self._watcher is not None and session.is_here:
-            self._watcher.left(session)
+        if self._take_out(session) and self._observer is not None and session.is_here:
+            self._observer.left(session)
 
     def add_probe(self, session: Listener) -> None:
         """Add the session with which a worker tests its message path."""
         self.probes[session.runtime_url] = session
-        if self._watcher is not None and session.is_here:
-            self._watcher.entered(session)
+        if self._observer is not None and session.is_here:
+            self._observer.entered(session)
 
     def remove_probe(self, session: Listener) -> None:
         """Remove the session with which a worker tests its message path."""
         if self.probes.get(session.runtime_url) is not session:
             return
         del self.probes[session.runtime_url]
-        if self._watcher is not None and session.is_here:
-            self._watcher.left(session)
+        if self._observer is not None and session.is_here:
+            self._observer.left(session)
 
     def touch(self, session: Listener) -> None:
         """Notify the observer that a session's connection or speaker has changed."""
-        if self._watcher is not None and session.is_here:
-            self._watcher.entered(session)
+        if self._observer is not None and session.is_here:
+            self._observer.entered(session)
 
     def learn(self, address: str, session: Listener) -> None:
         """Note the session as the first to use the address as `from`."""
         before = self.learned.get(address)
         self.learned[address] = session
-        if self._watcher is not None and session.is_here and before is not session:
-            self._watcher.changed(Layer.LEARNED, address, session, True, before)
+        if self._observer is not None and session.is_here and before is not session:
+            self._observer.changed(Layer.LEARNED, address, session, True, before)
 
     def forget(self, address: str, session: Listener) -> None:
         """Undo `learn`."""
@@ -261,8 +261,8 @@ class RoutingTable:
         self._ids.pop(address, None)
 
     def _tell(self, layer: Layer, address: str, session: Listener, holds: bool) -> None:
-        if self._watcher is not None and session.is_here:
-            self._watcher.changed(layer, address, session, holds)
+        if self._observer is not None and session.is_here:
+            self._observer.changed(layer, address, session, holds)
 
     def _take_out(self, session: Listener) -> bool:
         sessions = self.runtimes.get(session.runtime_url)

@@ -39,7 +39,7 @@ class TableReplicator:
         self._announcements = announcements
         self._rivals = rivals
         transport.heard_by.update({EntriesOwed: self._owes_entries, Unwatch: self._unwatched})
-        table.watch(self)
+        table.observe(self)
 
     def entered(self, session: Listener) -> None:
         """Announce a session of this worker that is new or has changed."""

@@ -206,7 +206,7 @@ def test_who_stands_in_for_a_session_has_all_that_it_had_and_nothing_of_others()
     table.learn("hyperty://d/4", other)
     assert table.listeners("comm://d/1") == (before, other)
     watcher = Watcher()
-    table.watch(watcher)  # type: ignore[arg-type]
+    table.observe(watcher)  # type: ignore[arg-type]
     unknown = "comm://d/unknown"
     table.replace(
         before,
@@ -227,7 +227,7 @@ def test_who_watches_hears_of_each_layer_what_a_session_of_this_worker_has_or_ha
     table, mine, theirs = RoutingTable(), FakeSession("runtime://d/1"), FakeSession("runtime://d/2")
     theirs.is_here = False
     watcher = Watcher()
-    table.watch(watcher)  # type: ignore[arg-type]
+    table.observe(watcher)  # type: ignore[arg-type]
     for session in (mine, theirs):
         table.allocate("hyperty://d/1", session)
         table.learn("hyperty://d/2", session)
@@ -256,7 +256,7 @@ def test_listeners_are_one_tuple_as_long_as_they_are_the_same() -> None:
 
 def test_a_probe_stands_apart_and_only_those_of_this_worker_are_told_of() -> None:
     table, watcher = RoutingTable(), Watcher()
-    table.watch(watcher)  # type: ignore[arg-type]
+    table.observe(watcher)  # type: ignore[arg-type]
     mine, theirs = FakeSession("domain://d/probe"), FakeSession("domain://d/other")
     theirs.is_here = False
     for probe in (mine, theirs):

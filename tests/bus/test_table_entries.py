@@ -16,7 +16,7 @@ URL = "runtime://d/1"
 
 def watched() -> tuple[RoutingTable, Watcher]:
     table, watcher = RoutingTable(), Watcher()
-    table.watch(watcher)  # type: ignore[arg-type]
+    table.observe(watcher)  # type: ignore[arg-type]
     return table, watcher
 
 
