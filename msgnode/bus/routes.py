@@ -126,7 +126,7 @@ def choose(
     if component is not None:
         return ToComponent(component)
     if message.is_response:
-        asked = table.returning(to, message.id_key)
+        asked = table.requester_of(to, message.id_key)
         if asked is not None:
             return ToSessions((asked,))
     owner = table.owners.get(to)

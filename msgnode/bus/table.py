@@ -92,7 +92,7 @@ class RoutingTable:
             yield self._runtime_urls[at]
             at += 1
 
-    def returning(self, to: str, id_key: str) -> Listener | None:
+    def requester_of(self, to: str, id_key: str) -> Listener | None:
         """The session that sent the request this response answers, if that was remembered."""
         path = self.return_paths.find(to, id_key)
         if path is not None:

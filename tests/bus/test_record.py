@@ -186,12 +186,12 @@ def test_the_answer_to_one_of_several_tabs_finds_the_one_that_asked() -> None:
     tab = FakeSession(ONE)
     scene.table.add_runtime(tab)
     scene.say(id=7)
-    assert scene.table.returning(ONE, "7") is scene.sender
+    assert scene.table.requester_of(ONE, "7") is scene.sender
     scene.say("response", id=8, body={"code": 200})
-    assert scene.table.returning(ONE, "8") is None
+    assert scene.table.requester_of(ONE, "8") is None
     alone = Scene()
     alone.say(id=7)
-    assert alone.table.returning(ONE, "7") is None
+    assert alone.table.requester_of(ONE, "7") is None
 
 
 def bounced(scene: Scene, type_: str = "create", to: str = GROUP, sender: str = TWO) -> Any:

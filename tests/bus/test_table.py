@@ -152,11 +152,11 @@ def test_the_way_back_is_kept_for_several_answers_and_for_a_bounded_number_of_re
     table.add_runtime(session)
     for number in range(MAX_RETURNS + 1):
         table.return_paths.remember(ReturnPath("x", str(number), session.id, "runtime://d/1"), "a")
-    assert table.returning("x", "0") is None
+    assert table.requester_of("x", "0") is None
     for _ in range(2):
-        assert table.returning("x", str(MAX_RETURNS)) is session
+        assert table.requester_of("x", str(MAX_RETURNS)) is session
     table.remove_runtime(session)
-    assert table.returning("x", str(MAX_RETURNS)) is None
+    assert table.requester_of("x", str(MAX_RETURNS)) is None
 
 
 def test_what_a_session_may_still_answer_is_known_and_bounded() -> None:

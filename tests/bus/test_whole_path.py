@@ -245,7 +245,7 @@ def test_no_way_back_is_kept_for_a_runtime_with_one_tab() -> None:
     scene = Scene()
     scene.table.add_runtime(FakeSession(TWO))  # of somebody else there are two
     scene.say(id=7)
-    assert scene.table.returning(ONE, "7") is None
+    assert scene.table.requester_of(ONE, "7") is None
     assert len(scene.table.return_paths) == 0
 
 

@@ -464,10 +464,10 @@ async def test_the_answer_finds_the_session_that_asked_and_nobody_else_is_told(m
         remote = await one.know(each)
         remote.deliver_request(b"request", path)
     await _until(lambda: answers.frames == observer.frames == [b"request"])
-    found = other.table.returning("runtime://d/1", "7")
+    found = other.table.requester_of("runtime://d/1", "7")
     assert found is not None
     assert found.id == asks.id
-    assert third.table.returning("runtime://d/1", "7") is None
+    assert third.table.requester_of("runtime://d/1", "7") is None
     assert len(third.table.return_paths) == 0
 
 
@@ -498,7 +498,7 @@ async def test_the_way_back_goes_along_with_the_session_that_answers(meet: Meet)
     here = third.sessions[answers.id]
     await _until(lambda: len(here.frames) == number)
     for each in range(number):
-        found = third.table.returning("runtime://d/1", str(each))
+        found = third.table.requester_of("runtime://d/1", str(each))
         assert found is not None
         assert found.id == asks.id
 
