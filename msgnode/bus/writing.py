@@ -87,7 +87,7 @@ def no_barrier() -> None:
     """The barrier of a node with one worker."""
 
 
-def found_at_once(name: str) -> None:
+def no_name_barrier(name: str) -> None:
     """The barrier for one name on a node with one worker."""
 
 

@@ -30,7 +30,7 @@ from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import found_at_once, no_barrier
+from msgnode.bus.writing import no_barrier, no_name_barrier
 from msgnode.connectors.embedded_registry import EmbeddedRegistry
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
@@ -262,7 +262,7 @@ class Parts:
             self.liveness,
             self.owners,
             self.visitors.check,
-            found_at_once if network is None else network.names.findable,
+            no_name_barrier if network is None else network.names.findable,
         )
         self.authorizer = SessionAuthorizer(
             self.table,

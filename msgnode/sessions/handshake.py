@@ -16,7 +16,7 @@ from typing import Any
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import after_barrier, found_at_once
+from msgnode.bus.writing import after_barrier, no_name_barrier
 from msgnode.core import messages
 from msgnode.core.errors import (
     BadMessage,
@@ -69,7 +69,7 @@ class SessionHandshake:
         liveness: LivenessChecks,
         last_owners: LastOwnerCache,
         check_visitor: Callable[[str, Speaker, bool], None] = lambda url, who, is_new: None,
-        findable: Callable[[str], asyncio.Future[None] | None] = found_at_once,
+        findable: Callable[[str], asyncio.Future[None] | None] = no_name_barrier,
     ) -> None:
         self.info = ComponentInfo(self.name, "component", ADDRESS)
         self._settings = settings
