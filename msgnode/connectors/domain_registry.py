@@ -31,15 +31,16 @@ class Registry(Protocol):
     """The registry behind the connector."""
 
     def carry_out(self, request: Request, by: Claimant | None) -> Awaitable[Body]:
-        """What the request is answered; `by` is who asks for a change, None the node itself."""
+        """Answer a request; `by` is the client for a change, None the node itself."""
         ...
 
     async def runtimes_gone(
         self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
     ) -> None:
-        """Disconnect what runtimes registered that have no session any more.
+        """Disconnect the entries of runtimes that have no session any more.
 
-        Of those in `live`, which have some, what owners registered whose marks are not there.
+        For those in `live`, which have some, disconnect the entries of owners whose marks are
+        missing.
         """
         ...
 
@@ -69,7 +70,7 @@ class DomainRegistryConnector(Component):
         self.ended = EndedRuntimes(registry.runtimes_gone, written, grace)
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
-        """Find, register, change or remove; only who holds an address may claim it."""
+        """Execute a request; only the holder of an address may claim it."""
         request = request_of(message.type, message.fields(), self._domain)
         if isinstance(request, Find):
             return self._registry.carry_out(request, None)
@@ -79,7 +80,7 @@ class DomainRegistryConnector(Component):
         return self._registry.carry_out(request, self._claimant(request, caller))
 
     def addresses_of(self, message: Message) -> list[str]:
-        """The addresses that a request claims, whose owners have to be known first."""
+        """The addresses that a request claims, whose holders must be known first."""
         with suppress(NodeError):  # the answer says so
             request = request_of(message.type, message.fields(), self._domain)
             if isinstance(request, Find):

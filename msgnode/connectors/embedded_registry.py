@@ -59,7 +59,7 @@ class EmbeddedRegistry:
         self._threads = DatabaseThreads("registry", THREADS, MAX_SEARCHES, TOO_MANY)
 
     def carry_out(self, request: Request, by: Claimant | None) -> Awaitable[Body]:
-        """What the request is answered. What is queued here is in order with earlier requests."""
+        """Answer a request. Queued requests keep their order."""
         match request:
             case Find() if _is_by_url(request):
                 return self._by_url.submit(request)
@@ -99,7 +99,7 @@ class EmbeddedRegistry:
         return await self._threads.run(call)
 
     async def stop(self) -> None:
-        """Answer what was asked; what waits for the few threads is dropped."""
+        """Stop: answer queued requests, except those that wait for the few threads."""
         self._threads.stop()
         await self._by_url.stop()
         await self._by_key.stop()
@@ -136,7 +136,7 @@ def _found_by_url(requests: list[Find]) -> list[Body]:
 
 
 def _found(requests: list[Find]) -> list[Body | NodeError]:
-    """The answers to searches by other keys; what is no hyperty may be the name of an object."""
+    """Answer searches by other keys; a key that matches no hyperty may name a data object."""
     outcomes = api.find_each([request.search for request in requests])
     asked = list(requests)
     again = [

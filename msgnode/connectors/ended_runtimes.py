@@ -40,13 +40,14 @@ _GATHERS = 0.05
 """Seconds in which ends become a group."""
 _TRIES_AGAIN = 2.0
 _AWAY = timedelta(minutes=10)
-"""How long a node may have been away that still ends what was closed before."""
+"""How long ago a runtime may have closed to be processed after a restart."""
 
 log = logging.getLogger(__name__)
 
 End = Callable[[Sequence[str], Mapping[str, frozenset[str]]], Awaitable[None]]
-"""Ends all entries of runtimes, and of others (runtime URL -> marks of the owners that are there)
-those whose owners are not there."""
+"""Ends all entries of runtimes; and for others (runtime URL -> marks of the present owners) the
+entries of absent owners.
+"""
 
 
 class EndedRuntimes:
@@ -82,7 +83,7 @@ class EndedRuntimes:
         self._noted.set()
 
     async def run(self) -> None:
-        """Look up what is due, until cancelled."""
+        """Check the due runtimes, until cancelled."""
         await self._note_earlier()
         while True:
             while self._queue and self._queue[0][0] <= monotonic():
@@ -130,7 +131,7 @@ class EndedRuntimes:
 
 
 class _Found(NamedTuple):
-    """Runtimes without anybody; marks of who is there, or in a grace; seconds left of a grace."""
+    """Runtimes without a session; marks of those with one or in grace; seconds left of a grace."""
 
     gone: list[str]
     present: dict[str, frozenset[str]]
@@ -138,7 +139,7 @@ class _Found(NamedTuple):
 
 
 def _looked_up(runtime_urls: Sequence[str], grace: float) -> _Found:
-    """What the database says of them, by either spelling of their URLs, at whichever worker."""
+    """Look the runtimes up in the database, by either spelling of their URLs, at any worker."""
     spellings = {url: (url, addresses.runtime_twin(url)) for url in runtime_urls}
     asked = {each for both in spellings.values() for each in both if each}
     marks: dict[str, set[str]] = {}
@@ -173,7 +174,7 @@ def _looked_up(runtime_urls: Sequence[str], grace: float) -> _Found:
 
 
 def _closed_lately(grace: float) -> list[tuple[str, float]]:
-    """Runtimes that closed a session lately, each with the seconds until it is to be looked up."""
+    """Runtimes that recently closed a session, each with the seconds until its check."""
     now = timezone.now()
     closed = models.Session.objects.filter(
         state=models.Session.State.CLOSED,

@@ -37,7 +37,7 @@ class Answer:
 
 
 class BackEnd:
-    """A back-end by its base URL. `unreachable` is what senders are told."""
+    """A back-end by its base URL. `unreachable` is the error text for senders."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class BackEnd:
         }
 
     async def send(self, method: str, path: str, content: bytes = b"") -> Answer:
-        """One request; `path` is sent as it stands (percent-encoded)."""
+        """Send a request; `path` is sent unchanged (percent-encoded)."""
         for attempt in range(self._retries + 1):
             if attempt:
                 await asyncio.sleep(_PAUSE * 2 ** (attempt - 1))
@@ -72,7 +72,7 @@ class BackEnd:
         raise GatewayTimeout(self._unreachable)
 
     async def close(self) -> None:
-        """Close the connections that are kept open."""
+        """Close the open connections."""
         if self._client is not None:
             await self._client.aclose()
 
@@ -93,14 +93,14 @@ class BackEnd:
 
 
 async def read_answer(response: httpx.Response, most: int) -> bytes:
-    """The content of an answer to a request with the headers UNCOMPRESSED.
+    """Read the content of a response to a request with the headers UNCOMPRESSED.
 
     Args:
-        response: its head has come.
-        most: bytes that are read.
+        response: the response, of which only the head has come.
+        most: most bytes to read.
 
     Raises:
-        ValueError: the answer is longer, or compressed; the text says which.
+        ValueError: it is longer, or compressed; the text says which.
     """
     if response.headers.get("Content-Encoding", "identity") != "identity":
         raise ValueError("is compressed, which was not asked for")

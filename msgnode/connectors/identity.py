@@ -38,7 +38,7 @@ class Desk(Protocol):
     """The identity package, as the connector needs it. Everything ends within seconds."""
 
     async def prove(self, token: str) -> Checked:
-        """Verify a token that somebody logs in with."""
+        """Verify a token for a login."""
         ...
 
     async def validate(self, assertion: str, idp: str, profile: Any) -> Checked:
@@ -54,7 +54,7 @@ class Desk(Protocol):
         ...
 
     async def login_url(self, request: Any) -> str:
-        """Where a person logs in for what is asked."""
+        """The URL where a person logs in for this request."""
         ...
 
     async def assertion(self, request: Any) -> dict[str, Any] | None:
@@ -79,7 +79,7 @@ class Desk(Protocol):
 
 
 LogIn = Callable[[Listener, Proof | None], Awaitable[Any] | None]
-"""Binds a session to a subject, or to none; what it gives is done with the commit."""
+"""Binds a session to a subject, or to none; returns a future of the commit."""
 Spend = Callable[[Listener], None]
 """Counts a verification that a session asks for. Raises TooMany (429)."""
 Subjects = Callable[[str], Identity | None]
@@ -122,7 +122,7 @@ class IdentityConnector(Component):
         self._subjects = subjects
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
-        """Answer who asks about identities; all but `read` counts as a verification."""
+        """Answer a request about identities; all but `read` counts as a verification."""
         request = request_of(message.type, message.fields())
         if isinstance(request, Read):
             return self._read(request, caller)
@@ -258,7 +258,7 @@ class IdentityConnector(Component):
 
 
 def _token_in(identity: Any) -> str:
-    """The assertion of an identity that is to be refreshed."""
+    """The assertion of an identity to be refreshed."""
     assertion = identity.get("assertion") if isinstance(identity, dict) else identity
     return assertion if isinstance(assertion, str) else ""
 
@@ -270,7 +270,7 @@ def _found(identity: Identity | None, name: str) -> Body:
 
 
 def _public(identity: Identity) -> dict[str, Any]:
-    """What anybody who may ask is told of a subject."""
+    """The public view of a subject."""
     return {
         "iss": identity.issuer,
         "sub": identity.subject,
@@ -282,5 +282,5 @@ def _public(identity: Identity) -> dict[str, Any]:
 
 
 def _own(identity: Identity) -> dict[str, Any]:
-    """What a session is told of its own subject. `expires` is in seconds since the epoch."""
+    """The view of a session's own subject. `expires` is in seconds since the epoch."""
     return {**_public(identity), "groups": list(identity.groups), "expires": int(identity.expires)}

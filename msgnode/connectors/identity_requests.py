@@ -41,7 +41,7 @@ class Execute:
 
     @property
     def token(self) -> str:
-        """The token the request is about: `token` or `accessToken`, alone or in an object."""
+        """The token in a request: `token` or `accessToken`, plain or in an object."""
         for name in ("token", "accessToken", "idToken"):
             value = self.params.get(name)
             if isinstance(value, dict):
@@ -68,7 +68,7 @@ class Read:
 
 
 def request_of(type_: str, body: dict[str, Any]) -> Execute | Read:
-    """What a message asks. Raises BadMessage (400) naming what is wrong."""
+    """Parse a request. Raises BadMessage (400), which names the error."""
     if type_ == "read":
         return Read(_resource(body))
     if type_ != "execute":

@@ -21,8 +21,8 @@ def found(
 ) -> dict[str, Any]:
     """The answer to a search: `records` by URL, `code` 200, 404 or 408.
 
-    Older runtimes take 500 for unavailable, so 408 can be spelled otherwise by a setting. The
-    record of what is unavailable has no P2P handler: nobody is there to answer an invitation.
+    Older runtimes expect 500 for unavailable, so a setting can replace 408. The record of an
+    unavailable hyperty has no P2P handler, because nobody could answer an invitation.
     """
     if code == 404 or not records:
         return error(404, "Not Found")
@@ -43,5 +43,5 @@ def _invitable(record: Any) -> Any:
 
 
 def error(code: int, description: str) -> dict[str, Any]:
-    """An error under both keys readers look for."""
+    """The body of an error, with its text under both keys that clients read."""
     return {"code": code, "desc": description, "description": description}

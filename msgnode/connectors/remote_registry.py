@@ -101,10 +101,10 @@ class RemoteRegistry:
     async def runtimes_gone(
         self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
     ) -> None:
-        """Disconnect what these runtimes registered through this worker, a few at a time.
+        """Disconnect what these runtimes have registered through this worker, a few at a time.
 
-        Of those that have a session of somebody all stays: who owns an entry the other registry
-        knows.
+        If a runtime still has any session, all its entries stay: only the other registry knows
+        their owners.
         """
         urls = {each for url in runtime_urls for each in (url, addresses.runtime_twin(url))}
         theirs = [entry for entry, runtime in self._of.items() if runtime in urls]
@@ -132,10 +132,10 @@ class RemoteRegistry:
                     log.warning("The feed of the registry cannot be read: %s", error)
 
     async def poll(self) -> None:
-        """Pass on what ended since the last poll.
+        """Pass on the entries that have ended since the last poll.
 
-        The feed tells each entry once, so nothing is read from it before what it has told is passed
-        on. What is no address that could be stored is left out.
+        The feed reports each entry once, so it is not read again before its last entries were
+        passed on. Invalid addresses are left out.
         """
         if not self._untold:
             answer = await self._back_end.send("GET", "/registry/updated")
@@ -220,7 +220,7 @@ class RemoteRegistry:
         return answer.body if known else None
 
     async def _tell(self, request: Written, answer: Answer, before: str | None) -> None:
-        """An update that changed the status is news; the remote feed tells of ended ones only."""
+        """Report a changed status; the remote feed only reports ended entries."""
         status = _status_after(request)
         if status not in _ANNOUNCED or not isinstance(answer.body, dict):
             return
@@ -233,7 +233,7 @@ def _is_address(url: str) -> bool:
 
 
 def _status_after(request: Written) -> str | None:
-    """The status a change asks for; None if it leaves it, or the feed tells of it."""
+    """The new status of a change; None if it has none, or the feed will report it."""
     if isinstance(request, Refresh):
         return "live"
     if isinstance(request, Register) and request.kind is Kind.HYPERTY:
@@ -291,7 +291,7 @@ def _needs_status(request: Written) -> bool:
 
 
 def _check(request: Written, entry: Mapping[str, Any] | None, by: Claimant | None) -> None:
-    """Whether an entry is whose who asks. What is another user's the registry refuses itself."""
+    """Whether the client owns an entry. The registry itself refuses entries of other users."""
     if by is None or entry is None or _owns(entry, by):
         return
     user = getattr(request, "user", "")

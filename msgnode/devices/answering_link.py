@@ -46,10 +46,10 @@ def is_final(response: Message) -> bool:
 
 
 class AnsweringLink(ABC):
-    """What the links of devices have in common. Implements sessions' Link.
+    """The base of the devices' links. Implements sessions' Link.
 
     `on_closed` is called when the session's side has closed the link. While `refusals` is a list,
-    what is written goes there.
+    it collects what is written.
     """
 
     unsent_bytes = 0
@@ -76,11 +76,11 @@ class AnsweringLink(ABC):
         """End the link of a device that is too slow, with what it has not read."""
 
     def ping(self, answered: Callable[[], None]) -> bool:
-        """A device is asked nothing: how long it may be silent is a rule of its own."""
+        """Return False: devices are not pinged; their idle time has a limit of its own."""
         return False
 
     def pause_reading(self) -> None:  # noqa: B027
-        """Nothing to do: whoever has frames for it waits until the connection is ready."""
+        """Do nothing: the caller with frames waits until the connection is ready."""
 
     def resume_reading(self) -> None:  # noqa: B027
         """Nothing to do, as above."""
@@ -92,7 +92,7 @@ class AnsweringLink(ABC):
         return waiting
 
     def forget(self, key: RequestKey, waiting: asyncio.Future[Message]) -> None:
-        """Nobody waits any more: the response takes the way of all frames."""
+        """Stop waiting: the response is delivered as any frame."""
         others = [each for each in self._waiting.get(key, ()) if each is not waiting]
         if others:
             self._waiting[key] = others
@@ -100,14 +100,14 @@ class AnsweringLink(ABC):
             self._waiting.pop(key, None)
 
     def _is_taken(self, frame: bytes) -> bool:
-        """Whether a frame is a refusal that is collected, or a response that somebody waits for."""
+        """Whether a frame is a refusal being collected, or a response that somebody waits for."""
         if self.refusals is not None:
             self.refusals.append(frame)
             return True
         return bool(self._waiting) and self._answers(frame)
 
     def _note_closed(self, code: int, reason: str) -> bool:
-        """Whether it was open until now; nobody is answered any more."""
+        """Close it for waiters; return whether it was open until now."""
         if self.closed is not None:
             return False
         self.closed = Closed(code, reason)
@@ -133,4 +133,4 @@ class AnsweringLink(ABC):
 
 
 def nothing() -> None:
-    """What a link does when nobody asks to be told."""
+    """Do nothing."""

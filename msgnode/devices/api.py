@@ -44,7 +44,7 @@ ROOT = "/device/v1"
 MAX_WAIT = 25.0
 """Seconds that a request may wait for a response, or a poll for news."""
 MAX_CALLS = 8
-"""Requests of one device that may be under way, its downstream apart."""
+"""Most concurrent requests of one device, not counting its downstream."""
 RESOURCES = f"{ROOT}/resources/"
 LINKS = ("messages", "events", "poll", "webhook", "push")
 VERBS = {"GET": "read", "PUT": "create", "PATCH": "update", "DELETE": "delete"}

@@ -48,7 +48,7 @@ class Carried(NamedTuple):
 
 
 class FrameConnection(Connection):
-    """A connection whose frames are handed to it one by one, and whose session frames are ours."""
+    """A connection that is given its frames one by one, and makes its session frames itself."""
 
     link: AnsweringLink
 
@@ -127,7 +127,7 @@ class FrameConnection(Connection):
             self.link.forget(key_of(carried.message), waiting)
 
     async def carry_invalid(self, frame: bytes, fault: InvalidFrame) -> InvalidFrame:
-        """Carry a frame that is no message, so that it counts as one; what is wrong with it."""
+        """Carry an invalid frame, so that it is recorded; return what is wrong with it."""
         await self.let_through()
         self.link.refusals = []
         try:
@@ -150,7 +150,7 @@ class FrameConnection(Connection):
 
 
 class DeviceConnection(FrameConnection):
-    """`active_at` is when the device was last heard of, by the monotonic clock."""
+    """`active_at` is when the device was last active, by the monotonic clock."""
 
     handshake = "device"
     link: DeviceLink
@@ -161,7 +161,7 @@ class DeviceConnection(FrameConnection):
 
 
 def read(frame: bytes) -> Message:
-    """A message of a device. Raises InvalidFrame, which names what is wrong."""
+    """Parse a message of a device. Raises InvalidFrame."""
     message = messages.parse(frame)
     if message.recipients[0] == SESSION_ADDRESS:
         raise InvalidFrame("Sessions are opened and closed at /device/v1/sessions, not by message.")

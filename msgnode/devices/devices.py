@@ -26,9 +26,9 @@ from .idempotency import IdempotencyKeys
 from .link import DeviceLink
 
 HIGH_WATER = 64 * 1024
-"""Unsent bytes above which the session keeps what comes in its own outbox."""
+"""Unsent bytes above which the session queues frames in its own outbox."""
 LOOKS_EVERY = 2.0
-"""Seconds between two looks for devices that are gone."""
+"""Seconds between two checks for idle devices."""
 
 
 @dataclass(eq=False, slots=True)
@@ -89,7 +89,7 @@ class Devices:
         return len(self._devices)
 
     def of_session(self, session_id: str) -> Device | None:
-        """The device whose session this is, if it was here."""
+        """The device of a session, if it was here."""
         return self._devices.get(session_id)
 
     def link(self, session: Listener | None = None) -> DeviceLink:
@@ -132,13 +132,13 @@ class Devices:
         self.is_closed = True
 
     def session_closed(self, session: Listener, reason: str) -> None:
-        """A session has ended, whoever ended it: so has the device's connection."""
+        """Handle the end of a session: its device's connection ends too."""
         self.session_left(session.id)
 
     def session_left(self, session_id: str) -> None:
-        """A session has ended, or is with another worker from now on.
+        """Handle a session that has ended or moved to another worker.
 
-        Whoever ends it says why to the connection; only where nobody does it is said here.
+        Whoever ends it tells the connection why; the reason here is for the other cases.
         """
         device = self._devices.pop(session_id, None)
         if device is None:
@@ -150,7 +150,7 @@ class Devices:
         asyncio.get_running_loop().call_soon(close)
 
     def read_no_more(self, device: Device) -> None:
-        """A downstream has ended: what it left of a session that has ended is nobody's."""
+        """Handle the end of a downstream; what it left of an ended session is discarded."""
         if self._devices.get(device.session.id) is not device and device.session.has_ended:
             device.buffer.clear()
 
@@ -169,7 +169,7 @@ class Devices:
         asyncio.get_running_loop().call_soon(self._end, device)
 
     def _give_back(self, device: Device) -> None:
-        """What was never sent is the session's again, wherever it goes on."""
+        """Return unsent frames to the session, wherever it continues."""
         session = device.session
         if session.socket is device.connection and not session.has_ended:
             session.outbox.put_back(device.buffer.give_back())
@@ -179,7 +179,7 @@ class Devices:
         self._timer = asyncio.get_running_loop().call_later(LOOKS_EVERY, self._look)
 
     def _look(self) -> None:
-        """Devices of which nothing was heard for `idle` seconds have lost their connection."""
+        """Detach devices that have been idle for `idle` seconds."""
         self._timer = None
         oldest = time.monotonic() - self.idle
         for device in tuple(self._devices.values()):

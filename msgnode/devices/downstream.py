@@ -21,7 +21,7 @@ from .events import EventId
 from .http import Disconnected, Exchange, encode
 
 COMMENT_SECONDS = 15.0
-"""A stream on which nothing comes says that it is there."""
+"""Seconds after which a comment is sent on a silent stream, as a sign of life."""
 STALLED_SECONDS = 30.0
 """A client that has read nothing for so long is cut off."""
 AT_MOST = 100
@@ -34,9 +34,9 @@ _STREAM_HEADERS = [
 
 
 class Downstream:
-    """The one downstream of a device, for as long as the block is entered.
+    """The one downstream of a device, for the duration of the block.
 
-    `reader` names it; one that does not begin goes on only if it was the last to read.
+    `reader` identifies it; unless it begins, it may continue only if it was the last reader.
     """
 
     def __init__(self, device: Device, reader: str = "", begins: bool = True) -> None:
@@ -72,14 +72,14 @@ class Downstream:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to be said before its end."""
+        """Whether no more events can come before its end."""
         return self._closed is not None or (
             self.closed is not None and not self._device.buffer.has_unsent
         )
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to say now."""
+        """Whether there is something to send now."""
         buffer = self._device.buffer
         return buffer.has_unsent or buffer.has_gap or self.closed is not None
 
@@ -111,7 +111,7 @@ class Downstream:
 
 
 class StreamClient:
-    """The client of an answer that goes on."""
+    """The client of a streamed response."""
 
     def __init__(self, exchange: Exchange) -> None:
         extensions = exchange.scope.get("extensions") or {}
@@ -163,7 +163,7 @@ async def answering(exchange: Exchange) -> AsyncIterator[StreamClient]:
 
 
 async def stream(exchange: Exchange, device: Device, after: EventId | None) -> None:
-    """Answer with the device's events until the client or the session goes."""
+    """Stream the device's events until the client or the session goes."""
     with Downstream(device) as downstream:
         device.buffer.resume(after)
         async with answering(exchange) as client:
@@ -179,7 +179,7 @@ async def stream(exchange: Exchange, device: Device, after: EventId | None) -> N
 async def poll(
     exchange: Exchange, device: Device, after: EventId | None, seconds: float, at_most: int
 ) -> None:
-    """Answer with what there is, or what comes within so many seconds."""
+    """Answer with the present events, or those that come within so many seconds."""
     gone = asyncio.ensure_future(exchange.gone())
     until = time.monotonic() + seconds
     try:
@@ -212,7 +212,7 @@ async def poll(
 
 
 def chunk_of(downstream: Downstream, device: Device) -> bytes:
-    """What there is to say, or a comment if there is nothing."""
+    """The events to send, or a comment if there are none."""
     parts: list[bytes] = []
     if downstream.take_gap():
         id_ = device.buffer.last_sent

@@ -21,15 +21,15 @@ import msgspec
 from msgnode.sessions.budgets import QueueBudget
 
 OVERHEAD = 96
-"""Bytes of memory an event costs besides its text."""
+"""Memory of an event besides its text, in bytes."""
 GAP = b""
-"""Stands among the events where something was lost."""
+"""The mark for a loss among the events."""
 HISTORY_BYTES = 64 * 1024
 """Of sent events that go along with a session that changes its worker."""
 
 
 class EventId(NamedTuple):
-    """The id of an event: `str()` is what goes over the wire."""
+    """The id of an event; `str()` is its wire format."""
 
     epoch: str
     number: int
@@ -51,7 +51,7 @@ def read_id(text: str) -> EventId | None:
 
 
 class _History(msgspec.Struct):
-    """What another worker goes on with; `first` is the number of the first of `sent`."""
+    """The state for another worker to continue; `first` is the number of the first of `sent`."""
 
     epoch: str
     first: int
@@ -63,10 +63,10 @@ class EventBuffer:
     """The events of one device.
 
     Args:
-        limit: bytes that it may hold, what is kept for a second reading included.
-        budget: what the device's source may hold together; None for no such limit.
+        limit: most bytes, including those kept for a repetition.
+        budget: the budget of the device's source; None for none.
 
-    `has_gap`: something was lost, and that has no number yet.
+    `has_gap`: something was lost, and the loss has no number yet.
     """
 
     def __init__(self, limit: int, budget: QueueBudget | None) -> None:
@@ -97,7 +97,7 @@ class EventBuffer:
         return self._next - self._first
 
     def charge_to(self, holders: tuple[str, ...]) -> None:
-        """Who is behind the device: what it holds counts towards what they may have together."""
+        """Set the budget holders of the device."""
         if self._budget is not None:
             self._budget.charge(self, holders)
 
@@ -115,7 +115,7 @@ class EventBuffer:
         self.unsent_bytes += size
 
     def take(self, at_most: int, max_bytes: int) -> list[tuple[EventId, bytes]]:
-        """The next events to send: so many and so many bytes at most, but one if there is one."""
+        """The next events to send, within limits of number and bytes, but at least one."""
         taken: list[tuple[EventId, bytes]] = []
         size = 0
         while self.has_unsent and len(taken) < at_most:
@@ -130,7 +130,7 @@ class EventBuffer:
         return taken
 
     def give_back(self) -> list[bytes]:
-        """Take out what was never sent, in order; its numbers are given anew."""
+        """Remove and return unsent events, in order; their numbers are reused."""
         frames: list[bytes] = []
         while self.has_unsent:
             frame = self._events.pop()
@@ -173,7 +173,7 @@ class EventBuffer:
         self.has_gap = history.has_gap
 
     def rewind(self) -> None:
-        """Go on with the oldest event that is not confirmed; a gap if it was given up for room."""
+        """Continue with the oldest unconfirmed event; with a gap if it was dropped."""
         if self._first > self._confirmed + 1:
             self.has_gap = True
             self._confirmed = self._first - 1
@@ -198,7 +198,7 @@ class EventBuffer:
             self._forget_sent(self.waiting_bytes, up_to=after.number)
 
     def take_gap(self) -> bool:
-        """Whether something was lost before the next event: this is to be said first."""
+        """Whether something was lost before the next event, which must be sent first."""
         if self.has_gap:
             self.has_gap = False
             if not self._is_at_gap and not self._insert_gap():
@@ -246,7 +246,7 @@ class EventBuffer:
             self._next += 1
 
     def _forget_sent(self, size: int, up_to: int | None = None) -> None:
-        """Forget the oldest events that were sent, until so many bytes are free."""
+        """Drop the oldest sent events, until so many bytes are free."""
         last = self._next - 1 if up_to is None else up_to
         freed = 0
         while freed < size and self._first <= last:

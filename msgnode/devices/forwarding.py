@@ -18,7 +18,7 @@ from .http import Exchange, Header
 
 KIND = "device"
 PATIENCE = 5.0
-"""Seconds that another worker may take, besides what the request itself waits for."""
+"""Seconds that another worker may take in addition to the request's own waiting time."""
 _FORWARDED = (b"authorization", b"idempotency-key", b"last-event-id", b"traceparent")
 
 
@@ -26,11 +26,11 @@ class OtherWorkers(Protocol):
     """The workers of the node but this one."""
 
     def hears(self, session_id: str) -> bool:
-        """Whether the worker that has a session is heard of."""
+        """Whether the worker of a session is up."""
         ...
 
     async def call(self, session_id: str, kind: str, text: bytes, seconds: float) -> bytes | None:
-        """What that worker answers within so many seconds; None if it does not."""
+        """Call the worker of a session; None if it does not answer within so many seconds."""
         ...
 
 
@@ -46,13 +46,13 @@ class Request(msgspec.Struct, tag="request"):
 
 
 class Read(msgspec.Struct, tag="read"):
-    """A stream at another worker asks for what is to be said next.
+    """A request of a stream at another worker for its next events.
 
     Attributes:
-        token: of the device's session.
-        reader: names the stream; the first question `begins` it, and ends any other.
-        after: the position the stream has come to; the event id the client gave, at its begin.
-        wait: seconds to wait for news.
+        token: the device's session token.
+        reader: identifies the stream; the first request `begins` it, and ends any other.
+        after: the position of the stream; at its beginning the event id the client gave.
+        wait: seconds to wait for events.
     """
 
     token: str
@@ -64,7 +64,7 @@ class Read(msgspec.Struct, tag="read"):
 
 
 class Answer(msgspec.Struct, tag="answer"):
-    """What is to be answered to a request."""
+    """The response to a request."""
 
     status: int
     headers: list[tuple[bytes, bytes]]
@@ -72,7 +72,7 @@ class Answer(msgspec.Struct, tag="answer"):
 
 
 class Chunk(msgspec.Struct, tag="chunk"):
-    """What is to be written to a stream, and the position it has then."""
+    """The text to write to a stream, and the position after it."""
 
     text: bytes
     position: str
@@ -95,7 +95,7 @@ read_question: msgspec.msgpack.Decoder[Asked] = msgspec.msgpack.Decoder(Asked)
 
 
 def write_answer(told: Told) -> bytes:
-    """An answer as it goes over the link."""
+    """Encode a response for the link."""
     return _encode(told)
 
 
@@ -127,7 +127,7 @@ async def ask(
 
 
 class Collected:
-    """An exchange with another worker: what is sent is kept, to be told it."""
+    """An exchange that collects what is sent, to return it to another worker."""
 
     def __init__(self, asked: Request) -> None:
         self.status = 500

@@ -24,7 +24,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 RETRY_AFTER = b"10"
-"""Seconds until somebody who found no room may ask again."""
+"""Seconds until a client that was refused for lack of room should try again."""
 _JSON = b"application/json"
 _PROBLEM = b"application/problem+json"
 encode = msgspec.json.Encoder().encode
@@ -56,7 +56,7 @@ class Disconnected(Exception):
 
 
 class BodyBudget:
-    """Bytes of bodies that are under way in a worker: of one source address, and of all."""
+    """Limits the bytes of request bodies in memory at a worker, per source address and in total."""
 
     def __init__(self, per_source: int = 16 * 1024 * 1024, total: int = 128 * 1024 * 1024) -> None:
         self.bytes = 0
@@ -75,7 +75,7 @@ class BodyBudget:
         self.bytes += size
 
     def give(self, address: str, size: int) -> None:
-        """So many bytes are under way no more."""
+        """Release bytes that are no longer in memory."""
         holder = source(address)
         self.bytes -= size
         self._of[holder] -= size
@@ -154,7 +154,7 @@ class Exchange:
                 return b"".join(parts)
 
     def done(self) -> None:
-        """Nothing of the request is needed any more."""
+        """Release everything of the request."""
         if self._bodies is not None and self._held:
             self._bodies.give(self.source, self._held)
             self._held = 0

@@ -53,17 +53,17 @@ class IdempotencyKeys:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
 
     def charge_to(self, holders: tuple[str, ...]) -> None:
-        """Who is behind the device."""
+        """The budget holders of the device."""
         if self._budget is not None:
             self._budget.charge(self, holders)
 
     def give_up(self) -> None:
-        """Forget what is answered: its room is needed by others."""
+        """Drop the answered keys, because others need the room."""
         while self._forget_oldest():
             pass
 
     def close(self) -> None:
-        """The session has ended: nothing is kept any more."""
+        """Drop everything, because the session has ended."""
         self._is_closed = True
         self.give_up()
 

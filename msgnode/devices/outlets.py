@@ -19,10 +19,10 @@ WEBHOOK_SECONDS = 10.0
 
 
 class Outlets:
-    """One instance per worker; `webhooks` and `wakeups` are None while they are switched off.
+    """One instance per worker; `webhooks` and `wakeups` are None if they are disabled.
 
-    `may_have_webhooks` says whether sessions of an identity may; `store` keeps what they need to go
-    on at another worker.
+    `may_have_webhooks` says whether sessions of an identity may have webhooks; `store` stores what
+    is needed to continue at another worker.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Outlets:
         self._wakeups = wakeups
 
     async def webhook(self, exchange: Exchange, device: Device) -> None:
-        """Set, look at or remove the URL to which what comes for the session is posted."""
+        """Set, read or remove the webhook of a session."""
         webhooks = self._webhooks
         if webhooks is None:
             raise NotFound("Webhooks are switched off at this node (DEVICE_WEBHOOKS).")

@@ -62,7 +62,7 @@ class PushKey:
         self.public = _text(key.public_key().public_bytes(serialization.Encoding.X962, form))
 
     def authorization(self, endpoint: str, now: float) -> str:
-        """The header that says who posts to an endpoint."""
+        """The header with which the node identifies itself to an endpoint."""
         parts = urlsplit(endpoint)
         claims = {
             "aud": f"{parts.scheme}://{parts.netloc}",
@@ -87,7 +87,7 @@ def read_endpoint(body: Any, hosts: Sequence[str], http: SafeHttp) -> str:
 
 
 def _fits(host: str, allowed: str) -> bool:
-    """Whether a host is the one allowed; `*.` stands for labels before it."""
+    """Whether a host matches an allowed one; `*.` stands for any labels before it."""
     return host.endswith(allowed[1:]) if allowed.startswith("*.") else host == allowed
 
 
@@ -172,7 +172,7 @@ class PushWakeups:
         await self._http.close()
 
     def look(self, now: float) -> None:
-        """Wake whoever has something waiting and does not read."""
+        """Wake the devices that have messages waiting and do not read."""
         for id_, each in tuple(self._subscriptions.items()):
             if each.session.has_ended:
                 del self._subscriptions[id_]

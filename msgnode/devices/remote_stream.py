@@ -25,7 +25,7 @@ from .http import Exchange
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who reads: a device by its token, from an address. `read` asks wherever the session is."""
+    """The reader: a device by its token, from an address. `read` asks the session's worker."""
 
     token: str
     source: str
@@ -63,7 +63,7 @@ async def stream(exchange: Exchange, after: EventId | None, reader: Reader) -> N
 
 
 async def read(device: Device, asked: Read) -> Chunk:
-    """What the stream of a device of this worker is to say next."""
+    """The next part of the stream of a device of this worker."""
     buffer = device.buffer
     with Downstream(device, asked.reader, asked.begins) as reading:
         if asked.begins:

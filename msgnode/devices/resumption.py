@@ -27,7 +27,7 @@ ENDED = "The session has ended: open a new one."
 
 
 class DeviceSessions:
-    """One instance per worker. `prove(token, source)` finds out who is behind a token or key."""
+    """One instance per worker. `prove(token, source)` verifies a token or key."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class DeviceSessions:
         return SessionKey(connection.last_runtime_url, str(answer.get("runtimeToken", key.token)))
 
     async def device(self, listener: Listener, key: SessionKey, source: str) -> Device:
-        """The device of a session, which goes on here if it was not here. Raises NodeError."""
+        """The device of a session, which is resumed here if necessary. Raises NodeError."""
         device = self.devices.of_session(listener.id)
         if device is not None and device.is_here:
             device.connection.active_at = time.monotonic()
@@ -90,7 +90,7 @@ class DeviceSessions:
         return await asyncio.shield(task)
 
     async def close(self, device: Device) -> None:
-        """The device says good-bye."""
+        """Close the session at the device's request."""
         session = device.connection.session
         if session is not None:
             await device.connection.session_frame("close", session.runtime_url)

@@ -33,15 +33,15 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 class NotAllowed(Exception):
-    """The URL leads where the node does not go; the text says why."""
+    """The URL leads to an address that is not allowed; the text says why."""
 
 
 class NoAnswer(Exception):
-    """Nobody answered, not in time, or not in a way that could be read."""
+    """There was no answer, not in time, or an unreadable one."""
 
 
 class Answer(NamedTuple):
-    """What was answered; `location` is the header's text."""
+    """A response; `location` is the header's text."""
 
     status: int
     body: bytes
@@ -104,7 +104,7 @@ async def allowed_addresses(
 
 
 class _PublicNetwork(httpcore.AsyncNetworkBackend):
-    """Connects to the addresses of a host that were looked at."""
+    """Connects only to the checked addresses of a host."""
 
     def __init__(self, networks: Sequence[Network], resolve: Resolve) -> None:
         self._networks = networks
@@ -176,11 +176,11 @@ class SafeHttp:
         return await self._ask("POST", url, body, told)
 
     async def delete(self, url: str) -> Answer:
-        """Delete what is at a URL. Raises what `post` raises."""
+        """Send DELETE to a URL. Raises what `post` raises."""
         return await self._ask("DELETE", url, None, {})
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Answer:
-        """Get what is at a URL. Raises what `post` raises."""
+        """Send GET to a URL. Raises what `post` raises."""
         return await self._ask("GET", url, None, headers or {})
 
     async def _ask(

@@ -18,7 +18,7 @@ from .resumption import DeviceSessions
 from .token import SessionKey
 
 MOVES = 5
-"""Times that a session may change its worker while a request looks for it."""
+"""How often a session may move to another worker while a request follows it."""
 _PAUSE = 0.05
 Handle = Callable[[Exchange, Device], Awaitable[None]]
 
@@ -39,7 +39,7 @@ class SessionRouter:
         self._application = application
 
     async def device(self, exchange: Exchange) -> Device:
-        """The device whose request this is, with this worker from now on. Raises NodeError."""
+        """The device of a request, resumed at this worker. Raises NodeError."""
         return await self._device(key_of(exchange), exchange.source)
 
     async def route(self, exchange: Exchange, seconds: float, handle: Handle) -> None:
@@ -89,7 +89,7 @@ class SessionRouter:
         return Reader(exchange.bearer(), exchange.source, is_elsewhere, read)
 
     async def answer(self, text: bytes) -> bytes:
-        """Answer another worker, to which a request came whose session is here."""
+        """Answer a request forwarded by another worker, whose session is here."""
         return forwarding.write_answer(await self._answer(forwarding.read_question.decode(text)))
 
     async def _answer(self, asked: forwarding.Asked) -> forwarding.Told:
@@ -112,7 +112,7 @@ class SessionRouter:
         return await self._sessions.device(await self._sessions.find(key), key, source)
 
     def _others_with(self, listener: Listener) -> OtherWorkers | None:
-        """The other workers, if one of them has the session and is heard of."""
+        """The other workers, if one that is up has the session."""
         others = None if listener.is_here else self._workers
         return others if others is not None and others.hears(listener.id) else None
 
@@ -134,7 +134,7 @@ def _on_its_way() -> Unavailable:
 
 
 async def _pass_on(exchange: Exchange, told: Answer) -> None:
-    """Give the answer of another worker, with the headers that are said here of every answer."""
+    """Send the response of another worker, with the usual headers."""
     said = {name for name, _ in told.headers}
     headers = told.headers + [each for each in exchange.headers if each[0] not in said]
     await exchange.send({"type": "http.response.start", "status": told.status, "headers": headers})

@@ -126,7 +126,7 @@ async def challenge(http: SafeHttp, target: WebhookTarget) -> None:
 
 
 class Webhook:
-    """One webhook of a device. `state` is for whoever asks: live, or why it is not."""
+    """One webhook of a device. `state` is live, or why it is not."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Webhook:
         self._posted = 0
 
     async def run(self) -> Closed | None:
-        """Post what comes, until the session goes, another reads, or the server wants no more.
+        """Post messages until the session goes, another reader comes, or the server wants no more.
 
         Returns:
             Why the session's connection ended; None if the server wants no more.
@@ -214,7 +214,7 @@ class Webhook:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _carry(self, body: bytes) -> None:
-        """Messages that the server has answered with are its own."""
+        """Carry the messages in the server's response as its own."""
         if not body.strip():
             return
         try:
@@ -238,7 +238,7 @@ class Webhook:
         self.state = f"Of its last answer {number} messages were not carried: {why}"
 
     def goes_on(self, closed: Closed) -> bool:
-        """Whether it goes on with its session, here or elsewhere, after this end."""
+        """Whether it continues with its session, here or elsewhere, after this end."""
         session = self.device.session
         is_kept = closed.code in (CloseCode.TOO_SLOW, CloseCode.GOING_AWAY)
         return session.state is State.MOVED or (is_kept and not session.is_closed)
@@ -256,15 +256,15 @@ class Webhook:
 
 
 class Webhooks:
-    """The webhooks of this worker: one of a session at most.
+    """The webhooks of this worker: at most one per session.
 
-    `on_lost` are told of sessions whose webhook is to be set again here.
+    `on_lost` callbacks are called for sessions whose webhook must be set again here.
 
     Args:
-        http: posts to them.
-        is_held: whether the worker's lease is; it posts nothing without.
-        forget: the session has this webhook no longer.
-        at_most: in all.
+        http: the HTTP client.
+        is_held: whether the worker's lease is held; without it nothing is posted.
+        forget: called when a session no longer has this webhook.
+        at_most: most webhooks in all.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class Webhooks:
         return task is not None
 
     async def stop(self) -> None:
-        """The worker ends: what was to be said at the end has been."""
+        """Stop at the end of the worker, after the last messages were posted."""
         tasks = list(self._tasks.values())
         if tasks:
             await asyncio.wait(tasks, timeout=2.0)

@@ -64,7 +64,7 @@ class InvitationDelivery:
         self.steps: Counter[str] = Counter()
 
     def load(self) -> None:
-        """At the start of the worker: for whom something waits. Blocks."""
+        """Load the runtimes with waiting invitations, at the start of the worker. Blocks."""
         for runtime_url in endpoints.waiting_runtimes():
             self._note(runtime_url)
 
@@ -75,17 +75,17 @@ class InvitationDelivery:
         self._look(runtime_url)
 
     def stepped(self, record: SessionRecord) -> None:
-        """A listener of session steps: somebody has opened a session, or come back."""
+        """A listener of session steps: check a session that was opened or resumed."""
         if record.runtime in self._waiting and record.event in _ARRIVALS:
             self._look(record.runtime)
 
     def identified(self, session: LiveSession) -> None:
-        """A session is bound to a subject; one that is being opened is looked at after that."""
+        """Check a session that is now bound to a subject; one being opened is checked later."""
         if session.runtime_url in self._waiting and session.state is State.OPEN:
             self._look(session.runtime_url)
 
     def stop(self) -> None:
-        """The worker ends; what waits stays where it is."""
+        """Stop; waiting invitations stay in the database."""
         for each in self._later.values():
             each.cancel()
         self._later.clear()
@@ -129,7 +129,7 @@ class InvitationDelivery:
         self._writer.submit(Call(take)).add_done_callback(hand_over)
 
     def _look_later(self, runtime_url: str) -> None:
-        """Look again when what is being handed over is free; for one runtime once at a time."""
+        """Check again when a claimed invitation is free; once at a time per runtime."""
         if runtime_url in self._later:
             return
 
@@ -141,7 +141,7 @@ class InvitationDelivery:
         self._later[runtime_url] = asyncio.get_running_loop().call_later(seconds, look)
 
     def _hand_over(self, runtime_url: str, invitation: endpoints.Waiting) -> bool:
-        """Whether the newest session of the runtime and its user was told."""
+        """Deliver to the newest session of the runtime and its user; return whether there was one."""
         whose = [each for each in self._here(runtime_url) if self._of(each) == invitation.subject]
         if not whose:
             return False

@@ -38,13 +38,13 @@ MAX_PER_USER = 10
 MAX_WAITING = 64
 LEASE = timedelta(seconds=5)
 LEFT = "invitation.left"
-"""Kind of the control message after which workers look for the runtime. Payload: runtime_url."""
+"""The kind of the control message to check a runtime. Payload: runtime_url."""
 
 
 class Waiting(NamedTuple):
-    """An invitation that a runtime is to hear of, or that it was withdrawn.
+    """An invitation to be delivered to a runtime, or its withdrawal.
 
-    `subject` is whom it is for; nobody else hands it over before `taken_until`.
+    `subject` is its recipient; no other worker delivers it before `taken_until`.
     """
 
     pk: int
@@ -82,16 +82,16 @@ def open_for(
 
 
 def close(subject: str, runtime_url: str) -> int:
-    """End the endpoint of a user's runtime, with what waits there; how many there were."""
+    """Delete the endpoint of a user's runtime, with its invitations; return their number."""
     mine = models.PushEndpoint.objects.filter(subject=subject, runtime_url=runtime_url)
     return delete_with_dependents(mine)
 
 
 def leave(id_: str, invitation: Invitation, seconds: int) -> None:
-    """Keep an invitation for a while, and have the workers look for its runtime.
+    """Store an invitation for a while, and have the workers look for its runtime.
 
     Raises:
-        NotFound: there is no such endpoint, or it is nobody's any more.
+        NotFound: the endpoint does not exist any more.
         BadMessage: it is for somebody else.
         TooMany: too many have not expired.
     """
@@ -130,7 +130,7 @@ def waiting_runtimes() -> set[str]:
 
 
 def withdraw(id_: str, name: str) -> None:
-    """An invitation is not to be heard any more; one that was withdrawn stays so.
+    """Withdraw an invitation. Idempotent.
 
     Raises:
         NotFound: there is no such invitation, or it has expired.
@@ -174,7 +174,7 @@ def take(runtime_url: str, subjects: set[str]) -> tuple[list[Waiting], bool]:
 
 
 def handed_over(those: list[Waiting]) -> None:
-    """These have come; one that was withdrawn meanwhile keeps what is to be said of that."""
+    """Mark invitations as delivered; the withdrawal of one is still to be delivered."""
     for each in those:
         it = models.Invitation.objects.filter(pk=each.pk, taken_until=each.taken_until)
         it.update(message="", taken_until=None)

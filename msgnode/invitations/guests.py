@@ -44,7 +44,7 @@ EVERY = 5.0
 SECONDS = 3.0
 MAX_TRIES = 10
 _OVERLAP = 600.0
-"""Seconds for which ended rights are looked at again: their session may have moved meanwhile."""
+"""Seconds for which ended rights are checked again, as their session may have moved meanwhile."""
 _TOLD = 2.0
 """Seconds for which the database is not asked again after it did not answer."""
 _Key = tuple[str, str]
@@ -59,17 +59,17 @@ class _Guest:
 
 
 class Guests:
-    """One instance per worker. Implements what the authenticator asks (identity.ports.Guests).
+    """One instance per worker; the authenticator's Guests (identity.ports.Guests).
 
     Args:
-        threads: calls that use the database.
-        sessions: those of this worker, by id.
-        subscribed: what a session listens to.
+        threads: runs database calls.
+        sessions: the sessions of this worker, by id.
+        subscribed: the subscriptions of a session.
         end: ends a subscription of a session.
         missed: tells a session of a gap.
         manager: the address of the subscription manager.
-        max_addresses: how many a request to it may name.
-        accepted: told of a session that has accepted an invitation.
+        max_addresses: most addresses in a request to it.
+        accepted: called with a session that has accepted an invitation.
         clock: seconds since the epoch.
     """
 
@@ -105,12 +105,12 @@ class Guests:
         return sum(_last(each) > now for each in tuple(self._guests.values()))
 
     def may_say(self, message: Message, session: Listener) -> bool:
-        """Whether a session without an identity may say this, because it was invited.
+        """Whether a session without an identity may send this, because it was invited.
 
         Raises:
             Pending: that is being looked up.
-            Forbidden: it is a guest, or has tried to be one, and this is not what it is invited to.
-            Unavailable: the database does not say.
+            Forbidden: it is a guest, or has tried to be one, and was not invited to this.
+            Unavailable: the database does not answer.
         """
         name = _presented(message)
         guest = self._guests.get(session.id)
@@ -141,7 +141,7 @@ class Guests:
         self.forget(session.id)
 
     async def watch(self) -> None:
-        """End what has ended. Runs until cancelled; without the database it tries again."""
+        """End expired rights. Runs until cancelled; without the database it tries again."""
         while True:
             await asyncio.sleep(EVERY)
             try:
@@ -150,7 +150,7 @@ class Guests:
                 log.warning("It could not be read which invitations have ended: %s", error)
 
     async def look(self) -> None:
-        """Read again what the guests here may speak to, and end what they may not hear any more."""
+        """Reload the rights of the guests here, and end subscriptions no longer allowed."""
         before = {id_: guest.rights for id_, guest in self._guests.items() if guest.rights}
         over: list[Right] = [each for rights in before.values() for each in rights]
 
@@ -252,7 +252,7 @@ def _has_ended(rights: list[Right]) -> bool:
 
 
 def _ended(rights: list[Right]) -> list[Right]:
-    """The same, over: their session is told why it is refused."""
+    """Ended rights, so that their session is told why it is refused."""
     return [each._replace(ends=0.0) for each in rights[:1]]
 
 

@@ -67,17 +67,17 @@ def note_location(name: str, location: str) -> None:
 
 
 def drop(name: str) -> bool:
-    """Forget one of which the endpoint did not say that it came; False if it was accepted."""
+    """Forget an invitation that the endpoint has not confirmed; False if it was accepted."""
     it = SentInvitation.objects.filter(digest=digest(name))
     return bool(it.filter(runtime_url="").delete()[0]) or not it.exists()
 
 
 def withdraw(name: str, subject: str, location: str) -> None:
-    """An invitation of a user is good for nothing any more; one that has ended stays so.
+    """Withdraw a user's invitation. Idempotent.
 
     Raises:
-        NotFound: the user has sent no such invitation, or long ago.
-        BadMessage: `location` is given, and not what the endpoint said.
+        NotFound: the user has not sent it, or long ago.
+        BadMessage: `location` is given, and not what the endpoint returned.
         Conflict: it was accepted.
     """
     now = timezone.now()
@@ -94,10 +94,10 @@ def withdraw(name: str, subject: str, location: str) -> None:
 
 
 def end(name: str, subject: str) -> None:
-    """Nobody can accept an invitation of a user any more, and who has is a guest no longer.
+    """End a user's invitation: it cannot be accepted, and whoever has is no longer a guest.
 
     Raises:
-        NotFound: the user has sent no such invitation, or long ago.
+        NotFound: the user has not sent it, or long ago.
     """
     now = timezone.now()
     it = SentInvitation.objects.filter(digest=digest(name), subject=subject)
@@ -129,7 +129,7 @@ def of(sessions: Iterable[str]) -> Iterator[Right]:
 
 
 def ended(seconds: float) -> Iterator[Right]:
-    """What has ended in the last so many seconds."""
+    """The invitations that have ended in the last so many seconds."""
     now = timezone.now()
     gone = SentInvitation.objects.filter(ends_at__lte=now, ends_at__gt=now - timedelta(0, seconds))
     yield from _rights(gone.exclude(session=""))

@@ -51,26 +51,26 @@ from msgnode.storage.database_threads import DatabaseThreads
 from . import endpoints, sent, wire
 
 SECONDS = 10.0
-"""That somebody's push endpoint has to answer."""
+"""Seconds within which a push endpoint must answer."""
 AT_ONCE = 64
 """Invitations that are being posted or withdrawn at endpoints; more are answered 503."""
 AT_ONCE_PER_USER = 16
-"""Of these of one user, whose endpoints may all be slow; more are answered 429."""
+"""Most such requests of one user at a time; further ones are answered 429."""
 MAX_ANSWER = 4_096
 DEFAULT_SECONDS = 60
 MAX_STAY = 86_400
-"""Seconds for which who accepts an invitation may stay a guest."""
+"""Most seconds for which a guest may stay one."""
 
 
 class InvitationService:
     """One instance per worker.
 
     Args:
-        domain: this node's.
-        issuer: of its own provider.
-        table: who holds which address.
-        http: posts to endpoints that callers name.
-        threads: calls that use the database.
+        domain: the node's domain.
+        issuer: the issuer of its own provider.
+        table: the routing table.
+        http: the HTTP client for endpoints given by callers.
+        threads: runs database calls.
         clock: seconds since the epoch.
     """
 
@@ -191,7 +191,7 @@ class InvitationService:
         return {"code": 200}
 
     async def _is_deleted(self, subject: str, location: str) -> bool:
-        """Whether the receiver's node knows; if not, who accepts is refused here all the same."""
+        """Whether the receiver's node was told; if not, acceptance is refused here all the same."""
         try:
             with self._one_of_many(subject):
                 status = (await self._http.delete(location)).status
@@ -245,7 +245,7 @@ class InvitationService:
         return body
 
     async def _post(self, endpoint: str, body: bytes, seconds: int) -> str:
-        """Where it can be withdrawn, "" if the endpoint does not say. Raises NodeError."""
+        """The URL for its withdrawal, "" if the endpoint gives none. Raises NodeError."""
         headers = {"TTL": str(seconds), "Urgency": "high"}
         try:
             answer = await self._http.post(endpoint, body, headers)
@@ -263,14 +263,14 @@ class InvitationService:
         raise BadGateway(f"The endpoint answered {status}.")
 
     def _check_held(self, hyperty: str, caller: Listener) -> None:
-        """Whether the session holds the address at which others are to answer. Raises Forbidden."""
+        """Check that the session holds the address for answers. Raises Forbidden."""
         is_below = addresses.is_under(hyperty, caller.runtime_url) if hyperty else False
         holder: Any = self._table.owners.get(hyperty)
         if not is_below and (holder is None or holder.id != caller.id):
             raise Forbidden("params.hyperty must be an address that this session holds.")
 
     def _check_owned(self, resource: str, caller: Listener) -> None:
-        """Whether the session may let somebody in at an object. Raises Forbidden."""
+        """Check that the session may invite to an object. Raises Forbidden."""
         holder: Any = self._table.owners.get(resource)
         if holder is None or holder.id != caller.id:
             raise Forbidden("params.resource must be an object that this session holds.")

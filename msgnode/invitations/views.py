@@ -29,7 +29,7 @@ from msgnode.web.proxies import address_of
 from . import endpoints, wire
 
 SOURCE_FACTOR = 10
-"""An address may leave so many times as many invitations as one endpoint takes."""
+"""A source address may leave this many times as many invitations as one endpoint accepts."""
 
 
 class TooLarge(NodeError):
@@ -40,7 +40,7 @@ class TooLarge(NodeError):
 
 
 class NoJson(NodeError):
-    """Of another type, or encrypted for somebody else."""
+    """The content has another type, or is encrypted."""
 
     code = 415
     title = "Not JSON"

@@ -23,14 +23,14 @@ from msgnode.core.errors import BadMessage
 
 MAX_BYTES = 4_096
 MAX_SECONDS = 600
-"""An invitation is good for at most, and kept for at most so long."""
+"""Most seconds for which an invitation is valid and stored."""
 LEAST_SECONDS = 2
-"""A message that is to be kept for no time is kept until the workers have looked for it."""
+"""How long a message with a TTL of 0 is kept: until the workers have looked for its runtime."""
 MAX_NAME = 128
 
 
 class Invitation(NamedTuple):
-    """`expires` is in seconds since the epoch; `message` is the body of what the runtime hears."""
+    """`expires` is in seconds since the epoch; `message` is the body for the runtime."""
 
     name: str
     caller: str
@@ -45,7 +45,7 @@ def expiry(now: float, seconds: float) -> int:
 
 
 def read(frame: bytes, now: float) -> Invitation:
-    """An invitation of somebody who is not known. Raises BadMessage, naming what is wrong."""
+    """Parse an untrusted invitation. Raises BadMessage, which names the error."""
     try:
         said = msgspec.json.decode(frame)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -83,7 +83,7 @@ def read(frame: bytes, now: float) -> Invitation:
 
 
 def seconds_kept(said: str) -> int:
-    """How long a message is kept that asks for so long (TTL, RFC 8030). Raises BadMessage."""
+    """How long a message with this TTL (RFC 8030) is kept. Raises BadMessage."""
     if not said.isdecimal() or len(said) > 10:
         raise BadMessage("The header TTL must say for how many seconds the message is kept.")
     return max(LEAST_SECONDS, min(int(said), MAX_SECONDS))

@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 CHANGED = "alarm rules.changed"
 EVERY = 2.0
 LOOK_EVERY = 10.0
-"""Seconds between two looks at what only the database knows."""
+"""Seconds between two queries of figures from the database."""
 AGAIN = 60.0
-"""Seconds after which the rules are read again, whoever changed them."""
+"""Seconds after which the rules are read again in any case."""
 
 Gather = Callable[[], Awaitable[tuple[list[Sample], bool]]]
 """The last sample of each worker that answered, and whether all did."""
@@ -50,14 +50,14 @@ class Claim(Protocol):
 
 
 class AlarmRules:
-    """One a worker.
+    """One per worker.
 
     Args:
-        gather: asks the workers.
-        claim: of the one worker that looks.
-        writer: writes alarms and notices down.
-        bounds: limits that latencies are counted by.
-        folder: the data directory, whose disk is looked at.
+        gather: queries the workers.
+        claim: the claim of the one evaluating worker.
+        writer: writes alarms and notices.
+        bounds: bucket bounds of latency histograms.
+        folder: the data directory, whose disk is measured.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class AlarmRules:
                 self._tell(threshold, change, value)
 
     async def _looks(self) -> bool:
-        """Whether this worker is the one that looks; nobody is while the database is away."""
+        """Whether this worker evaluates; none does while the database is out of reach."""
         try:
             return await self._claim.take()
         except NodeError:
@@ -170,7 +170,7 @@ class AlarmRules:
 
 
 def _rules() -> tuple[list[Rule], set[str]]:
-    """The rules that are switched on, and the names of those whose alarm stands. Blocks."""
+    """The enabled rules, and the names of those whose alarm stands. Blocks."""
     close_old_connections()
     try:
         rows = AlarmRule.objects.filter(is_enabled=True, figure__in=list(FIGURES))
@@ -185,7 +185,7 @@ def _rules() -> tuple[list[Rule], set[str]]:
 
 
 def _standing_alarms() -> float | None:
-    """How many alarms stand that are no rule's own; None if nobody can tell. Blocks."""
+    """The number of standing alarms other than rules'; None if unknown. Blocks."""
     close_old_connections()
     try:
         own = (notices.KIND, notices.FAILED)

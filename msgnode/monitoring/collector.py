@@ -31,7 +31,7 @@ class Sample(msgspec.Struct, array_like=True):
 
 
 class Family(msgspec.Struct, array_like=True):
-    """Numbers of one name and kind, as workers tell them each other."""
+    """Metrics of one name and kind, as exchanged between workers."""
 
     name: str
     text: str
@@ -57,13 +57,13 @@ def families(node: MeasuredNode) -> list[Family]:
 
 
 class NodeCollector(Collector):
-    """What a worker knows of itself. Takes copies: the event loop goes on meanwhile."""
+    """Collects a worker's metrics from copies, while the event loop runs."""
 
     def __init__(self, node: MeasuredNode) -> None:
         self._node = node
 
     def collect(self) -> Iterator[Metric]:
-        """Read all numbers, while the event loop goes on."""
+        """Collect all metrics, while the event loop runs."""
         node = self._node
         sessions = list(node.sessions.sessions.values())
         states = Counter(str(session.state) for session in sessions)
@@ -165,7 +165,7 @@ class NodeCollector(Collector):
 
 
 def _caches() -> Iterator[Metric]:
-    """How often what is kept of texts of messages was of use."""
+    """The hit rates of caches of messages' texts."""
     lookups = CounterMetricFamily(
         "msgnode_cache_lookups", "Look-ups in caches of texts.", labels=("cache", "outcome")
     )

@@ -45,7 +45,7 @@ class StatusReport:
             await asyncio.sleep(self._every)
 
     async def write(self) -> None:
-        """Write the row of each component, and delete those that nobody writes any more."""
+        """Write the row of each component, and delete rows that are no longer updated."""
         now = timezone.now()
         rows = [
             models.ComponentStatus(

@@ -19,7 +19,7 @@ from .metric_families import counter, gauge
 
 
 def webhooks(webhooks: Webhooks) -> Iterator[Metric]:
-    """What is posted to network servers."""
+    """The webhooks to network servers."""
     yield gauge("webhooks", "Sessions with a webhook at this worker.", value=len(webhooks))
     posts = CounterMetricFamily(
         "msgnode_webhook_posts", "Requests to webhooks by outcome.", labels=("outcome",)
@@ -34,7 +34,7 @@ def webhooks(webhooks: Webhooks) -> Iterator[Metric]:
 
 
 def wakeups(wakeups: PushWakeups) -> Iterator[Metric]:
-    """What is said to push services."""
+    """The pushes to push services."""
     number = len(wakeups)
     yield gauge("push_subscriptions", "Sessions that are woken by push.", value=number)
     counted = CounterMetricFamily(
@@ -55,17 +55,17 @@ class Invitations(Protocol):
 
     @property
     def delivery(self) -> InvitationDelivery:
-        """Counts what was handed over."""
+        """Counts delivered invitations."""
         ...
 
     @property
     def guests(self) -> Guests:
-        """Counts who speaks by an invitation."""
+        """Counts guests."""
         ...
 
 
 def invitations(parts: Invitations) -> Iterator[Metric]:
-    """What users have sent and been told, and who came by an invitation."""
+    """Metrics of sent and received invitations and of guests."""
     steps = CounterMetricFamily("msgnode_invitations", "Invitations by step.", labels=("step",))
     for step in ("sent", "withdrawn", "withdrawal_untold", "ended_by_user"):
         steps.add_metric((step,), parts.service.steps[step])

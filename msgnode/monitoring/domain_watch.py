@@ -42,7 +42,7 @@ class VisitorFigures(msgspec.Struct, array_like=True):
 
 
 class DomainFigures(msgspec.Struct, array_like=True):
-    """What a worker tells. `others` are domains that are not in `visitors`, with their sessions."""
+    """The report of a worker. `others` are the domains not in `visitors`, with their sessions."""
 
     worker: str
     peers: list[PeerFigures]

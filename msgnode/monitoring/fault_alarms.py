@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class FaultAlarms:
-    """Looks at the counts every few seconds.
+    """Checks the counts every few seconds.
 
     An alarm stands, for one part of one worker, while its failures repeat.
     """

@@ -30,7 +30,7 @@ from . import connector_figures
 
 
 class Evaluating(Protocol):
-    """Who decides on messages: how often it worked a decision out."""
+    """The policy enforcer: how often it has evaluated a decision."""
 
     @property
     def evaluated(self) -> int:
@@ -53,7 +53,7 @@ class MeasuredNode(Protocol):
 
     @property
     def answers(self) -> AnswerBudget:
-        """Answers that are under way, and those refused for want of room."""
+        """Pending answers, and those refused for lack of room."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class MeasuredNode(Protocol):
 
     @property
     def writer(self) -> GroupWriter:
-        """Commits, how long they took, and what waits for them."""
+        """Commits, their durations, and the backlog."""
         ...
 
     @property
@@ -73,12 +73,12 @@ class MeasuredNode(Protocol):
 
     @property
     def record(self) -> ParquetRecorder | None:
-        """Rows of the traffic record; None where none is kept."""
+        """The traffic record; None if none is kept."""
         ...
 
     @property
     def identities(self) -> IdentityService:
-        """Who is logged in, and what verifications cost."""
+        """Logged-in subjects, and verifications."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class MeasuredNode(Protocol):
 
     @property
     def guard(self) -> ResponseGuard:
-        """Responses that nobody had asked for."""
+        """The guard that drops responses nobody has asked for."""
         ...
 
     @property
@@ -108,7 +108,7 @@ class MeasuredNode(Protocol):
 
     @property
     def webhooks(self) -> Webhooks | None:
-        """What is posted to network servers; None where that is off."""
+        """The webhooks to network servers; None if disabled."""
         ...
 
     @property

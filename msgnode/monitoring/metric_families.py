@@ -19,7 +19,7 @@ def gauge(
     values: dict[str, int] | None = None,
     value: float | None = None,
 ) -> Metric:
-    """A gauge: one `value`, or `values` by what they have as `label`."""
+    """A gauge: one `value`, or `values` by the label `label`."""
     metric = GaugeMetricFamily(
         f"msgnode_{name}", text, value=value, labels=(label,) if label else None
     )

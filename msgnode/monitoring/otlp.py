@@ -64,7 +64,7 @@ class OtlpExport:
         self._processor = BatchSpanProcessor(Counting())
 
     def export(self, part: TracePart) -> None:
-        """Queue what is known of a message; never waits."""
+        """Queue the trace of a message; never blocks."""
         facts: dict[str, Any] = {
             "messaging.system": "rethink",
             "messaging.message.id": part.id,
@@ -83,7 +83,7 @@ class OtlpExport:
             self._processor.on_end(self._readable(part, span, {**more, **span.facts}))
 
     def close(self) -> None:
-        """Send what waits, and end. Blocks for the collector."""
+        """Send what is queued, and end. Blocks for the collector."""
         self._processor.shutdown()
 
     def _readable(self, part: TracePart, span: Span, facts: dict[str, Any]) -> Any:

@@ -54,7 +54,7 @@ _frames = msgspec.json.Decoder(_Frame)
 
 
 class PathProbe:
-    """One instance per worker. `problem` says what is wrong with the path, "" if nothing is."""
+    """One instance per worker. `problem` describes a fault of the path, "" if there is none."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class PathProbe:
         self._standing: dict[str, str] = {}
 
     def watch(self, address: Any) -> None:
-        """Begin, on the event loop: the worker listens there."""
+        """Begin, on the event loop, once the worker listens."""
         host, port = address[:2]
         host = _WILDCARDS.get(host, host)
         self._url = f"ws://[{host}]:{port}/ws" if ":" in host else f"ws://{host}:{port}/ws"
@@ -121,7 +121,7 @@ class PathProbe:
             await asyncio.sleep(_RETRY if self.problem else self._every)
 
     async def _round(self) -> dict[str, str]:
-        """What is wrong, by whom it is with; sets `problem`."""
+        """The faults by worker; sets `problem`."""
         stage = "connection to its own port"
         try:
             async with asyncio.timeout(self._timeout):
@@ -170,7 +170,7 @@ class PathProbe:
             return not isinstance(probe, RemoteSession) or not probe.peer.is_up
 
     def _tell(self, problems: dict[str, str]) -> None:
-        """Alarms stand while something is wrong."""
+        """Raise alarms for faults, and clear them afterwards."""
         for subject, text in problems.items():
             if self._standing.get(subject) != text:
                 self._raise_alarm(KIND, subject, text)
@@ -202,7 +202,7 @@ class PathProbe:
                 each.cancel()
 
     async def _try(self) -> ClientConnection | None:
-        """None if another worker took the connection, or nobody."""
+        """Connect; None if another worker, or nobody, has accepted the connection."""
         made = self._endpoint.new_pass()
         try:
             return await connect(
@@ -219,7 +219,7 @@ class PathProbe:
         return None
 
     async def _ask(self, to: str) -> None:
-        """Send a request, and wait until it, or its answer, comes back."""
+        """Send a request, and wait until it or its answer returns."""
         number = next(self._numbers)
         back = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:

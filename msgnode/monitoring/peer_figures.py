@@ -22,7 +22,7 @@ _OUTCOMES = (
 
 
 def peers(federation: Federation) -> Iterator[Metric]:
-    """What is known of each peer of this worker."""
+    """The metrics of each peer of this worker."""
     links = list(federation.links.values())
     state = GaugeMetricFamily(
         "msgnode_peer_state", "The state a peer is in: 1.", labels=("peer", "state")

@@ -113,13 +113,13 @@ async def samples(rpc: PeerRpc, seconds: float) -> dict[str, list[Sample] | None
 async def sessions(
     rpc: PeerRpc, ids: list[str], is_whole: bool, seconds: float
 ) -> dict[str, list[SessionFigures] | None]:
-    """What those of some sessions do that the other workers have, by the workers' names.
+    """The figures of sessions at the other workers, by the workers' names.
 
     Args:
-        rpc: asks them.
-        ids: of the sessions.
+        rpc: queries the workers.
+        ids: the sessions.
         is_whole: all seconds that are kept, not only the last.
-        seconds: to wait at most; None is said for a worker that did not answer by then.
+        seconds: most seconds to wait; None for a worker that has not answered by then.
     """
     told = await rpc.ask(_SESSIONS, msgspec.msgpack.encode(_Look(ids, is_whole)), seconds)
     return {worker: _decoded(answer, list[SessionFigures]) for worker, answer in told.items()}
@@ -128,13 +128,13 @@ async def sessions(
 async def traces(
     rpc: PeerRpc, wanted: TraceFilter, after: dict[str, int], seconds: float
 ) -> dict[str, TracesTold | None]:
-    """What the other workers have traced, by their names; they go on tracing what is wanted.
+    """The traces of the other workers, by their names; they continue tracing what is wanted.
 
     Args:
-        rpc: asks them.
+        rpc: queries the workers.
         wanted: which messages.
-        after: the number of the last trace that each has told, by its name.
-        seconds: to wait at most; None is said for a worker that did not answer by then.
+        after: the number of the last trace received from each, by its name.
+        seconds: most seconds to wait; None for a worker that has not answered by then.
     """
     told = await rpc.ask(_TRACES, msgspec.msgpack.encode(_Traces(wanted, after)), seconds)
     return {worker: _decoded(answer, TracesTold) for worker, answer in told.items()}
@@ -147,7 +147,7 @@ async def domains(rpc: PeerRpc, seconds: float) -> dict[str, DomainFigures | Non
 
 
 def passing(rpc: PeerRpc, seconds: float, enough: int) -> list[msgspec.Raw]:
-    """Messages that pass the other workers within so many seconds, as JSON."""
+    """The messages at the other workers within so many seconds, as JSON."""
     text = msgspec.msgpack.encode(_Watch(seconds, enough))
     told = rpc.ask_from_thread(_PASSING, text, seconds + 1.0)
     return [

@@ -43,7 +43,7 @@ class SampledNode(Protocol):
 
     @property
     def sessions(self) -> SessionManager:
-        """Whose queues and states are looked at."""
+        """The sessions whose queues and states are sampled."""
         ...
 
     @property
@@ -66,9 +66,9 @@ class Reader(msgspec.Struct, array_like=True):
 
 
 class WorkerFigures(msgspec.Struct, array_like=True):
-    """What a worker does now, as workers tell each other and the console adds up.
+    """The current figures of a worker, as exchanged between workers and added by the console.
 
-    samples    its seconds, joined to the spans asked for; the last sample alone, if none were
+    samples    its seconds, merged to the requested spans; only the last sample if none were
     """
 
     worker: str
@@ -113,20 +113,20 @@ class Sampler:
                 self.take()
 
     def take(self) -> None:
-        """Take a sample, and have what is over written down."""
+        """Take a sample, and store completed minutes and hours."""
         self._talkers.turn()
         self._watch.turn()
         for span, sample in self.rings.add(self._sample()).items():
             self._writer.submit(Call(partial(self._save, span, sample)))
 
     def figures(self, step: int) -> WorkerFigures:
-        """What this worker does now; who asks has its talkers counted for a few seconds more."""
+        """The current figures of this worker; keeps its talkers counted for a few seconds more."""
         senders, addresses = self._talkers.ask()
         samples = self.rings.recent(step) if step else list(self.rings.seconds)[-1:]
         return WorkerFigures(self._worker, samples, senders, addresses, self._readers())
 
     def _readers(self) -> list[Reader]:
-        """Sessions with most bytes waiting. Nobody is looked at while nothing waits."""
+        """The sessions with most queued bytes. None are checked while nothing is queued."""
         if not self._node.sessions.queues.bytes:
             return []
         waiting = [
@@ -138,7 +138,7 @@ class Sampler:
         return [Reader(each.runtime_url, each.id, size) for size, each in most]
 
     def _totals(self) -> Sample:
-        """What was counted since the start, as a sample."""
+        """The counts since the start, as a sample."""
         recorder = self._node.recorder
         by_outcome: dict[Outcome, int] = {}
         for (_, outcome), count in recorder.messages.items():
@@ -190,7 +190,7 @@ class Sampler:
 
 
 def _memory() -> int:
-    """Bytes of memory that the process takes; 0 where the system does not say."""
+    """The memory of the process in bytes; 0 if the system does not tell."""
     try:
         with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 (each second)
             return int(file.read().split()[1]) * _PAGE

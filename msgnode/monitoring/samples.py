@@ -20,14 +20,14 @@ MINUTE, HOUR = 60, 3600
 
 
 class Sample(msgspec.Struct, array_like=True):
-    """What was counted in the `seconds` before `at` (seconds since the epoch), and levels at `at`.
+    """The counts of the `seconds` before `at` (seconds since the epoch), and the levels at `at`.
 
-    messages    recipients of messages: one for each row of the record
-    copies      frames handed to listeners
+    messages    recipients of messages: one per row of the record
+    copies      frames delivered to listeners
     bytes_in, bytes_out    bytes of those messages, and of those copies
     refused     by admission or a policy
-    undeliverable    nobody listened, or nobody took it
-    latencies   counts by size, of the limits that `percentile` is given
+    undeliverable    nobody listened, or nobody accepted it
+    latencies   counts per bucket, with the bounds that `percentile` is given
     cpu         seconds of processor time
     sockets, sessions, waiting    levels: open sockets, sessions, bytes in outboxes
     memory      level: bytes of the process
@@ -119,7 +119,7 @@ class Rings:
         return over
 
     def recent(self, step: int) -> list[Sample]:
-        """What is kept of the seconds, joined to spans of `step`; the last one may be short."""
+        """The kept seconds, merged to spans of `step`; the last one may be shorter."""
         found: list[list[Sample]] = []
         for sample in tuple(self.seconds):
             if not found or _number(found[-1][-1], step) != _number(sample, step):

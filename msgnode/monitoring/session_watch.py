@@ -29,11 +29,11 @@ _FAILED = (Outcome.BLOCKED, Outcome.REFUSED, Outcome.UNDELIVERABLE, Outcome.DROP
 
 
 class SessionSample(msgspec.Struct, array_like=True):
-    """What a session did in the `seconds` before `at` (seconds since the epoch).
+    """The activity of a session in the `seconds` before `at` (seconds since the epoch).
 
     messages_in, bytes_in      frames read from its socket
-    messages_out, bytes_out    frames it was given, those that wait for it too
-    failed     messages of its own that were refused or found nobody
+    messages_out, bytes_out    frames for it, including queued ones
+    failed     messages of its own that were refused or undeliverable
     waiting    bytes in its outbox at the end
     """
 
@@ -64,12 +64,12 @@ class Failure(msgspec.Struct, array_like=True):
 
 
 class SessionFigures(msgspec.Struct, array_like=True):
-    """A session as its worker knows it.
+    """A session as its worker sees it.
 
-    is_held_back    its socket is not read at the moment: it sends too much, or waits for others
+    is_held_back    its sender is paused: it sends too much, or waits for others
     is_behind       it does not read what it is sent
     totals          messages and bytes since its socket connected, and since the worker has it
-    samples         the last one, or all that are kept, if asked for
+    samples         the last one, or all that are kept, if requested
     """
 
     session: str
@@ -83,7 +83,7 @@ class SessionFigures(msgspec.Struct, array_like=True):
 
 
 class _Watched:
-    """One session that is looked at."""
+    """One watched session."""
 
     def __init__(self, session: LiveSession, now: float) -> None:
         self.session = session
@@ -142,10 +142,10 @@ class SessionWatch:
         self._watched: dict[str, _Watched] = {}
 
     def ask(self, ids: Iterable[str], is_whole: bool = False) -> list[SessionFigures]:
-        """What those of the sessions do that this worker has.
+        """The figures of those of these sessions that this worker has.
 
         Args:
-            ids: of sessions, which are looked at from now on.
+            ids: the sessions, which are watched from now on.
             is_whole: all seconds that are kept, not only the last.
         """
         told = []
@@ -156,7 +156,7 @@ class SessionWatch:
         return told
 
     def turn(self) -> None:
-        """Called about every second: take samples, and leave those that nobody asks for."""
+        """Take samples, and stop watching sessions nobody asks for; called every second."""
         now = self._clock()
         for id_, watched in tuple(self._watched.items()):
             is_over = now - watched.asked_at > PATIENCE

@@ -38,7 +38,7 @@ _SESSION_ADDRESS = "mn:/session"
 
 
 class Follow(msgspec.Struct):
-    """What a follower asks for; what is empty does not filter. `address` covers all below it."""
+    """The filter of a follower; empty fields match all. `address` includes everything below it."""
 
     token: str
     address: str = ""
@@ -104,7 +104,7 @@ class Tail:
             log.warning("Messages cannot be followed: %s", fault)
 
     async def stop(self) -> None:
-        """Let go of who follows, and remove the socket's file."""
+        """Disconnect the followers, and remove the socket's file."""
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)

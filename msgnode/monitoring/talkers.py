@@ -23,7 +23,7 @@ WINDOW = 5.0
 MOST = 20_000
 TOP = 10
 NOTED = 1_000
-"""Messages a second that are looked at, about, so that looking costs the same at any rate."""
+"""Roughly how many messages per second are sampled, to bound the cost at any rate."""
 
 Counts = dict[tuple[str, str], list[int]]
 """Messages, bytes and failures by name and session."""
@@ -72,7 +72,7 @@ class Talkers:
         return self._told
 
     def turn(self) -> None:
-        """Called about every second: end a window that is over, and stop when nobody looks."""
+        """End a completed window, and stop if nobody asks; called every second."""
         now = self._clock()
         if not self._is_attached:
             return

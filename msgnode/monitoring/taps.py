@@ -13,7 +13,7 @@ from msgnode.core.record import TrafficRecord
 
 
 class Taps:
-    """The observers by name; `attach` gives the pipeline what stands for all of them."""
+    """The observers by name; `attach` gives the pipeline one for all of them."""
 
     def __init__(self, attach: Callable[[MessageObserver | None], None]) -> None:
         self._attach = attach

@@ -56,8 +56,8 @@ class Threshold:
     """One rule over time.
 
     Args:
-        rule: what is limited.
-        stands: whether its alarm stands already.
+        rule: the rule.
+        stands: whether its alarm already stands.
     """
 
     def __init__(self, rule: Rule, stands: bool) -> None:

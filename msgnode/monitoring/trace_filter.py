@@ -10,7 +10,7 @@ from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
 
 _JOINED = ("response", "link")
-"""Why a part of a trace is told to whoever may watch the trace."""
+"""Why a part of a trace may be shown to whoever may see the trace."""
 
 
 class TraceFilter(msgspec.Struct, frozen=True):

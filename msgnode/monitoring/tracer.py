@@ -47,7 +47,7 @@ TREES_A_SECOND = 10
 KEPT = 500
 KEPT_SECONDS = 3600.0
 PATIENCE = 5.0
-"""Seconds for which a watch goes on without being asked for."""
+"""Seconds after the last query for which tracing on request continues."""
 ANSWER_SECONDS = 60.0
 """Seconds for which the response to a traced request is waited for."""
 MOST_ASKED = 2_000
@@ -59,12 +59,12 @@ _NOT_TRACED = ("", None)
 
 
 class TracesTold(msgspec.Struct, array_like=True):
-    """What a worker tells of its traces.
+    """The traces that a worker reports.
 
     Attributes:
-        number: of the last that it has kept: what is asked for next comes after it.
-        untraced: messages that were to be traced and were too many, since the worker started.
-        parts: as JSON, the oldest first.
+        number: the number of its last trace, after which the next query continues.
+        untraced: messages not traced because there were too many, since the worker started.
+        parts: the traces as JSON, the oldest first.
     """
 
     number: int
@@ -76,16 +76,16 @@ Explain = Callable[[Message, Speaker], list[dict[str, Any]]]
 
 
 class Tracer:
-    """Follows messages through a worker.
+    """Traces messages through a worker.
 
     Args:
-        pipeline: of the worker.
+        pipeline: the worker's pipeline.
         worker: its name.
-        shown: a body as it may be shown.
-        explain: how the policies decide over a message.
-        ratio: of the messages nobody asks for that are traced, 0 to 1.
-        export: is handed what is not only watched, None if it goes nowhere.
-        spans: those that were exported, by outcome.
+        shown: masks a body for display.
+        explain: explains the decision of the policies on a message.
+        ratio: share of other messages that is traced, 0 to 1.
+        export: called with traces that are not only watched, None if they are not exported.
+        spans: counts of exported spans, by outcome.
     """
 
     def __init__(
@@ -125,11 +125,11 @@ class Tracer:
     # --- for the console --------------------------------------------------------------------------
 
     def ask(self, wanted: TraceFilter, after: int = -1) -> TracesTold:
-        """What was traced since the last question; what is wanted is traced from now on.
+        """The traces since the last query; wanted messages are traced from now on.
 
         Args:
             wanted: which messages.
-            after: the number that the last answer said, -1 for all that are kept.
+            after: the number in the last report, -1 for all that are kept.
         """
         self._watches[wanted] = monotonic()
         self._attach()
@@ -206,7 +206,7 @@ class Tracer:
         trace.release()
 
     def _reason(self, message: Message, caller: Caller) -> tuple[str, TraceContext | None]:
-        """Why a message is traced, "" if it is not, and what it is part of."""
+        """Why a message is traced, "" if it is not, and its trace context."""
         if message.is_response and self._asked:
             asked = self._asked.pop((message.recipients[0], message.id_key), None)
             if asked is not None:
@@ -275,7 +275,7 @@ class Tracer:
             self._timer = asyncio.get_running_loop().call_later(seconds, self.turn)
 
     def turn(self) -> None:
-        """Leave what nobody asks for any more."""
+        """Stop tracing what nobody asks for any more."""
         self._timer = None
         now = monotonic()
         for wanted, asked_at in tuple(self._watches.items()):

@@ -37,17 +37,17 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 
 
 class Broker:
-    """One instance for each connection. The callables are called on the event loop.
+    """One instance per connection. The callables are called on the event loop.
 
     Args:
-        address: of the broker.
-        client_id: by which the broker knows us, and ends an older connection of ours.
+        address: the broker's address.
+        client_id: the node's client id, with which the broker ends an older connection of it.
         filters: the topics to subscribe.
-        receive: takes each message, and has `done` of it called.
-        on_up, on_down: the connection is there; it is gone, and why.
-        on_room: there is room to publish again.
-        counters: what is counted.
-        may_connect: whether this worker may; one that was frozen would end its successor's
+        receive: called with each message; must have its `done` called.
+        on_up, on_down: called when the connection is up; when it is down, with the reason.
+        on_room: called when there is room to publish again.
+        counters: the counters.
+        may_connect: whether this worker may connect; one that was frozen would end its successor's
             connection.
     """
 
@@ -96,7 +96,7 @@ class Broker:
 
     @property
     def is_choked(self) -> bool:
-        """Whether the broker may send no more soon, though some of what it sent is carried."""
+        """Whether the broker may soon have to stop sending, though some of its messages are carried."""
         if self._client is None or 2 * self.unacknowledged < self.address.window:
             return False
         return any(each.is_done for each in self._client.unacknowledged)
@@ -160,11 +160,11 @@ class Broker:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def forget_session(self) -> None:
-        """The broker is to keep nothing for us once the connection has ended."""
+        """Have the broker discard the session once the connection has ended."""
         self._keeps = False
 
     def begin_anew(self, why: str) -> None:
-        """What the broker has kept for us is of no use: connect again, without it."""
+        """Reconnect without the session that the broker has kept, because it is useless."""
         self.begins_anew = True
         if self._client is not None:
             self._client.fail(why)

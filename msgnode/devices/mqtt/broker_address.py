@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where the broker is and who we are to it. `window` and `max_bytes` bound what it sends."""
+    """The broker's address and our credentials. `window` and `max_bytes` limit what it sends."""
 
     host: str
     port: int

@@ -25,22 +25,22 @@ from .counters import MqttCounters
 from .delivery import Delivery
 
 KEEPALIVE = 10
-"""Seconds without a word until the broker is asked; so many more, and it is taken for gone."""
+"""Seconds of silence until the broker is pinged; after as many more it counts as gone."""
 PATIENCE = 10.0
 """Seconds that the broker may take for an answer."""
 KEPT_SECONDS = 3_600
-"""The broker keeps our session, and what comes for it, for so long while we are away."""
+"""Seconds for which the broker keeps the session and its messages while the node is away."""
 UNDER_WAY = 20
-"""Of our own messages, if the broker does not say that it takes fewer."""
+"""Most pending own messages, unless the broker accepts fewer."""
 MAX_BYTES = 64 * 1024 * 1024
 """Of messages that were read and not carried."""
 CONNECTING_AT_ONCE = 64
 _CONNECTING = ThreadPoolExecutor(CONNECTING_AT_ONCE, "mqtt")  # of all connections
 _AROUND = 64
-"""Bytes of a packet besides topic, payload and correlation data, at most."""
+"""Most bytes of a packet besides topic, payload and correlation data."""
 
 Done = Callable[[str], None]
-"""Is told that the broker has a message, or why it does not take it."""
+"""Called when the broker has a message, or with the reason why it refuses it."""
 
 
 class NotTaken(Exception):
@@ -60,7 +60,7 @@ class Keeper(Protocol):
 
 
 class BrokerClient(aiomqtt.Client):
-    """One connection, which acknowledges what it was sent when it is told to."""
+    """One connection, which acknowledges messages on request."""
 
     def __init__(self, broker: Keeper) -> None:
         address = broker.address
@@ -154,7 +154,7 @@ class BrokerClient(aiomqtt.Client):
         self._sent[info.mid] = done
 
     def acknowledge(self) -> None:
-        """Acknowledge what is done and has nothing before it that is not."""
+        """Acknowledge what is done, up to the first message that is not."""
         waiting = self.unacknowledged
         while waiting and waiting[0].is_done:
             delivery = waiting.popleft()
@@ -163,10 +163,10 @@ class BrokerClient(aiomqtt.Client):
                 self._client.ack(delivery.mid, delivery.qos)
 
     def hang_up(self, keeps: bool = True) -> None:
-        """Say good-bye as far as the broker still listens, and close the socket.
+        """Disconnect properly if the broker still listens, and close the socket.
 
         Args:
-            keeps: whether the broker is to keep our session, and what comes for it.
+            keeps: whether the broker is to keep the session and its messages.
         """
         if not self._disconnected.done():
             farewell = None
@@ -272,6 +272,6 @@ class BrokerClient(aiomqtt.Client):
 
 
 def _retrieve(ended: asyncio.Future[None]) -> None:
-    """The end of a connection may come when nobody waits for it any more."""
+    """Retrieve the end of a connection that nobody awaits any more."""
     if not ended.cancelled():
         ended.exception()

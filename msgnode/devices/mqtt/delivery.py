@@ -10,12 +10,12 @@ class Acknowledger(Protocol):
     """The connection that a message came by."""
 
     def acknowledge(self) -> None:
-        """Acknowledge what is done and has nothing before it that is not."""
+        """Acknowledge what is done, up to the first message that is not."""
         ...
 
 
 OVERHEAD = 512
-"""Bytes of memory that a message takes besides its topic and payload."""
+"""Memory of a message besides its topic and payload, in bytes."""
 
 
 class Delivery:

@@ -100,7 +100,7 @@ class DeviceFrames:
             self.leave()
 
     def leave(self) -> None:
-        """Serve no device any more."""
+        """Stop serving devices."""
         self.broker.drop()
         devices, self._devices = self._devices, {}
         for device in devices.values():
@@ -189,7 +189,7 @@ class DeviceFrames:
         return device
 
     def _refuse(self, name: str, delivery: Delivery, frame: bytes, error: NodeError) -> None:
-        """A frame is not carried: the device is told, if it can be."""
+        """Tell the device, if possible, that its frame is not carried."""
         self._counters.refuse(f"{name}: {error.description}")
         try:
             message = messages.parse(frame)
@@ -200,7 +200,7 @@ class DeviceFrames:
             self._send(self._devices[name], answer, None)
 
     async def _look(self) -> None:
-        """Devices that are gone are forgotten; so are those that never said they are here."""
+        """Forget devices that are gone, and those that never sent a status and are idle."""
         while True:
             await asyncio.sleep(_LOOKS_EVERY)
             oldest = time.monotonic() - self._idle
@@ -277,7 +277,7 @@ class DeviceFrames:
         return True
 
     def _undelivered(self, device: _Device, frame: bytes, why: str) -> None:
-        """The broker does not take a frame: who waits for its answer is told, by the device."""
+        """Answer, on behalf of the device, the sender of a frame that the broker refuses."""
         message = messages.parse(frame)
         if bus_delivery.expects_answer(message, message.recipients[0]):
             error = Unavailable(f"The MQTT broker does not take it for the device: {why}")

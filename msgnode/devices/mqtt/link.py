@@ -13,7 +13,7 @@ from msgnode.devices.answering_link import AnsweringLink, nothing
 from msgnode.sessions.rules import CloseCode
 
 HIGH_WATER = 64 * 1024
-"""Unsent bytes above which the session keeps what comes in its own outbox."""
+"""Unsent bytes above which the session queues frames in its own outbox."""
 
 
 class BrokerLink(AnsweringLink):
@@ -68,7 +68,7 @@ class BrokerLink(AnsweringLink):
             self._forget(self._unacknowledged.pop())
 
     def give_back(self) -> list[bytes]:
-        """Take out what is not known to have arrived, in order."""
+        """Remove and return frames that may not have arrived, in order."""
         frames = [*self._unacknowledged, *self._unsent]
         self._unacknowledged.clear()
         self._unsent.clear()

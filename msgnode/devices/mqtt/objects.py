@@ -59,7 +59,7 @@ class SensorObject:
 
 
 class ObjectClaims:
-    """The objects of one topic. `refuse` is told of readings that are not carried, and why."""
+    """The objects of one topic. `refuse` is called with readings that are not carried, and why."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class ObjectClaims:
             found.held.append((delivery, frame))
 
     async def claim_again(self) -> None:
-        """The session is new, or has come back: claim all, and wait for that."""
+        """Claim all objects, because the session is new or resumed."""
         for each in self.objects.values():
             if each.held is None:
                 each.wait()

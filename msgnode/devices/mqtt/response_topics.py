@@ -21,18 +21,18 @@ from . import topics
 from .delivery import Delivery
 
 KEPT_AT_MOST = 100
-"""Requests of one device whose responses are awaited; of more the oldest are answered on `in`."""
+"""Most awaited responses of one device; beyond, the oldest are sent to `in`."""
 KEPT_SECONDS = 300.0
-"""For which a response is awaited of a request that does not say how long it lasts."""
+"""Seconds for which a response is awaited if the request has no expiry."""
 
 
 class ResponsePlace(NamedTuple):
-    """Where a response goes.
+    """The destination of a response.
 
     Attributes:
         topic: "" for the device's usual one.
-        correlation: what came with the request.
-        until: when it is of no use any more, by `time.monotonic`; 0.0 if that is not known.
+        correlation: the correlation data of the request.
+        until: its expiry, by `time.monotonic`; 0.0 if unknown.
     """
 
     topic: str = ""
@@ -49,10 +49,10 @@ USUAL = ResponsePlace()
 
 
 class ResponseTopics:
-    """Of one device.
+    """The response topics of one device.
 
     Args:
-        base: what its own topics begin with.
+        base: the prefix of its own topics.
     """
 
     def __init__(self, base: str) -> None:

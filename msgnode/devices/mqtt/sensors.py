@@ -43,7 +43,7 @@ from .session import BrokerSession, Opener
 OBJECTS_AT_MOST = 9_000
 """Objects of one topic: each is two subscriptions of its session."""
 WAITING_AT_MOST = 1_000
-"""Messages of QoS 0 that may wait; of those of QoS 1 the broker keeps what is beyond its window."""
+"""Most waiting messages of QoS 0; of QoS 1 the broker keeps those beyond its window."""
 COMMANDS_AT_MOST = 1_000
 """Commands that may wait for the broker."""
 _encode = msgspec.json.Encoder().encode
@@ -172,7 +172,7 @@ class SensorFeed:
     # --- the session ------------------------------------------------------------------------------
 
     async def _opened(self) -> None:
-        """A session, new or resumed, holds the objects; what waits for it goes on then."""
+        """Continue with waiting messages, because the session now holds the objects."""
         await self._claims.claim_again()
 
     # --- what others say to the objects -----------------------------------------------------------

@@ -40,7 +40,7 @@ class Opener(Protocol):
         ...
 
     def left(self, connection: BrokerConnection) -> None:
-        """The connection is lost; its session is kept for the grace period."""
+        """Detach the session of the lost connection, which is kept for the grace period."""
         ...
 
 
@@ -48,14 +48,14 @@ class BrokerSession:
     """One runtime URL behind the broker.
 
     Args:
-        runtime_url: of the session.
-        name: who is behind it, as the broker knows it.
-        opener: of sessions.
-        at_most: frames that may wait; those beyond are refused.
-        holds_back: whether that spares frames of QoS 1, of which the broker keeps the rest.
-        refuse: is told what is not carried, and why.
-        on_open: is called with each connection that was opened.
-        on_frames: is called when there is something to publish.
+        runtime_url: the runtime URL of the session.
+        name: its user name at the broker.
+        opener: opens sessions.
+        at_most: most waiting frames; further ones are refused.
+        holds_back: whether frames of QoS 1 are exempt, because the broker keeps the rest.
+        refuse: called with what is not carried, and why.
+        on_open: called with each connection that was opened.
+        on_frames: called when there is something to publish.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class BrokerSession:
         return self.connection is None or self.connection.flow.unknown_facts > 0
 
     def refuse_waiting(self) -> None:
-        """Refuse what waits, and for a second what would have to wait."""
+        """Refuse the waiting frames, and for a second any that would have to wait."""
         self._refused(self._obstacle if self.connection is None else None, 1.0)
         if self._held is not None:
             held, self._held = self._held, None
@@ -140,7 +140,7 @@ class BrokerSession:
             self.connection.frame_received(frame)
 
     def lose(self) -> None:
-        """The connection is lost; what is not known to have arrived waits for the next one."""
+        """Handle the lost connection; what may not have arrived waits for the next one."""
         connection, self.connection = self.connection, None
         if connection is None:
             return
@@ -212,7 +212,7 @@ class BrokerSession:
                 self._carry(connection, *self._waiting.popleft())
 
     async def _open(self) -> bool:
-        """Whether there is a session now; what waits is refused with it if it is refused."""
+        """Open the session if necessary; if it is refused, so are the waiting frames."""
         link = BrokerLink()
         try:
             connection = await self._opener.open(self.runtime_url, self.name, link)

@@ -9,11 +9,11 @@ from .link import BrokerLink
 from .session import BrokerConnection
 
 SOURCE = "mqtt"
-"""Stands for the network address of all who are behind the broker."""
+"""The text in place of a network address of devices behind the broker."""
 
 
 def identity_of(name: str) -> Identity:
-    """Who a name of the broker is: a device, which the broker has authenticated."""
+    """The identity for a user name of the broker: a device that the broker has authenticated."""
     subject = f"urn:device:{name}"
     return Identity(BROKER_ISSUER, subject, username=subject)
 

@@ -24,7 +24,7 @@ ONLINE, OFFLINE = b"online", b"offline"
 
 
 class DeviceTopic(NamedTuple):
-    """Which device a topic is of, and what is said there: `out` or `status`."""
+    """The device of a topic, and its kind: `out` or `status`."""
 
     device: str
     kind: str
@@ -50,7 +50,7 @@ class DeviceTopics:
         return DeviceTopic(device, rest)
 
     def base_of(self, device: str) -> str:
-        """What all topics of a device begin with."""
+        """The prefix of all topics of a device."""
         return f"{self._base}/{device}/"
 
     def inbound(self, device: str) -> str:
@@ -112,7 +112,7 @@ def met(topic_filter: str, topic: str) -> tuple[str, ...] | None:
 
 
 def template_fault(template: str, number: int) -> str:
-    """Why a template cannot be filled from so many wildcards, or ""."""
+    """Why a template cannot be filled from so many wildcards, "" if it can."""
     if wrong := [each for each in _PLACE.findall(template) if not 1 <= int(each) <= number]:
         return f"names {{{wrong[0]}}}, and the topic has {number} wildcards"
     rest = _PLACE.sub("", template)
