@@ -141,7 +141,7 @@ class InvitationDelivery:
         self._later[runtime_url] = asyncio.get_running_loop().call_later(seconds, look)
 
     def _hand_over(self, runtime_url: str, invitation: endpoints.Waiting) -> bool:
-        """Deliver to the newest session of the runtime and its user; return whether there was one."""
+        """Deliver to the newest session of the runtime and its user; whether there was one."""
         whose = [each for each in self._here(runtime_url) if self._of(each) == invitation.subject]
         if not whose:
             return False

@@ -96,7 +96,7 @@ class Broker:
 
     @property
     def is_choked(self) -> bool:
-        """Whether the broker may soon have to stop sending, though some of its messages are carried."""
+        """Whether the broker may soon have to stop sending, though some messages are carried."""
         if self._client is None or 2 * self.unacknowledged < self.address.window:
             return False
         return any(each.is_done for each in self._client.unacknowledged)
