@@ -1,1 +1,1 @@
-"""Quality of service: relayed paths with booked bandwidth, asked for at domain://qos.<domain>."""
+"""Quality of service: relayed paths with reserved bandwidth, at domain://qos.<domain>."""

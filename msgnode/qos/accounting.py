@@ -1,12 +1,12 @@
-"""Writes what allocations have carried: to their rows, reservations, customers and days. Blocks.
+"""Stores the traffic of allocations: in their rows, reservations, customers and days. Blocks.
 
-A row has the bytes of its allocation's whole life so far; what is added to the others is the
-difference to what the row had before, in the same transaction. So writing an entry twice adds
-nothing, and the totals at the end heal what was missed. Only the supervisor writes.
+A row has the bytes of its allocation's whole life so far; the difference to its previous value is
+added to the others, in the same transaction. So writing an entry twice adds nothing, and the final
+totals correct what was missed. Only the supervisor writes.
 
-What a server says may be anything. No sum falls below zero (a day is not charged for what the day
-before had too much) or grows beyond what the database can hold: one entry that could not be written
-would stop all the others.
+A server may report anything. No sum falls below zero (a day is not charged for what the day before
+had too much) or grows beyond what the database can store: one entry that could not be written would
+stop all the others.
 """
 
 from __future__ import annotations

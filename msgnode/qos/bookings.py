@@ -1,9 +1,9 @@
 """Bookings in the database: reserve, renew, release, end. Blocks: not for the event loop.
 
-What is booked on a server is the sum of its reservations that have not ended. Whoever books locks
+The bookings of a server are the sum of its reservations that have not ended. Whoever books locks
 the servers' rows first, always in the order of their keys, so that two workers never book the same
-room (SQLite has one writer, which is the same). A refused command changes nothing, and no other one
-of its group.
+capacity (SQLite has one writer, with the same effect). A refused command changes nothing, and
+affects no other one of its group.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The port of a QoS broker: what the connector asks of it, and who asks. Pure."""
+"""The interface of a QoS broker, and who its clients are. Pure."""
 
 from __future__ import annotations
 

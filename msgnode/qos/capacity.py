@@ -1,6 +1,6 @@
-"""What is free on the TURN servers, and which of them fits a reservation best. Blocks.
+"""Finds free capacity on the TURN servers, and the one that fits a reservation best. Blocks.
 
-What is booked on a server is the sum of its reservations that have not ended.
+The bookings of a server are the sum of its reservations that have not ended.
 """
 
 from __future__ import annotations

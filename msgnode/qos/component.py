@@ -1,8 +1,8 @@
-"""domain://qos.<domain>: the QoS broker connector.
+"""The QoS broker connector, domain://qos.<domain>.
 
-Applications inquire what the network has, and reserve for their sessions; what they may say is in
-requests.py. Every message gets one answer: without a broker it is 503. A reservation belongs to who
-made it: to the verified subject, else to the session.
+Applications query what the network offers, and reserve for their sessions; requests.py has the
+forms. Every message gets one answer, 503 without a broker. A reservation belongs to the verified
+subject that made it, else to the session.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""coturn's command line interface: which sessions run, and ending them.
+"""A client of coturn's command line interface: lists sessions, and ends them.
 
-It is plain text over TCP with a password, meant for the same machine. Everything it says is bounded
-in bytes and in time, because the process behind it may be frozen or not be coturn at all.
+It is plain text over TCP with a password, meant for the same machine. Its output is bounded in
+bytes and in time, because the process may be frozen, or not be coturn at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the database says of servers, reservations and customers, for metrics and alarms. Blocks."""
+"""Figures of servers, reservations and customers in the database, for metrics and alarms. Blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which worker supervises: the one that has the claim `qos`, for as long as its own lease runs."""
+"""The supervisor's claim: the worker with the claim `qos` supervises, while its own lease runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What each allocation has carried, as far as this worker has heard. Pure.
+"""The traffic of each allocation, as far as this worker has received reports. Pure.
 
 An entry has the bytes of the reports since it was made, and at the end the totals, which replace
-them. Of an allocation whose beginning was not heard, or while whose life the node did not listen,
-only the totals are certain: until then it is incomplete.
+them. If an allocation's beginning was missed, or the node did not listen during its life, only the
+totals are certain: until then it is incomplete.
 """
 
 from __future__ import annotations

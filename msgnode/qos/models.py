@@ -1,7 +1,7 @@
-"""What the QoS broker keeps: TURN servers, traffic classes, customers, reservations, usage.
+"""The rows of the QoS broker: TURN servers, traffic classes, customers, reservations, usage.
 
-Bandwidths are in bits per second, volumes in bytes. No row holds a credential: those are computed
-from a secret, which is sealed, when they are handed out.
+Bandwidths are in bits per second, volumes in bytes. No row has a credential: those are computed
+from an encrypted secret when they are needed.
 """
 
 from __future__ import annotations

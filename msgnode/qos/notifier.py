@@ -1,6 +1,6 @@
 """Tells owners that their reservations have ended: an `update` to the runtime that reserved.
 
-Who of another worker is at a runtime URL has to be asked for; then a later round tells.
+Sessions of a runtime URL at another worker must be queried first; then a later round tells them.
 """
 
 from __future__ import annotations

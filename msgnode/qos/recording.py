@@ -1,4 +1,4 @@
-"""Rows of the traffic record that tell of reservations: made, refused, relayed, ended."""
+"""Rows of the traffic record about reservations: made, refused, relayed, ended."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the supervisor does about the TURN servers: visits, accounting, the secrets they share.
+"""The supervisor's work on the TURN servers: visits, accounting, the shared secrets.
 
-Redis may be away: what runs goes on, servers are visited all the same, an alarm stands, and what
-was not heard makes the accounts of that time incomplete until the totals of an allocation come.
+If Redis is away, allocations continue, servers are still visited, an alarm stands, and the accounts
+of that time are incomplete until the totals of each allocation come.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The field's QoS broker over HTTP, behind the same port as the node's own.
+"""The field's QoS broker over HTTP, behind the same interface as the node's own.
 
 It answers getAppropriateTurn (a TURN server and a client id, within a customer's quota) and
 getCredentials. It knows neither bandwidth nor owners nor an end before a week: the node keeps
-those, so the rules of owners, numbers and times hold here too. What has been released there stays
-valid until it ends by itself, because that broker cannot be told.
+these, so the rules on owners, numbers and times apply here too. What was released stays valid there
+until it expires, because that broker cannot be told.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The alarm `turn-full`: it stands while no server has room for one more flow of a class."""
+"""The alarm `turn-full`: raised while no server has room for another flow of a class."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The secrets that the node shares with its TURN servers: sealed rows, rotated without a break.
+"""The secrets that the node shares with its TURN servers: encrypted rows, rotated without a gap.
 
-The newest secret signs, once the servers know it. An older one still counts until every credential
-signed with it has ended.
-coturn reads them from a set in its Redis (`turn/realm/<realm>/secret`) for each request, so a
-change holds at once and no server is started anew. All functions but `key_of` block.
+The newest secret signs, once the servers know it. An older one stays valid until every credential
+signed with it has expired. coturn reads them from a set in its Redis (`turn/realm/<realm>/secret`)
+for each request, so a change applies at once and no server is restarted. All functions but `key_of`
+block.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What node/parts.py wires of quality of service: the connector and what it stands on."""
+"""Assembles quality of service for node/parts.py: the connector and its parts."""
 
 from __future__ import annotations
 

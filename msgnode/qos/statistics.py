@@ -1,12 +1,12 @@
-"""What coturn tells of its allocations in Redis: channel and text to an event. Pure.
+"""Parses what coturn publishes about its allocations in Redis: channel and text to an event. Pure.
 
-The channel names realm, user and allocation, with or without a prefix of the server's address as an
-older fork has it: `turn/…/realm/<realm>/user/<user>/allocation/<number>/<kind>[/peer]`.
+The channel names realm, user and allocation, with or without a prefix of the server's address as in
+an older fork: `turn/…/realm/<realm>/user/<user>/allocation/<number>/<kind>[/peer]`.
 
 status         new, refreshed or deleted
 traffic        packets and bytes since the last report
 total_traffic  the same for the whole life of the allocation, at its end
-`/peer` counts what passes between the server and the peers, without the overhead of TURN.
+`/peer` counts the traffic between the server and the peers, without the overhead of TURN.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reservations off the event loop: commands in groups, look-ups in two threads, both bounded."""
+"""Runs reservations off the event loop: commands in groups, look-ups in two threads. Bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a TURN server answers: a STUN binding over UDP (RFC 5389), or a TCP connection."""
+"""Checks whether a TURN server answers: a STUN binding over UDP (RFC 5389), or a TCP connection."""
 
 from __future__ import annotations
 

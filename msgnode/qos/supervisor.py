@@ -1,8 +1,8 @@
-"""The worker that supervises: it ends what is over, and tells the owners.
+"""The supervisor: ends reservations that are over, and tells their owners.
 
-Every worker runs this job; one of them has the claim and acts (lease.py). What it does is read from
-the database each time, and all of it may be done twice. It never runs on the event loop, but for
-handing over messages.
+Every worker runs this job; the one with the claim acts (lease.py). Its work is read from the
+database each time, and all of it may be done twice. It runs off the event loop, except for sending
+messages.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What ends reservations besides their owners: time, disuse, closed sessions, quotas, lost servers.
+"""Ends reservations for reasons other than requests: time, disuse, closed sessions, quotas, losses.
 
-One look ends at most LIMIT of each kind, in one transaction; what is left over has its turn in the
-next one. Whatever ends a reservation, only its row is changed here: who is to be told, and what is
-to be cut, is read from the rows, so that neither is lost with a worker. All functions block.
+A sweep ends at most LIMIT of each kind, in one transaction; the rest follows in the next one.
+Whatever the reason, only the row is changed here: notifications and disconnections are derived from
+the rows, so that neither is lost with a worker. All functions block.
 """
 
 from __future__ import annotations

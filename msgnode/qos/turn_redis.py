@@ -1,7 +1,7 @@
-"""The Redis that coturn shares with the node: secrets go there, statistics come from there.
+"""The Redis that coturn shares with the node: secrets are written there, statistics read.
 
-The connection is made anew for as long as it takes; what was published meanwhile is not repeated
-by Redis, so each time it is told that there was a gap.
+The connection is retried for ever; Redis does not repeat what was published meanwhile, so each
+reconnection is reported as a gap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Visits to the TURN servers: does each answer, what runs there, and ending what must not run.
+"""Visits the TURN servers: whether each answers, what it runs, and ending what must not run.
 
-Each visit is a task of its own with limits, so a server that is frozen, floods or is gone holds up
-no other one. What could not be ended is tried again by the next visit.
+Each visit is a task of its own with limits, so a server that is frozen, floods or is gone delays no
+other. What could not be ended is retried at the next visit.
 """
 
 from __future__ import annotations

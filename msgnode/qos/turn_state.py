@@ -1,4 +1,4 @@
-"""The TURN servers in the database: what is to be done at each, and what was found. Blocks."""
+"""The rows of TURN servers: what is to be done at each, and what was found. Blocks."""
 
 from __future__ import annotations
 
