@@ -1,8 +1,8 @@
-"""Celery's broker in files, for a node without Redis: what a full disk leaves harms nothing.
+"""Celery's broker in files, for a node without Redis; a full disk does no harm.
 
-That of kombu writes messages and its tables in place. On a full disk each task that could not be
-sent left an empty or a cut message, and each of these ended the worker that came upon it, with the
-run of reports it had; a table that was cut ended every start.
+kombu's own writes messages and its tables in place. On a full disk each task that could not be sent
+left an empty or truncated message, and each of these ended the Celery worker that read it, with its
+run of reports; a truncated table ended every start.
 """
 
 from __future__ import annotations

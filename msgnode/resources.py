@@ -1,7 +1,7 @@
-"""Where the files are that are no modules: templates, `supervisord.conf`, LICENSE.
+"""Finds the files that are not Python modules: templates, `supervisord.conf`, LICENSE.
 
-In a checkout they stand beside `manage.py`. Where the node is installed from its wheel they are in
-`msgnode/share/`, because names like `templates` are not ours there.
+In a checkout they are beside `manage.py`. If the node is installed from its wheel they are in
+`msgnode/share/`, because names like `templates` would not belong to it there.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Beat's scheduler: that of django-celery-beat, but for what the clock and an operator have set.
+"""Beat's scheduler: django-celery-beat's, corrected for clock changes and operators' settings.
 
-- A task that ran while the clock was ahead is due at once; of itself it would be due again when the
-  clock gets there. A clock that is set back while beat runs is noticed at the next tick.
-- The rhythm of a task that is there already is the operator's, and stays.
-- `date_changed` is when somebody changed a task, not when it ran last: reports are late by it.
+- A task that ran while the clock was ahead is due at once; otherwise it would be due when the clock
+  gets there. A clock that is set back while beat runs is noticed at the next tick.
+- The schedule of an existing task belongs to the operator, and is kept.
+- `date_changed` is when a task was last changed, not when it last ran, because the lateness of
+  reports is judged by it.
 """
 
 from __future__ import annotations

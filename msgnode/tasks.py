@@ -1,6 +1,6 @@
-"""Celery tasks of the node: what is kept no longer goes, in small transactions.
+"""Celery tasks of the node that delete what is no longer kept, in small transactions.
 
-SQLite has one writer and the node's group commits must not wait for it: at most BATCH rows in each
+SQLite has one writer and the node's group commits must not wait for it: at most BATCH rows per
 transaction, found by an index, dependent rows first so that no cascade exceeds the batch.
 """
 

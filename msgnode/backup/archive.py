@@ -1,9 +1,8 @@
-"""The file of a backup: written whole or not at all, read only if every digest fits.
+"""The archive file: written completely or not at all, read only if every digest matches.
 
-A tar file, compressed, readable by its owner only, with the manifest first. Its parts are gathered
-in a directory beside it, which is locked while that goes on; what a backup that was killed left
-there is removed by the next. Only the finished file gets the name that was asked for, and a file
-that has the name already is never replaced.
+A compressed tar file, readable by its owner only, with the manifest first. Its parts are gathered
+in a locked directory beside it; what a killed backup has left there is removed by the next one.
+Only the finished file gets the requested name, and an existing file is never replaced.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What belongs into an archive: database, own secret key, definitions, the list of the record.
+"""The contents of an archive: database, the node's secret key, definitions, the list of the record.
 
-The provider's signing keys are in the database, sealed; the key that opens them is in the archive
-where the node made it itself (DATA_DIR/secret_key). Keys that the environment gives stay with
-whoever gives them. The record's files are large, never change once they are written, and are listed
-with their digests, so that any tool may copy them and `restore` can tell what is lacking. Logs,
-waiting tasks and caches are not kept.
+The provider's signing keys are in the database, encrypted; the key that decrypts them is in the
+archive if the node made it itself (DATA_DIR/secret_key). Keys from the environment are not
+included. The record's files are large and never change once written; they are listed with their
+digests, so that any tool can copy them and `restore` can tell what is missing. Logs, queued tasks
+and caches are not included.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What an archive says of itself, as its first member: what it is of, and the digest of each part.
+"""The manifest of an archive, its first member: what it is of, and the digest of each part.
 
-`format` counts up when an older node could no longer read an archive. What the tables look like is
-said by the migrations they have: an archive that has one this node does not know was made by a
-later version, and is refused.
+`format` is increased when older nodes could no longer read an archive. The schema of the tables is
+given by their migrations: an archive with an unknown migration was made by a later version, and is
+refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From the node's SQLite database to PostgreSQL: table by table, then compared row by row.
+"""Moves the node's SQLite database to PostgreSQL: table by table, then compared row by row.
 
-The source is locked for writing meanwhile. The target is empty at first; a table of ours in it says
-which tables are there with how many rows and with which digest of the source's, so that a move that
-was killed goes on behind the last table that was whole. A source that has changed since begins
+The source is locked for writing meanwhile. The target is empty at first; a table of ours in it
+records which tables are done, with their number of rows and the digest of the source, so that a
+killed move continues after the last complete table. If the source has changed since, it starts
 again. The table is dropped when every row has been compared: without it the target is the node's.
 """
 

@@ -1,8 +1,8 @@
 """The tables of a PostgreSQL database as parts of an archive, as of one moment, and back.
 
 They are read with COPY in one transaction that sees one state of the database, and written in one
-transaction, so that either all of it is there afterwards or nothing has changed. The tables are
-made by the node's own migrations, as many as the archive has; no program of PostgreSQL is needed.
+transaction, so that either everything is there afterwards or nothing has changed. The node's own
+migrations create the tables, as many as the archive has; no program of PostgreSQL is needed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From an archive to a node that can be started. What was there is kept; nothing is half done.
+"""Restores an archive to a node that can be started. Existing data is kept, and no step half done.
 
-SQLite: everything is checked in files beside the database first. Then a plan of renames is written
-down and carried out; after a restore that was killed in between, `finish` carries it out to its
-end, and the settings let no node start before. PostgreSQL: one transaction.
+SQLite: everything is checked in files beside the database first. Then a plan of renames is stored
+and executed; after a restore that was killed in between, `finish` completes it, and the settings
+let no node start before. PostgreSQL: one transaction.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An SQLite database as a part of an archive: copied while it is written, and looked at.
+"""An SQLite database as part of an archive: copied while it is in use, and checked.
 
-The copy is of one moment: in WAL mode a reader keeps nobody from writing. It is a file of its own,
+The copy is of one moment: in WAL mode a reader does not block writers. It is a file of its own,
 without a write-ahead log.
 """
 

@@ -1,6 +1,6 @@
-"""System checks of the node: what is set in a way that cannot work is said before anything starts.
+"""System checks of the node: settings that cannot work are reported before anything starts.
 
-All of them stand here, by topic as the settings do, so that an identifier is given once.
+All are listed here, so that each identifier is used once; the modules follow the settings' topics.
 
 E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of its words
 E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes

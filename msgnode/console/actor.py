@@ -1,8 +1,8 @@
-"""Who acts now: known to the audit wherever a row is changed, without handing it through.
+"""The current actor, known to the audit wherever a row is changed, without being passed along.
 
-A request of somebody who is logged in acts as that account; `manage.py` acts under its own name.
-What the node does by itself (a worker's commit, a scheduled task) has no actor and is no change of
-an operator's.
+A request of a logged-in account acts as that account; `manage.py` acts under its own name. What the
+node does by itself (a worker's commit, a scheduled task) has no actor and is not an operator's
+change.
 """
 
 from __future__ import annotations

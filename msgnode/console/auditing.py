@@ -1,9 +1,9 @@
-"""Every change somebody makes is written down, whatever page, command or interface it came through.
+"""Records every change by an actor, whatever page, command or interface it came through.
 
-A row that is saved or deleted while somebody acts (see acting.py) becomes one AuditEntry, with its
-fields before and after, in the same transaction. What the node writes by itself has no actor. Kinds
-of rows that are many, or whose changes operator_actions words itself, are left out by name. Secrets
-are never written down, only that they are new.
+A row that is saved or deleted while there is an actor (see actor.py) becomes one AuditEntry, with
+its fields before and after, in the same transaction. The node's own writes have no actor. Kinds of
+rows that are many, or whose changes operator_actions describes itself, are excluded by name.
+Secrets are never recorded, only that they are new.
 """
 
 from __future__ import annotations

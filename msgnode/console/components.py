@@ -1,4 +1,4 @@
-"""Components, connectors, protostubs and stubs: what each worker last said of its own."""
+"""Components, connectors, protostubs and stubs in the console, as last reported by each worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking before acting on many: a page that shows what an action is about to do."""
+"""Confirmation pages, which show what an action on many rows is about to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first page of the console: how the node is, in a few numbers."""
+"""The first page of the console: the state of the node, in a few numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What operators have defined, as one JSON document: written out, checked, and taken in again.
+"""Exports and imports what operators have defined, as one JSON document.
 
-Pools with their addresses, bans, and subscriptions by session. Taking in adds and updates and never
-deletes; taken in twice it changes nothing. No token, no password and no key is in the document.
+These are pools with their addresses, bans, and subscriptions by session. An import adds and updates
+and never deletes; repeating it changes nothing. The document has no tokens, passwords or keys.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Two people who edit one row at once: who saves last is told before the other's work is undone.
+"""Detects concurrent edits of a row: who saves last is warned before overwriting the other's work.
 
-A page that changes a row has with it a mark of each value that it was opened with. Where the row
-has another value by the time the page is saved, nothing is saved and the fields are named; saved
-once more, it is meant. The row is locked before it is read, so that no other write comes between
-the look and the save: a form writes all columns back, also those that only workers change.
+A page that changes a row carries a mark of each value it was opened with. If the row has another
+value when the page is saved, nothing is saved and the fields are named; saving once more overrides.
+The row is locked before it is read, so that no other write comes between the check and the save: a
+form writes all columns, also those that only workers change.
 """
 
 from __future__ import annotations

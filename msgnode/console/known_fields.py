@@ -1,4 +1,4 @@
-"""Bodies of the REST interface in which a field that cannot be set is refused, not passed over."""
+"""Refuses unknown fields in bodies of the REST interface, instead of ignoring them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every list of the console has in common, so that 100,000 rows are no burden to a page.
+"""The base of all lists of the console, made for 100,000 rows.
 
 A list counts at most BOUND rows and shows "10,000+" beyond them; it reads one page, with its
 related rows in the same query, ordered by an index; it searches by the beginning of an indexed

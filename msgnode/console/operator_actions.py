@@ -1,8 +1,8 @@
-"""Changes an operator makes to what runs: the rows, the audit and the word to the workers.
+"""Operators' changes to the running node: the rows, the audit and the message to the workers.
 
-Each function changes the database and leaves a control message in one transaction; the workers
-apply it within a second, and one that starts later reads the rows. Bulk work goes in portions,
-because SQLite has one writer and the workers' commits must not wait for it.
+Each function changes the database and posts a control message in one transaction; the workers apply
+it within a second, and one that starts later reads the rows. Bulk work is done in batches, because
+SQLite has one writer and the workers' commits must not wait for it.
 """
 
 from __future__ import annotations

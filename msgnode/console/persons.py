@@ -1,12 +1,12 @@
-"""What the node keeps about a person: found, written out, erased.
+"""Finds, exports and erases what the node stores about a person.
 
 A person is named by an e-mail address, a user name of this domain, a user URL (`user://…`), a GUID,
 or the subject at an issuer. From that follow the other names the node knows (`Names`), and from
-those the rows. docs/security.md says what is kept, why and for how long.
+those the rows. docs/security.md says what is stored, why and for how long.
 
-The traffic record holds addresses, not persons: with RECORD_PSEUDONYM_KEY only their hashes. Of a
-person's addresses, `pseudonyms` are written out, so that they can be looked for there; the files
-are deleted by age, never edited.
+The traffic record has addresses, not persons; with RECORD_PSEUDONYM_KEY only their hashes. The
+`pseudonyms` of a person's addresses are exported, so that they can be found there; the files are
+deleted by age, never edited.
 """
 
 from __future__ import annotations

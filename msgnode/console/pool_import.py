@@ -1,9 +1,9 @@
-"""Lists of pool addresses as an operator writes them: a line an address, or a range of them. Pure.
+"""Parses lists of pool addresses as operators write them: one address or range per line. Pure.
 
     sip:reception@example.org
     sip:guest{001-250}@example.org      guest001 to guest250; leading zeros give the width
 
-A file is read as CSV: the first column counts, a heading `address` is passed over.
+A file is read as CSV: the first column counts, a heading `address` is skipped.
 """
 
 from __future__ import annotations

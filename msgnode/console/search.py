@@ -1,11 +1,11 @@
-"""One search over what the node holds: the box that the key / opens.
+"""The global search of the console: the box that the key / opens.
 
 Rules
-- What somebody may not see is not looked for, whoever asks.
-- A term is looked for as each list looks for it, by the beginning of an indexed column, or whole; a
-  list that may read many rows has a `quick_search` that does not. At most SHOWN of a kind are
-  listed, and the list itself has the rest.
-- Results are never kept: a session that has ended a second ago is not found.
+- Only what the user may see is searched.
+- A term is searched as each list does it, by the beginning of an indexed column, or whole; a list
+  that may read many rows has a `quick_search` that does not. At most SHOWN of a kind are shown; the
+  list itself has the rest.
+- Results are never cached: a session that ended a second ago is not found.
 """
 
 from __future__ import annotations

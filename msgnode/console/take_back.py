@@ -1,12 +1,12 @@
-"""Taking back a change that the audit log has: the row becomes what it was before.
+"""Reverts a change in the audit log: the row becomes what it was before.
 
 Rules
-- Only what the entry changed is set back, and only while it still is as the change left it: who has
-  changed it since is not overruled.
-- Taking back asks for the right that the same change would need on its own page, and is a change
-  like any other: it stands in the audit log and is told to the workers.
+- Only what the entry changed is reverted, and only while it is still as that change left it: a
+  later change is not overruled.
+- Reverting needs the right that the same change would need on its own page, and is a change like
+  any other: it is in the audit log and sent to the workers.
 - What is more than a row (a policy set that went with all its rules), and what was hidden because
-  it is secret, cannot come back from an entry; then nothing is offered.
+  it is secret, cannot be restored from an entry; then reverting is not offered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a message to or from a peer is: it waits, has left, is stored, or what became of it.
+"""Finds out where a message to or from a peer is: queued, sent, stored, or its outcome.
 
-What waits, or has had no response, is known once that lasts a second; what has passed, once the
-traffic record is written.
+What is queued, or without a response, is known once that has lasted a second; what has passed, once
+the traffic record is written.
 """
 
 from __future__ import annotations

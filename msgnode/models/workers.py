@@ -1,4 +1,4 @@
-"""The workers of the node, and what processes that are none tell them."""
+"""The workers of the node, and messages to them from other processes."""
 
 from __future__ import annotations
 

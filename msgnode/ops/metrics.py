@@ -1,9 +1,9 @@
-"""`/metrics`: the numbers of all workers of the node in Prometheus' text format.
+"""`/metrics`: the metrics of all workers of the node in Prometheus' text format.
 
-Whichever worker is asked, asks the others over their links, PATIENCE seconds at most, so that one
-scrape of a shared port has the whole node. Numbers of a worker carry its name as the label
-`worker`; a node that has no REDIS_URL is one worker, and its numbers carry none. `?worker=this`
-asks for the worker that answers alone. The web process tells only what it takes itself.
+The worker that is asked queries the others over their links, for at most PATIENCE seconds, so that
+one scrape of a shared port has the whole node. Metrics of a worker have its name as the label
+`worker`; a node without REDIS_URL is one worker, whose metrics have no such label. `?worker=this`
+returns only the answering worker's. The web process returns only its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures of servers, reservations and customers in the database, for metrics and alarms. Blocks."""
+"""Figures of servers, reservations and customers in the database, for metrics and alarms."""
 
 from __future__ import annotations
 

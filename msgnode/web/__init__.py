@@ -1,1 +1,1 @@
-"""HTTP around the pages: proxies, security headers, API schema, the landing page."""
+"""HTTP besides the pages: proxies, security headers, API schema, the landing page."""

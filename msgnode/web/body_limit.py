@@ -1,4 +1,4 @@
-"""Bodies of HTTP requests are bounded before anything keeps them, whichever server reads them."""
+"""Limits the bodies of HTTP requests before anything stores them, on any server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The OpenAPI document of the node: operations by what they are about, and refusals of them all.
+"""The OpenAPI document of the node: groups operations, and adds the errors common to all.
 
-Operations describe what is their own. What the framework answers for all of them (a request that
-cannot be read, nobody logged in, no permission, nothing there) is added here where a view says
-nothing of it.
+Views describe what is specific to them. What the framework answers for all of them (an unreadable
+request, not logged in, no permission, not found) is added here if a view does not describe it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Who the client is when proxies stand in front: the setting PROXIES says how many are believed.
+"""Finds the client's address behind proxies: the setting PROXIES says how many are trusted.
 
-Wraps the ASGI application, so that sockets, console, API and log-in throttling see one and the
-same address. The n-th name from the right of X-Forwarded-For was written by the outermost of our n
-proxies; what stands further left, the client may have made up. Without proxies the X-Forwarded-*
-headers are dropped: nobody wrote them but the client.
+It wraps the ASGI application, so that sockets, console, API and login throttling see the same
+address. The n-th entry from the right in X-Forwarded-For was written by the outermost of our n
+proxies; entries further left may be forged by the client. Without proxies the X-Forwarded-* headers
+are dropped, because only the client can have written them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The answer of an API where the database does not know a value: 400, and not a fault of the node.
+"""Answers 400, not 500, in every API if the database refuses a value.
 
-PostgreSQL takes no NUL in a text and no time zone of -23:56; SQLite takes both.
+PostgreSQL refuses a NUL in a text and a time zone of -23:56; SQLite accepts both.
 """
 
 from __future__ import annotations
