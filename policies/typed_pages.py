@@ -1,6 +1,6 @@
-"""What the editor asks while a layer is built: faults, the sentence, what would have changed.
+"""The editor's queries while a layer is being edited: errors, its sentence, changed decisions.
 
-Nothing is kept of what is typed, and nothing acts on it.
+Input is neither stored nor applied.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class RedisClient:
                 await each.aclose()
 
     async def _greet(self, connection: Connection) -> tuple[str, str]:
-        """Say who we are, and look who answers; what tells this server from another."""
+        """Authenticate, and identify the server; return what tells it from another."""
         url = self._url
         login = ("AUTH", url.username or "default", url.password) if url.password else ()
         hello = await connection.execute("HELLO", 3, *login, "SETNAME", self._name)

@@ -1,11 +1,11 @@
 """A client of a Redis Cluster: each command goes to the server that has its key.
 
 Rules
-- Which server has which keys is asked of any that answers: at the start, and again while one is out
-  of reach and after one has said that a key has moved. The connection on which that was said ends.
-- A command for a server that is out of reach, or that meets the move, is refused (Unreachable); who
-  says it says it again, as with one server.
-- Each command here names one key, but MGET, which is taken apart.
+- The distribution of keys is queried from any server that answers: at the start, while a server is
+  out of reach, and after one has said that a key has moved. The connection that said so is closed.
+- A command for a server that is out of reach, or for a moved key, is refused (Unreachable); the
+  caller repeats it, as with one server.
+- Each command here has one key, except MGET, which is split.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _LOOK_AGAIN = 0.5  # seconds between two questions while a server is out of reac
 
 
 class ClusterClient:
-    """Has what RedisClient has, over all masters of a cluster.
+    """The interface of RedisClient, over all masters of a cluster.
 
-    Those in `on_connected` are called for each master that is there again, or has come instead.
+    `on_connected` callbacks are called for each master that is back, or new.
     """
 
     def __init__(
@@ -60,24 +60,24 @@ class ClusterClient:
 
     @property
     def run_id(self) -> str:
-        """Which processes of Redis the masters are."""
+        """The ids of the masters' Redis processes."""
         return " ".join(sorted(each.run_id for each in self._masters.values()))
 
     async def close(self) -> None:
-        """End the connections, and do not come back."""
+        """Close the connections for good."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
         await asyncio.gather(*(each.close() for each in self._masters.values()))
 
     def execute(self, *command: Part) -> asyncio.Future[Any]:
-        """Send a command; its reply. Raises RedisFault, at once or with the reply."""
+        """Send a command; return a future of its reply. Raises RedisFault, or the future does."""
         if command[0] == b"MGET":
             return asyncio.ensure_future(self._get_all(command[1:]))
         return self._master_of(command[1]).execute(*command)
 
     def cast(self, *command: Part) -> None:
-        """Send a command whose reply nobody wants. Raises RedisFault if it cannot be sent."""
+        """Send a command and ignore its reply. Raises RedisFault if it cannot be sent."""
         self._master_of(command[1]).cast(*command)
 
     def subscribe(self, *command: Part) -> None:
@@ -86,7 +86,7 @@ class ClusterClient:
             self._master_of(channel).subscribe(command[0], channel)
 
     async def _get_all(self, keys: Sequence[Part]) -> list[Any]:
-        """A cluster answers MGET for keys of one slot alone, so each is asked for by itself."""
+        """Get each key by itself, because a cluster answers MGET only for keys of one slot."""
         replies = [self._master_of(key).execute(b"GET", key) for key in keys]
         return await asyncio.gather(*replies)
 
@@ -101,7 +101,7 @@ class ClusterClient:
     # --- who the masters are ----------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """Ask who has which keys while a master is away, and after it was."""
+        """Query the distribution of keys while a master is away, and afterwards."""
         seen = self._state()
         while True:
             await asyncio.sleep(_LOOK_AGAIN)
@@ -124,7 +124,7 @@ class ClusterClient:
         return [each.connects for each in self._masters.values()]
 
     async def _take(self, slots: list[Slots]) -> None:
-        """These are the masters from now on. Raises RedisFault if one is out of reach."""
+        """Set the masters. Raises RedisFault if one is out of reach."""
         masters: dict[tuple[str, int], RedisClient] = {}
         new: list[RedisClient] = []
         for _, host, port in slots:
@@ -149,14 +149,14 @@ class ClusterClient:
 def client_of(
     url: str, name: str = "msgnode", on_push: Callable[[list[Any]], None] = ignore
 ) -> RedisClient | ClusterClient:
-    """A client of the Redis of this URL, not connected yet. Raises Refused for what is none."""
+    """A client of the Redis at a URL, not connected yet. Raises Refused for an invalid URL."""
     parsed = parse(url)
     kind = ClusterClient if parsed.seeds else RedisClient
     return kind(parsed, name, on_push=on_push)
 
 
 def check(url: str) -> None:
-    """Whether the Redis of this URL is there and will do; blocks. Raises RedisFault."""
+    """Check that the Redis at a URL is reachable and suitable; blocks. Raises RedisFault."""
 
     async def once() -> None:
         client = client_of(url)

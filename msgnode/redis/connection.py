@@ -1,10 +1,10 @@
 """One connection to a Redis, pipelined by turns of the event loop.
 
-Commands of one turn leave in one write, replies come in their order, and what Redis says unasked
-(RESP3) goes to `on_push`.
+Commands of one turn leave in one write, replies come in order, and pushed messages (RESP3) go to
+`on_push`.
 
-Every wait has a limit: a command that has no reply after `timeout` seconds ends the connection, and
-with it all that wait. What may wait to be written is bounded by WRITE_BYTES.
+Every wait has a limit: a command without a reply after `timeout` seconds ends the connection, and
+with it everything that waits. Unwritten data is limited to WRITE_BYTES.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ class Connection(asyncio.Protocol):
     # --- what is asked of it ----------------------------------------------------------------------
 
     def execute(self, *command: Part) -> asyncio.Future[Any]:
-        """Send a command; its reply. Raises RedisFault, at once or with the reply."""
+        """Send a command; return a future of its reply. Raises RedisFault, or the future does."""
         future: asyncio.Future[Any] = self._loop.create_future()
         self._send(command)
         self._waiting.append((self._loop.time(), future))
         return future
 
     def cast(self, *command: Part) -> None:
-        """Send a command whose reply nobody wants."""
+        """Send a command and ignore its reply."""
         self._send(command)
         self._waiting.append((self._loop.time(), None))
 
     def subscribe(self, *command: Part) -> None:
-        """Send SUBSCRIBE or UNSUBSCRIBE, which have no reply but what is pushed."""
+        """Send SUBSCRIBE or UNSUBSCRIBE, whose replies are pushed."""
         self._send(command)
 
     def close(self, why: str = "closed") -> None:
-        """End the connection at once; what waits for a reply is told why."""
+        """Close the connection at once; pending commands fail with the reason."""
         self._why = self._why or why
         if self._transport is not None:
             self._transport.abort()
@@ -102,12 +102,12 @@ class Connection(asyncio.Protocol):
     # --- asyncio.Protocol -------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: it stands."""
+        """asyncio: the connection is made."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BYTES)
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: something came."""
+        """asyncio: data has come."""
         reader = self._reader
         try:
             reader.feed(data)
@@ -131,7 +131,7 @@ class Connection(asyncio.Protocol):
             self.close("it does not speak as a Redis does")
 
     def pause_writing(self) -> None:
-        """asyncio: more waits than may."""
+        """asyncio: the write buffer is full."""
         self._is_full = True
 
     def resume_writing(self) -> None:
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
         self._is_full = False
 
     def connection_lost(self, error: Exception | None) -> None:
-        """asyncio: it has ended."""
+        """asyncio: the connection is lost."""
         self._watch.cancel()
         self._why = self._why or (str(error) if error else "it ended the connection")
         fault: RedisFault = Unreachable(f"Redis is out of reach: {self._why}.")

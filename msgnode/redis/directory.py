@@ -1,18 +1,18 @@
-"""Which workers hold, hear and watch what is at a name, in Redis for all workers.
+"""The directory in Redis: which workers hold, hear and watch each name.
 
-`n:<name>` is the set of the workers that have something to do with a name: an address that a
-session of theirs holds, has subscribed or sends to, or a runtime's URL. What the members mean the
-workers say (interest.py). `b:<address>` names the runtimes whose URLs lie below an address.
-`f:<epoch>` says that this worker has entered all it has, and into which server.
+`n:<name>` is the set of the workers that are concerned with a name: an address that a session of
+theirs holds, has subscribed or sends to, or a runtime's URL. The workers define the meaning of the
+members (interest.py). `b:<address>` names the runtimes whose URLs are below an address. `f:<epoch>`
+says that this worker has entered all it has, and into which server.
 
 Rules
-- Each worker stands for itself in a set, so nobody overwrites anybody.
-- Who is entered by `join` is told who else is there *then*, waits for that, and says it again if
-  there is no answer. What is only `claim`ed or `release`d, and could not be said because Redis was
-  away or full, is kept and said again (`say_again`); until then `is_failing`.
-- A set ends `expiry` seconds after it was said last, so that what nobody takes back goes, too.
-- When somebody removes what is kept here (FLUSHALL) no connection ends. So `join` reads this
-  worker's own mark behind all else: if that is gone, so may be what others had entered.
+- Each worker is its own member of a set, so nobody overwrites another's entry.
+- `join` enters a member and returns who else is there *then*; without an answer the caller repeats
+  it. What is only `claim`ed or `release`d, and could not be sent because Redis was away or full, is
+  kept and sent again (`say_again`); until then `is_failing`.
+- A set expires `expiry` seconds after its last renewal, so that abandoned entries disappear.
+- If somebody deletes the data (FLUSHALL) no connection ends. So `join` also reads this worker's own
+  mark, last: if that is gone, so may be the entries of others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SAID_AT_ONCE = 200  # of what is said again, before Redis is waited for
 
 
 class Kind(Enum):
-    """What an entry is about."""
+    """The kind of an entry."""
 
     NAME = "n"
     BELOW = "b"
@@ -51,14 +51,14 @@ class Directory:
     """One instance per worker.
 
     Args:
-        url: of the Redis.
-        node: what only entries of this node have in their keys.
-        expiry: seconds that an entry stays.
+        url: the URL of the Redis.
+        node: a prefix for the keys of this node's entries.
+        expiry: seconds after which an entry expires.
 
     Attributes:
-        on_connected: are called when it can be asked, again or for the first time.
-        on_lost: are called when what was entered has been removed by somebody else.
-        is_failing: whether something could not be said, and is to be said again.
+        on_connected: called when it can be queried, for the first time or again.
+        on_lost: called when somebody else has deleted entries.
+        is_failing: whether something could not be sent, and must be sent again.
     """
 
     def __init__(self, url: str, node: str, expiry: float = EXPIRY) -> None:
@@ -70,21 +70,21 @@ class Directory:
         self._client.on_connected.append(self._connected)
         self._prefix = f"msgnode:{node}"
         self._milliseconds = int(expiry * 1000)
-        self._owed: dict[_Entry, bool] = {}  # -> whether it is to be there
-        self._under_way: dict[_Entry, int] = {}  # -> the number of what was said last
+        self._owed: dict[_Entry, bool] = {}  # -> whether it should be there
+        self._under_way: dict[_Entry, int] = {}  # -> the number of the last command
         self._said = 0
         self._failures = 0
         self._is_started = False
         self._mark = ""  # the key of this worker's, once it is there
 
     async def start(self) -> None:
-        """Connect; nothing, the second time. Raises RedisFault."""
+        """Connect, the first time only. Raises RedisFault."""
         if not self._is_started:
             await self._client.start()
             self._is_started = True
 
     async def close(self) -> None:
-        """Say nothing more."""
+        """Stop sending."""
         await self._client.close()
 
     def _connected(self, is_new: bool) -> None:
@@ -95,7 +95,7 @@ class Directory:
     # --- saying -----------------------------------------------------------------------------------
 
     def claim(self, kind: Kind, name: str, member: str) -> None:
-        """Enter a member from now on."""
+        """Enter a member."""
         self._say(_Entry(self._key(kind, name), member), True)
 
     def release(self, kind: Kind, name: str, member: str) -> None:
@@ -103,10 +103,10 @@ class Directory:
         self._say(_Entry(self._key(kind, name), member), False)
 
     async def join(self, names: Collection[str], member: str) -> dict[str, set[str]]:
-        """Enter a member at names; by name, who is there then.
+        """Enter a member at names; return by name who is there then.
 
         Raises:
-            RedisFault: it cannot be entered, or not be asked.
+            RedisFault: it cannot be entered, or the names not be read.
         """
         found: dict[str, set[str]] = {}
         asked = list(names)
@@ -118,7 +118,7 @@ class Directory:
                 self._supersede(_Entry(key, member))
                 replies += self._add(key, member), self._client.execute(b"SMEMBERS", key)
             mark = self._mark
-            if mark:  # behind the others
+            if mark:  # after the others
                 replies.append(self._client.execute(b"GET", mark))
             for reply in replies:
                 reply.add_done_callback(_failed)  # the first one is told, the others are heard
@@ -130,7 +130,7 @@ class Directory:
         return found
 
     async def say_again(self) -> None:
-        """Say what could not be said, some at a time. Raises RedisFault."""
+        """Send again what could not be sent, in batches. Raises RedisFault."""
         failures = self._failures
         owed, self._owed = self._owed, {}
         for count, (entry, is_there) in enumerate(owed.items()):
@@ -141,10 +141,10 @@ class Directory:
             self.is_failing = False
 
     async def keep_filled(self, epoch: str) -> None:
-        """This worker has entered all that it has into the server it is connected to.
+        """Mark that this worker has entered all it has into the server it is connected to.
 
         Raises:
-            RedisFault: that cannot be entered.
+            RedisFault: the mark cannot be entered.
         """
         key = self._key(Kind.FILLED, epoch)
         run_id = self._client.run_id
@@ -152,7 +152,7 @@ class Directory:
         self._mark = key
 
     def _look_at_mark(self, key: str, value: bytes | None) -> None:
-        """See whether what this worker has entered is still there."""
+        """Check whether this worker's entries are still there."""
         if key == self._mark and value != self._client.run_id.encode():
             self._mark = ""  # until all is entered again
             for each in self.on_lost:
@@ -161,7 +161,7 @@ class Directory:
     # --- asking -----------------------------------------------------------------------------------
 
     async def are_filled(self, epochs: Collection[str]) -> bool:
-        """Whether the server has what these workers have entered, all of it. Raises RedisFault."""
+        """Whether the server has all entries of these workers. Raises RedisFault."""
         if not epochs:
             return True
         keys = [self._key(Kind.FILLED, each) for each in epochs]
@@ -172,7 +172,7 @@ class Directory:
         return all(each == run_id for each in filled)
 
     async def members(self, kind: Kind, names: Collection[str]) -> dict[str, set[str]]:
-        """Who is entered where, of the names where anybody is. Raises RedisFault."""
+        """The members of those names that have any. Raises RedisFault."""
         found: dict[str, set[str]] = {}
         asked = list(names)
         for start in range(0, len(asked), _AT_ONCE):
@@ -201,7 +201,7 @@ class Directory:
         return said
 
     def _supersede(self, entry: _Entry) -> None:
-        """What is said of an entry now counts, whatever becomes of what was said before."""
+        """Ignore the results of earlier commands about an entry."""
         self._owed.pop(entry, None)
         self._under_way.pop(entry, None)
 

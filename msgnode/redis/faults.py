@@ -1,4 +1,4 @@
-"""What can be wrong with a Redis, each by its name and with what to set."""
+"""The errors of a Redis, each named and with its remedy."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ LEAST_VERSION = (6, 2)  # XADD NOMKSTREAM and XTRIM MINID
 
 
 class RedisFault(Exception):
-    """Redis cannot do what it is asked for; the text is meant for the operator."""
+    """Redis cannot do what was requested; the text is for the operator."""
 
 
 class Unreachable(RedisFault):
-    """No answer, for the moment: trying again may help."""
+    """No answer at the moment: a retry may help."""
 
 
 class Moved(Unreachable):
@@ -22,7 +22,7 @@ class Full(RedisFault):
 
 
 class Refused(RedisFault):
-    """Something has to be set differently: trying again does not help."""
+    """A setting must be changed: a retry does not help."""
 
 
 def of_reply(text: str) -> RedisFault:
@@ -51,16 +51,16 @@ def of_reply(text: str) -> RedisFault:
 
 
 def check_server(version: str, mode: str, policy: str, max_memory: int) -> None:
-    """Whether a server will do.
+    """Check that a server is suitable.
 
     Args:
-        version: as the server says it.
-        mode: standalone or cluster; the latter will do only where it is asked for.
+        version: the server's version.
+        mode: standalone or cluster; a cluster is suitable only if it was requested.
         policy: its `maxmemory-policy`.
         max_memory: its `maxmemory` in bytes, 0 for none.
 
     Raises:
-        Refused: it will not.
+        Refused: it is not.
     """
     numbers = tuple(int(each) for each in version.split(".")[:2] if each.isdigit())
     if numbers < LEAST_VERSION:

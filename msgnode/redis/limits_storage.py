@@ -1,6 +1,6 @@
-"""Where the workers of a node count HTTP requests together: the storage of `limits` on our Redis.
+"""The storage of `limits` on the node's Redis, where its workers count HTTP requests together.
 
-It blocks, so it is for the threads of views; one that meets a silent Redis loses TIMEOUT.
+It blocks, so it is for the threads of views; a silent Redis costs a thread TIMEOUT.
 """
 
 from __future__ import annotations
@@ -18,14 +18,11 @@ TIMEOUT = 0.5
 
 
 def limits_storage(url: str, secret: str) -> RedisStorage:
-    """The storage of one node; but for a Redis Cluster nothing is connected before it is used.
+    """The storage of one node, connected when first used (a Redis Cluster at once).
 
     Args:
         url: REDIS_URL.
-        secret: what only processes of the node know; keeps its keys apart from other nodes' there.
-
-    Raises:
-        RedisError: the Redis Cluster cannot be reached.
+        secret: a secret of the node, which separates its keys from other nodes'.
     """
     limits = {"socket_timeout": TIMEOUT, "socket_connect_timeout": TIMEOUT}
     prefix = f"http-limits:{digest(secret)[:12]}"

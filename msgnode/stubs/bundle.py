@@ -1,10 +1,10 @@
-"""JavaScript modules of the runtime as one ES module, for places that can import nothing.
+"""Bundles JavaScript modules of the runtime into one ES module, for places that cannot import.
 
 Rules
-- The modules are plain: imports and exports stand at the beginning of a line, an import is one line
-  of names in braces that are there, and names are declared where they are exported.
-- Each module keeps a scope of its own, so names need not differ. What the first one exports, the
-  whole exports.
+- The modules are plain: imports and exports are at the beginning of a line, an import is one line
+  of existing names in braces, and names are declared where they are exported.
+- Each module keeps a scope of its own, so names may repeat. The bundle exports what the first
+  module exports.
 - The same files give the same text.
 """
 

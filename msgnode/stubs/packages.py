@@ -1,7 +1,7 @@
-"""The runtime as packages that are downloaded whole: what `/.well-known/runtime/…` serves.
+"""The runtime as downloadable packages, served at `/.well-known/runtime/…`.
 
-A package is made from the very files of this node, once a process, and always of the same bytes:
-the same node gives the same digest.
+A package is made from the files of this node, once per process, and deterministically: the same
+node gives the same digest.
 """
 
 from __future__ import annotations

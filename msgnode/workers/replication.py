@@ -50,7 +50,7 @@ class TableReplicator:
             self._names.arrived(HOLDS, (session.runtime_url,))
 
     def left(self, session: Listener) -> None:
-        """A session of this worker has ended."""
+        """Announce the end of a session of this worker."""
         if is_probe(session):
             self._transport.tell(SessionDown(session.id))
             return
@@ -65,14 +65,14 @@ class TableReplicator:
         holds: bool,
         before: Listener | None = None,
     ) -> None:
-        """A session of this worker holds an address now, or no longer.
+        """Announce that a session of this worker has gained or lost an address.
 
         Args:
-            layer: of the routing table.
-            address: that it holds.
-            session: of this worker.
-            holds: whether it holds it now.
-            before: who had learned it until now.
+            layer: the layer of the routing table.
+            address: the address.
+            session: a session of this worker.
+            holds: whether it holds the address now.
+            before: the session from which it was learned before.
         """
         told = self._names.watchers_of(address)
         if holds:

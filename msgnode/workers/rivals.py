@@ -1,11 +1,11 @@
-"""Addresses that sessions of two workers hold for a moment: whose they are in the routing table.
+"""Decides whose an address is in the routing table while sessions of two workers hold it.
 
 Two workers may give one address to two sessions before they hear of each other. Rules
-- An allocated address is settled by the database's unique commit: what a peer says it holds, a
-  session here holds no longer. Of two that peers say they hold the later one counts, and once it
-  lets go the other.
+- The database's unique commit decides an allocated address: what a peer announces as held, a
+  session here no longer holds. Of two announced by peers the later one counts, and once it releases
+  the address the other.
 - A learned address belongs to the session with the smallest id.
-So all tables end equal, whatever the order of the words.
+So all tables become equal, whatever the order of the announcements.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgnode.bus.table import RoutingTable
 
 
 class Remote(Listener, Protocol):
-    """A session of another worker; what it holds in the table."""
+    """A session of another worker, with what it holds in the table."""
 
     owned: set[str]
     learned: set[str]
@@ -29,19 +29,19 @@ class Rivals:
 
     def __init__(self, table: RoutingTable) -> None:
         self._table = table
-        self._owners: dict[str, dict[str, Listener]] = {}  # of an address with several, all
+        self._owners: dict[str, dict[str, Listener]] = {}  # all holders of an address with several
         self._learners: dict[str, dict[str, Listener]] = {}
 
     def at(self, address: str) -> Iterator[Listener]:
-        """Those that hold an address besides another one, or have spoken as it."""
+        """The sessions that hold an address besides its owner, or have spoken as it."""
         yield from self._owners.get(address, {}).values()
         yield from self._learners.get(address, {}).values()
 
     def own(self, session: Remote, address: str) -> Listener | None:
-        """A session of another worker holds an address.
+        """Add an address held by a session of another worker.
 
         Returns:
-            The session of this worker that held it until now, and does so no longer.
+            The session of this worker that has lost the address by that, if any.
         """
         session.owned.add(address)
         before = self._table.owners.get(address)
@@ -55,7 +55,7 @@ class Rivals:
         return None
 
     def disown(self, session: Remote, address: str) -> None:
-        """A session of another worker holds an address no longer."""
+        """Remove an address of a session of another worker."""
         session.owned.discard(address)
         self._table.release(address, session)
         rivals = self._owners.get(address)
@@ -66,13 +66,13 @@ class Rivals:
                 del self._owners[address]
 
     def fall_back(self, address: str) -> None:
-        """An owner has released an address; another may have it already."""
+        """Give a released address to another holder, if there is one."""
         for session in self._owners.get(address, {}).values():
             if address not in self._table.owners:
                 self._table.allocate(address, session)
 
     def learn(self, session: Remote, address: str) -> None:
-        """A session of another worker has spoken as an address."""
+        """Note that a session of another worker has spoken as an address."""
         session.learned.add(address)
         before = self._table.learned.get(address)
         if before is None or before is session:
@@ -81,20 +81,20 @@ class Rivals:
             self.contest(address, before, session)
 
     def unlearn(self, session: Remote, address: str) -> None:
-        """A session of another worker speaks as an address no longer."""
+        """Note that a session of another worker no longer speaks as an address."""
         session.learned.discard(address)
         if self._table.learned.get(address) is session:
             del self._table.learned[address]
         self.give_in(address, session)
 
     def contest(self, address: str, one: Listener, other: Listener) -> None:
-        """Two sessions have spoken as one address."""
+        """Decide between two sessions that have spoken as one address."""
         rivals = self._learners.setdefault(address, {})
         rivals.update({one.id: one, other.id: other})
         self._table.learned[address] = rivals[min(rivals)]
 
     def give_in(self, address: str, session: Listener) -> None:
-        """A session does not speak as an address any more: it is another's that did."""
+        """Remove an address from a session, because another session has it."""
         rivals = self._learners.get(address)
         if rivals is None:
             return

@@ -1,15 +1,15 @@
-"""Cases: a message, its circumstances and the decision expected; as lines of JSON.
+"""Test cases: a message, its circumstances and the expected decision; as lines of JSON.
 
     document   cond (+ effect) | rules (+ target) | policies | sets, with alg, set_alg, pobl, sobl;
-               none of them: the case is about the document it is kept with
+               none of them: the case is about the document it is stored with
     message    msg (keys that differ from the base message), user and idp of its sender
     around     now, pip (values given instead of looked up), groups, direction, before (a message
                evaluated first)
     expected   expect, deliver, auth, obligations, delivered (the body after rewriting)
 
 Rules
-- This is the only place where the identity in a message body is believed.
-- A document in a case is let in with unknown attributes, which then cannot be evaluated.
+- Only here the identity in a message body is trusted.
+- A document in a case may have unknown attributes, which then cannot be evaluated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The draft as a document and back: what the console edits, in the words of the language."""
+"""Converts the draft, which the console edits, to a document of the language and back."""
 
 from __future__ import annotations
 

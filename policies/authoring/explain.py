@@ -1,4 +1,4 @@
-"""Explaining a decision: the tree of what was asked, with the truth of every part and its values.
+"""Explains a decision: the tree of its conditions, with the result of every part and its values.
 
 For people, not for the message path: everything is evaluated, also what a decision would not need.
 """

@@ -1,4 +1,4 @@
-"""Forms of the console: what is typed is read as the language reads it, before it is saved."""
+"""Forms of the console: input is parsed as the language parses it, before it is saved."""
 
 from __future__ import annotations
 

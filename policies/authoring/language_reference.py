@@ -1,6 +1,6 @@
-"""The guide beside the editor: attributes, operators, obligations, and rules to start from. Pure.
+"""The reference beside the editor: attributes, operators, obligations, and example rules. Pure.
 
-A test holds it together with the vocabulary, and has every example read as the language reads it.
+A test compares it with the vocabulary, and parses every example.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A look at the messages that pass now, for the playground.
+"""Live messages for the playground.
 
-It asks the worker's tail over its socket, and the other workers.
+It queries the worker's tail over its socket, and the other workers.
 
-DATA_DIR/tail-<pid>.sock, one per worker of this machine; the first line out asks, every line in is
-a message. Blocks for SECONDS, and a second more for other workers; the node never waits for who
-looks. Texts of bodies are masked if those of the decision log are.
+DATA_DIR/tail-<pid>.sock, one per worker of this machine; the first line out is the query, every
+line in is a message. Blocks for SECONDS, and a second more for other workers; the node never waits
+for readers. Texts of bodies are masked if those of the decision log are.
 """
 
 from __future__ import annotations

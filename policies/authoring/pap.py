@@ -1,14 +1,14 @@
-"""The administration point: check a draft, publish it, take it back.
+"""The administration point: checks a draft, publishes it, rolls back.
 
     check    read and compile the draft, run the policies' own tests
-    publish  check, number, keep, tell the workers; all in one transaction
-    roll back   publish an earlier version again; the draft stays what it is
+    publish  check, number, store, notify the workers; all in one transaction
+    roll back   publish an earlier version again; the draft is not changed
 
 Rules
-- A version is a copy: what is edited later does not change it.
-- Nothing that cannot be compiled, and nothing whose tests fail, is ever published.
-- Workers are told through the node's control outbox in the same transaction, so that a version and
-  the word of it become visible together.
+- A version is a copy: later edits do not change it.
+- A draft that cannot be compiled, or whose tests fail, is never published.
+- Workers are notified through the node's control outbox in the same transaction, so that a version
+  and its notification become visible together.
 """
 
 from __future__ import annotations

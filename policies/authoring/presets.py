@@ -1,4 +1,4 @@
-"""Policy files that come with the node (policies/defaults): read, never in force by themselves."""
+"""The policy files that come with the node (policies/defaults): never in force by themselves."""
 
 from __future__ import annotations
 

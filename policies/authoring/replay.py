@@ -1,8 +1,8 @@
-"""What a draft would have decided otherwise over recorded messages, by rule, sender and hour.
+"""Replays recorded messages against a draft: different decisions by rule, sender and hour.
 
-The record has of a message its type, its ends and the runtime it came from: no body, no user, no
-moment to the second. Where a decision asks for more, under the draft or under what is in force, it
-cannot be told, and is counted as such. Rate limits are not replayed.
+The record has a message's type, its addresses and the runtime it came from: no body, no user, no
+time to the second. If a decision needs more, under the draft or under the policies in force, it is
+counted as unknown. Rate limits are not replayed.
 """
 
 from __future__ import annotations

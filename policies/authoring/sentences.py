@@ -1,9 +1,9 @@
-"""What a rule, a policy or a set says, as a sentence: read beside it while it is built. Pure.
+"""Describes a rule, a policy or a set as a sentence, while it is being edited. Pure.
 
     Refuses a message if its type is create and the sender's user is not eve@a.org or bob@a.org.
 
-A condition is put into words from the value it is read as, so that a sentence says what the engine
-does, however it was written.
+A condition is described from its parsed value, so that a sentence says what the engine does,
+however the condition was written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A rule that is being built, in its place in the draft: the draft without it and with it."""
+"""Compares the draft without and with a rule that is being edited, in its place."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Cards: what the domain asserts of a user to whoever wants to reach him.
+"""Cards: what the domain asserts of a user to anybody who wants to reach them.
 
 A card is a JWT of the provider (docs/reference/runtime.md, section 8.3): who the user is, and which
-protostub leads to his domain, by address and by the digests of its code. Its audience, `protofly`,
-is no client's: nobody logs in with a card. Whose cards there are the operator says (CONTACT_CARDS).
-The invitations of users to conversations here are signed as cards, too (section 8.5).
+protostub leads to the user's domain, by address and by the digests of its code. Its audience,
+`protofly`, is no client's: a card cannot be used to log in. The operator chooses which users have
+cards (CONTACT_CARDS). Users' invitations to conversations here are signed as cards, too (section
+8.5).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What was issued from an authorization code, to be ended when the code is shown again.
+"""Revokes what was issued from an authorization code when the code is used again.
 
 RFC 6749, 4.1.2.
 
-The family of the refresh tokens that follow from a code is named by the code's hash, so that who
-was given what is known for as long as the tokens are, at every worker, and no code need be kept.
-The ids of identity tokens begin with their family's, by which they are found.
+The family of the refresh tokens that follow from a code is named by the code's hash, so that what
+was issued to whom is known while the tokens exist, at every worker, and no code need be stored. The
+ids of identity tokens begin with their family's, by which they are found.
 """
 
 from __future__ import annotations

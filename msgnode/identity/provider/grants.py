@@ -1,12 +1,12 @@
-"""What the provider gives without a browser's round trip: assertions and tokens for a grant.
+"""Issues assertions and tokens for a grant, without a browser's round trip.
 
 A grant is one of
-- a session that is bound to one of our users (its subject),
-- an identity token of ours that is valid, and carries the contents asked for as its nonce,
-- the URL with which a log-in that `login_url` began came back: its code, redeemed once.
+- a session that is bound to one of the provider's users (its subject),
+- a valid identity token of the provider that carries the requested contents as its nonce,
+- the URL with which a login begun by `login_url` came back: its code, redeemed once.
 
-The log-in that `login_url` begins is that of the node's own client CONNECTOR. Its PKCE verifier is
-derived from the `state`, so that any worker can redeem the code and none has to remember it.
+The login that `login_url` begins is that of the node's own client CONNECTOR. Its PKCE verifier is
+derived from the `state`, so that any worker can redeem the code without remembering it.
 """
 
 from __future__ import annotations

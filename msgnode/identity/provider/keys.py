@@ -1,13 +1,12 @@
 """The embedded provider's signing keys: made, published, used, retired, all by the clock.
 
 Rules
-- A key is published from the moment it is made and signs from KEY_LEAD_SECONDS later, so that those
-  who keep a copy of the JWK set know it before they meet it. The first key signs at once.
-- The newest key that may sign signs. The one before stays published until all it signed has
-  expired; then its row may be deleted.
-- `replace_now` is for a key that has leaked: the new one signs at once, the others are gone.
-- Private keys are encrypted in the database (see encryption.py); nothing of them is ever logged or
-  shown.
+- A key is published when it is made and signs from KEY_LEAD_SECONDS later, so that caches of the
+  JWK set have it before it is used. The first key signs at once.
+- The newest key that may sign is used. The previous one stays published until everything it signed
+  has expired; then its row may be deleted.
+- `replace_now` is for a key that has leaked: the new one signs at once, the others are removed.
+- Private keys are encrypted in the database (see encryption.py), and never logged or shown.
 """
 
 from __future__ import annotations

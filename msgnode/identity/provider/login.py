@@ -1,7 +1,7 @@
-"""Log-in and log-out of the domain's users, and the answer to those who guess.
+"""Login and logout of the domain's users, with protection against guessing.
 
-Two brakes: django-axes shuts a name for the address that guesses it, and an address has at most
-LOGINS_PER_MINUTE tries for all names together, at all workers. Both answer 429 with Retry-After.
+django-axes locks a name for the address that guesses its password, and an address has at most
+LOGINS_PER_MINUTE attempts for all names together, at all workers. Both answer 429 with Retry-After.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where the provider sends a browser back to: to the text that a client has registered, exactly.
+"""Checks redirect URIs: a browser is only sent back to one that the client has registered, exactly.
 
 A native client on this machine may use any port of a loopback address that it has registered by
-number (RFC 8252, 7.3); everything else of the address is compared as text (RFC 9700, 2.1).
+number (RFC 8252, 7.3); everything else is compared as text (RFC 9700, 2.1).
 """
 
 from __future__ import annotations

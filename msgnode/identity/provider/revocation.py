@@ -1,4 +1,4 @@
-"""The end of tokens and log-ins, told to the workers in the same transaction."""
+"""Ends tokens and logins, and notifies the workers in the same transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the provider says of its users in tokens, and whose keys sign it (django-oauth-toolkit)."""
+"""The claims about users in tokens, and the keys that sign them (django-oauth-toolkit)."""
 
 from __future__ import annotations
 
