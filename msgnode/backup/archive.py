@@ -50,7 +50,7 @@ def staging(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
-    """Whether nobody else has the directory; it is ours meanwhile if so."""
+    """Lock the directory; return whether nobody else has it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

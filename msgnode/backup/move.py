@@ -42,21 +42,21 @@ Say = Callable[[str], Any]
 
 
 class CannotMove(Exception):
-    """The move is not begun, or cannot go on; the text says why."""
+    """The move cannot begin, or not continue; the text says why."""
 
 
 def move(url: str, say: Say) -> dict[str, int]:
-    """Move the node's rows to the database of a URL.
+    """Move the node's rows to another database.
 
     Args:
-        url: of an empty PostgreSQL database, or of one to which this move was begun.
-        say: told of each table that is there.
+        url: the URL of an empty PostgreSQL database, or of one to which this move was begun.
+        say: called with each table that is done.
 
     Returns:
         The rows of each table, all of them compared.
 
     Raises:
-        CannotMove: the text says what keeps it.
+        CannotMove: the text says why.
         InUse: a node runs on the source.
     """
     if not re.match(r"(postgres|postgresql|postgis|pgsql)://", url):
@@ -133,7 +133,7 @@ def _prepare() -> None:
 
 
 def _empty(cursor: Any) -> None:
-    """Take out what migrations have written: the source has it, with its own ids."""
+    """Delete rows written by migrations, because the source has them with its own ids."""
     names = ", ".join(_quoted(model._meta.db_table) for model in models())
     cursor.execute(f"TRUNCATE {names}, {PROGRESS}")
 

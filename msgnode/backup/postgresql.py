@@ -63,16 +63,15 @@ def has_tables() -> bool:
 
 
 def load(folder: Path, said: Database, *, replace: bool) -> list[str]:
-    """Make the tables anew, with the rows of an archive, in one transaction.
+    """Create the tables with the rows of an archive, in one transaction.
 
     Args:
-        folder: where the parts are.
+        folder: the directory of the parts.
         said: what the manifest says of the database.
-        replace: whether tables that are there are dropped first.
+        replace: whether existing tables are dropped first.
 
-    Returns:
-        What is encrypted in it, so that the caller, whose transaction this is a part of, may look
-        whether it can be read.
+    Returns: The encrypted values, so that the caller, whose transaction this is part of, can check
+        whether they can be decrypted.
 
     Raises:
         ArchiveFault: a table has other columns or another number of rows than it should.
@@ -111,7 +110,7 @@ def load(folder: Path, said: Database, *, replace: bool) -> list[str]:
 
 
 def _last(executor: MigrationExecutor, wanted: set[Migration]) -> list[Migration]:
-    """Of the migrations that are wanted the last of each app; asked for others it goes back."""
+    """The last wanted migration of each app; for earlier ones it migrates back."""
     nodes = executor.loader.graph.node_map
     return sorted(
         each

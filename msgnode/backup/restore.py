@@ -28,13 +28,13 @@ _PLAN = "plan.json"
 
 
 class Refused(Exception):
-    """It is not done, and nothing has changed; the text says why."""
+    """The restore was not done, and nothing has changed; the text says why."""
 
 
 class Restored(NamedTuple):
-    """The archive's manifest, where the earlier state is, and which files the record lacks.
+    """The archive's manifest, the location of the earlier state, and missing files of the record.
 
-    `record_fault` says why the record could not be looked at.
+    `record_fault` says why the record could not be checked.
     """
 
     manifest: Manifest
@@ -44,7 +44,7 @@ class Restored(NamedTuple):
 
 
 class _Plan(msgspec.Struct):
-    """Renames: first what is set aside, then what takes its place."""
+    """The renames: first of what is set aside, then of what replaces it."""
 
     aside: list[tuple[str, str]]
     into: list[tuple[str, str]]

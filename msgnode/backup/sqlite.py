@@ -59,7 +59,7 @@ def check(copy: Path, said: Database) -> None:
 
 
 def sealed_of(copy: Path) -> list[str]:
-    """What is encrypted in it."""
+    """The encrypted values in it."""
     with closing(sqlite3.connect(copy)) as connection:
         return [
             row[0]

@@ -64,10 +64,10 @@ written, not read, checked and decided upon."""
 
 
 class Pipeline:
-    """One instance per worker; `carry` takes the messages of every kind of caller.
+    """One instance per worker; `carry` processes the messages of every kind of caller.
 
-    While `lease` is not certain, what comes is held. `holders` are asked for what the table does
-    not know, `foreign` for what is to be said of an address of another domain.
+    While `lease` is not certain, messages wait. `holders` finds who holds addresses that the table
+    does not know, `foreign` explains refusals of addresses of other domains.
     """
 
     def __init__(

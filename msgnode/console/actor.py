@@ -18,13 +18,13 @@ _actor: ContextVar[Callable[[], str]] = ContextVar("actor", default=lambda: "")
 
 
 def actor() -> str:
-    """The name of who acts, empty for the node itself."""
+    """The name of the actor, empty for the node itself."""
     return _actor.get()()
 
 
 @contextmanager
 def acting_as(name: str | Callable[[], str]) -> Iterator[None]:
-    """Act as somebody within the block."""
+    """Set the actor within the block."""
     token = _actor.set(name if callable(name) else lambda: name)
     try:
         yield

@@ -98,7 +98,7 @@ class AlarmRuleAdmin(AuditedAdmin):
     actions_detail = ("send_test", "silence")
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """The webhook is for those who may change it: its path may be a secret."""
+        """Show the webhook only to those who may change it: its path may be a secret."""
         fields: tuple[str, ...] = AlarmRuleForm.Meta.fields
         may_change = self.has_change_permission(request, obj)
         return fields if may_change else tuple(each for each in fields if each != "webhook")

@@ -57,7 +57,7 @@ class AlarmAdmin(WrittenByTheNode):
 
     @display(description="kind", ordering="kind")
     def kind_explained(self, alarm: Alarm) -> str:
-        """The kind, leading to the page that says what to do."""
+        """The kind, linked to the page that says what to do."""
         if alarm.kind not in ALARMS:
             return alarm.kind
         page = reverse("problem", args=["alarms", alarm.kind])
@@ -65,7 +65,7 @@ class AlarmAdmin(WrittenByTheNode):
 
     @display(description="to be looked at")
     def leads_to(self, alarm: Alarm) -> str:
-        """Where one sees what is wrong, and acts."""
+        """A link to the page for the cause."""
         if alarm.kind != STUCK_ALARM:
             return ""
         text = "What waits for it"

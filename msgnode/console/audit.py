@@ -17,7 +17,7 @@ _SECRET = frozenset({"token_hash", "epoch", "identity"})  # of sessions; auditin
 
 
 def note(actor: str, action: str, object_: object, before: Fields, after: Fields) -> None:
-    """Write down a change that somebody makes."""
+    """Record a change by an actor."""
     AuditEntry.objects.create(
         actor=actor[:150],
         action=action,
@@ -34,7 +34,7 @@ def fields_of(row: Model) -> Fields:
 
 
 def plain_fields(fields: Fields) -> Fields:
-    """Values as JSON has them; what it has not, as text."""
+    """Values as JSON; other types as text."""
     return {name: value if _is_json(value) else str(value) for name, value in fields.items()}
 
 
@@ -49,19 +49,19 @@ class AuditedAdmin(ConsoleAdmin):
     """
 
     def publish(self) -> None:
-        """Tell the workers that the rows have changed. Takes part in the transaction."""
+        """Notify the workers of changed rows, as part of the transaction."""
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Save a row, and tell the workers in the same transaction."""
+        """Save a row, and notify the workers in the same transaction."""
         super().save_model(request, obj, form, change)
         self.publish()
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Delete a row, and tell the workers in the same transaction."""
+        """Delete a row, and notify the workers in the same transaction."""
         super().delete_model(request, obj)
         self.publish()
 
     def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
-        """Delete rows, and tell the workers once, in the same transaction."""
+        """Delete rows, and notify the workers once, in the same transaction."""
         super().delete_queryset(request, queryset)
         self.publish()

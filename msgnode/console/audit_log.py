@@ -67,7 +67,7 @@ class AuditEntryAdmin(WrittenByTheNode):
         return ", ".join(names) if entry.after else "deleted"
 
     def has_take_back_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
-        """Offered where it can be done, by who may."""
+        """The link to revert a change, where that is possible and allowed."""
         if not self.has_view_permission(request):
             return False
         entry = self.get_object(request, object_id) if object_id else None
@@ -111,7 +111,7 @@ class AuditEntryAdmin(WrittenByTheNode):
 
 
 def changes_table(before: Fields, after: Fields) -> SafeString | str:
-    """One line a field, before and after; what changed is marked, what did not stands last."""
+    """One line per field, before and after; changed ones are marked, unchanged ones last."""
     names = list(dict.fromkeys([*before, *after]))
     names.sort(key=lambda name: before.get(name) == after.get(name))
     if not names:
@@ -130,7 +130,7 @@ def changes_table(before: Fields, after: Fields) -> SafeString | str:
 
 
 def _both(before: Fields, after: Fields, name: str) -> tuple[SafeString, SafeString]:
-    """What stood there and what stands there, as `del` and `ins` where it has changed."""
+    """The old and the new value, as `del` and `ins` if it has changed."""
     was, is_ = _shown(before, name), _shown(after, name)
     if before.get(name) == after.get(name) and name in before and name in after:
         return was, is_

@@ -67,7 +67,7 @@ def is_audited(model: type[Model]) -> bool:
 
 
 def follow() -> None:
-    """Begin to write changes down. Called once in each process."""
+    """Start recording changes. Called once in each process."""
     for model in apps.get_models():
         if is_audited(model):
             pre_save.connect(_remember, sender=model, dispatch_uid=f"audit {model} before")
@@ -89,7 +89,7 @@ def values_of(row: Model) -> Fields:
 
 
 def _remember(sender: type[Model], instance: Any, **_: Any) -> None:
-    """Keep what is in the database now, for `_saved`."""
+    """Keep the row's present values, for `_saved`."""
     if not actor():
         return
     row = sender._base_manager.filter(pk=instance.pk).first() if instance.pk is not None else None
@@ -114,7 +114,7 @@ def _deleted(sender: type[Model], instance: Any, **_: Any) -> None:
 
 
 def _without_secrets(before: Fields, after: Fields) -> tuple[Fields, Fields]:
-    """Both without what is secret; a secret that has changed is told to be new."""
+    """Both without secrets; a changed secret is only named as new."""
     kept_before, kept_after = dict(before), dict(after)
     for name in SECRET & (before.keys() | after.keys()):
         is_new = bool(before) and bool(after) and before.get(name) != after.get(name)

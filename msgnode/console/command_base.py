@@ -42,5 +42,5 @@ def not_as_it_should_be(text: str) -> CommandError:
 
 
 def could_not_be_done(text: str) -> CommandError:
-    """What a command raises that could not do what it was told: status 2."""
+    """Raised by a command that could not be executed: status 2."""
     return CommandError(text, returncode=2)

@@ -17,14 +17,14 @@ _LISTED = 20
 
 
 class Admin(Protocol):
-    """What is needed of an admin class."""
+    """The required interface of an admin class."""
 
     admin_site: Any
     opts: Any
 
 
 def too_many(request: HttpRequest, queryset: QuerySet[Any]) -> bool:
-    """Whether more rows are selected than an action takes; says so."""
+    """Whether more rows are selected than an action allows; shows a message if so."""
     if queryset.order_by()[: AT_ONCE + 1].count() <= AT_ONCE:
         return False
     messages.error(request, f"Select at most {AT_ONCE} at once; filter the list first.")

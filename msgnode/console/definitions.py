@@ -35,7 +35,7 @@ class PoolDefinition(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BanDefinition(msgspec.Struct, forbid_unknown_fields=True):
-    """Who or what is kept out, why, and until when."""
+    """A ban: of whom or what, why, and until when."""
 
     kind: str
     value: str
@@ -62,7 +62,7 @@ class Definitions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def collect(parts: tuple[str, ...] = PARTS) -> Definitions:
-    """What is defined now."""
+    """The present definitions."""
     found = Definitions()
     if "pools" in parts:
         for pool in AddressPool.objects.order_by("scheme"):
@@ -84,7 +84,7 @@ def collect(parts: tuple[str, ...] = PARTS) -> Definitions:
 
 
 def read(document: bytes) -> Definitions:
-    """Raises ValueError with what is wrong."""
+    """Check a document. Raises ValueError with the errors."""
     found = msgspec.json.decode(document, type=Definitions)
     if found.kind != KIND or found.version != 1:
         raise ValueError(f"This is no version 1 of {KIND}.")

@@ -26,7 +26,7 @@ _LONGEST = 20_000
 
 
 class KnowsWhatItShowed:
-    """What makes a form tell whether its row was changed after the form was shown."""
+    """A form mixin that detects whether its row was changed after the form was shown."""
 
     fields: dict[str, Any]
     initial: dict[str, Any]
@@ -36,7 +36,7 @@ class KnowsWhatItShowed:
     is_told = False
 
     def full_clean(self) -> None:
-        """Check all, and then whether somebody else has changed what was shown."""
+        """Validate, and then check whether somebody else has changed the row."""
         super().full_clean()  # type: ignore[misc]  # of the form
         if not self.is_bound or not (others := self._changed_by_others()):
             return
@@ -59,7 +59,7 @@ class KnowsWhatItShowed:
         return [name for name, mark in self._given().items() if now.get(name, mark) != mark]
 
     def _marks(self) -> dict[str, str]:
-        """A mark for each value in the database, which tells nothing of the value."""
+        """A mark for each value in the database, which does not reveal the value."""
         return {name: _mark(self.initial[name]) for name in self.fields if name in self.initial}
 
     def _given(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class KnowsWhatItShowed:
 
 
 def watch(site: AdminSite) -> None:
-    """Have every page of the console that changes a row look whether somebody else has."""
+    """Add the check to every page of the console that changes a row."""
     for model_admin in site._registry.values():
         pages: Any = model_admin
         pages.get_form = _knowing(model_admin)

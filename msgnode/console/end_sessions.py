@@ -19,7 +19,7 @@ RETURN, STAY_AWAY = "return", "stay-away"
 
 
 class EndForm(forms.Form):
-    """How sessions are ended: whether their stubs may come back."""
+    """How sessions are ended: whether their stubs may return."""
 
     then = forms.ChoiceField(
         label="What the runtimes are told",
@@ -40,7 +40,7 @@ class EndForm(forms.Form):
 
 
 def end(admin: Admin, request: HttpRequest, sessions: QuerySet[Session]) -> HttpResponse | None:
-    """Ask, or end the sessions when the answer was yes; None goes back to the list."""
+    """Ask for confirmation, or end the sessions once it is given; None returns to the list."""
     if too_many(request, sessions):
         return None
     is_answer = request.POST.get("confirmed") == "yes"

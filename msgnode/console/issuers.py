@@ -198,7 +198,7 @@ class RevocationAdmin(ConsoleAdmin):
 
 @admin.register(AddressOwner)
 class AddressOwnerAdmin(AuditedAdmin):
-    """Addresses that wait for their subject; deleting one lets anybody have it."""
+    """Addresses reserved for their subject; deleting one frees it for anybody."""
 
     list_display = ("address", "subject", "issuer", "seen_at")
     ordering = ("-seen_at",)

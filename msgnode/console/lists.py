@@ -35,7 +35,7 @@ SESSIONS_SEARCHED = 200
 
 
 class BoundedPaginator(Paginator):
-    """Counts up to BOUND and offers no page beyond: who needs row 10,001 searches for it."""
+    """Counts up to BOUND and has no page beyond: row 10,001 is found by searching."""
 
     template_name = "console/pagination.html"
 
@@ -68,7 +68,7 @@ class BoundedChangeList(ChangeList):
 
 
 class ConsoleAdmin(ModelAdmin):
-    """A list that stays fast, and rows that only their writer changes unless a class says more."""
+    """A list that stays fast, of rows that cannot be changed unless a class allows it."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
@@ -112,15 +112,15 @@ class WrittenByTheNode(ConsoleAdmin):
     change_form_before_template = "console/live_detail.html"
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody: the node adds the rows."""
+        """Always false: the node adds the rows."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody: a row says what has happened, or is."""
+        """Always false: a row records what has happened, or is."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nobody: the node deletes rows by their age."""
+        """Always false: the node deletes rows by their age."""
         return False
 
 
@@ -133,10 +133,10 @@ def as_uuid(term: str) -> uuid.UUID | None:
 
 
 def begins_with(field: str, beginning: str) -> Q:
-    """Rows whose field begins so.
+    """Rows whose field begins with a text.
 
-    SQLite uses no index for LIKE, but for a range; in PostgreSQL a range follows the collation, and
-    LIKE has an index of its own where the column is unique.
+    SQLite uses no index for LIKE, but for a range; in PostgreSQL a range depends on the collation,
+    and LIKE has an index of its own if the column is unique.
     """
     if connection.vendor == "sqlite":
         return Q(**{f"{field}__gte": beginning, f"{field}__lt": beginning + "\U0010ffff"})

@@ -21,7 +21,7 @@ _SAMPLE = "x"
 
 
 class MqttTopicForm(forms.ModelForm):
-    """A row, with what is wrong with it."""
+    """The form of a row, with validation."""
 
     class Meta:
         model = MqttTopic

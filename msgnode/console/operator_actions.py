@@ -26,7 +26,7 @@ Row = TypeVar("Row")
 
 
 def end_sessions(sessions: Iterable[Session], actor: str, reason: str, *, may_return: bool) -> int:
-    """End sessions and free what they hold; `may_return` tells their runtimes to come back."""
+    """End sessions and free what they hold; `may_return` tells their runtimes to reconnect."""
     ended = 0
     for portion in _portions(sessions):
         with transaction.atomic():
@@ -80,7 +80,7 @@ def _delete(rows: Iterable[Allocation | Subscription], actor: str, kind: str) ->
 
 @transaction.atomic
 def add_subscription(subscription: Subscription, actor: str) -> None:
-    """Let a session hear what is sent to an address."""
+    """Subscribe a session to an address."""
     subscription.save()
     note(actor, "subscription.add", subscription, {}, fields_of(subscription))
     post(

@@ -31,7 +31,7 @@ _NAMED = 20
 
 
 def order(kind: str, rows: Iterable[PeerMessage], actor: str) -> int:
-    """Have the worker retry or discard messages, and note who wanted it; how many."""
+    """Have the worker retry or discard messages, audited; return their number."""
     chosen = list(rows)
     with transaction.atomic():
         for peer in dict.fromkeys(row.peer for row in chosen):
@@ -43,14 +43,14 @@ def order(kind: str, rows: Iterable[PeerMessage], actor: str) -> int:
 
 
 def discard_all(peer: Peer, actor: str) -> None:
-    """Have all that waits for a peer be discarded, and note who wanted it."""
+    """Have all messages queued for a peer discarded, audited."""
     with transaction.atomic():
         note(actor, _AUDITED[waiting_rows.DISCARD], peer, {}, {"messages": "all"})
         waiting_rows.discard_all(peer)
 
 
 def list_of(domain: str) -> str:
-    """The path of the list of what waits for a domain, without what has left."""
+    """The path of the list of messages queued for a domain, without sent ones."""
     waits = reverse("admin:msgnode_peermessage_changelist")
     return f"{waits}?peer__domain={domain}&is_sent__exact=0"
 

@@ -40,13 +40,13 @@ def url_of_node_fault(url: str) -> str:
 
 
 def decision_word(peer: Peer) -> str:
-    """What was decided, and whether another stub waits."""
+    """The decision, and whether another stub awaits one."""
     is_other = peer.found_digest and peer.approved_digest not in ("", peer.found_digest)
     return peer.get_decision_display() + (", another stub waits" if is_other else "")
 
 
 def restart(peer: Peer, actor: str) -> str:
-    """Have the stub of a peer begin anew, and note who wanted it; what is in the way, if any."""
+    """Restart the stub of a peer, audited; return the obstacle, if any."""
     with transaction.atomic():
         if why := store.restart(peer):
             return why
@@ -55,7 +55,7 @@ def restart(peer: Peer, actor: str) -> str:
 
 
 def _last(way: dict[str, Any]) -> str:
-    """When something has passed one way last, and what has not, the newer one first."""
+    """The last success and the last failure in one direction, the newer first."""
     told = []
     if "passed_at" in way:
         told.append((way["passed_at"], f"passed {_clock(way['passed_at'])}"))
@@ -88,7 +88,7 @@ def _told(stub: dict[str, Any]) -> str:
 
 
 class PeerForm(forms.ModelForm):
-    """A row, with what is wrong with it."""
+    """The form of a row, with validation."""
 
     class Meta:
         model = Peer
@@ -147,7 +147,7 @@ class PeerAdmin(AuditedAdmin):
         return tuple(name for name in self.fields if name not in editable)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, ...]:
-        """What the node keeps of a peer goes with it: no right for that by itself is asked for."""
+        """Delete dependent rows with a peer, without asking for the right on each."""
         deleted, counts, _, protected = super().get_deleted_objects(objs, request)
         return deleted, counts, set(), protected
 
@@ -187,7 +187,7 @@ class PeerAdmin(AuditedAdmin):
 
     @admin.display(description="its sandbox")
     def sandbox(self, peer: Peer) -> str:
-        """Memory, share of a processor, and how often it was started anew."""
+        """Memory, share of a processor, and number of restarts."""
         lately = store.figures_of(peer)
         if not lately:
             return ""

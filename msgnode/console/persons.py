@@ -64,7 +64,7 @@ _AUTHORS = {
     "msgnode.Revocation": "revoked_by",
     "msgnode.ApiKey": "created_by",
 }
-"""Rows that name the operator who made them, and in which column."""
+"""The rows that name the operator who made them, with the column."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Names:
 
     @property
     def texts(self) -> frozenset[str]:
-        """Every text that may stand for the person where user names are noted."""
+        """Every text that may name the person where user names are stored."""
         return self.user_names | self.emails | self.user_urls | self.guids
 
     def __bool__(self) -> bool:
@@ -88,7 +88,7 @@ class Names:
 
 
 def names_of(text: str, issuer: str = "") -> Names:
-    """The names that follow from one. `issuer` says that the text is a subject there."""
+    """The names that follow from one. `issuer`: the text is a subject there."""
     accounts = get_user_model().objects
     ours = settings.PROVIDER["ISSUER"]
     found = Q(username=text) | Q(email__iexact=text)
@@ -122,7 +122,7 @@ def names_of(text: str, issuer: str = "") -> Names:
 
 
 def export(names: Names) -> dict[str, Any]:
-    """Everything that is kept, as plain values by kind of row."""
+    """Everything that is stored, as plain values by kind of row."""
     sessions = sessions_of(names)
     holding = {"session__in": sessions}
     rows: dict[str, Iterable[Model]] = {
@@ -166,10 +166,10 @@ def count(told: Mapping[str, Any]) -> dict[str, int]:
 
 
 def erase(names: Names, actor: str) -> dict[str, int]:
-    """Delete it, or take the name off where the row is about something else; how many of each.
+    """Delete it, or remove the name if the row is about something else; return how many of each.
 
-    Sessions are ended first, so that nothing is written anew. The audit keeps that somebody did
-    something, without who: it is proof towards others.
+    Sessions are ended first, so that nothing is written again. The audit keeps that somebody did
+    something, without who: it is evidence towards others.
     """
     sessions = sessions_of(names)
     audited = _audited(names, sessions)
@@ -217,13 +217,13 @@ def _subjects(names: Names) -> Q:
 
 
 def _audited(names: Names, sessions: QuerySet[Session]) -> set[str]:
-    """What entries of the audit may be about: the person, sessions and what they hold."""
+    """The possible subjects of audit entries: the person, sessions and what they hold."""
     addresses = Allocation.objects.filter(session__in=sessions).values_list("address", flat=True)
     return {*names.texts, *sessions.values_list("runtime_url", flat=True), *addresses}
 
 
 def _bindings(sessions: QuerySet[Session]) -> QuerySet[IdentityBinding]:
-    """What is bound to the person's runtimes."""
+    """The bindings of the person's runtimes."""
     return IdentityBinding.objects.filter(runtime_url__in=sessions.values("runtime_url"))
 
 
@@ -233,7 +233,7 @@ def _endpoints(names: Names) -> QuerySet[PushEndpoint]:
 
 
 def _invitations(names: Names) -> QuerySet[SentInvitation]:
-    """Whom the person has invited; guests who came by them may speak no more."""
+    """The person's invitations; their guests may no longer speak."""
     return SentInvitation.objects.filter(subject__in=_own_subjects(names))
 
 
@@ -259,7 +259,7 @@ def _reservations(names: Names, sessions: QuerySet[Session]) -> QuerySet[Reserva
 
 
 def _history(names: Names) -> QuerySet[LogEntry]:
-    """What the console's own history says of the account, or was done by it."""
+    """The console's own history of the account, and of its actions."""
     account = ContentType.objects.get_for_model(get_user_model())
     ids = [str(person.pk) for person in names.accounts]
     about = Q(content_type=account, object_id__in=ids)
@@ -284,7 +284,7 @@ def _mail_no_more(rule: AlarmRule, names: Names) -> int:
 
 
 def _authored(names: Names) -> dict[str, QuerySet[Any]]:
-    """What operators have made, by kind, where the row says who."""
+    """Rows made by the operator, by kind, if they say who made them."""
     return {
         kind: apps.get_model(kind).objects.filter(**{f"{column}__in": names.texts})
         for kind, column in _AUTHORS.items()

@@ -16,7 +16,7 @@ PERIOD = timedelta(hours=24)
 
 
 def policy_summary() -> dict[str, Any]:
-    """Two cheap queries; `open_defaults` names the defaults that let through what nobody judged."""
+    """Two cheap queries; `open_defaults` names the defaults that let undecided messages pass."""
     number = Version.objects.order_by("-number").values_list("number", flat=True).first()
     counts = DecisionEntry.objects.filter(at__gte=timezone.now() - PERIOD).aggregate(
         refused=Count("pk", filter=Q(passes=False)),

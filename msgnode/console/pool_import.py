@@ -16,20 +16,20 @@ from typing import NamedTuple
 from msgnode.core import addresses
 
 MOST = 100_000
-"""Addresses one text or file may stand for."""
+"""Most addresses of one text or file."""
 _FAULTS_TOLD = 20
 _RANGE = re.compile(r"\{(\d{1,9})-(\d{1,9})\}")
 
 
 class Lines(NamedTuple):
-    """What a text says: addresses in order and once each, and the faults by line."""
+    """The content of a text: distinct addresses in order, and the errors by line."""
 
     addresses: list[str]
     faults: list[str]
 
 
 def of_text(text: str, scheme: str) -> Lines:
-    """Read lines; empty ones and those that begin with # are passed over."""
+    """Parse lines; empty ones and those that begin with # are skipped."""
     return _read(((n, line.strip()) for n, line in enumerate(text.splitlines(), 1)), scheme)
 
 

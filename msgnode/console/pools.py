@@ -105,7 +105,7 @@ class AddressPoolAdmin(AuditedAdmin):
         return ["scheme", "note", *shown, "add", "upload", "for_visitors"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """The scheme stays: what is lent has it."""
+        """Keep the scheme unchanged, because lent addresses have it."""
         return (*self.readonly_fields, "scheme") if obj is not None else self.readonly_fields
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[AddressPool]:

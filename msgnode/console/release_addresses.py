@@ -15,7 +15,7 @@ class HeldBySessions(WrittenByTheNode):
     """Rows that an operator may delete; `take_back` frees them in the workers too."""
 
     def take_back(self, rows: Iterable[Any], actor: str) -> int:
-        """Delete the rows, audited, and tell the workers; how many they were."""
+        """Delete the rows, audited, and notify the workers; return their number."""
         raise NotImplementedError
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
@@ -27,7 +27,7 @@ class HeldBySessions(WrittenByTheNode):
         return super().get_queryset(request).prefetch_related("session")
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whoever may delete rows may take addresses back, though nobody may edit them."""
+        """Allow deletion to those who may delete rows, though nobody may edit them."""
         return request.user.has_perm(f"{self.opts.app_label}.delete_{self.opts.model_name}")
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:

@@ -25,7 +25,7 @@ VIEWER, OPERATOR, AUTHOR, ADMINISTRATOR = "viewer", "operator", "policy author",
 
 _SEEN_APPS = ("msgnode", "policies", "qos", "registry", "spark", "django_celery_beat")
 _UNSEEN = frozenset({"msgnode.view_apikey", "msgnode.view_providerkey", "qos.view_turnsecret"})
-"""What a viewer does not see: who holds keys."""
+"""What a viewer cannot see: who has keys."""
 
 _ENTRIES = ("hyperty", "dataobject")
 OPERATES = frozenset(
@@ -66,7 +66,7 @@ _ADMINISTERED_APPS = (*_SEEN_APPS, "auth", "oauth2_provider", "axes")
 
 
 def make(**_: Any) -> None:
-    """Make the groups and give them what the table says. Idempotent; a receiver of post_migrate."""
+    """Create the groups with the table's permissions. Idempotent; a receiver of post_migrate."""
     for config in all_apps.get_app_configs():
         create_permissions(config, verbosity=0)  # each app makes its own only when its turn comes
     seen = {right for right in _all_rights(_SEEN_APPS) if _verb(right) == "view"} - _UNSEEN

@@ -47,7 +47,7 @@ def composed(document: Document) -> list[Document]:
 
 
 def _resolved(schema: Any, document: Document) -> Any:
-    """A schema with what it refers to in its place."""
+    """A schema with its references resolved in place."""
     if isinstance(schema, list):
         return [_resolved(each, document) for each in schema]
     if not isinstance(schema, dict):

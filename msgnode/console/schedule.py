@@ -133,7 +133,7 @@ admin.site.register([IntervalSchedule, SolarSchedule, ClockedSchedule], RhythmAd
 
 @admin.register(TaskResult)
 class TaskResultAdmin(WrittenByTheNode):
-    """What became of the tasks. Names are kept with CELERY_RESULT_EXTENDED."""
+    """The results of tasks. Names are stored with CELERY_RESULT_EXTENDED."""
 
     list_display = ("name", "state_label", "date_done", "took", "worker_name")
     list_filter = ("status",)
@@ -159,7 +159,7 @@ class TaskResultAdmin(WrittenByTheNode):
 
     @display(description="took")
     def took(self, result: TaskResult) -> str:
-        """From its start, which is not always told, to its end."""
+        """Its duration from its start, which is not always known, to its end."""
         began = result.date_started
         return f"{(result.date_done - began).total_seconds():.1f} s" if began else "–"
 

@@ -63,7 +63,7 @@ PLACES = (
 
 @staff_member_required
 def search(request: HttpRequest) -> HttpResponse:
-    """What the box asks for while somebody types: pages of the menu, then rows."""
+    """Results while the user types: pages of the menu, then rows."""
     term = request.GET.get("s", "").strip()
     if len(term) < SHORTEST or len(term) > LONGEST or "\x00" in term:
         return HttpResponse()

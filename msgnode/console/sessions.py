@@ -257,7 +257,7 @@ def _page(object_id: str) -> str:
 
 
 def _refusals(request: HttpRequest, session: Session) -> list[DecisionEntry] | None:
-    """The newest decisions that refused the session something; None for who may not see any."""
+    """The newest refusals of the session by policies; None for users who may not see them."""
     if not request.user.has_perm("policies.view_decisionentry"):
         return None
     rows = DecisionEntry.objects.filter(session=session.pk.hex, passes=False)

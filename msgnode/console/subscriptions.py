@@ -22,7 +22,7 @@ from .release_addresses import HeldBySessions
 
 
 class SubscriptionForm(forms.ModelForm):
-    """A subscription made by an operator. The address may be anybody's; its session must live."""
+    """A subscription made by an operator. Any address is allowed; its session must exist."""
 
     class Meta:
         model = Subscription

@@ -37,7 +37,7 @@ MODELS = {
 ALONE = frozenset({"alarmrule", "ban", "rule", "namedlist", "policytest"})
 """Kinds of rows that no others hang from."""
 NEEDED = {"add": "delete", "change": "change", "delete": "add"}
-"""The right that taking back needs, by what was done."""
+"""The right needed to revert, by the kind of change."""
 
 
 class CannotTakeBack(Exception):

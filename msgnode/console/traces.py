@@ -31,7 +31,7 @@ CHOICES = (
 
 @staff_member_required
 def traces(request: HttpRequest) -> HttpResponse:
-    """Serve `/admin/traces/`: what is watched stands in the query."""
+    """Serve `/admin/traces/`; the query says what is watched."""
     if not request.user.has_perm(SEES):
         raise PermissionDenied
     said = {

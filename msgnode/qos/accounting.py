@@ -40,7 +40,7 @@ class Written(NamedTuple):
 
 
 def look_up(entries: Sequence[Entry]) -> dict[str, Known]:
-    """The rows of allocations whose beginning an earlier supervisor has heard, by entry."""
+    """The rows of allocations whose beginning an earlier supervisor has seen, by entry."""
     found = {}
     for entry in entries:
         rows = RelayAllocation.objects.filter(user=entry.user, number=entry.number)
@@ -87,7 +87,7 @@ def _write(entry: Entry, reservation: Reservation, at: datetime) -> Bytes:
 
 
 def _add(reservation: Reservation, more: Bytes, at: datetime, *, is_incomplete: bool) -> None:
-    """Add bytes (fewer, if what was reported is more than the totals) to who has used them."""
+    """Add bytes (negative if the reports exceed the totals) to everybody who has used them."""
     rows = Reservation.objects.filter(pk=reservation.pk)
     rows.update(received=_plus("received", more[0]), sent=_plus("sent", more[1]))
     others = RelayAllocation.objects.filter(reservation=reservation, is_incomplete=True)
@@ -109,7 +109,7 @@ def _plus(column: str, more: int) -> Combinable:
 
 
 def _use(reservation: Reservation, *, has_ended: bool) -> None:
-    """A reservation with an allocation is in use; if it has ended, the allocation is to be cut."""
+    """Mark a reservation with an allocation as used; if it has ended, its allocation is ended."""
     rows = Reservation.objects.filter(pk=reservation.pk)
     rows.filter(state=Reservation.State.HELD).update(state=Reservation.State.ACTIVE)
     if not has_ended:
@@ -117,7 +117,7 @@ def _use(reservation: Reservation, *, has_ended: bool) -> None:
 
 
 def mark_gap(epoch: str) -> None:
-    """Nothing was heard for a while: what runs is incomplete until its totals come."""
+    """Note a gap in the reports: running allocations are incomplete until their totals come."""
     with transaction.atomic():
         lease.check(epoch)
         running = RelayAllocation.objects.filter(ended_at=None)

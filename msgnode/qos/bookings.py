@@ -76,7 +76,7 @@ class Free:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """What a broker elsewhere said: the id it gave and a URL, or that it refused."""
+    """The answer of a remote broker: the id and a URL, or that it refused."""
 
     id: str
     foreign_id: str = ""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 Value = dict[str, Any]
-"""What stands under `value` in an answer."""
+"""The `value` of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who asks: a session, and the verified subject behind it, if there is one."""
+    """The client: a session, and its verified subject, if there is one."""
 
     session_id: str
     runtime_url: str
@@ -21,15 +21,15 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A reservation that is asked for. What is not said is 0 or empty.
+    """A requested reservation. Fields that are not given are 0 or empty.
 
     Attributes:
         media: the class of each flow.
-        traffic_class: stands in for the classes of the flows.
+        traffic_class: one class instead of the flows'.
         bitrate: in bits per second.
-        seconds: how long.
+        seconds: its duration.
         customer: the cspId.
-        client_name: what the application calls its client.
+        client_name: the application's name for its client.
         about: the application's session (`sessionId`).
         near: the access network of each end.
     """
@@ -73,7 +73,7 @@ class Broker(Protocol):
         ...
 
     async def renew(self, id_: str, seconds: int, owner: Owner) -> Value:
-        """A later end and a new credential, as `reserve` answers; what runs goes on."""
+        """Renew a reservation: a later end and a new credential, as `reserve` answers."""
         ...
 
     async def release(self, id_: str, owner: Owner) -> None:

@@ -30,7 +30,7 @@ class Room:
 
     @classmethod
     def locked(cls) -> Room:
-        """What there is now, for nobody else to book until the transaction ends."""
+        """The present state, locked so that nobody else can book until the transaction ends."""
         rows = (
             TurnServer.objects.select_for_update(of=("self",))
             if locks_rows()
@@ -40,17 +40,17 @@ class Room:
 
     @classmethod
     def of(cls, servers: Sequence[TurnServer]) -> Room:
-        """What is free on these servers."""
+        """The free capacity of these servers."""
         used = booked()
         room = cls({each.pk: each for each in servers})
         room.free = {each.pk: each.capacity - used.get(each.pk, 0) for each in servers}
         return room
 
     def take(self, traffic_class: str, bitrate: int, near: Sequence[str] = ()) -> TurnServer:
-        """Book it on the fittest server, seen from the access networks of its ends (`near`).
+        """Book on the best server for the access networks of the ends (`near`).
 
         Raises:
-            Unavailable: it says what is lacking.
+            Unavailable: there is no room; the text says what is lacking.
         """
         usable = [
             each

@@ -48,7 +48,7 @@ class QosConnector(Component):
         self._returning: set[asyncio.Future[None]] = set()
         self._classes = {"audio", "video", "data"}
         self.requests: Counter[tuple[str, int]] = Counter()
-        """Requests by what was asked for, and the code of the answer."""
+        """Requests by kind, and by the code of the answer."""
         self._describe = describe
         self._on_asked = on_asked
 
@@ -92,7 +92,7 @@ class QosConnector(Component):
         return body
 
     def _class_of(self, order: Order) -> str:
-        """The class that an order asks for; "" for several, and for a name that nobody knows."""
+        """The traffic class of an order; "" for several, and for an unknown name."""
         named = {order.traffic_class} if order.traffic_class else set(order.media)
         return next(iter(named)) if len(named) == 1 and named <= self._classes else ""
 
@@ -117,7 +117,7 @@ class QosConnector(Component):
         return {"code": 200, "value": value}
 
     def revoke(self, message: Message, body: Body, caller: Listener) -> None:
-        """A reservation whose answer came too late is released: its owner does not know it."""
+        """Release a reservation whose answer came too late, because its owner does not know it."""
         value = body.get("value")
         if message.type == "create" and isinstance(value, dict) and "reservationId" in value:
             task = asyncio.ensure_future(self._give_back(value["reservationId"], _owner(caller)))

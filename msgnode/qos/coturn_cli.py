@@ -22,7 +22,7 @@ _TOTAL = re.compile(r"Total sessions: (\d{1,9})\b")
 
 
 class CliFault(Exception):
-    """It is out of reach, refuses the password, or says what cannot be read."""
+    """The server is out of reach, refuses the password, or sends something unreadable."""
 
 
 class Running(NamedTuple):

@@ -29,7 +29,7 @@ class EmbeddedBroker:
         self._secret = ("", 0.0)
 
     async def inquire(self, criteria: Criteria) -> Value:
-        """What the TURN servers have, what of it is booked, and what is free."""
+        """The capacity of the TURN servers, and how much of it is booked and free."""
         return await self._store.in_thread(lambda: _resources(criteria))
 
     async def reserve(self, order: Order, owner: Owner) -> Value:
@@ -72,7 +72,7 @@ class EmbeddedBroker:
 
 
 def shown(row: Reservation) -> Value:
-    """What an owner is told of a reservation, without its credential."""
+    """The owner's view of a reservation, without its credential."""
     value: dict[str, Any] = {
         "reservationId": row.id,
         "state": row.state,
@@ -113,7 +113,7 @@ def _resources(criteria: Criteria) -> Value:
 
 
 def _class(row: TrafficClass, room: Room, far: Mapping[int, float]) -> Value:
-    """Capacity, what is booked and free of the servers that carry a class, and each of them."""
+    """Total, booked and free capacity of the servers with a class, and of each of them."""
     mine = [
         each
         for each in room.servers.values()

@@ -11,17 +11,17 @@ from .capacity import OPEN, Room, booked
 from .models import Customer, Reservation, TrafficClass, TurnServer
 
 MOST_CUSTOMERS = 100
-"""Customers that are told of, those who have used most."""
+"""Most customers reported, those with most traffic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of the whole node; empty where it has no broker.
+    """The figures of the whole node; empty without a broker.
 
     Attributes:
-        up: whether a server answers, by its name; without those that nobody has looked at.
+        up: whether a server answers, by its name; without servers not visited yet.
         capacity, booked: of a server, in bits per second.
-        allocations: that a server had when it was looked at last.
+        allocations: of a server at its last visit.
         reservations: that have not ended, by state.
         used, quota: of a customer, in bytes.
     """

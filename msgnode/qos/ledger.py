@@ -15,7 +15,7 @@ from .statistics import MOST, Event, Kind
 
 MAX_ENTRIES = 20_000
 KEPT = 30.0
-"""Seconds that an allocation which has ended is kept for its totals."""
+"""Seconds for which an ended allocation is kept for its totals."""
 
 
 @dataclass(slots=True)
@@ -25,9 +25,9 @@ class Entry:
     Attributes:
         received, sent: bytes of the reports.
         total: bytes of its whole life, once it has ended.
-        is_new: its beginning was heard.
-        base: what its row had when this worker first heard of it.
-        version: counts changes; `written` is the one that is in the database.
+        is_new: whether its beginning was seen.
+        base: the values of its row when this worker first saw it.
+        version: counts changes; `written` is the one in the database.
     """
 
     user: str
@@ -87,7 +87,7 @@ class Ledger:
         entry.version += 1
 
     def gap(self) -> None:
-        """Nothing was heard for a while."""
+        """Note a gap in the reports."""
         for entry in self.entries.values():
             if entry.total is None:
                 entry.is_incomplete = True
@@ -99,7 +99,7 @@ class Ledger:
         return [*self.past, *changed][:most]
 
     def strangers(self, most: int) -> list[Entry]:
-        """Entries to write whose beginning was not heard, and whose row is not known."""
+        """Entries to write whose beginning was missed, and whose row is unknown."""
         return [each for each in self.unwritten(most) if not each.is_new and each.base is None]
 
     def adopt(self, rows: Mapping[str, tuple[str, int, int]]) -> None:
@@ -117,7 +117,7 @@ class Ledger:
         self.past = [each for each in self.past if each.version != each.written]
 
     def forget(self, now: float) -> None:
-        """Drop what has ended and is written; its totals are there, or do not come any more."""
+        """Drop ended and written entries, whose totals have come or will not come."""
         for name, entry in list(self.entries.items()):
             is_over = entry.ended_at and (entry.total or now - entry.ended_at > KEPT)
             if is_over and entry.version == entry.written:

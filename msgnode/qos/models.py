@@ -84,7 +84,7 @@ class TurnServer(models.Model):
 
 
 class RoundTrip(models.Model):
-    """How far a TURN server is from an access network, as somebody has measured it."""
+    """The measured distance of a TURN server from an access network."""
 
     network = models.CharField(
         "access network", max_length=64, help_text="As applications say it in `near`."

@@ -27,7 +27,7 @@ class Notifier:
         self._table = table
 
     def tell(self, ended: Iterable[Ended]) -> list[str]:
-        """Tell them; the ids that are done with, those of owners who are gone included."""
+        """Notify the owners; return the ids that are done, including those of absent owners."""
         done = []
         for each in ended:
             with FAULTS.kept_to("notification"):

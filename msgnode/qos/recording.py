@@ -12,13 +12,13 @@ from msgnode.core.record import ReservationEvent, SessionRecord
 from .sweep import Ended
 
 _MOST = 2**31 - 1
-"""Bytes that one row can tell."""
+"""Most bytes of one row."""
 
 Note = Callable[[SessionRecord], None]
 
 
 def _unnoted(row: SessionRecord) -> None:
-    """Nobody records."""
+    """Do nothing."""
 
 
 class ReservationRows:
@@ -39,7 +39,7 @@ class ReservationRows:
         )
 
     def relayed(self, traffic_class: str, size: int) -> None:
-        """So many bytes more were relayed for reservations of a class; fewer correct a sum."""
+        """Record bytes relayed for reservations of a class; negative to correct a sum."""
         event = ReservationEvent.RELAYED
         while size:
             part = max(-_MOST, min(_MOST, size))

@@ -29,17 +29,17 @@ InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Relays:
-    """One for the worker.
+    """One per worker.
 
     Args:
-        epoch: of the worker.
-        redis_url: of the Redis of the servers, "" if there is none.
-        realm: of the servers.
-        poll: seconds between two looks at a server.
-        credential_seconds: of a credential, at most.
+        epoch: the worker's epoch.
+        redis_url: the Redis of the servers, "" if there is none.
+        realm: the realm of the servers.
+        poll: seconds between two visits to a server.
+        credential_seconds: most seconds for which a credential is valid.
         raise_alarm: takes kind, subject and text.
         clear_alarm: takes kind and subject.
-        on_relayed: hears how many bytes more were relayed for reservations of a class.
+        on_relayed: called with the bytes relayed for reservations of a class.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Relays:
 
     @property
     def hears(self) -> bool | None:
-        """Whether it is told what allocations carry; None where there is no Redis to hear from."""
+        """Whether traffic reports arrive; None without a Redis."""
         return None if self._redis is None else self._redis.is_listening
 
     @property

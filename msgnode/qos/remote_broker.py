@@ -71,7 +71,7 @@ class RemoteBroker:
         return value
 
     async def reserve(self, order: Order, owner: Owner) -> Value:
-        """Book it here, then there; what is refused there is given up here."""
+        """Book here, then there; if it is refused there, undo it here."""
         row: Reservation = await self._store.submit(Book(order, owner, elsewhere=True))
         try:
             place, client = _place(
@@ -135,7 +135,7 @@ _KINDS = ("audio", "video", "data")
 
 
 def _refusal(answer: Answer) -> NodeError:
-    """What a refusal of the broker means, which says it in words of a 404."""
+    """The error for a refusal of the broker, whose reason is in the text of a 404."""
     text = answer.text.lower()
     if "consumption exceeded" in text:
         return Forbidden("The quota of the customer is used up.")

@@ -30,7 +30,7 @@ _BY_NUMBER = {0: "audio", 1: "video", 2: "data"}
 
 @dataclass(frozen=True, slots=True)
 class Inquire:
-    """What is there?"""
+    """Read the capacity."""
 
     criteria: Criteria
 
@@ -56,7 +56,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Keep one for so many seconds more; 0: as long as at first."""
+    """Renew a reservation for so many seconds; 0: as long as at first."""
 
     id: str
     seconds: int
@@ -73,7 +73,7 @@ Request = Inquire | Reserve | List | Read | Renew | Release
 
 
 def request_of(type_: str, body: Mapping[str, Any]) -> Request:
-    """The request in a message. Raises BadMessage, which names what is wrong."""
+    """Parse the request in a message. Raises BadMessage, which names the error."""
     kind, id_ = _resource(body)
     match type_, kind, id_:
         case "read", "resources", "":

@@ -44,7 +44,7 @@ def rotate() -> str:
 
 
 def current(credential_seconds: int) -> list[str]:
-    """All secrets that count, the newest first; those whose credentials have ended are deleted."""
+    """All valid secrets, the newest first; expired ones are deleted."""
     with transaction.atomic():
         signing()
         rows = list(TurnSecret.objects.all()[:20])

@@ -130,7 +130,7 @@ class QosService:
         return [] if self.supervisor is None else [self.supervisor.run()]
 
     async def stop(self) -> None:
-        """Commit what was asked, and close what is open."""
+        """Commit what was submitted, and close all connections."""
         if self.supervisor is not None:
             await self.supervisor.stop()
         await self.store.stop()

@@ -27,7 +27,7 @@ _COUNTS = re.compile(r"rcvp=\d{1,18}, rcvb=(\d{1,18}), sentp=\d{1,18}, sentb=(\d
 
 
 class Kind(Enum):
-    """What an event tells."""
+    """The kind of an event."""
 
     NEW = "new"
     ENDED = "ended"
@@ -46,7 +46,7 @@ class Event(NamedTuple):
 
 
 def parse(channel: str, text: str) -> Event | None:
-    """The event, None for what tells nothing or cannot be read."""
+    """Parse an event; None if it is irrelevant or unreadable."""
     found = _CHANNEL.fullmatch(channel)
     if found is None:
         return None

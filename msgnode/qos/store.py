@@ -53,7 +53,7 @@ class ReservationStore:
         return await self._threads.run(call)
 
     async def stop(self) -> None:
-        """Commit what was asked; look-ups that have not begun are dropped."""
+        """Commit what was submitted; look-ups that have not begun are dropped."""
         self._threads.stop()
         await self._commits.stop()
 

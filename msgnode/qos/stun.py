@@ -74,4 +74,4 @@ class _Heard(asyncio.DatagramProtocol):
             self.answered.set_result(None)
 
     def error_received(self, exc: Exception) -> None:
-        """Nobody is there; the next try may find somebody."""
+        """There is no answer; a retry may succeed."""

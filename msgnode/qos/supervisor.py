@@ -34,16 +34,16 @@ Result = TypeVar("Result")
 
 
 class Supervisor:
-    """One for the worker.
+    """One per worker.
 
     Args:
-        epoch: of the worker.
-        notifier: tells owners.
-        unused: seconds that a reservation may be held without being used.
-        grace: seconds that it outlives its session.
-        relays: the TURN servers, where they are the node's affair.
-        kept: how long a reservation is kept after it has ended.
-        on_ended: hears of each reservation that has ended, once its owner was told.
+        epoch: the worker's epoch.
+        notifier: notifies owners.
+        unused: seconds for which a reservation may stay unused.
+        grace: seconds for which it outlives its session.
+        relays: the TURN servers, if the node manages them.
+        kept: how long an ended reservation is kept.
+        on_ended: called with each ended reservation, once its owner was notified.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Supervisor:
             self._on_ended(each)
 
     async def _look(self, relays: Relays) -> None:
-        """Look at the TURN servers; what fails there keeps no reservation from its end."""
+        """Visit the TURN servers; a failure there does not delay the end of reservations."""
         try:
             await relays.round(self.in_thread)
         except (lease.NotHolder, Fenced):
@@ -107,7 +107,7 @@ class Supervisor:
             FAULTS.note("look at the TURN servers", error)
 
     async def _forget(self) -> None:
-        """Delete what is old, some in each round; once nothing is, look again in an hour."""
+        """Delete old rows, some in each round; when there are none, check again in an hour."""
         if monotonic() < self._forget_from:
             return
         if not await self.in_thread(lambda: sweep.forget(self._epoch, self._kept)):

@@ -26,7 +26,7 @@ _STATUS = {Reason.RELEASED: "released", Reason.EXCEEDED: "exceeded", Reason.LOST
 
 
 class Ended(NamedTuple):
-    """A reservation whose owner is to be told that it has ended."""
+    """An ended reservation whose owner is to be notified."""
 
     id: str
     session_id: str
@@ -86,7 +86,7 @@ def _live() -> QuerySet[Session]:
 
 
 def _follow_subjects(rows: QuerySet[Reservation]) -> None:
-    """A subject whose session has ended, and who is here with another one, keeps what they have."""
+    """A subject whose session has ended, but who has another one here, keeps its reservations."""
     another = (
         _live()
         .filter(issuer=OuterRef("issuer"), subject=OuterRef("subject"))
@@ -110,7 +110,7 @@ def _follow_subjects(rows: QuerySet[Reservation]) -> None:
 def _without_session(
     rows: QuerySet[Reservation], at: datetime, grace: float
 ) -> QuerySet[Reservation]:
-    """Those whose session ended longer ago than `grace`; a row that is gone ended before that."""
+    """Those whose session ended longer ago than `grace`, or whose row is already deleted."""
     mine = Session.objects.filter(pk=OuterRef("session_id"))
     ended = Subquery(mine.values("closed_at")[:1], output_field=DateTimeField())
     return (
@@ -142,7 +142,7 @@ def forget(epoch: str, kept: timedelta) -> int:
 
 
 def to_tell() -> list[Ended]:
-    """Whose owners have not been told, the longest ended first."""
+    """Ended reservations whose owners were not notified yet, the oldest first."""
     rows = Reservation.objects.filter(state=Reservation.State.ENDED, told_at=None)
     return [
         Ended(
@@ -158,6 +158,6 @@ def to_tell() -> list[Ended]:
 
 
 def told(ids: list[str]) -> None:
-    """Their owners have been told, or are not here any more."""
+    """Mark reservations whose owners were notified or are gone."""
     if ids:
         Reservation.objects.filter(pk__in=ids).update(told_at=bookings.now())

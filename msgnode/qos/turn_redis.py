@@ -25,13 +25,13 @@ PAUSE = 1.0
 
 
 class TurnRedis:
-    """One for a supervisor; it listens while `run` does.
+    """One per supervisor; it listens while `run` does.
 
     Args:
-        url: of the Redis, with the database that is coturn's redis-userdb.
-        realm: of the servers.
-        heard: takes events.
-        gap: called when listening begins: what was told before was not heard.
+        url: the URL of the Redis, with the database of coturn's redis-userdb.
+        realm: the realm of the servers.
+        heard: called with events.
+        gap: called when listening begins, because earlier events were missed.
     """
 
     def __init__(
@@ -96,5 +96,5 @@ class TurnRedis:
                     self._heard(event)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._client.aclose()

@@ -48,12 +48,12 @@ class TurnServers:
         self._missed: dict[int, int] = {}
 
     def resting(self) -> list[int]:
-        """The servers that were looked at a short while ago."""
+        """The recently visited servers."""
         now = time.monotonic()
         return [server for server, at in self._seen.items() if now - at < self._poll]
 
     def begin(self, visits: list[Visit]) -> None:
-        """Make these visits, but none to a server where one is under way or was just now."""
+        """Make these visits, except to servers with a visit in progress or a recent one."""
         now = time.monotonic()
         for visit in visits:
             is_early = not visit.is_polled and now - self._tried.get(visit.server, 0.0) < (

@@ -13,18 +13,18 @@ from . import bookings, credentials, lease
 from .models import Reservation, TurnServer
 
 CUTS = 50
-"""Reservations whose sessions are ended in one visit to a server."""
+"""Most reservations whose sessions are ended in one visit to a server."""
 
 
 @dataclass(slots=True)
 class Visit:
-    """What the supervisor is about to do at a server, and then what came of it.
+    """The work of the supervisor at a server, and its result.
 
     Attributes:
         cuts: user names by reservation.
         is_polled: whether all its sessions are to be listed.
-        is_up: whether it answers, None if nobody looked.
-        users: who has sessions there, None if that could not be seen.
+        is_up: whether it answers, None if it was not visited.
+        users: the users with sessions there, None if unknown.
         cut: reservations that have nothing left there.
     """
 
@@ -42,7 +42,7 @@ class Visit:
 
 
 def visits(polled: Iterable[int]) -> list[Visit]:
-    """The servers where something is to be done; `polled` are not due for a look."""
+    """The servers with something to do; those in `polled` need no visit."""
     resting = set(polled)
     cuts: dict[int, dict[str, list[str]]] = {}
     ended = Reservation.objects.filter(state="ended", cut_at=None, server__isnull=False)
