@@ -36,24 +36,24 @@ ERRORS: Mapping[int, HttpError] = {
     400: HttpError("bad-request", Explanation(
         "The request cannot be read",
         "The frame or the body is not what the protocol asks for: not JSON, a field missing or of "
-        "the wrong kind, an address that is none, a key that stands twice.",
+        "the wrong kind, an invalid address, a duplicate key.",
         "Correct what the text (`description`, `detail` or `errors`) names. Nothing has changed, "
         "and the same request will fail again.",
     )),
     401: HttpError("not-identified", Explanation(
         "Nobody is logged in, or there is no session",
         "Over a WebSocket: the connection has not sent `open` yet, or the node asks for an "
-        "identity (ADMISSION) and the message has none that is good. Over HTTP: credentials are "
+        "identity (ADMISSION) and the message has no valid one. Over HTTP: credentials are "
         "missing, expired or revoked.",
-        "Send `open` first; get a new token of an issuer that the node believes; over HTTP send "
-        "the credentials of an account or an API key. Operators see under Issuers who is believed.",
+        "Send `open` first; get a new token of an issuer that the node accepts; over HTTP send "
+        "the credentials of an account or an API key. Operators see the issuers under Issuers.",
     )),
     403: HttpError("forbidden", Explanation(
         "The sender may not do this",
-        "The `from` is somebody else's, the address or entry belongs to another session, a policy "
-        "refuses the message, a ban stands, or the account lacks the permission.",
-        "Speak as your own runtime. Operators see in the decision log which rule refused, and "
-        "under Bans and Groups what is forbidden to whom.",
+        "The `from` belongs to somebody else, the address or entry to another session, a policy "
+        "refuses the message, there is a ban, or the account lacks the permission.",
+        "Send as your own runtime. Operators see in the decision log which rule refused, and "
+        "under Bans and Groups who is banned or lacks a permission.",
     )),
     404: HttpError("not-found", Explanation(
         "Nothing is there",
@@ -64,63 +64,62 @@ ERRORS: Mapping[int, HttpError] = {
     )),
     405: HttpError("method-not-allowed", Explanation(
         "The resource has no such method",
-        "The HTTP method is none of those the address takes.",
-        "The header `Allow` names those it takes; /api/docs describes them.",
+        "This resource does not support the HTTP method.",
+        "The header `Allow` names the supported ones; /api/docs describes them.",
     )),
     406: HttpError("not-acceptable", Explanation(
         "There is no such representation",
-        "The header `Accept` names only kinds that the node does not write.",
+        "The header `Accept` names only media types that the node does not produce.",
         "Accept application/json.",
     )),
     408: HttpError("unavailable-hyperties", Explanation(
-        "What matches cannot be reached now",
+        "The hyperties found are unavailable",
         "A search of the registry found hyperties, and all of them are disconnected. "
         "REGISTRY_UNAVAILABLE_CODE may make it 500 for older runtimes.",
         "Subscribe to the registration's changes and wait until one comes back.",
     )),
     409: HttpError("conflict", Explanation(
         "The state does not allow it",
-        "The connection has a session already, the address is taken, or the entry was changed by "
-        "somebody else meanwhile.",
-        "Read the state again and decide anew; do not repeat the request as it was.",
+        "The connection already has a session, the address is taken, or somebody else has changed "
+        "the entry meanwhile.",
+        "Read the state again before you decide; do not repeat the request unchanged.",
     )),
     410: HttpError("gone", Explanation(
         "It has ended for good",
-        "Its owner has revoked or ended it, or its own date has passed.",
-        "Nothing brings it back; its owner may make another.",
+        "Its owner has revoked or ended it, or it has expired.",
+        "It cannot be restored; its owner may create another.",
     )),
     412: HttpError("changed", Explanation(
-        "It is not as the request says",
-        "`If-Match` or `If-None-Match` names another state than the one that is there.",
-        "Read it again, decide anew, and send its new `ETag`.",
+        "The precondition failed",
+        "`If-Match` or `If-None-Match` does not match the present state.",
+        "Read it again, decide again, and send its new `ETag`.",
     )),
     413: HttpError("too-large", Explanation(
-        "The body is larger than the node reads",
-        "The body of the HTTP request has more than MAX_REQUEST_BYTES, or than what is sent there "
-        "may have (REGISTRY_MAX_BODY_BYTES, MAX_FRAME_BYTES, 100 messages of a device).",
+        "The body is too large",
+        "The body of the HTTP request has more than MAX_REQUEST_BYTES, or exceeds the limit of "
+        "this resource (REGISTRY_MAX_BODY_BYTES, MAX_FRAME_BYTES, 100 messages of a device).",
         "Send less at a time.",
     )),
     415: HttpError("unsupported-media-type", Explanation(
-        "The body is of a kind not read here",
+        "The media type is not supported",
         "`Content-Type` is not JSON.",
         "Send application/json.",
     )),
     421: HttpError("misdirected", Explanation(
-        "Another worker is meant",
-        "The node's own probe has reached another worker than the one it belongs to. No client "
-        "sees this.",
-        "Operators: let nothing but the node's workers use its internal port.",
+        "The request reached the wrong worker",
+        "The node's own probe has reached another worker than its own. No client sees this.",
+        "Operators: let only the node's workers use its internal port.",
     )),
     422: HttpError("key-reused", Explanation(
-        "The Idempotency-Key was given with another body",
-        "A device has sent another request under this key within the last ten minutes.",
-        "Take a new key for each request, and the same one only for its repetition.",
+        "The Idempotency-Key was used with another body",
+        "A device has sent another request with this key within the last ten minutes.",
+        "Use a new key for each request, and the same one only to repeat it.",
     )),
     429: HttpError("too-many", Explanation(
         "A limit is reached",
-        "The session, the source address, the subject or the client has as much as it may have, or "
-        "asks more often than it may.",
-        "Wait as long as `Retry-After` says, or give back what is not needed. Operators find the "
+        "The session, the source address, the subject or the client is at a limit, or sends "
+        "requests too often.",
+        "Wait as long as `Retry-After` says, or release what is not needed. Operators find the "
         "limit's name in the text and its setting under Limits in docs/operations.md.",
     )),
     500: HttpError("internal", Explanation(
@@ -131,8 +130,8 @@ ERRORS: Mapping[int, HttpError] = {
     )),
     502: HttpError("bad-gateway", Explanation(
         "A foreign node or back-end gave no valid answer",
-        "A registry elsewhere, an issuer or another domain answered with what is no answer.",
-        "Try again later; operators look at Components and stubs which of them it was.",
+        "A remote registry, an issuer or another domain sent an invalid answer.",
+        "Try again later. Operators see under Components and stubs which of them it was.",
     )),
     503: HttpError("unavailable", Explanation(
         "The node cannot do it now",
@@ -143,101 +142,102 @@ ERRORS: Mapping[int, HttpError] = {
     )),
     504: HttpError("timeout", Explanation(
         "No answer in time",
-        "A component, a registry elsewhere or another domain did not answer within ANSWER_TIMEOUT.",
-        "It may have been done nevertheless: ask before you repeat what must not be done twice.",
+        "A component, a remote registry or another domain did not answer within ANSWER_TIMEOUT.",
+        "It may have been done anyway: check before you repeat what must not be done twice.",
     )),
 }  # fmt: skip
 
 CLOSE_CODES: Mapping[int, Explanation] = {
     1000: Explanation(
         "Closed as asked",
-        "The runtime has sent `close`, or is of another domain and its visit is over, because "
-        "nothing passed for long or it has lasted for its time. Its session has ended, and what it "
-        "held is free.",
+        "The runtime has sent `close`, or it is a visitor from another domain that was idle for "
+        "too long or has reached its time limit. Its session has ended, and what it held is free.",
         "Nothing. To begin again, open a new session.",
     ),
     1002: Explanation(
-        "A frame against RFC 6455",
+        "A frame that violates RFC 6455",
         "A reserved opcode or bit, a frame without mask, a control frame that is fragmented or too "
-        "long, a fragment out of turn, compression, or a close code that must not be sent.",
-        "Come back with `re-open`. The client's WebSocket library, or a proxy between, is broken.",
+        "long, an unexpected fragment, compression, or a close code that must not be sent.",
+        "Reconnect with `re-open`. The client's WebSocket library, or a proxy, is broken.",
     ),
     1007: Explanation(
         "A text that is not UTF-8",
         "A text frame, or the reason of a closing frame, cannot be decoded.",
-        "Come back with `re-open`, and send UTF-8.",
+        "Reconnect with `re-open`, and send UTF-8.",
     ),
     3001: Explanation(
-        "Come back",
-        "The node or this worker of it stops or begins again: an upgrade, a restart, a lost lease. "
+        "Reconnect",
+        "The node, or this worker of it, stops or restarts: an upgrade, a restart, a lost lease. "
         "The session is kept.",
-        "Come back with `re-open` after a short pause of random length. What was sent meanwhile "
-        "waits; a loss is signalled as a gap.",
+        "Reconnect with `re-open` after a short pause of random length. Messages sent meanwhile "
+        "are queued; a loss is signalled as a gap.",
     ),
     3008: Explanation(
         "Too slow",
-        "The client did not read, and more than OUTBOX_BYTES waited for it. Messages were lost.",
-        "Come back with `re-open`; a gap is signalled. Read faster, or subscribe to less.",
+        "The client did not read, and more than OUTBOX_BYTES were queued for it. Messages were "
+        "lost.",
+        "Reconnect with `re-open`; a gap is signalled. Read faster, or subscribe to less.",
     ),
     4401: Explanation(
         "Not identified",
-        "No session was opened within HANDSHAKE_TIMEOUT, nobody said who they are within "
-        "IDENTIFY_TIMEOUT, the token of the upgrade is not good, or the identity was revoked.",
-        "Log in again, and come back with `open` and a token that is good.",
+        "No session was opened within HANDSHAKE_TIMEOUT, no identity was given within "
+        "IDENTIFY_TIMEOUT, the token of the upgrade is invalid, or the identity was revoked.",
+        "Log in again, and reconnect with `open` and a valid token.",
     ),
     4403: Explanation(
         "Refused",
-        "A ban stands, the page's origin is not one of WS_ORIGINS, or an operator has ended the "
-        "session.",
-        "Do not come back by yourself. Ask the operator, who finds the reason under Bans and in "
+        "The client is banned, the page's origin is not one of WS_ORIGINS, or an operator has "
+        "ended the session.",
+        "Do not reconnect automatically. Ask the operator, who finds the reason under Bans and in "
         "the audit log.",
     ),
     4409: Explanation(
         "Taken up by another connection",
-        "The session was resumed on a newer connection with its token, or of the same runtime URL "
-        "where that may be.",
-        "Nothing, if it was you. Do not come back: the two would put each other out in turns.",
+        "The session was resumed on a newer connection with its token, or with the same runtime "
+        "URL if that is allowed.",
+        "Nothing, if it was you. Do not reconnect: the two would displace each other in turns.",
     ),
     4413: Explanation(
         "A frame was too large",
         "It had more than MAX_FRAME_BYTES. It was not read.",
-        "Come back with `re-open`, but not with that frame: send it in parts, or by another way.",
+        "Reconnect with `re-open`, but do not send that frame again: send it in parts, or "
+        "otherwise.",
     ),
     4429: Explanation(
         "Full",
         "A limit of sessions or connections is reached, or the runtime URL may still be in use.",
-        "Come back after a while. Operators see the limits in docs/operations.md.",
+        "Reconnect after a while. Operators see the limits in docs/operations.md.",
     ),
 }
 
 ALARMS: Mapping[str, Explanation] = {
     "path-broken": Explanation(
-        "A message to itself does not come back",
+        "A worker's message to itself gets lost",
         "A worker's probe through its own port, pipeline and database, or to another worker over "
         "their link, was not answered within PROBE_TIMEOUT. The worker is not ready meanwhile.",
         "Look at its log and at /health/ready, which names the check; the database and Redis are "
-        "the usual causes, then a machine without time to compute. It clears itself.",
+        "the usual causes, then an overloaded machine. It clears itself.",
     ),
     "turn-down": Explanation(
         "A TURN server does not answer",
-        "Two looks in a row found neither its command line nor a STUN answer. Nothing new is "
-        "reserved there, and what was reserved counts as lost: its owners are told.",
+        "Two checks in a row got no answer, neither from its command line nor by STUN. Nothing new "
+        "is reserved there, and its reservations count as lost: their owners are told.",
         "See whether the process runs and is not stopped, and whether the node reaches the address "
         "of its command line and of its first URL. It clears itself.",
     ),
     "turn-full": Explanation(
         "No TURN server has room for a class",
         "What is booked on the servers that carry this traffic class leaves less than one flow of "
-        "it. Who reserves is answered 503; what is reserved is not touched.",
-        "Look at the reservations for those that need not be there, raise the capacity of a server "
+        "it. New reservations are answered 503; existing ones are not affected.",
+        "Look for reservations that are not needed, raise the capacity of a server "
         "to what its link really has, or add a server. It clears itself once there is room.",
     ),
     "qos-accounting-gap": Explanation(
-        "What TURN servers carry is not counted",
+        "The traffic of TURN servers is not counted",
         "The Redis that they share with the node (QOS_TURN_REDIS_URL) is out of reach. Calls go "
         "on; new secrets are not shared, and accounts of this time are marked incomplete.",
-        "Start that Redis again. What ends afterwards is counted to the byte by its totals. It "
-        "clears itself.",
+        "Start that Redis again. Allocations that end afterwards are counted exactly by their "
+        "totals. It clears itself.",
     ),
     "faults-repeat": Explanation(
         "Failures of one part repeat",
@@ -246,20 +246,21 @@ ALARMS: Mapping[str, Explanation] = {
     ),
     "unclean-stop": Explanation(
         "A worker died",
-        "A worker ended without taking leave: killed, out of memory, a power cut. Sessions it had "
-        "may have missed messages, and were told of a gap.",
+        "A worker ended without stopping properly: killed, out of memory, a power cut. Its "
+        "sessions may have missed messages, and were told of a gap.",
         "Find out what ended it (the kernel's log names a lack of memory). Clear the alarm.",
     ),
     "gap": Explanation(
         "A session lost messages",
-        "What waited for a session had no room or went with a worker. The runtime was told.",
+        "There was no room in its queue, or the queue was lost with a worker. The runtime was "
+        "told.",
         "If it repeats for one runtime, its network or page is slow; for many, raise OUTBOX_BYTES "
         "and GRACE_PERIOD. Clear the alarm.",
     ),
     "queue-budget": Explanation(
         "One source or subject fills the queues",
-        "What waits for all its sessions has reached MAX_QUEUE_BYTES_PER_SOURCE; more is dropped, "
-        "and each session is told. Nobody else is touched.",
+        "The queues of all its sessions have reached MAX_QUEUE_BYTES_PER_SOURCE; further messages "
+        "are dropped, and each session is told. Nobody else is affected.",
         "Look at its sessions under Sessions; ban it if it does so on purpose, raise the limit if "
         "it is a gateway of many users. Clear the alarm.",
     ),
@@ -269,28 +270,28 @@ ALARMS: Mapping[str, Explanation] = {
         "Fill the pool under Address pools. It clears itself when one is free.",
     ),
     "worker-gap": Explanation(
-        "Messages between workers were lost on the way",
-        "A worker noticed a gap in what another sent, and asked for it again.",
-        "Now and then it is a reconnection. If it repeats, look at Redis and the network.",
+        "Messages between workers were lost",
+        "A worker noticed a gap in the messages of another, and requested them again.",
+        "Occasionally a reconnection causes it. If it repeats, look at Redis and the network.",
     ),
     "worker-protocol": Explanation(
         "Two workers speak different protocols",
-        "A worker of another version of the node runs beside this one, and the two cannot speak "
-        "with each other. They do not meet; the one that comes is not ready.",
+        "A worker of another version of the node runs besides this one, and their protocols "
+        "differ. They do not connect; the one that starts later is not ready.",
         "Bring all workers to one version, as docs/operations.md says for an upgrade. Clear the "
         "alarm.",
     ),
     "worker-fenced": Explanation(
         "A worker lost its lease",
         "It could not renew its lease for WORKER_TIMEOUT: frozen, or cut off from the database. "
-        "It ended its sockets and began again; others have its sessions.",
-        "Find out what froze it; raise WORKER_TIMEOUT where the machine pauses by design. Clear "
+        "It closed its sockets and restarted; others have its sessions.",
+        "Find out what froze it; raise WORKER_TIMEOUT if the machine pauses by design. Clear "
         "the alarm.",
     ),
     "worker-down": Explanation(
-        "A worker is not heard of",
-        "Nothing came from it for WORKER_TIMEOUT. What it misses is signalled as a gap.",
-        "Start it again, or look at the way between it and Redis. Clear the alarm.",
+        "A worker does not respond",
+        "Nothing came from it for WORKER_TIMEOUT. Messages it misses are signalled as a gap.",
+        "Restart it, or check its connection to Redis. Clear the alarm.",
     ),
     "redis-away": Explanation(
         "A worker does not reach Redis",
