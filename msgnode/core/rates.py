@@ -2,8 +2,9 @@
 
 For conditions and limits. Workers share their counts as a G-counter.
 
-The sliding count is that of the current window plus the share of the previous window that is still
-within reach. It is exact at steady rates and does not lose a burst at a window's boundary.
+The sliding count is that of the current window plus the share of the previous window that still
+lies within the window's length. It is exact at steady rates and does not lose a burst at a window's
+boundary.
 
 Rules
 - A worker counts at once, and decides by its own count plus what it knows of the others'.

@@ -239,7 +239,7 @@ def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str
 
 
 def _closing(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function and close the thread's database connection, for threads of the loop."""
+    """Call a function in a borrowed thread, and close its database connection afterwards."""
     try:
         return call(*arguments)
     finally:
