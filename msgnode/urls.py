@@ -21,12 +21,13 @@ from msgnode.ops import asyncapi, health
 from msgnode.ops.metrics import metrics
 from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
-from msgnode.web import explained
+from msgnode.web import explained, unavailable
 from msgnode.web.landing import favicon, landing
 
 _TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
 _CATALOGUE = rf"^\.well-known/(?P<kind>{_TYPES})(?:/(?P<rest>.*))?$"
 
+handler500 = unavailable.server_error
 acted_meanwhile.watch(admin.site)
 edited_meanwhile.watch(admin.site)  # all its pages are registered by now
 

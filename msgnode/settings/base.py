@@ -53,6 +53,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "msgnode.web.headers.HeadersMiddleware",
+    "msgnode.web.unavailable.DatabaseLimitMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -150,9 +151,11 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"json": {"()": "msgnode.monitoring.logs.JsonFormatter"}},
+    "filters": {"known": {"()": "msgnode.monitoring.logs.WithoutKnownTrace"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
+        "django.request": {"filters": ["known"]},
         "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
         "autobahn": {"level": "ERROR"},
         "axes": {"level": "WARNING"},
