@@ -23,6 +23,7 @@ from redis import RedisError
 
 from msgnode.console.live.consumer import LiveConsumer
 from msgnode.console.live.source import Source
+from msgnode.core import database_limit
 from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.devices.api import ROOT, switched_off
 from msgnode.node import Node, get_node
@@ -32,6 +33,8 @@ from msgnode.web.body_limit import BodyLimit
 from msgnode.web.proxies import BehindProxies
 
 log = logging.getLogger(__name__)
+
+database_limit.limit_process(settings.DATABASE_TIMEOUT * 3)  # a request's is shorter
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> Any:

@@ -5,7 +5,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
-from msgnode.console import edited_meanwhile
+from msgnode.console import acted_meanwhile, edited_meanwhile
 from msgnode.console.domains import domains
 from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
@@ -21,12 +21,14 @@ from msgnode.ops import asyncapi, health
 from msgnode.ops.metrics import metrics
 from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
-from msgnode.web import explained
+from msgnode.web import explained, unavailable
 from msgnode.web.landing import favicon, landing
 
 _TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
 _CATALOGUE = rf"^\.well-known/(?P<kind>{_TYPES})(?:/(?P<rest>.*))?$"
 
+handler500 = unavailable.server_error
+acted_meanwhile.watch(admin.site)
 edited_meanwhile.watch(admin.site)  # all its pages are registered by now
 
 urlpatterns = [

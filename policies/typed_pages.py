@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from msgnode.core import json_text
 from policies.apps import PoliciesConfig
 from policies.authoring import sentences
 from policies.authoring.drafts import draft_document, draft_lists
@@ -44,11 +45,13 @@ def check_typed(request: HttpRequest) -> HttpResponse:
     text = request.POST.get("text", "").strip()
     warnings: list[str] = []
     try:
-        value = msgspec.json.decode(text) if text else {}
+        value = json_text.decode_document(text) if text else {}
         raw = {name: value, **({"effect": "deny"} if layer == "rule" else {})}
         wrong, otherwise = review(layer, raw)
         problems = [f"{path}: {why}" for path, why in wrong]
         warnings = [f"{path}: {why}" for path, why in otherwise]
+    except json_text.DuplicateKey as error:
+        problems = [str(error)]
     except msgspec.DecodeError as error:
         problems = [f"not JSON: {error}"]
     except RecursionError:
@@ -70,6 +73,8 @@ def say_typed(request: HttpRequest) -> HttpResponse:
         wrong, _ = review(layer, raw)
         problems = [f"{path}: {why}" for path, why in wrong]
         sentence = "" if problems else sentence_of(layer, raw)
+    except json_text.DuplicateKey as error:
+        sentence, problems = "", [str(error)]
     except msgspec.DecodeError as error:
         sentence, problems = "", [f"not JSON: {error}"]
     except RecursionError:
@@ -100,6 +105,8 @@ def try_typed(request: HttpRequest) -> HttpResponse:
         found = replay(
             kinds.most, before.enforced, after.enforced, environment.defaults(), most=TOP
         )
+    except json_text.DuplicateKey as error:
+        return _fault(f"It cannot be read: {error}.")
     except msgspec.DecodeError as error:
         return _fault(f"It is not JSON: {error}")
     except RecursionError:
@@ -121,11 +128,11 @@ def sentence_of(layer: str, raw: dict[str, Any]) -> str:
 
 
 def _typed(request: HttpRequest) -> dict[str, Any]:
-    """The fields of the form as they stand there. Raises DecodeError."""
+    """The fields of the form as they stand there. Raises DecodeError and DuplicateKey."""
     raw: dict[str, Any] = {"effect": request.POST.get("effect", "deny")}
     for name in _TYPED:
         text = request.POST.get(name, "").strip()
-        raw[name] = msgspec.json.decode(text) if text else {}
+        raw[name] = json_text.decode_document(text) if text else {}
     return raw
 
 

@@ -17,14 +17,13 @@ Bodies and records have the wire format of docs/reference/registry.md; a refusal
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from django.db import OperationalError, connection
+from django.db import InterfaceError, OperationalError, connection
 from django.db.models import Count, Model
 
-from msgnode.core.errors import NodeError, Unavailable
-from msgnode.core.full_disk import is_full
+from msgnode.core import database_errors
+from msgnode.core.errors import NodeError
 from registry.global_registry.signed import digest as global_digest
 from registry.global_registry.store import get as global_get
 from registry.global_registry.store import put as global_put
@@ -59,9 +58,6 @@ operations: list[Callable[[str, str, Model], None]] = []
 """Called with each row that an operator disconnects or purges: who, what, the row."""
 
 
-log = logging.getLogger(__name__)
-
-
 def registration(
     kind: Kind, url: str, body: object, user: str = "", by: Claimant | None = None
 ) -> Register:
@@ -81,12 +77,10 @@ def carry_out(command: Command, condition: Condition | None = None) -> Done:
     """Execute one command, committed when the call returns. Raises NodeError if it is refused."""
     try:
         result = apply([command], condition)[0]
-    except OperationalError as error:
+    except (OperationalError, InterfaceError) as error:
         if connection.in_atomic_block:
             raise
-        log.error("The registry's database takes no change: %s", error)
-        why = "disk is full" if is_full(error) else "database does not take the change"
-        raise Unavailable(f"The registry's {why}; try again later.") from error
+        raise database_errors.refusal_for(error) from error
     if isinstance(result, NodeError):
         raise result
     return result

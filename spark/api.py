@@ -19,6 +19,7 @@ from rest_framework.permissions import DjangoModelPermissions
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from msgnode.core.errors import Conflict
 from spark import downloads, pages, report_runs
 from spark.enqueue import enqueue
 from spark.models import KindChoice, Report, ReportRun
@@ -171,6 +172,6 @@ class RunViews(
         """Stop a run that waits or goes on; 409 if it is over."""
         run = self.get_object()
         if not report_runs.cancel(run):
-            return Response({"detail": "The run is over."}, status=status.HTTP_409_CONFLICT)
+            raise Conflict("The run is over.")
         run.refresh_from_db()
         return Response(self.get_serializer(run).data, status=status.HTTP_202_ACCEPTED)

@@ -23,6 +23,9 @@ from registry import api
 from .embedded_registry import EmbeddedRegistry
 from .http import Answer, BackEnd
 
+MAX_GUID = 300
+"""Characters, with the scheme."""
+
 
 class GlobalRegistry(Protocol):
     """The registry behind the connector. Both raise NodeError."""
@@ -106,13 +109,8 @@ class GlobalRegistryConnector(Component):
             if type_ == "read":
                 return _said(200, value=await self._registry.get(_guid(body)))
             if type_ in ("create", "update"):
-                guid, jwt = _guid(body), body.get("jwt") or body.get("value")
-                if not isinstance(jwt, str):
-                    raise BadMessage("The body lacks `jwt` (or `value`).")
-                previous = body.get("previous")
-                if not isinstance(previous, str | None):
-                    raise BadMessage("`previous` is no text.")
-                await self._registry.put(guid, jwt, previous)
+                guid, jwt = _guid(body), _text(body, "jwt", "value")
+                await self._registry.put(guid, jwt, _optional(body, "previous"))
                 return _said(200)
             raise BadMessage("The global registry takes READ and CREATE.")
         except NodeError as refusal:
@@ -121,10 +119,24 @@ class GlobalRegistryConnector(Component):
 
 
 def _guid(body: Mapping[str, Any]) -> str:
-    guid = body.get("guid") or body.get("resource")
-    if not isinstance(guid, str) or len(guid) > 300:
-        raise BadMessage("The body lacks `guid` (or `resource`).")
+    guid = _text(body, "guid", "resource")
+    if len(guid) > MAX_GUID:
+        raise BadMessage(f"A GUID has at most {MAX_GUID} characters.")
     return guid.removeprefix("user-guid://")
+
+
+def _text(body: Mapping[str, Any], name: str, other: str) -> str:
+    """A text that the field writes under one of two names."""
+    if not (text := _optional(body, name) or _optional(body, other)):
+        raise BadMessage(f"The body lacks `{name}` (or `{other}`).")
+    return text
+
+
+def _optional(body: Mapping[str, Any], name: str) -> str | None:
+    value = body.get(name)
+    if not isinstance(value, str | None):
+        raise BadMessage(f"The field `{name}` must be a text.")
+    return value
 
 
 def _said(code: int, text: str = "", value: str | None = None) -> Body:

@@ -157,7 +157,7 @@ class IdentityConnector(Component):
     async def _validate(self, request: Execute) -> Body:
         assertion = request.text("assertion")
         if not assertion:
-            raise BadMessage("validateAssertion needs params.assertion.")
+            raise request.lacks("assertion")
         profile = request.params.get("userProfile")
         checked = await self._async_verifier.validate(assertion, request.idp, profile)
         contents = request.text("contents")
@@ -175,7 +175,7 @@ class IdentityConnector(Component):
     async def _login(self, request: Execute, caller: Listener) -> Body:
         token = request.token or request.text("assertion")
         if not token:
-            raise BadMessage("login needs params.token.")
+            raise request.lacks("token")
         checked = await self._async_verifier.prove(token)
         committed = await self._async_verifier.settled(lambda: self._log_in(caller, checked))
         if committed is not None:
@@ -232,7 +232,7 @@ class IdentityConnector(Component):
     async def _card(self, request: Execute) -> Body:
         name = request.text("user")
         if not name:
-            raise BadMessage("getContact needs params.user.")
+            raise request.lacks("user")
         card = await self._async_verifier.card(name)
         if card is None:
             raise NotFound(f"There is no card of {name[:200]}.")
@@ -240,7 +240,7 @@ class IdentityConnector(Component):
 
     async def _revoke(self, request: Execute) -> Body:
         if not request.token:
-            raise BadMessage("revokeAccessToken needs params.token.")
+            raise request.lacks("token")
         if not await self._async_verifier.revoke(request.token):
             raise NotFound("This token is none of this domain's provider.")
         return {"code": 200}

@@ -34,6 +34,12 @@ class Execute:
         found = (self.params.get(name) for name in names)
         return next((each for each in found if isinstance(each, str) and each), "")
 
+    def lacks(self, name: str) -> BadMessage:
+        """The refusal of a request without this text, or with something else in its place."""
+        if self.params.get(name) in (None, ""):
+            return BadMessage(f"{self.method} needs params.{name}.")
+        return BadMessage(f"params.{name} must be a text.")
+
     @property
     def idp(self) -> str:
         """The identity provider's domain: `idpDomain`, in the specification `ipDomain`."""
@@ -74,8 +80,10 @@ def request_of(type_: str, body: dict[str, Any]) -> Execute | Read:
     if type_ != "execute":
         raise BadMessage("The identity manager takes execute and read.")
     method = body.get("method")
-    if not isinstance(method, str) or not method:
+    if method in (None, ""):
         raise BadMessage("`execute` needs body.method.")
+    if not isinstance(method, str):
+        raise BadMessage("body.method must be a text.")
     if method not in METHODS:
         raise BadMessage(f"The identity manager has no method {method[:64]!r}.")
     return Execute(method, _params(body.get("params")))

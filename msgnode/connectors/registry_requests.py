@@ -115,9 +115,9 @@ def _find(body: Mapping[str, Any], domain: str) -> Find:
     found = _keyed(resource, wanted, domain)
     if not wanted and body.get("page") is None:
         return found
-    scheme = wanted.get("scheme")
+    scheme = _optional(wanted, "scheme", "criteria.scheme")
     search = found.search
-    if isinstance(scheme, str) and scheme and not found.is_single:
+    if scheme and not found.is_single:
         kind = _kind(scheme)
         search = replace(search, kind=kind, scheme="" if kind is Kind.HYPERTY else scheme)
     search = replace(
@@ -169,8 +169,7 @@ def _by_url(kind: Kind, url: str) -> Find:
 def _by_criteria(kind: Kind, criteria: Mapping[str, Any]) -> Find:
     """`/comm` with the key among the criteria; a reporter's objects are found of any scheme."""
     for key in ("reporter", "name", "user", "email", "guid", "url"):
-        value = criteria.get(key)
-        if isinstance(value, str) and value:
+        if value := _optional(criteria, key, f"criteria.{key}"):
             return _by(kind, key, value, Kind.OBJECT)
     raise BadMessage("The criteria name no reporter, name, user, email, guid or url.")
 
@@ -186,8 +185,8 @@ def _register(body: Mapping[str, Any]) -> Register:
 def _change(body: Mapping[str, Any], domain: str) -> Refresh | Change:
     value = body.get("value")
     kind, url = _target(body, domain)
-    attribute = body.get("attribute")
-    if isinstance(attribute, str) and attribute and value is not None:
+    attribute = _optional(body, "attribute")
+    if attribute and value is not None:
         facts = _facts(kind, {attribute: value})
         if not facts:
             raise BadMessage(f"The attribute {attribute[:40]!r} is none of an entry.")
@@ -198,18 +197,21 @@ def _change(body: Mapping[str, Any], domain: str) -> Refresh | Change:
 
 def _remove(body: Mapping[str, Any], domain: str) -> Remove:
     value = _mapping(body.get("value"), "value")
-    if not value.get("url") and not body.get("resource"):
-        return Remove(Kind.OBJECT, name=_text(value, "name", "value.url"))
+    if not _optional(value, "url", "value.url") and not _optional(body, "resource"):
+        if name := _optional(value, "name", "value.name"):
+            return Remove(Kind.OBJECT, name=name)
+        raise BadMessage("The body lacks `value.url`.")
     kind, url = _target(body, domain)
-    user = value.get("user")
-    return Remove(kind, url, user if isinstance(user, str) else "")
+    return Remove(kind, url, _optional(value, "user", "value.user"))
 
 
 def _target(body: Mapping[str, Any], domain: str) -> tuple[Kind, str]:
     """The entry a change is about: `resource` in any of its forms, or `value.url`."""
     value = body.get("value")
-    resource = body.get("resource") or (value.get("url") if isinstance(value, dict) else None)
-    if not isinstance(resource, str) or not resource:
+    resource = _optional(body, "resource")
+    if not resource and isinstance(value, dict):
+        resource = _optional(value, "url", "value.url")
+    if not resource:
         raise BadMessage("The body lacks `resource`.")
     if not resource.startswith("/"):
         return _kind(addresses.parse(resource).scheme), resource
@@ -232,9 +234,18 @@ def _facts(kind: Kind, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(body: Mapping[str, Any], key: str, name: str = "") -> str:
-    value = body.get(key)
-    if not isinstance(value, str) or not value:
+    if not (value := _optional(body, key, name)):
         raise BadMessage(f"The body lacks `{name or key}`.")
+    return value
+
+
+def _optional(body: Mapping[str, Any], key: str, name: str = "") -> str:
+    """A text of the body, empty if it has none."""
+    value = body.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadMessage(f"The field `{name or key}` must be a text.")
     return value
 
 

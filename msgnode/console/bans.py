@@ -100,6 +100,7 @@ def _network_text(value: str) -> str:
 @admin.register(Ban)
 class BanAdmin(AuditedAdmin):
     form = BanForm
+    acts_on = ("*",)
     list_display = ("value", "kind", "state_label", "reason", "expires_at", "created_by")
     list_filter = (("kind", ChoicesDropdownFilter),)
     ordering = ("-created_at",)

@@ -4,21 +4,26 @@ A page that changes a row carries a mark of each value it was opened with. If th
 value when the page is saved, nothing is saved and the fields are named; saving once more overrides.
 The row is locked before it is read, so that no other write comes between the check and the save: a
 form writes all columns, also those that only workers change.
+
+The same holds for each row of a page that changes many: the cells of a list, and inline rows. A row
+that the reader of the page has not changed is not saved, whatever others have changed in it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.contrib.admin import AdminSite, ModelAdmin
 from django.core.exceptions import ValidationError
-from django.db import connections, router
-from django.db.models import Model
-from django.forms import ModelForm
+from django.db import connections, router, transaction
+from django.db.models import Model, QuerySet
+from django.forms import HiddenInput, ModelForm
 from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 FIELD = "as_it_was"
 """The hidden field that the marks are in."""
@@ -33,6 +38,7 @@ class KnowsWhatItShowed:
     data: Any
     is_bound: bool
     add_error: Callable[[None, str], None]
+    add_prefix: Callable[[str], str]
     is_told = False
 
     def full_clean(self) -> None:
@@ -63,7 +69,8 @@ class KnowsWhatItShowed:
         return {name: _mark(self.initial[name]) for name in self.fields if name in self.initial}
 
     def _given(self) -> dict[str, Any]:
-        text = str(self.data.get(FIELD, ""))[:_LONGEST] if self.is_bound else ""
+        name = self.add_prefix(FIELD)
+        text = str(self.data.get(name, ""))[:_LONGEST] if self.is_bound else ""
         try:
             given = json.loads(text or "{}")
         except ValueError:
@@ -71,12 +78,55 @@ class KnowsWhatItShowed:
         return given if isinstance(given, dict) else {}
 
 
+class RowKnowsWhatItShowed(KnowsWhatItShowed):
+    """The same of a row among others: what its reader has changed is what differs from the page."""
+
+    cleaned_data: dict[str, Any]
+    _errors: Any
+
+    @property
+    def changed_data(self) -> list[str]:
+        """The fields that the reader of the page has changed."""
+        if self.is_bound and self._errors is None:
+            self.full_clean()  # a set of forms asks before that
+        names: list[str] = super().changed_data  # type: ignore[misc]  # of the form
+        shown, cleaned = self._given(), getattr(self, "cleaned_data", {})
+        return [
+            name for name in names
+            if name not in shown or name not in cleaned or _mark(cleaned[name]) != shown[name]
+        ]  # fmt: skip
+
+    def _changed_by_others(self) -> list[str]:
+        return super()._changed_by_others() if self.changed_data else []
+
+
+class _WithMarks(HiddenInput):
+    """The key of a row, and the marks of its values beside it."""
+
+    def __init__(self, form: RowKnowsWhatItShowed) -> None:
+        super().__init__()
+        self._form = form
+
+    def render(self, *args: Any, **kwargs: Any) -> SafeString:
+        """Both inputs."""
+        marks = format_html(
+            '<input type="hidden" name="{}" value="{}">',
+            self._form.add_prefix(FIELD), self._form.as_it_was,
+        )  # fmt: skip
+        return super().render(*args, **kwargs) + marks
+
+
 def watch(site: AdminSite) -> None:
-    """Add the check to every page of the console that changes a row."""
+    """Add the check to every page of the console that changes rows."""
     for model_admin in site._registry.values():
         pages: Any = model_admin
         pages.get_form = _knowing(model_admin)
         pages.get_object = _locking(model_admin)
+        pages.get_formsets_with_inlines = _knowing_parts(model_admin)
+        if model_admin.list_editable:
+            pages.get_changelist_formset = _knowing_list(model_admin)
+            pages._get_list_editable_queryset = _locking_rows(model_admin)
+            pages.changelist_view = _in_one_transaction(model_admin)
 
 
 def _knowing(model_admin: ModelAdmin[Any]) -> Callable[..., type[ModelForm]]:
@@ -93,6 +143,64 @@ def _knowing(model_admin: ModelAdmin[Any]) -> Callable[..., type[ModelForm]]:
         return type.__new__(type(form), form.__name__, bases, {"__module__": __name__})
 
     return get
+
+
+def _knowing_rows(formset: Any) -> Any:
+    """A set of forms whose rows know what they showed."""
+
+    class Rows(formset):
+        form = type.__new__(
+            type(formset.form), formset.form.__name__, (RowKnowsWhatItShowed, formset.form),
+            {"__module__": __name__},
+        )  # fmt: skip
+
+        def add_fields(self, form: Any, index: int | None) -> None:
+            super().add_fields(form, index)
+            key = self._pk_field.name
+            if form.instance.pk is not None and key in form.fields:
+                form.fields[key].widget = _WithMarks(form)
+
+    return Rows
+
+
+def _knowing_list(model_admin: ModelAdmin[Any]) -> Callable[..., Any]:
+    get_changelist_formset = model_admin.get_changelist_formset
+    return lambda request, **kwargs: _knowing_rows(get_changelist_formset(request, **kwargs))
+
+
+def _knowing_parts(model_admin: ModelAdmin[Any]) -> Callable[..., Iterator[tuple[Any, Any]]]:
+    get_formsets_with_inlines = model_admin.get_formsets_with_inlines
+
+    def get(request: HttpRequest, obj: Model | None = None) -> Iterator[tuple[Any, Any]]:
+        for formset, inline in get_formsets_with_inlines(request, obj):
+            yield _knowing_rows(formset), inline
+
+    return get
+
+
+def _locking_rows(model_admin: ModelAdmin[Any]) -> Callable[..., QuerySet[Any]]:
+    edited = model_admin._get_list_editable_queryset
+
+    def get(request: HttpRequest, prefix: str) -> QuerySet[Any]:
+        rows: QuerySet[Any] = edited(request, prefix)
+        keys = list(rows.order_by().values_list("pk", flat=True))
+        locked = model_admin.model._base_manager.select_for_update().order_by("pk")
+        list(locked.filter(pk__in=keys).values_list("pk"))
+        return rows
+
+    return get
+
+
+def _in_one_transaction(model_admin: ModelAdmin[Any]) -> Callable[..., Any]:
+    changelist_view = model_admin.changelist_view
+
+    def view(request: HttpRequest, extra_context: Any = None) -> Any:
+        if request.method != "POST" or "_save" not in request.POST:
+            return changelist_view(request, extra_context)
+        with transaction.atomic(using=router.db_for_write(model_admin.model)):
+            return changelist_view(request, extra_context)
+
+    return view
 
 
 def _locking(model_admin: ModelAdmin[Any]) -> Callable[..., Model | None]:
@@ -116,5 +224,6 @@ def _locking(model_admin: ModelAdmin[Any]) -> Callable[..., Model | None]:
 def _mark(value: object) -> str:
     if hasattr(value, "__iter__") and not isinstance(value, str | bytes | dict):
         value = sorted(str(getattr(each, "pk", each)) for each in value)
+    value = getattr(value, "pk", value)
     text = json.dumps(value, sort_keys=True, default=str)
     return salted_hmac(__name__, text).hexdigest()[:12]

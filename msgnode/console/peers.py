@@ -140,6 +140,7 @@ class PeerAdmin(AuditedAdmin):
         "approved_digest", "approved_by", "approved_at", "offered",
         "found_configuration", "found_source",
     )  # fmt: skip
+    acts_on = ("url", "hosts", "keys", "decision", "found_digest", "approved_digest")
     actions = ("approve", "go_back", "pause", "resume", "block", "restart", "look_again", "discard")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:

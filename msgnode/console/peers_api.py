@@ -23,6 +23,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
+from msgnode.core.errors import Conflict, Unavailable
 from msgnode.federation import crossing, store, stub_signature, waiting_rows
 from msgnode.models import Peer, PeerMessage, PeerStub
 from msgnode.storage.control import post
@@ -301,8 +302,7 @@ class PeerViews(
         try:
             found = whereabouts.where(self.get_object(), asked.validated_data["id"])
         except OSError as error:
-            text = f"The traffic record cannot be read: {error}"
-            return Response({"detail": text}, status=status.HTTP_503_SERVICE_UNAVAILABLE)
+            raise Unavailable(f"The traffic record cannot be read: {error}") from error
         return Response(Place(found, many=True).data)
 
     @extend_schema(request=Order, responses={202: Ordered})
@@ -333,7 +333,7 @@ class PeerViews(
 
     def _done(self, do: Callable[[Peer], str | None]) -> Response:
         if why := do(self.get_object()):
-            return Response({"detail": why}, status=status.HTTP_409_CONFLICT)
+            raise Conflict(why)
         return Response(self.get_serializer(self.get_object()).data)
 
 

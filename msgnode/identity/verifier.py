@@ -13,7 +13,8 @@ Rules
   for FAILURE_CACHE_SECONDS; the cache is bounded, least recently used entries go first.
 - A revoked token, or one issued to a revoked subject before that moment, is invalid whatever was
   cached.
-- Opaque tokens are introspected (RFC 7662, or the embedded provider in-process), `rate` per second.
+- Opaque tokens are introspected (RFC 7662, or the embedded provider in-process), `rate` per second;
+  all issuers at the same time, so that a slow one delays nobody.
 """
 
 from __future__ import annotations
@@ -202,30 +203,74 @@ class Verifier:
             raise TooMany("Too many tokens are being asked about: try again in a second.")
 
     async def _introspect(self, asked: list[Issuer], token: str, name: str) -> None:
-        """Ask the issuers one after the other; the result is cached for the callers."""
-        error: NodeError = Rejected("No issuer of this node knows the token.")
+        """Ask the own provider, then all others at the same time; the result is cached.
+
+        The own provider comes first, because its tokens are shown to nobody else. Of the others
+        the first that knows the token decides: a slow one is not waited for.
+        """
+        own = [each for each in asked if each.is_embedded]
+        others = [each for each in asked if not each.is_embedded]
+        found: _CachedResult | None = None
         try:
-            for issuer in asked:
-                try:
-                    answer = await self._introspected(issuer, token)
-                    said = self._from_answer(issuer, answer) if answer is not None else None
-                except NodeError:
-                    raise
-                except Exception as fault:
-                    log.warning("An issuer does not answer: %s", fault, extra={"iss": issuer.url})
-                    error = Unavailable("The issuer of the token is out of reach at the moment.")
-                    continue
-                if issuer not in self.book.all:  # it was taken out, or changed, meanwhile
-                    raise Unknown
+            for together in (own, others):
+                said = await self._first_to_know(together, token)
+                if isinstance(said, ValidatedClaims):
+                    found = _CachedResult(said, min(said.ends, self._now() + CACHE_SECONDS))
+                    break
                 if said is not None:
-                    until = min(said.ends, self._now() + CACHE_SECONDS)
-                    self._keep(name, _CachedResult(said, until))
-                    return
-        except NodeError as fault:
-            error = fault
+                    found = _CachedResult(said, self._now() + FAILURE_CACHE_SECONDS)
+            if found is None:
+                error = Rejected("No issuer of this node knows the token.")
+                found = _CachedResult(error, self._now() + FAILURE_CACHE_SECONDS)
         finally:
             del self._asking[name]
-        self._keep(name, _CachedResult(error, self._now() + FAILURE_CACHE_SECONDS))
+        self._keep(name, found)
+
+    async def _first_to_know(
+        self, asked: list[Issuer], token: str
+    ) -> ValidatedClaims | NodeError | None:
+        """What the first says that believes a token.
+
+        Returns:
+            Else why one of them refuses it, else that one is out of reach; None: nobody knows it.
+        """
+        questions = [asyncio.ensure_future(self._said_by(each, token)) for each in asked]
+        refusal: NodeError | None = None
+        try:
+            for answer in asyncio.as_completed(questions):
+                try:
+                    said = await answer
+                except NodeError as fault:
+                    if refusal is None or isinstance(refusal, Unavailable):
+                        refusal = fault
+                    continue
+                if said is not None:
+                    return said
+        finally:
+            for each in questions:
+                each.cancel()
+            await asyncio.gather(*questions, return_exceptions=True)
+        return refusal
+
+    async def _said_by(self, issuer: Issuer, token: str) -> ValidatedClaims | None:
+        """What an issuer says of a token, None if it does not know it.
+
+        Raises:
+            Unavailable: it is out of reach.
+            NodeError: what it says refuses the token.
+        """
+        try:
+            answer = await self._introspected(issuer, token)
+            said = self._from_answer(issuer, answer) if answer is not None else None
+        except NodeError:
+            raise
+        except Exception as fault:
+            log.warning("An issuer does not answer: %s", fault, extra={"iss": issuer.url})
+            text = "The issuer of the token is out of reach at the moment."
+            raise Unavailable(text) from fault
+        if issuer not in self.book.all:  # it was taken out, or changed, meanwhile
+            raise Unknown
+        return said
 
     async def _introspected(self, issuer: Issuer, token: str) -> dict[str, Any] | None:
         if not issuer.is_embedded:

@@ -133,7 +133,7 @@ class InvitationService:
     async def _send(self, request: Execute, who: Identity, caller: Listener) -> Body:
         endpoint, hyperty = request.text("endpoint"), request.text("hyperty")
         if not endpoint:
-            raise BadMessage("sendInvitation needs params.endpoint.")
+            raise request.lacks("endpoint")
         self._check_held(hyperty, caller)
         seconds = _number(request, "seconds", DEFAULT_SECONDS, 1, wire.MAX_SECONDS)
         stay = _number(request, "stay", 0, 0, MAX_STAY)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from msgnode.core.errors import Unavailable
 from msgnode.core.redaction import cut
 
 _RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.I)
@@ -20,6 +21,20 @@ def masked(text: str) -> str:
     Tokens and many addresses are random UUIDs, so only the last four characters of any stay.
     """
     return _RANDOM.sub(lambda found: "…" + found[0][-4:], cut(text))
+
+
+class WithoutKnownTrace(logging.Filter):
+    """Leaves the trace out of what Django logs of each request answered 503.
+
+    Faults are counted there, and one trace in a while is logged with them: a database that is away
+    must not fill the log.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record pass."""
+        if getattr(record, "status_code", None) == Unavailable.code:
+            record.exc_info = None
+        return True
 
 
 class JsonFormatter(logging.Formatter):

@@ -1,15 +1,29 @@
-"""Raises and clears the alarms of a worker, from the event loop or from other threads."""
+"""Raises and clears the alarms of a worker, from the event loop or from other threads.
+
+What cannot be written while the database is away is written once it is back, in order.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from msgnode.bus.writing import Call, Together, Writer
+from msgnode.bus.writing import Call, Change, Together, Writer
+from msgnode.core.errors import Unavailable
+from msgnode.core.faults import FAULTS
 from msgnode.storage import alarms
+from msgnode.storage.fence import Fenced
 
 log = logging.getLogger(__name__)
+
+KEPT = 20_000
+"""Alarms that wait to be written; beyond it the oldest are counted as lost."""
+AGAIN = 5.0
+"""Seconds until what could not be written is tried again."""
 
 
 class Alarms:
@@ -17,12 +31,17 @@ class Alarms:
 
     Args:
         writer: the worker's writer.
+        again: seconds until what could not be written is tried again.
     """
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer, again: float = AGAIN) -> None:
         self._writer = writer
+        self._again = again
         self._loop: asyncio.AbstractEventLoop | None = None
         self._exhausted_pools: set[str] = set()
+        self._waiting: deque[Change] = deque()
+        self._is_writing = False
+        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         """Accept alarms of other threads from now on. Call it on the event loop."""
@@ -31,11 +50,11 @@ class Alarms:
     def raise_alarm(self, kind: str, subject: str, text: str) -> None:
         """Raise an alarm from the event loop."""
         log.warning("Alarm: %s", text, extra={"kind": kind})
-        self._writer.submit(Together(alarms.raise_alarms, alarms.Raised(kind, subject, text)))
+        self._write(Together(alarms.raise_alarms, alarms.Raised(kind, subject, text)))
 
     def clear_alarm(self, kind: str, subject: str) -> None:
         """Clear an alarm from the event loop."""
-        self._writer.submit(Call(lambda: alarms.clear_alarm(kind, subject)))
+        self._write(Call(lambda: alarms.clear_alarm(kind, subject)))
 
     def raise_from_thread(self, kind: str, subject: str, text: str) -> None:
         """Raise an alarm from another thread."""
@@ -58,3 +77,38 @@ class Alarms:
         """Run a call on the event loop, unless that has ended."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
+
+    # --- one after another ------------------------------------------------------------------------
+
+    def _write(self, change: Change) -> None:
+        self._waiting.append(change)
+        if len(self._waiting) > KEPT:
+            self._waiting.popleft()
+            FAULTS.note("alarm that could not be written")
+        self._submit()
+
+    def _submit(self) -> None:
+        """Write what waits, once what was submitted before is written."""
+        if self._is_writing or self._timer is not None or not self._waiting:
+            return
+        self._is_writing = True
+        changes, self._waiting = list(self._waiting), deque()
+        written = asyncio.gather(*map(self._writer.submit, changes), return_exceptions=True)
+        written.add_done_callback(partial(self._written, changes))
+
+    def _written(self, changes: list[Change], done: asyncio.Future[list[Any]]) -> None:
+        self._is_writing = False
+        if done.cancelled():
+            return
+        away = [isinstance(each, Unavailable) for each in done.result()]
+        if any(isinstance(each, Fenced) for each in done.result()):
+            return  # this worker writes no more
+        if True in away:  # and what came after it once more: a clearing must not come first
+            self._waiting.extendleft(reversed(changes[away.index(True) :]))
+            self._timer = asyncio.get_running_loop().call_later(self._again, self._try_again)
+        else:
+            self._submit()
+
+    def _try_again(self) -> None:
+        self._timer = None
+        self._submit()

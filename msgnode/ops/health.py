@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError, connection
 from django.db.models.functions import Now
 from django.http import HttpRequest, JsonResponse
 
+from msgnode.core import database_limit
 from msgnode.models import Worker
 from msgnode.node import get_node
+
+PATIENCE = 1.0
+"""Seconds that the database is waited for: a supervisor waits for few."""
 
 
 def live(request: HttpRequest) -> JsonResponse:
@@ -62,15 +66,16 @@ def _answer(
 def _leased_workers() -> int | None:
     """How many workers hold a lease, None if the database does not say."""
     try:
-        return Worker.objects.filter(lease_until__gte=Now()).count()
-    except DatabaseError:
+        with database_limit.at_most(PATIENCE):
+            return Worker.objects.filter(lease_until__gte=Now()).count()
+    except (DatabaseError, InterfaceError):
         return None
 
 
 def _database_answers() -> bool:
     try:
-        with connection.cursor() as cursor:
+        with database_limit.at_most(PATIENCE), connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-    except DatabaseError:
+    except (DatabaseError, InterfaceError):
         return False
     return True

@@ -3,7 +3,8 @@
 The worker that is asked queries the others over their links, for at most PATIENCE seconds, so that
 one scrape of a shared port has the whole node. Metrics of a worker have its name as the label
 `worker`; a node without REDIS_URL is one worker, whose metrics have no such label. `?worker=this`
-returns only the answering worker's. The web process returns only its own.
+returns only the answering worker's. The web process returns only its own. Metrics that need the
+database are left out if it does not answer within PATIENCE seconds.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError
 from django.db.models import Count
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from msgnode import models
+from msgnode.core import database_errors, database_limit
 from msgnode.core.explanations import ALARMS
+from msgnode.core.faults import FAULTS
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.collector import Family, families
 from msgnode.node import get_node
@@ -53,7 +57,20 @@ def _of_the_web_process() -> HttpResponse:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
+    registry.register(_OfTheWebProcess())
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+
+class _OfTheWebProcess(Collector):
+    """Failures that it has kept to one request."""
+
+    def collect(self) -> Iterator[Metric]:
+        faults = CounterMetricFamily(
+            "msgnode_faults", "Failures that were kept to the one they belong to.", labels=("part",)
+        )
+        for part, number in FAULTS.counts.copy().items():
+            faults.add_metric((part,), number)
+        yield faults
 
 
 class _All(Collector):
@@ -76,13 +93,27 @@ def of_the_node(told: Mapping[str, list[Family] | None]) -> Iterator[Metric]:
         if worker:
             answered.add_metric((worker,), own is not None)
     yield answered
+    told_of_it: list[Metric] = []
+    up = 1
+    try:
+        with database_limit.at_most(PATIENCE):
+            told_of_it = [_alarms(), *qos_metrics.of_the_node()]
+    except (DatabaseError, InterfaceError) as error:
+        FAULTS.note(database_errors.PART, error)
+        up = 0
+    yield GaugeMetricFamily(
+        "msgnode_database_up", "Whether the database has told its numbers.", value=up
+    )
+    yield from told_of_it
+
+
+def _alarms() -> Metric:
     standing = models.Alarm.objects.filter(cleared_at=None).order_by()
     counted = dict(standing.values_list("kind").annotate(number=Count("pk")))
     alarms = GaugeMetricFamily("msgnode_alarms", "Standing alarms by kind.", labels=("kind",))
     for kind, number in (dict.fromkeys(ALARMS, 0) | counted).items():
         alarms.add_metric((kind,), number)
-    yield alarms
-    yield from qos_metrics.of_the_node()
+    return alarms
 
 
 def _joined(told: Mapping[str, Iterable[Family] | None]) -> Iterable[Metric]:

@@ -53,6 +53,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "msgnode.web.headers.HeadersMiddleware",
+    "msgnode.web.unavailable.DatabaseLimitMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -84,11 +85,16 @@ DATABASES = {
 }
 if not DATABASES["default"].get("ENGINE"):
     raise ImproperlyConfigured("DATABASE_URL is not the URL of a database that Django knows.")
+# Seconds that a page or a request may wait for one statement; what the node does by itself may take
+# three times as long, and a command as long as it takes.
+DATABASE_TIMEOUT: float = env.float("DATABASE_TIMEOUT", default=10.0)
+if DATABASE_TIMEOUT < 1:
+    raise ImproperlyConfigured("DATABASE_TIMEOUT is a second at least.")
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # synchronous=FULL: an acknowledged allocation survives a power cut, not only a crash.
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
-        "timeout": 10,
+        "timeout": DATABASE_TIMEOUT,
         # A write-ahead log that has grown is cut back to journal_size_limit.
         "init_command": (
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=67108864;"
@@ -98,6 +104,8 @@ else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     DATABASES["default"].setdefault("CONN_MAX_AGE", 60)
     if "postgresql" in DATABASES["default"]["ENGINE"]:
+        if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
+            DATABASES["default"]["ENGINE"] = "msgnode.storage.postgresql"
         # A server that is cut off is given up within seconds; the URL may name other limits.
         DATABASES["default"]["OPTIONS"] = {
             "connect_timeout": 5,
@@ -143,9 +151,11 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"json": {"()": "msgnode.monitoring.logs.JsonFormatter"}},
+    "filters": {"known": {"()": "msgnode.monitoring.logs.WithoutKnownTrace"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
+        "django.request": {"filters": ["known"]},
         "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
         "autobahn": {"level": "ERROR"},
         "axes": {"level": "WARNING"},

@@ -33,7 +33,7 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
-    "EXCEPTION_HANDLER": "msgnode.web.refused_values.handle",
+    "EXCEPTION_HANDLER": "registry.rest.problems.handle",
     "NUM_PROXIES": 0,  # msgnode.web.proxies has put the client in REMOTE_ADDR
 }
 SPECTACULAR_SETTINGS = {

@@ -36,8 +36,9 @@ from django.db import (
 )
 
 from msgnode.bus.writing import retrieve_error
+from msgnode.core import database_errors, database_limit
 from msgnode.core.errors import Conflict, InternalFault, NodeError, TooMany, Unavailable
-from msgnode.core.full_disk import is_full
+from msgnode.core.faults import FAULTS
 from msgnode.core.histogram import Histogram
 
 from .fence import Fenced
@@ -201,18 +202,19 @@ class GroupCommit(Generic[Item]):
         deadline = jobs[-1].at + self._patience
         while True:
             try:
-                return self._write([job.item for job in jobs])
+                with database_limit.at_most(self._patience):
+                    return self._write([job.item for job in jobs])
             except Fenced as refusal:
                 if self._fenced is not None:
                     self._fenced()
                 return [refusal] * len(jobs)
             except (OperationalError, InterfaceError) as error:
                 connections.close_all()
-                if is_full(error):  # waiting would not help; the next group tries again
-                    log.error("The database's disk is full: %s", error)
+                if database_errors.is_full(error):  # waiting would not help
+                    FAULTS.note(database_errors.PART, error)
                     return [_in_words(error)] * len(jobs)
                 if time.monotonic() > deadline:
-                    log.exception("The database is out of reach.")
+                    FAULTS.note(database_errors.PART, error)
                     return [_in_words(error)] * len(jobs)
                 time.sleep(_RETRY_PAUSE)
             except Exception as error:
@@ -258,9 +260,7 @@ def _in_words(error: Exception) -> NodeError:
         return error
     if isinstance(error, IntegrityError):
         return Conflict("Already in use.")
-    if is_full(error):
-        return Unavailable("The node's disk is full; try again later.")
-    if isinstance(error, DatabaseError):
-        return Unavailable("The node's database does not take the change at the moment.")
+    if isinstance(error, DatabaseError | InterfaceError):
+        return Unavailable(f"{database_errors.in_words(error)}; try again later.")
     log.error("A change could not be written.", exc_info=error)
     return InternalFault()

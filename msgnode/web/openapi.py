@@ -1,7 +1,8 @@
 """The OpenAPI document of the node: groups operations, and adds the errors common to all.
 
 Views describe what is specific to them. What the framework answers for all of them (an unreadable
-request, not logged in, no permission, not found) is added here if a view does not describe it.
+request, not logged in, no permission, not found, no database) is added here if a view does not
+describe it. All errors are problem details (RFC 9457).
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ REFUSALS = {
     "401": "Authentication required",
     "403": "This client may not do this",
     "404": "Not found",
+    "503": "The database is slow, full or out of reach: see Retry-After",
 }
-_SHAPE = {"type": "object", "properties": {"detail": {"type": "string"}}}
-_CONTENT = {"application/json": {"schema": _SHAPE}}
+_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 _NOTHING = {  # an id that no address has is answered by what answers all other addresses
-    **_CONTENT,
-    "application/problem+json": {"schema": _SHAPE},
+    **_PROBLEM,
     "text/html": {"schema": {"type": "string"}},
 }
 
@@ -50,10 +50,14 @@ def group_operations(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 def describe_refusals(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """A hook of drf-spectacular, called with the finished document."""
-    for operations in result["paths"].values():
+    for path, operations in result["paths"].items():
         for operation in operations.values():
+            responses = operation["responses"]
             for code, words in REFUSALS.items():
-                content = _NOTHING if code == "404" else _CONTENT
-                known = {"description": words, "content": content}
-                operation["responses"].setdefault(code, known)
+                content = _NOTHING if code == "404" else _PROBLEM
+                responses.setdefault(code, {"description": words, "content": content})
+            for code, response in responses.items():
+                is_refusal = path.startswith(API) and int(code) >= 400
+                if is_refusal and "application/json" in response.get("content", {}):
+                    response["content"] = _PROBLEM
     return result

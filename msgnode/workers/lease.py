@@ -25,6 +25,7 @@ from typing import Any
 from django.db import connection, connections
 
 from msgnode.bus.serving import LEASE_CLOCK
+from msgnode.core import database_limit
 from msgnode.core.pending import Pending
 
 from . import membership_store
@@ -185,12 +186,20 @@ class Lease:
         self._go_on()
 
     def _write(self) -> bool:
-        return _with_database(
+        return self._with_database(
             lambda: membership_store.renew(self._epoch, self.seconds, **self._describe())
         )
 
     def _is_registered(self) -> bool:
-        return _with_database(lambda: membership_store.is_registered(self._epoch))
+        return self._with_database(lambda: membership_store.is_registered(self._epoch))
+
+    def _with_database(self, call: Callable[[], bool]) -> bool:
+        try:
+            with database_limit.at_most(self.seconds):  # what is later than that helps nobody
+                return call()
+        except Exception:
+            connections.close_all()
+            raise
 
     # --- who waits for it -------------------------------------------------------------------------
 
@@ -208,14 +217,6 @@ class Lease:
 
 def _is_file() -> bool:
     return connection.vendor == "sqlite"
-
-
-def _with_database(call: Callable[[], bool]) -> bool:
-    try:
-        return call()
-    except Exception:
-        connections.close_all()
-        raise
 
 
 def _forget(done: asyncio.Future[Any]) -> None:

@@ -26,6 +26,7 @@ class DraftAdmin(ModelAdmin):
     """What all parts of the draft offer."""
 
     actions_list: tuple[str, ...] = ("publish", "try_out")
+    acts_on = ("*",)  # of msgnode.console.acted_meanwhile
     warn_unsaved_form = True
 
     class Media:

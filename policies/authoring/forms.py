@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from msgnode.core import json_text
 from policies.enforcement.environment import local, zone
 from policies.engine.documents import DocumentReader
 from policies.engine.grammar import ConditionReader
@@ -67,28 +69,35 @@ class JsonWidget(UnfoldAdminTextareaWidget):
         """Indented, as people read it."""
         if isinstance(value, str):
             try:
-                decoded = msgspec.json.decode(value.encode())
-            except (msgspec.DecodeError, RecursionError):
+                decoded = json_text.decode_document(value.encode())
+            except (msgspec.DecodeError, json_text.DuplicateKey, RecursionError):
                 return value
             return msgspec.json.format(msgspec.json.encode(decoded), indent=2).decode()
         return super().format_value(value)
 
 
 class JsonField(forms.JSONField):
-    """JSON of any depth: what is nested too deeply to be read is a fault like any other."""
+    """JSON of any depth, each key once: what is not is a fault like any other."""
 
     def to_python(self, value: Any) -> Any:
         """The decoded value."""
         try:
+            if isinstance(value, str) and value:
+                with suppress(msgspec.DecodeError):  # said below
+                    json_text.decode_document(value)
             return super().to_python(value)
+        except json_text.DuplicateKey as error:
+            raise forms.ValidationError(str(error), code="invalid") from None
         except RecursionError:
             raise forms.ValidationError("nested too deeply", code="invalid") from None
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         """What was typed, shown again."""
         try:
+            with suppress(msgspec.DecodeError):
+                json_text.decode_document(data or "null")
             return super().bound_data(data, initial)
-        except RecursionError:
+        except (json_text.DuplicateKey, RecursionError):
             return forms.fields.InvalidJSONInput(data)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 
+from msgnode.core import json_text
 from policies.engine.language import PolicyError, Problem
 from policies.engine.vocabulary import WEEKDAYS
 
@@ -59,9 +60,11 @@ class Bundle:
 def read_bundle(text: str | bytes) -> Bundle:
     """Read a policy file of any of the three forms. Raises PolicyError."""
     try:
-        raw = msgspec.json.decode(text)
+        raw = json_text.decode_document(text)
     except RecursionError:
         raise PolicyError([Problem("$", "nested too deeply")]) from None
+    except json_text.DuplicateKey as error:
+        raise PolicyError([Problem("$", str(error))]) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PolicyError([Problem("$", f"not JSON: {error}")]) from None
     if isinstance(raw, list):

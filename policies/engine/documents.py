@@ -50,9 +50,11 @@ def read_text(
 ) -> tuple[PolicySet, ...]:
     """Read a document from JSON text. Raises PolicyError."""
     try:
-        raw = json_text.decode(text)
+        raw = json_text.decode_document(text)
     except RecursionError:
         raise PolicyError([Problem("$", f"nested deeper than {MAX_DEPTH} layers")]) from None
+    except json_text.DuplicateKey as error:
+        raise PolicyError([Problem("$", str(error))]) from None
     except (json_text.DecodeError, UnicodeDecodeError) as error:
         raise PolicyError([Problem("$", f"not JSON: {error}")]) from None
     return read_document(raw, lists)

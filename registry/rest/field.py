@@ -32,6 +32,7 @@ from registry import api
 from registry.api import Kind, Search
 from registry.records import MissingKey
 
+from . import problems
 from .access import RegistryAccess, RegistryThrottle, claimant
 from .paths import segments
 
@@ -171,12 +172,13 @@ def _live() -> dict[str, str]:
 
 def _refusal(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
     """Errors in the format of docs/reference/registry.md, section A2."""
+    error = problems.of_the_database(error) or error
     if isinstance(error, MissingKey):
         return HttpResponse(status=error.code, content_type="application/json")
     if isinstance(error, NotFound):
         return Response({"message": "Not Found"}, status=404)
     if isinstance(error, NodeError):
-        return Response({"message": error.description}, status=error.code)
+        return problems.to_come_back(Response({"message": error.description}, status=error.code))
     if isinstance(error, NotAuthenticated):
         response = Response({"message": "Unauthorized."}, status=401)
         response["WWW-Authenticate"] = error_challenge(context)

@@ -19,6 +19,7 @@ from rest_framework.response import Response
 from msgnode.core.errors import BadMessage, NodeError, NotFound
 from registry import api
 
+from . import problems
 from .field import RegistryView, error_challenge
 from .paths import segments
 
@@ -62,8 +63,9 @@ def _answer(code: int, value: str = "", **more: Any) -> Response:
 
 def _refusal(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
     """Errors in the envelope of docs/reference/registry.md, section B1."""
+    error = problems.of_the_database(error) or error
     if isinstance(error, NodeError):
-        return _answer(error.code, Explanation=error.description)
+        return problems.to_come_back(_answer(error.code, Explanation=error.description))
     if not isinstance(error, APIException):
         return None
     code = 401 if isinstance(error, NotAuthenticated) else error.status_code

@@ -3,10 +3,13 @@ and 26-28."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from msgnode.connectors import identity_requests
+from msgnode.connectors.global_registry import GlobalRegistryConnector
 from msgnode.connectors.registry_requests import (
     Change,
     Find,
@@ -226,3 +229,71 @@ def test_case_27_any_url_is_looked_for_as_a_url_and_then_as_a_name() -> None:
 def test_case_28_what_cannot_be_understood_is_refused(type_: str, body: dict[str, Any]) -> None:
     with pytest.raises(BadMessage):
         request_of(type_, body, "d")
+
+
+@pytest.mark.parametrize(
+    ("type_", "body", "field"),
+    [
+        ("read", {"resource": 5}, "resource"),
+        ("read", {"resource": []}, "resource"),
+        ("read", {"resource": "/comm", "criteria": {"reporter": 5}}, "criteria.reporter"),
+        ("read", {"resource": "/comm/x", "criteria": {"scheme": 5}}, "criteria.scheme"),
+        ("create", {"value": {"url": 5, "user": "a"}}, "value.url"),
+        ("create", {"value": {"url": HYPERTY, "user": ["a"]}}, "value.user"),
+        ("update", {"resource": 5}, "resource"),
+        ("update", {"resource": 0, "value": {"url": HYPERTY}}, "resource"),
+        ("update", {"value": {"url": 5}}, "value.url"),
+        ("update", {"resource": HYPERTY, "value": "x", "attribute": 5}, "attribute"),
+        ("delete", {"value": {"name": 5}}, "value.name"),
+        ("delete", {"value": {"url": HYPERTY, "user": 5}}, "value.user"),
+    ],
+)
+def test_what_is_of_the_wrong_type_is_not_called_missing(
+    type_: str, body: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(BadMessage) as refused:
+        request_of(type_, body, "d")
+    assert refused.value.description == f"The field `{field}` must be a text."
+
+
+@pytest.mark.parametrize("missing", [{}, {"resource": None}, {"resource": ""}])
+def test_what_is_missing_is_called_so(missing: dict[str, Any]) -> None:
+    for type_ in ("read", "update"):
+        with pytest.raises(BadMessage) as refused:
+            request_of(type_, missing, "d")
+        assert refused.value.description == "The body lacks `resource`."
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"guid": 5}, "The field `guid` must be a text."),
+        ({"resource": []}, "The field `resource` must be a text."),
+        ({}, "The body lacks `guid` (or `resource`)."),
+        ({"guid": "x" * 301}, "A GUID has at most 300 characters."),
+        ({"guid": "g", "jwt": {}}, "The field `jwt` must be a text."),
+        ({"guid": "g"}, "The body lacks `jwt` (or `value`)."),
+        ({"guid": "g", "jwt": "a.b.c", "previous": 5}, "The field `previous` must be a text."),
+    ],
+)
+async def test_the_global_registry_says_what_is_wrong(body: dict[str, Any], said: str) -> None:
+    registry: Any = SimpleNamespace(put=None)  # nothing is stored
+    answer = await GlobalRegistryConnector(registry)._answer("create", body)
+    assert (answer["code"], answer["description"]) == (400, said)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "`execute` needs body.method."),
+        ({"method": 5}, "body.method must be a text."),
+        ({"method": "login"}, "login needs params.token."),
+        ({"method": "login", "params": {"token": 5}}, "params.token must be a text."),
+    ],
+)
+def test_the_identity_manager_says_what_is_wrong(body: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadMessage) as refused:
+        request = identity_requests.request_of("execute", body)
+        assert isinstance(request, identity_requests.Execute)
+        raise request.lacks("token")
+    assert refused.value.description == said

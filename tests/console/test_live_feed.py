@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import threading
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +19,7 @@ from django.test import Client
 
 from msgnode.console import roles
 from msgnode.console.live import access, consumer
+from msgnode.console.live import feed as live_feed
 from msgnode.console.live.consumer import LiveConsumer
 from msgnode.console.live.feed import (
     GONE,
@@ -187,6 +190,38 @@ async def test_a_database_that_is_away_is_said_and_the_figures_go_on() -> None:
         faults.clear()
         while not (await page.text())["database"]:
             pass
+
+
+async def test_a_database_that_is_slow_counts_as_away_and_the_figures_do_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_feed, "LOOK_PATIENCE", 0.02)
+    answers, looks = threading.Event(), itertools.count()
+    answers.set()
+
+    def look() -> dict[str, Any]:
+        next(looks)
+        answers.wait(LIMIT)
+        return {"alarms": []}
+
+    feed = make_feed(look=look)
+    try:
+        async with open_page(feed) as page:
+            while not (await page.text())["database"]:
+                pass
+            answers.clear()
+            while (await page.text())["database"]:
+                pass
+            before = next(looks)
+            for _ in range(10):
+                told = await page.text()
+                assert (told["database"], told["node"]) == (False, {"messages": 7})
+            assert next(looks) <= before + 2, "it is asked once at a time"
+            answers.set()
+            while not (await page.text())["database"]:
+                pass
+    finally:
+        answers.set()
 
 
 async def test_pages_are_ended_when_nobody_can_tell_for_long_who_may_watch(

@@ -129,14 +129,14 @@ def test_an_order_that_names_nothing_is_refused(
 ) -> None:
     refused = post(as_role(OPERATOR), f"{QUEUE}retry/", **wrong)
     assert refused.status_code == 400
-    assert "messages" in refused.json()
+    assert "messages" in refused.json()["errors"]
     assert orders() == []
 
 
 def test_a_slip_in_the_name_of_a_field_discards_nothing(rows: list[PeerMessage]) -> None:
     refused = post(as_role(OPERATOR), f"{QUEUE}discard/", mesages=[rows[0].pk])
     assert refused.status_code == 400
-    assert "mesages" in refused.json()
+    assert "mesages" in refused.json()["errors"]
     assert orders() == []
 
 

@@ -78,6 +78,8 @@ def test_what_is_not_approved_neither_goes_on_nor_begins_anew(operator: Client, 
     for action in ("resume", "restart"):
         refused = post(operator, f"{PEER}{action}/")
         assert refused.status_code == 409
+        assert refused["Content-Type"] == "application/problem+json"
+        assert refused.json()["type"] == "/problems/errors/conflict"
         assert B in refused.json()["detail"]
     store.approve(peer, "Eve")
     assert post(operator, f"{PEER}restart/").status_code == 200
@@ -110,7 +112,8 @@ def test_what_cannot_be_a_peer_is_said_at_its_field(
 ) -> None:
     refused = post(operator, PEERS, **body)
     assert refused.status_code == 400
-    assert field in refused.json()
+    assert refused["Content-Type"] == "application/problem+json"
+    assert field in refused.json()["errors"]
     assert Peer.objects.count() == 1
 
 
@@ -123,7 +126,7 @@ def test_what_cannot_be_set_is_refused_and_not_passed_over(
     added = post(operator, PEERS, domain="c.example", **body)
     for refused in (changed, added):
         assert refused.status_code == 400
-        assert "domain, hosts, keys, url" in refused.json()[name][0]
+        assert "domain, hosts, keys, url" in refused.json()["errors"][name][0]
     assert Peer.objects.get() == peer
 
 

@@ -3,10 +3,15 @@ back by itself; supervision survives it. On a small file system in memory, which
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import json
 import os
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,7 @@ import pytest
 from msgnode.launch.programs import Programs
 from tests.client import ALLOCATION, REGISTRY, Client, code
 from tests.e2e.launched import Launched
-from tests.node import START_SECONDS, free_port, running
+from tests.node import START_SECONDS, Node, free_port, running
 
 pytestmark = pytest.mark.long
 
@@ -71,6 +76,10 @@ async def test_a_full_disk_is_answered_503_and_forgotten_with_the_space(
                 entry = await register(one, number)
             assert entry["code"] == 503
             assert "disk is full" in entry["description"]
+            refused = await asyncio.to_thread(put, node, number)
+            assert refused.code == 503
+            assert refused.headers["Retry-After"] == "5"
+            assert "disk is full" in json.loads(refused.read())["detail"]
             id_ = await one.send("update", other.runtime_url, {"value": "still here"})
             await other.expect(id=id_)
             assert node.is_running()
@@ -81,9 +90,28 @@ async def test_a_full_disk_is_answered_503_and_forgotten_with_the_space(
             assert node.get("/health/ready") == 200
 
 
+def put(node: Node, number: int) -> urllib.error.HTTPError:
+    """How a registration over HTTP is refused."""
+    key = base64.urlsafe_b64encode(f"hyperty://localhost/{number}".encode()).decode().rstrip("=")
+    url = f"http://127.0.0.1:{node.port}/api/v1/hyperties/{key}"
+    body = json.dumps(entry(number, "runtime://localhost/r")).encode()
+    request = urllib.request.Request(  # noqa: S310 (http:)
+        url, body, {"Content-Type": "application/json"}, method="PUT"
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=20)  # noqa: S310
+    return refused.value
+
+
 async def register(client: Client, number: int) -> dict[str, Any]:
     """The body of the answer; a few such entries do not fit into what is left over."""
-    value = {
+    value = entry(number, client.runtime_url)
+    answer = await client.ask("create", REGISTRY, {"value": value})
+    return dict(answer["body"])
+
+
+def entry(number: int, runtime: str) -> dict[str, Any]:
+    return {
         "user": "user://localhost/alice",
         "url": f"hyperty://localhost/{number}",
         "descriptor": "hyperty-catalogue://localhost/.well-known/hyperty/Chat" + "x" * 1900,
@@ -91,10 +119,8 @@ async def register(client: Client, number: int) -> dict[str, Any]:
         "status": "live",
         "resources": ["chat"],
         "dataSchemes": ["comm"],
-        "runtime": client.runtime_url,
+        "runtime": runtime,
     }
-    answer = await client.ask("create", REGISTRY, {"value": value})
-    return dict(answer["body"])
 
 
 def test_a_node_that_is_started_on_a_full_disk_names_it(small_disk: Path) -> None:

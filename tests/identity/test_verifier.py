@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -387,3 +388,72 @@ def test_a_session_has_so_many_checks_a_second_and_no_other_pays(issuer: Authori
     assert stage.say(other, identity=issuer.identity()) is not None
     stage.authenticator.session_closed(one, "")
     assert stage.say(one, idToken=issuer.token("bob")) is not None
+
+
+@pytest.fixture
+def start_issuer() -> Iterator[Callable[[], Authority]]:
+    """Starts further issuers."""
+    started: list[Authority] = []
+
+    def start() -> Authority:
+        started.append(Authority())
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+async def test_an_issuer_that_is_slow_delays_nobody_whom_another_knows(
+    issuer: Authority, start_issuer: Callable[[], Authority]
+) -> None:
+    scene, slow, third = Scene(issuer), start_issuer(), start_issuer()
+    entered = [
+        replace(scene.issuer, url=each.url, introspection_url=f"{each.url}/introspect")
+        for each in (slow, issuer, third)
+    ]
+    scene.verifier.use(IssuerBook(entered))
+    issuer.opaque["t"] = {"sub": "s", "client_id": AUDIENCE}
+    slow.gate.clear()
+    async with asyncio.timeout(1.9):  # the slow one has two seconds
+        assert (await scene.ask("t")).identity.subject == "s"
+    with pytest.raises(Unavailable):
+        await scene.ask("nobody knows it")
+    slow.gate.set()
+    with pytest.raises(Rejected):
+        await scene.ask("nor this")
+
+
+async def test_who_believes_a_token_decides_whatever_others_say_of_it(
+    issuer: Authority, start_issuer: Callable[[], Authority]
+) -> None:
+    scene, other = Scene(issuer), start_issuer()
+    entered = [
+        replace(scene.issuer, url=each.url, introspection_url=f"{each.url}/introspect")
+        for each in (other, issuer)
+    ]
+    scene.verifier.use(IssuerBook(entered))
+    other.opaque["t"] = {"sub": "s", "client_id": "for somebody else", "exp": 1}
+    issuer.opaque["t"] = {"sub": "s", "client_id": AUDIENCE}
+    assert (await scene.ask("t")).identity.issuer == issuer.url
+
+
+async def test_a_token_that_the_own_provider_knows_is_shown_to_nobody_else(
+    issuer: Authority,
+) -> None:
+    scene = Scene(issuer)
+    own = replace(
+        scene.issuer, url="https://own", introspection_url="", is_embedded=True, domains=("own",)
+    )
+
+    class Provider:
+        async def introspect(self, token: str) -> dict[str, Any] | None:
+            return {"sub": "s", "client_id": AUDIENCE} if token == "own" else None
+
+    scene.verifier._provider = Provider()  # type: ignore[assignment]  # introspects, no more
+    scene.verifier.use(IssuerBook([scene.issuer, own]))
+    asked = issuer.asked["/introspect"]
+    assert (await scene.ask("own")).identity.issuer == "https://own"
+    assert issuer.asked["/introspect"] == asked
+    issuer.opaque["theirs"] = {"sub": "s", "client_id": AUDIENCE}
+    assert (await scene.ask("theirs")).identity.issuer == issuer.url

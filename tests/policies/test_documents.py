@@ -7,6 +7,7 @@ import json
 import pytest
 
 from policies.authoring.cases import facts_of
+from policies.authoring.transfer import read_bundle
 from policies.engine.documents import read_document, read_text
 from policies.engine.language import MAX_DEPTH, MAX_SETS, PolicyError
 from policies.engine.pdp import compile_sets
@@ -248,3 +249,22 @@ def test_what_the_draft_could_not_keep_is_a_fault(raw, path, expected):
     (problem,) = problems([{**raw, "policies": []}])
     assert problem.startswith(path)
     assert expected in problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"policies": [{"rules": [{"effect": "deny", "effect": "permit"}]}]}]',
+        '[{"policies": [], "policies": []}]',
+        '[{"policies": [{"rules": [{"effect": "deny", "condition": '
+        '{"srcDomain": {"equals": "a"}, "srcDomain": {"equals": "b"}}}]}]}]',
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_and_named(text: str) -> None:
+    for read in (read_text, read_bundle):
+        with pytest.raises(PolicyError) as caught:
+            read(text)
+        (problem,) = caught.value.problems
+        assert "stands twice in one object" in str(problem)
+        assert any(f"'{key}'" in str(problem) for key in ("effect", "policies", "srcDomain"))
+    assert read_text('[{"policies": [{"rules": [{"effect": "deny"}, {"effect": "deny"}]}]}]')

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import threading
+from pathlib import Path
 
 import pytest
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.urls import reverse
 
 from policies.authoring import pap, presets
@@ -346,3 +350,21 @@ def test_a_file_is_checked_with_the_lists_that_are_kept(draft, tmp_path, capsys)
     file.write_text(json.dumps([{"policies": [{"rules": [rule]}]}]))
     call_command("policy_check", str(file))
     assert "Fit" in capsys.readouterr().out
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_file_that_comes_slowly_holds_up_nobody_who_writes(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def bring() -> None:
+        call_command("policy_import", str(pipe), stdout=io.StringIO())
+        connection.close()
+
+    importing = threading.Thread(target=bring)
+    importing.start()
+    with pipe.open("w") as file:  # once it is being read
+        NamedList.objects.create(name="meanwhile")
+        file.write('[{"id": "slow", "policies": []}]')
+    importing.join(20)
+    assert PolicySet.objects.filter(key="slow").exists()

@@ -57,6 +57,8 @@ class FeedFull(Exception):
     """As many watch as may."""
 
 
+LOOK_PATIENCE = 1.5
+"""Seconds that the figures of everybody wait for the database."""
 GONE, NOT_KNOWN, RESTARTS = 4403, 4503, 3001
 
 
@@ -86,6 +88,7 @@ class Feed:
         self._most = most
         self._watchers: set[Watcher] = set()
         self._task: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looked_at = float("-inf")
         self._known_at = 0.0
@@ -131,7 +134,7 @@ class Feed:
             with FAULTS.kept_to("console"):
                 if began - self._looked_at >= self._look_every or self._lacks_standing:
                     self._looked_at = began
-                    await self._look_again()
+                    await self._look_soon()
                 if self._lacks_standing:  # the overview came while another page was looked for
                     continue
                 self._hand_out(await self._gather({each.topic for each in self._watchers}))
@@ -142,6 +145,17 @@ class Feed:
         """Whether the overview is watched and nothing has been looked at for it."""
         is_watched = any(watcher.topic == OVERVIEW for watcher in self._watchers)
         return is_watched and self._standing is None and self.is_database_here
+
+    async def _look_soon(self) -> None:
+        """Look again, but let nobody wait for a database that is slow: it counts as away."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look_again())
+        await asyncio.wait({self._looking}, timeout=LOOK_PATIENCE)
+        if self._looking.done():
+            done, self._looking = self._looking, None
+            done.result()
+        else:
+            self.is_database_here = False
 
     async def _look_again(self) -> None:
         keys = [watcher.key for watcher in self._watchers]

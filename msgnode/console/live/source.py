@@ -9,8 +9,9 @@ from functools import wraps
 from time import monotonic
 from typing import Any, ParamSpec, Protocol, TypeVar
 
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError, InterfaceError, close_old_connections
 
+from msgnode.core import database_limit
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.domain_watch import DomainFigures, DomainWatch
 from msgnode.monitoring.sampler import Sampler, WorkerFigures
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 PATIENCE = 0.8
 """Seconds that other workers are waited for."""
+DATABASE_PATIENCE = 3.0
+"""Seconds that the database is waited for, while the figures of everybody wait."""
 KEPT = 20.0
 """Seconds for which a chart from the database is shown to all who ask for it."""
 
@@ -200,7 +203,10 @@ def _in_a_thread(call: Callable[P, T]) -> Callable[P, T]:
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         close_old_connections()
         try:
-            return call(*args, **kwargs)
+            with database_limit.at_most(DATABASE_PATIENCE):
+                return call(*args, **kwargs)
+        except InterfaceError as error:  # Django's only error of the database that is no such one
+            raise DatabaseError(str(error)) from error
         finally:
             close_old_connections()
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from msgnode.core import json_text
 from msgnode.core.decision import Direction, Effect
 from msgnode.core.identity import Identity, Origin, Speaker
 from policies.enforcement.defaults import Defaults, rewrites_of, verdict
@@ -195,7 +196,9 @@ def identity_of(said: Any) -> Identity | None:
 
 def _decoded(text: str) -> Sequence[Any]:
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        raw = json_text.decode_document(text)
+    except json_text.DuplicateKey as error:
+        raise PolicyError([Problem("$", str(error))]) from None
+    except (json_text.DecodeError, ValueError, RecursionError) as error:
         raise PolicyError([Problem("$", f"not JSON: {error}")]) from None
     return raw if isinstance(raw, list) else [raw]

@@ -213,8 +213,10 @@ def _kind(word: str) -> str:
 
 def _text(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
-    if not isinstance(value, str) or not value:
-        raise RegistryRefusal(400, f"The body lacks `{name}`, a text.")
+    if value is None or value == "":
+        raise RegistryRefusal(400, f"The body lacks `{name}`.")
+    if not isinstance(value, str):
+        raise RegistryRefusal(400, f"The field `{name}` must be a text.")
     return value
 
 

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from policies.authoring import pap, presets
 from policies.authoring.drafts import add_bundle, draft_document, replace_draft, warnings_of
-from policies.authoring.transfer import read_bundle
+from policies.authoring.transfer import Bundle, read_bundle
 from policies.engine.language import PolicyError
 from policies.models import PolicySet
 
@@ -37,14 +37,20 @@ class Command(BaseCommand):
         parser.add_argument("--publish", action="store_true", help="publish the draft at once")
         parser.add_argument("--note", default="", help="note of the version")
 
-    @transaction.atomic
     def handle(self, *args: Any, **options: Any) -> None:
-        """Import, all or nothing."""
+        """Import, all or nothing. The file is read first: a slow one must not hold others up."""
         try:
             if options["readymade"]:
                 bundle = presets.bundle(options["readymade"])
             else:
                 bundle = read_bundle(text_of_file(options["file"]))
+        except PolicyError as error:
+            raise CommandError("\n".join(map(str, error.problems))) from error
+        self._put(bundle, options)
+
+    @transaction.atomic
+    def _put(self, bundle: Bundle, options: dict[str, Any]) -> None:
+        try:
             if options["replace"]:
                 mode = {"mode": options["mode"]} if options["mode"] else {}
                 document = [{**each, **mode} for each in bundle.document]

@@ -153,8 +153,10 @@ function kindOf(word) {
 }
 
 function textOf(body, name) {
-  if (typeof body[name] !== "string" || !body[name]) throw new RegistryRefusal(400, `The body lacks \`${name}\`, a text.`);
-  return body[name];
+  const value = body[name] ?? "";
+  if (value === "") throw new RegistryRefusal(400, `The body lacks \`${name}\`.`);
+  if (typeof value !== "string") throw new RegistryRefusal(400, `The field \`${name}\` must be a text.`);
+  return value;
 }
 
 function objectOf(body, name) {

@@ -1,0 +1,60 @@
+"""What an error of the database means to who asked for something, by the code behind it."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from .errors import Unavailable
+from .faults import FAULTS
+
+PART = "database request"
+"""What faults are counted under that are the database's doing."""
+RETRY_AFTER = "5"
+"""Seconds after which who was refused for the database's sake may ask again."""
+
+_OF_SQLITE = {
+    sqlite3.SQLITE_FULL: "The database's disk is full",
+    sqlite3.SQLITE_BUSY: "Another process keeps the database locked",
+    sqlite3.SQLITE_LOCKED: "Another process keeps the database locked",
+}
+_OF_POSTGRESQL = {
+    "53100": "The database's disk is full",
+    "53300": "The database has no connection left",
+    "55P03": "Somebody else keeps rows of the database locked",
+    "57014": "The database took too long: it is slow, or somebody else keeps rows locked",
+    "57P03": "The database is starting or stopping",
+    "40P01": "Somebody else changed the same rows at that moment",
+}
+_NO_CONNECTION_LEFT = ("too many clients", "remaining connection slots", "too many connections")
+_OUT_OF_REACH = "The database is out of reach or does not answer"
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the database's disk is full, by the code behind Django's error."""
+    cause = error.__cause__
+    code = getattr(cause, "sqlite_errorcode", None)
+    return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"
+
+
+def is_fault(error: BaseException) -> bool:
+    """Whether the node's statement is wrong, which SQLite says with the same kind of error."""
+    return getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+
+
+def in_words(error: BaseException) -> str:
+    """What is wrong with the database, in a clause without a full stop."""
+    cause = error.__cause__
+    if (code := getattr(cause, "sqlite_errorcode", None)) is not None:
+        return _OF_SQLITE.get(code & 0xFF, "The database's file cannot be read or written")
+    state = getattr(cause, "sqlstate", None)
+    if state in _OF_POSTGRESQL:
+        return _OF_POSTGRESQL[state]
+    if any(words in str(cause) for words in _NO_CONNECTION_LEFT):  # a connection's has no code
+        return _OF_POSTGRESQL["53300"]
+    return _OUT_OF_REACH
+
+
+def refusal_for(error: BaseException) -> Unavailable:
+    """What is answered because of an error that is the database's doing; counts it."""
+    FAULTS.note(PART, error)
+    return Unavailable(f"{in_words(error)}; try again later.")
