@@ -1,4 +1,4 @@
-"""Alarms about raw files that cannot be read, from the reports that lack their rows.
+"""Alarms about raw files that cannot be read, from the reports that lack their rows; or compacted.
 
 They are raised from the reports, not by who sets a file aside: a run killed in between tells all
 the same. One that says the same is not raised again, so an operator may clear it.
@@ -14,6 +14,7 @@ from msgnode.models import Alarm
 from msgnode.storage import alarms
 
 ALARM = "record-damaged"
+NOT_COMPACTED = "record-not-compacted"
 _TEXT = 500
 _FILES_NAMED = 5
 _FILES_IN_A_RUN = 20
@@ -37,6 +38,15 @@ def raise_ledgers(names: Iterable[str]) -> None:
             for name in names
         }
     )
+
+
+def tell_compaction(fault: str) -> None:
+    """Raise the alarm that hours are not compacted, or clear it. Blocks."""
+    if not fault:
+        alarms.clear_alarm(NOT_COMPACTED, "")
+        return
+    text = f"The many small files of an hour could not be made one, and no report is wrong: {fault}"
+    alarms.raise_alarm(NOT_COMPACTED, "", text[:_TEXT])
 
 
 def _raise(texts: Mapping[str, str]) -> None:
