@@ -95,15 +95,16 @@ def believed_now(now: datetime, newest: datetime | None = None) -> datetime:
 
 def _read(path: Path) -> Clock | None:
     try:
+        said = json.loads(path.read_text())
+        since = said["since"]
         return Clock(
-            **{
-                name: None if text is None else datetime.fromisoformat(text)
-                for name, text in json.loads(path.read_text()).items()
-            }
+            datetime.fromisoformat(said["believed"]),
+            datetime.fromisoformat(said["looked_at"]),
+            since and datetime.fromisoformat(since),
         )
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, KeyError):
         log.exception("what was remembered of the clock cannot be read")
         return None
 

@@ -1,4 +1,4 @@
-"""A run that is killed at each of its steps, one after the other: no row more or less, ever."""
+"""A run that is killed at its steps, at one after the other: no row more or less, ever."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ from tests.spark.independent import Independent
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 NEXT = DAY + timedelta(days=1)
 HOUR = DAY + timedelta(hours=14)
-MOMENTS = ("before", "after")[length(1, full=0) :]
-STEPS = {
-    "write runs/hours", "replace ledger", "write runs/days", "replace days",
+IS_FULL = bool(length(0, full=1))
+MOMENTS = ("before", "after") if IS_FULL else ("after",)
+OF_A_ROLL_UP = {"write runs/hours", "replace ledger", "write runs/days", "replace days"}
+OF_A_COMPACTION = {
     "rename to pending", "remove workplace", "replace decision", "rename to last name",
     "remove replaced", "replace ledger, of the compacted file",
 }  # fmt: skip
-"""What a run of a day does to the record, in this order: see rolling, tiers and compaction."""
+"""What a run of a day does to the record: see rolling, tiers and compaction."""
+STEPS = OF_A_ROLL_UP | (OF_A_COMPACTION if IS_FULL else {"replace decision"})
+"""Where it is killed here: `test_two_runs` kills a compaction at each step, without Spark."""
 
 
 class Killed(BaseException):
@@ -60,7 +63,8 @@ class Steps:
 
     def _at(self, moment: str, step: str) -> None:
         with self._lock:
-            if moment in MOMENTS and (moment, step) not in self.killed_at and not self._is_killed:
+            is_due = moment in MOMENTS and step in STEPS and (moment, step) not in self.killed_at
+            if is_due and not self._is_killed:
                 self.killed_at[moment, step] = None
                 self._is_killed = True
             if self._is_killed:
@@ -103,37 +107,50 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     return found
 
 
-def fill(place: Path, name: str, seed: int) -> int:
-    """A file of one hour; its rows."""
-    files = RecordFiles(f"{place}/raw", name, max_bytes=1 << 40, min_free=0)
-    table = dict(hours(Plan(600, 1, seed, NEXT)))[HOUR]
-    files.write(int(HOUR.timestamp()), table)
-    return len(table)
+def fill(place: Path, seed: int) -> int:
+    """As many files of one hour as are worth compacting; their rows."""
+    rows = 0
+    for number in range(compaction.FILES_WORTH_IT):
+        files = RecordFiles(f"{place}/raw", f"w{number}", max_bytes=1 << 40, min_free=0)
+        table = dict(hours(Plan(600, 1, seed + number, NEXT)))[HOUR]
+        files.write(int(HOUR.timestamp()), table)
+        rows += len(table)
+    return rows
+
+
+def files_there(place: Path) -> list[str]:
+    return [file.path for file in raw_files.files_of(Storage(f"{place}/raw"), HOUR)]
 
 
 def rows_there(place: Path) -> int:
-    found = raw_files.files_of(Storage(f"{place}/raw"), HOUR)
-    return sum(pq.ParquetFile(file.path).metadata.num_rows for file in found)
+    return sum(pq.ParquetFile(path).metadata.num_rows for path in files_there(place))
+
+
+def make(spark: SparkSession, place: Path, run: str) -> Any:
+    return job_main.make(spark, Kind.DAILY, str(place), DAY, NEXT, run)["reports"]
 
 
 def test_a_run_killed_at_any_step_neither_loses_nor_doubles_a_row(
-    spark: SparkSession, record: Path, steps: Steps
+    spark: SparkSession, record: Path, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = sum(fill(record, f"w{number}", number) for number in range(compaction.FILES_WORTH_IT))
-    for number in range(len(MOMENTS) * len(STEPS) + 1):
-        steps.begin()
-        try:
-            made = job_main.make(spark, Kind.DAILY, str(record), DAY, NEXT, f"run-{number}")
-            break
-        except Killed:
-            assert rows_there(record) == rows, list(steps.killed_at)[-1]
-    else:
-        pytest.fail(f"there are more steps: {list(steps.killed_at)}")
+    rows = fill(record, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("spark.job_main.figures.of_period", lambda *_: {})  # which writes nothing
+        for number in range(len(MOMENTS) * len(STEPS) + 1):
+            steps.begin()
+            try:
+                make(spark, record, f"run-{number}")
+                break
+            except Killed:
+                assert rows_there(record) == rows, list(steps.killed_at)[-1]
+            if len(files_there(record)) < compaction.FILES_WORTH_IT:
+                rows += fill(record, 100 * number)
+        else:
+            pytest.fail(f"there are more steps: {list(steps.killed_at)}")
     assert {step for _, step in steps.killed_at} == STEPS
-    (report,) = made["reports"]
+    (report,) = make(spark, record, "whole")
     assert report["rows"] == rows
-    assert (
-        report["totals"] == {"dropped": 0, "refused": 0} | Independent(record, DAY, NEXT).totals()
-    )
+    truth = Independent(record, DAY, NEXT)
+    assert report["totals"] == {"dropped": 0, "refused": 0} | truth.totals()
     names = [path.name for path in (record / "raw" / raw_files.folder_of(HOUR)).iterdir()]
     assert sorted(name.partition("-")[0] for name in names) == ["_compact", "compact"]
