@@ -2,6 +2,9 @@
 
 That is the user, hyperties, what they report, their history, and signed records. They are found by
 user ids (URLs, or e-mail addresses as their last part) and GUIDs.
+
+If somebody else is registered at the same runtime, only the person's own entries are taken: neither
+the runtime nor an object of which it is not known who reports it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 
 from .models import DataObject, GlobalRecord, Hyperty, Runtime, StatusChange, User
 from .searches import guid_spellings
@@ -47,7 +50,9 @@ def _rows(
     spelt = [spelling for guid in guids for spelling in guid_spellings(guid)]
     hyperties = Hyperty.objects.filter(Q(user__in=users) | Q(guid__in=spelt))
     urls = list(hyperties.values_list("url", flat=True))
-    runtimes = list(hyperties.exclude(runtime=None).values_list("runtime_id", flat=True))
+    others = Hyperty.objects.filter(runtime=OuterRef("runtime")).exclude(url__in=urls)
+    alone = hyperties.exclude(runtime=None).exclude(Exists(others))
+    runtimes = list(alone.values_list("runtime_id", flat=True))
     objects = DataObject.objects.filter(Q(reporter__in=urls) | Q(runtime_id__in=runtimes))
     every = urls + list(objects.values_list("url", flat=True))
     bare = [guid.rpartition("/")[2] for guid in guids]

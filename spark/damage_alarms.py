@@ -1,4 +1,4 @@
-"""Raises alarms about raw files that cannot be read, from the reports that lack their rows.
+"""Raises alarms about raw files that cannot be read or compacted, from the reports of the runs.
 
 The reports are the source, not the code that sets a file aside: so a run that is killed in between
 makes no difference. The same alarm is not raised twice, so an operator may clear it.
@@ -14,6 +14,7 @@ from msgnode.models import Alarm
 from msgnode.storage import alarms
 
 ALARM = "record-damaged"
+NOT_COMPACTED = "record-not-compacted"
 _TEXT = 500
 _FILES_NAMED = 5
 _FILES_IN_A_RUN = 20
@@ -37,6 +38,15 @@ def raise_ledgers(names: Iterable[str]) -> None:
             for name in names
         }
     )
+
+
+def tell_compaction(fault: str) -> None:
+    """Raise the alarm that hours are not compacted, or clear it. Blocks."""
+    if not fault:
+        alarms.clear_alarm(NOT_COMPACTED, "")
+        return
+    text = f"The many small files of an hour could not be made one, and no report is wrong: {fault}"
+    alarms.raise_alarm(NOT_COMPACTED, "", text[:_TEXT])
 
 
 def _raise(texts: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 CSV, PARQUET = "csv", "parquet"
 MEDIA_TYPES = {CSV: "text/csv; charset=utf-8", PARQUET: "application/vnd.apache.parquet"}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 (as wide as Chinese)
 
 
 def content(rows: list[dict[str, Any]], form: str, there_were: int = 0) -> bytes:
@@ -27,7 +27,12 @@ def name_of(report: str, table: str, kept: int, there_were: int, form: str) -> s
 
 def _csv(rows: list[dict[str, Any]]) -> bytes:
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\r\n")
+    writer = csv.DictWriter(
+        text,
+        fieldnames=list(rows[0]) if rows else [],
+        lineterminator="\r\n",
+        quoting=csv.QUOTE_NONNUMERIC,  # where a semicolon ends a cell, none of a text does
+    )
     writer.writeheader()
     writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
     return text.getvalue().encode()

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 ALARM = "reports-late"
 WATCH_SECONDS = 300.0
+CATCH_UP = timedelta(days=35)
 SLACK = {
     Kind.HOURLY: timedelta(minutes=45),
     Kind.DAILY: timedelta(hours=4),
@@ -60,6 +61,17 @@ def of(kind: Kind, now: datetime) -> Freshness:
     since = max(last, scheduled) if last else scheduled
     due = periods.after(kind, periods.start_of(kind, since.astimezone(UTC)))
     return Freshness(kind, last, is_late=now > due + SLACK[kind])
+
+
+def first_missing(kind: Kind, last: datetime) -> datetime:
+    """The start of the first period, up to that which begins at `last`, that has no reports yet.
+
+    At most CATCH_UP back: where nothing ran, or runs failed, the schedule makes up for it.
+    """
+    covered = of(kind, timezone.now()).covered
+    if covered is None:
+        return last
+    return min(last, periods.start_of(kind, max(covered, last - CATCH_UP).astimezone(UTC)))
 
 
 def look() -> list[Freshness]:

@@ -215,7 +215,8 @@ def make(
     return {
         "rows_read": rows,
         "hours_rolled": len(stale),
-        "hours_compacted": compacted,
+        "hours_compacted": compacted.hours,
+        "not_compacted": compacted.fault,
         "damaged": figures.damaged_files(damaged),
         "damaged_ledgers": [
             name for each in (book, by_day, by_month) for name in each.damaged_files()

@@ -300,6 +300,7 @@ def _tell_damage(run: ReportRun, result: dict[str, Any]) -> None:
     ]  # fmt: skip
     damage_alarms.raise_damaged([*lacking, *damaged])
     damage_alarms.raise_ledgers(result.get("damaged_ledgers", []))
+    damage_alarms.tell_compaction(result.get("not_compacted", ""))
 
 
 def _end_or_again(run: ReportRun) -> None:

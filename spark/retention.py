@@ -4,21 +4,58 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from pyarrow import fs
 
+from msgnode.storage import alarms
 from msgnode.tasks import delete_in_batches
-from spark.jobs.ledger_tiers import TIERS
+from spark.jobs.ledger_tiers import HOURS, TIERS
 from spark.jobs.periods import Kind
 from spark.jobs.places import delete_folder, place
 from spark.models import Report, ReportRun
 
 log = logging.getLogger(__name__)
 
+UNCOUNTED = "record-uncounted"
 UNNAMED_KEPT = timedelta(days=1)
 """Tables that no ledger names may belong to a run that is under way."""
+
+
+def newest_day(url: str) -> datetime | None:
+    """The end of the newest day of the ledger, None if there is none."""
+    system, root = place(f"{url.rstrip('/')}/roll-up")
+    names = (file.base_name for file in _below(system, f"{root}/{HOURS.folder}"))
+    days = []
+    for name in names:
+        with suppress(ValueError):
+            days.append(datetime.strptime(name, f"{HOURS.file}.json").replace(tzinfo=UTC))
+    return max(days) + timedelta(days=1) if days else None
+
+
+def is_counted(url: str, hour: datetime) -> bool:
+    """Whether the ledger has this hour, so that its rows are in reports. Not known is yes."""
+    system, root = place(f"{url.rstrip('/')}/roll-up")
+    try:
+        with system.open_input_stream(f"{root}/{HOURS.folder}/{hour:{HOURS.file}}.json") as stream:
+            return f"{hour:{HOURS.key}}" in json.loads(stream.read())
+    except FileNotFoundError:
+        return False
+    except (ValueError, TypeError):
+        return True
+
+
+def tell_uncounted(hours: list[datetime]) -> None:
+    """Raise an alarm that these hours were deleted before a report counted them. Blocks."""
+    if hours:
+        text = (
+            f"{len(hours)} hours of the record, {min(hours):%Y-%m-%d %H:%M} to "
+            f"{max(hours):%Y-%m-%d %H:%M} UTC, were deleted because of their age or for room, and "
+            "no run had counted them: their messages are in no report."
+        )
+        alarms.raise_alarm(UNCOUNTED, f"{max(hours):%Y-%m-%d}", text)
 
 
 def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
@@ -33,7 +70,8 @@ def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
                 continue
             name = file.base_name.removesuffix(".json")
             if name < f"{oldest:{tier.file}}":
-                system.delete_file(file.path)
+                with suppress(FileNotFoundError):  # another worker does the same
+                    system.delete_file(file.path)
                 log.info("deleted a part of the roll-up", extra={"of": tier.folder, "part": name})
                 deleted += 1
             else:

@@ -5,13 +5,16 @@ A task that the broker loses does no harm: the sweep finds the row of its run.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
+from msgnode.storage.believed_clock import believed_now
 from spark import freshness, report_runs
+from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import ReportRun
 
@@ -29,32 +32,33 @@ def run(pk: int) -> str:
 
 
 def _scheduled(kind: Kind) -> str:
-    start = report_runs.last_full(kind)
-    waiting = report_runs.queue(kind, start, trigger=ReportRun.Trigger.SCHEDULE)
+    last = report_runs.last_full(kind)
+    start, end = freshness.first_missing(kind, last), periods.after(kind, last)
+    waiting = report_runs.queue(kind, start, end, trigger=ReportRun.Trigger.SCHEDULE)
     return run(waiting.pk)
 
 
 @shared_task(name="spark.hourly")
 def hourly() -> str:
-    """Make the report of the last full hour."""
+    """Make the report of the last full hour, and of those before that have none."""
     return _scheduled(Kind.HOURLY)
 
 
 @shared_task(name="spark.daily")
 def daily() -> str:
-    """Make the report of yesterday."""
+    """Make the report of yesterday, and of days before that have none."""
     return _scheduled(Kind.DAILY)
 
 
 @shared_task(name="spark.weekly")
 def weekly() -> str:
-    """Make the report of last week."""
+    """Make the report of last week, and of those before that have none."""
     return _scheduled(Kind.WEEKLY)
 
 
 @shared_task(name="spark.monthly")
 def monthly() -> str:
-    """Make the report of last month."""
+    """Make the report of last month, and of that before if it has none."""
     return _scheduled(Kind.MONTHLY)
 
 
@@ -76,16 +80,30 @@ def sweep() -> int:
 
 @shared_task(name="spark.retention")
 def retain() -> dict[str, Any]:
-    """Delete raw rows, roll-ups and reports that are kept no longer."""
+    """Delete raw rows, roll-ups and reports that are kept no longer.
+
+    Not on the word of a clock that has jumped.
+    """
     # Arrow is loaded for this task, not by every program
     from msgnode.traffic import retention as raw_rows
     from spark import retention
 
-    record, now = settings.RECORD, timezone.now()
+    record = settings.RECORD
+    now = believed_now(timezone.now(), retention.newest_day(record["URL"]))
+    uncounted: list[datetime] = []
+
+    def told(hour: datetime) -> None:
+        if not retention.is_counted(record["URL"], hour):
+            uncounted.append(hour)
+
+    try:
+        raw_hours = raw_rows.delete_old(
+            record["URL"], now, days=record["RAW_DAYS"], max_bytes=record["MAX_BYTES"], told=told
+        )
+    finally:
+        retention.tell_uncounted(uncounted)
     return {
-        "raw hours": raw_rows.delete_old(
-            record["URL"], now, days=record["RAW_DAYS"], max_bytes=record["MAX_BYTES"]
-        ),
+        "raw hours": raw_hours,
         "roll-up": retention.delete_old_roll_ups(record["URL"], now, record["ROLL_UP_DAYS"]),
         "reports": retention.delete_old_reports(now),
     }

@@ -23,6 +23,7 @@ from msgnode.models import (
     Session,
     Subscription,
 )
+from msgnode.storage.believed_clock import believed_now
 
 pytestmark = pytest.mark.django_db
 
@@ -187,3 +188,15 @@ def test_what_deleted_rows_have_left_is_given_back(
     with closing(other):
         assert tasks.give_space_back(pages=100) > 1_000
     assert file.stat().st_size < grown / 10
+
+
+def test_nothing_goes_on_the_word_of_a_clock_that_has_jumped(settings: Any, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path
+    AuditEntry.objects.create(
+        actor="a", action="x", object="y", before={}, after={},
+        at=ago(days=settings.AUDIT_DAYS + 300),
+    )  # fmt: skip
+    believed_now(ago(days=365))
+    assert tasks.purge()["audit entries"] == 0
+    (tmp_path / "clock.json").unlink()
+    assert tasks.purge()["audit entries"] == 1

@@ -7,6 +7,9 @@ those the rows. docs/security.md says what is stored, why and for how long.
 The traffic record has addresses, not persons; with RECORD_PSEUDONYM_KEY only their hashes. The
 `pseudonyms` of a person's addresses are exported, so that they can be found there; the files are
 deleted by age, never edited.
+
+A runtime may be used by several persons, as in an internet café. What is known only by its URL
+belongs to a person only if nobody else has used that runtime.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
+from msgnode.identity.bindings import key_name
 from msgnode.identity.provider.revocation import end_browser_sessions, end_logins
 from msgnode.identity.provider.validator import subject_of, user_url_of
 from msgnode.models import (
@@ -130,7 +134,7 @@ def export(names: Names) -> dict[str, Any]:
         "allocations": Allocation.objects.filter(**holding),
         "subscriptions": Subscription.objects.filter(**holding),
         "device_outlets": DeviceOutlet.objects.filter(**holding),
-        "token_bindings": _bindings(sessions),
+        "token_bindings": _bindings(names, sessions),
         "address_owners": AddressOwner.objects.filter(_subjects(names)),
         "push_endpoints": _endpoints(names),
         "sent_invitations": _invitations(names),
@@ -176,7 +180,7 @@ def erase(names: Names, actor: str) -> dict[str, int]:
     live = sessions.exclude(state=Session.State.CLOSED)
     done = {"sessions ended": end_sessions(live.iterator(), actor, "erased", may_return=False)}
     done["decisions"] = _delete(DecisionEntry.objects.filter(_decisions(names, sessions)))
-    done["bindings of tokens"] = _delete(_bindings(sessions))
+    done["bindings of tokens"] = _delete(_bindings(names, sessions))
     done["alarms"] = _delete(_alarms(names, sessions))
     done["reservations without the name"] = _reservations(names, sessions).update(
         issuer="", subject="", client_name="", about="", runtime_url=""
@@ -216,15 +220,26 @@ def _subjects(names: Names) -> Q:
     return found
 
 
+def _own_runtimes(names: Names, sessions: QuerySet[Session]) -> QuerySet[Session, str]:
+    """The URLs of runtimes where nobody else has had a session."""
+    there = Session.objects.filter(runtime_url=OuterRef("runtime_url")).order_by()
+    others = there.exclude(subject="").exclude(_subjects(names))
+    return sessions.exclude(Exists(others)).values_list("runtime_url", flat=True)
+
+
 def _audited(names: Names, sessions: QuerySet[Session]) -> set[str]:
     """The possible subjects of audit entries: the person, sessions and what they hold."""
     addresses = Allocation.objects.filter(session__in=sessions).values_list("address", flat=True)
-    return {*names.texts, *sessions.values_list("runtime_url", flat=True), *addresses}
+    return {*names.texts, *_own_runtimes(names, sessions), *addresses}
 
 
-def _bindings(sessions: QuerySet[Session]) -> QuerySet[IdentityBinding]:
-    """The bindings of the person's runtimes."""
-    return IdentityBinding.objects.filter(runtime_url__in=sessions.values("runtime_url"))
+def _bindings(names: Names, sessions: QuerySet[Session]) -> QuerySet[IdentityBinding]:
+    """The bindings of the person's runtimes. Whose a token was cannot be told by its digest."""
+    urls = sessions.values_list("runtime_url", flat=True).distinct()
+    keys = [key_name(url, *subject) for url in urls for subject in names.subjects]
+    return IdentityBinding.objects.filter(
+        Q(runtime_url__in=_own_runtimes(names, sessions)) | Q(pk__in=keys)
+    )
 
 
 def _endpoints(names: Names) -> QuerySet[PushEndpoint]:
@@ -247,14 +262,15 @@ def _alarms(names: Names, sessions: QuerySet[Session]) -> QuerySet[Alarm]:
     """Those about the person's runtimes, or about the person as a sender."""
     subjects = {*names.texts, *(subject for _, subject in names.subjects)}
     return Alarm.objects.filter(
-        Q(subject__in=subjects) | Q(subject__in=sessions.values("runtime_url"))
+        Q(subject__in=subjects) | Q(subject__in=_own_runtimes(names, sessions))
     )
 
 
 def _reservations(names: Names, sessions: QuerySet[Session]) -> QuerySet[Reservation]:
     """Bandwidth that the person's runtimes have reserved."""
+    unnamed = Q(subject="", runtime_url__in=_own_runtimes(names, sessions))
     return Reservation.objects.filter(
-        _subjects(names) | Q(runtime_url__in=sessions.values("runtime_url"))
+        _subjects(names) | Q(subject="", session_id__in=sessions.values("pk")) | unnamed
     )
 
 

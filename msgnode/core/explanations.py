@@ -390,6 +390,25 @@ ALARMS: Mapping[str, Explanation] = {
         "whole.",
         "Bring them back from a copy, or accept the report as it is. Clear the alarm.",
     ),
+    "record-not-compacted": Explanation(
+        "The small files of an hour are not made one",
+        "Spark could not write there, as on a disk that is full. Reports are made and are right; "
+        "they take longer, the more files there are.",
+        "The text says what failed. It clears itself with the next run that can.",
+    ),
+    "record-uncounted": Explanation(
+        "Traffic was deleted that no report has counted",
+        "Its days were over, or the record was near RECORD_MAX_BYTES, and no run had rolled it up: "
+        "for days runs were not started, or failed.",
+        "Look at Runs in the console. What is deleted is in no report. Clear the alarm.",
+    ),
+    "clock-jumped": Explanation(
+        "The clock of a machine has jumped ahead",
+        "It is days later than when it was looked at before: nothing ran there for so long, or the "
+        "clock is wrong. Until it has gone on for a week nothing more is deleted for its age.",
+        "Look at the machine's clock, and at what sets it. If it is right nothing need be done; "
+        "the text says how it is believed at once. It clears itself.",
+    ),
     "threshold": Explanation(
         "An operator's limit is passed",
         "A figure of the node has been beyond the limit of an alarm rule for as long as the rule "

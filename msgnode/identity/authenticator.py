@@ -44,7 +44,7 @@ from msgnode.core.pending import Pending
 from msgnode.core.token_bucket import TokenBucket
 
 from .admission_policy import AdmissionPolicy, Mode, needs_no_identity, was_asked_of_peer
-from .bindings import Binding, Bindings
+from .bindings import Binding, Bindings, key_name
 from .claims import key_of
 from .credentials import Credential, Rejected, Unknown, present
 from .ports import NO_GUESTS, Guests
@@ -321,18 +321,13 @@ class MessageAuthenticator:
         url, ends = session.runtime_url, verified.identity.expires
         wanted = [Binding(verified.digest, url, url, ends)] if self._binds else []
         if key_of(verified.nonce) is not None:
-            wanted.append(Binding(_key_name(verified, url), digest(verified.nonce), url, ends))
+            name = key_name(url, verified.identity.issuer, verified.identity.subject)
+            wanted.append(Binding(name, digest(verified.nonce), url, ends))
         for held, want in zip(self._bindings.bind(*wanted), wanted, strict=True):
             if want.name == verified.digest:
                 self._check_holder(held.runtime_url, verified, url, session.speaker)
             elif held.value != want.value:
                 raise Rejected("The token carries another key than this runtime's before.")
-
-
-def _key_name(verified: Verified, runtime_url: str) -> str:
-    """The name under which the key of a runtime's subject is bound."""
-    identity = verified.identity
-    return digest("\n".join((runtime_url, identity.issuer, identity.subject)))
 
 
 def _same(one: Identity, other: Identity) -> bool:

@@ -22,6 +22,7 @@ from functools import partial
 from time import monotonic, time
 from typing import NamedTuple, Protocol
 
+from msgnode.core.digest import digest
 from msgnode.core.errors import NodeError, TooMany, Unavailable
 
 from .pending import waiting_for
@@ -46,6 +47,11 @@ class Binding(NamedTuple):
 
 
 Found = Sequence[Binding | None]
+
+
+def key_name(runtime_url: str, issuer: str, subject: str) -> str:
+    """What the key of a runtime's subject is bound under."""
+    return digest("\n".join((runtime_url, issuer, subject)))
 
 
 class Shared(Protocol):

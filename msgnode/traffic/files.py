@@ -1,9 +1,10 @@
 """Writes the files of the record; each is complete or absent.
 
 A file is written under a name that readers ignore and then renamed; an object store writes complete
-objects anyway. A write that failed, perhaps after the store had it, is repeated under the same
-name. Its folder is the hour of its rows, so that late rows are in the right place. The record never
-exceeds its cap, and leaves some space on a local disk to others.
+objects anyway. A write that failed is repeated under the same name with the same rows, because the
+store may have it all the same, or carry it out hours later. Its folder is the hour of its rows, so
+that late rows are in the right place. The record never exceeds its cap, and leaves some space on a
+local disk to others.
 """
 
 from __future__ import annotations
@@ -56,8 +57,12 @@ class RecordFiles:
         self._used = 0
         self._looked_at = float("-inf")
 
+    def is_begun(self, hour: int) -> bool:
+        """Whether a write of this hour failed: the next one has to be of the same rows."""
+        return hour in self._names
+
     def write(self, hour: int, table: pa.Table) -> int:
-        """Write a file of an hour; return its size. Raises OSError, and then writes nothing."""
+        """Write a file of an hour; return its size. Raises OSError."""
         self._check_space()
         if hour not in self._names:
             self._count += 1
@@ -78,7 +83,8 @@ class RecordFiles:
             if not self._is_object_store:
                 self._fs.move(temporary, f"{folder}/{name}")
         except OSError:
-            self._forget(temporary)
+            if not self._is_object_store:  # there, it would be deleted after it was written again
+                self._forget(temporary)
             raise
         del self._names[hour]
         self._used += size

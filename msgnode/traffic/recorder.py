@@ -6,8 +6,8 @@
 - `note` adds to the columns and returns; it never waits or fails, nor touches a disk.
 - The recorder's thread takes the columns away whole, when no row is half in them, and leaves empty
   ones. What it does with them is Arrow's, without the interpreter that the event loop needs.
-- What cannot be written is kept and tried again; when the buffer is full, rows are lost and
-  counted: noted = written + lost + held, always. An alarm stands while rows cannot be written.
+- What cannot be written is kept and tried again as it was; when the buffer is full, rows are lost
+  and counted: noted = written + lost + held, always. An alarm stands while rows cannot be written.
 - A crash loses what was noted since the last flush, `flush_seconds` at most and its own duration.
 """
 
@@ -72,6 +72,7 @@ class ParquetRecorder:
         self.note = self._buffer.note  # the way in, of the thread that carries messages
         self.note_session = self._buffer.note_session
         self._unwritten: dict[int, pa.Table] = {}
+        self._begun: dict[int, pa.Table] = {}  # whose write failed, and is repeated as it was
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traffic-record", daemon=True)
         self._alarm_at = float("-inf")
@@ -167,19 +168,30 @@ class ParquetRecorder:
     def _write(self) -> None:
         """Each hour by itself; then raises what the last one failed with, if one did."""
         fault: Exception | None = None
-        for hour in sorted(self._unwritten):
-            rows = len(self._unwritten[hour])
+        for hour in sorted(self._begun.keys() | self._unwritten.keys()):
             try:
-                self._files.write(hour, self._unwritten[hour])
+                self._write_hour(hour)
             except Exception as error:  # whatever it is, the rows are kept and the thread goes on
                 fault = error
+        if fault is not None:
+            raise fault
+
+    def _write_hour(self, hour: int) -> None:
+        """What was begun comes first, without the rows that came since: those are another file."""
+        for waiting in (self._begun, self._unwritten):
+            if hour not in waiting:
                 continue
-            del self._unwritten[hour]
+            rows = len(waiting[hour])
+            try:
+                self._files.write(hour, waiting[hour])
+            except Exception:
+                if self._files.is_begun(hour):
+                    self._begun[hour] = waiting.pop(hour)
+                raise
+            del waiting[hour]
             self.written += rows
             self._buffer.released(rows)
             self.files += 1
-        if fault is not None:
-            raise fault
 
     def _drop(self, rows: int) -> None:
         self._dropped += rows

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from pyarrow import fs
@@ -28,13 +30,24 @@ def raw_url(url: str) -> str:
     return f"{url.rstrip('/')}/raw"
 
 
-def delete_old(url: str, now: datetime, *, days: int, max_bytes: int) -> int:
-    """Delete whole hours of the record at `url`; return their number."""
+def delete_old(
+    url: str,
+    now: datetime,
+    *,
+    days: int,
+    max_bytes: int,
+    told: Callable[[datetime], None] = lambda hour: None,
+) -> int:
+    """Delete whole hours of the record at `url`; return their number.
+
+    `told` is called with each hour before it is deleted.
+    """
     system, root = place(raw_url(url))
     sizes: dict[datetime, int] = defaultdict(int)
     for file in files_below(system, root):
         if file.base_name.endswith(".tmp") and file.mtime < now - LEFT_BEHIND:
-            system.delete_file(file.path)
+            with suppress(FileNotFoundError):  # another worker does the same
+                system.delete_file(file.path)
             log.info("deleted a file a broken writer left", extra={"file": file.base_name})
         elif hour := hour_of(file.path.removeprefix(root)):
             sizes[hour] += file.size
@@ -45,6 +58,7 @@ def delete_old(url: str, now: datetime, *, days: int, max_bytes: int) -> int:
         for_room = used > NEAR_CAP * max_bytes and hour < now - KEPT_ANYHOW
         if not too_old and not for_room:
             break
+        told(hour)
         _delete(
             system, root, hour, "its days are over" if too_old else "the record is near its cap"
         )
@@ -67,6 +81,8 @@ def hour_of(path: str) -> datetime | None:
 def _delete(system: fs.FileSystem, root: str, hour: datetime, why: str) -> None:
     day = f"{root}/date={hour:%Y-%m-%d}"
     delete_folder(system, f"{day}/hour={hour:%H}")
-    if not is_object_store(system) and not system.get_file_info(fs.FileSelector(day)):
-        system.delete_dir(day)
+    others = fs.FileSelector(day, allow_not_found=True)
+    if not is_object_store(system) and not system.get_file_info(others):
+        with suppress(FileNotFoundError):
+            system.delete_dir(day)
     log.info("deleted an hour of the traffic record", extra={"hour": hour.isoformat(), "why": why})

@@ -17,7 +17,7 @@ from spark.jobs.storage import File, Storage
 
 FILES_WORTH_IT = 8
 ROWS_PER_FILE = 20_000_000
-_BEGUN = ("_work-", "__compact-", "_compact-")
+_BEGUN = ("_work-", "__compact-")
 
 
 class RowsDiffer(RuntimeError):
@@ -41,17 +41,24 @@ def compact(
             if left.name == workplace or left.name.startswith(f"{workplace}-"):
                 storage.remove(left.path)
         raise
-    listed = {file.name for file in storage.files(folder)}
+    listed = storage.files(folder)
+    names = {file.name for file in listed}
     decision = record.decision_of(name)
-    if not listed.issuperset(file.name for file in files):
+    replaced = {file.name for file in files}
+    if not names.issuperset(replaced):
         # Another run has compacted them meanwhile, perhaps with others. Ours is of no use, unless
         # that run has decided on the same name and the file has not its last name yet.
-        if decision not in listed or record.settled_of(name) in listed:
+        if decision not in names or record.settled_of(name) in names:
             storage.remove(f"{folder}/{name}")
         return False
-    if name not in listed or any(map(_is_decision, listed - {decision})):
-        return False  # another run has thrown ours away, or decides at this moment
-    storage.replace(f"{folder}/{decision}", json.dumps([file.name for file in files]))
+    if name not in names:
+        return False  # another run has thrown ours away
+    for made, stood_for in record.decisions(storage, listed).items():
+        if record.settled_of(made) in replaced:
+            replaced |= stood_for  # this one stands for it from now on
+        elif made != name and stood_for & replaced:
+            return False  # another run decides at this moment
+    storage.replace(f"{folder}/{decision}", json.dumps(sorted(replaced)))
     settle(storage, hour)
     return True
 
@@ -91,39 +98,52 @@ def is_compacted(file: File) -> bool:
     return file.name.startswith("compact-")
 
 
-def is_unsettled(listed: Sequence[File]) -> bool:
-    """Whether an hour's folder has something of a compaction that did not end."""
-    return any(file.name.startswith(_BEGUN) or file.name.endswith(".pending") for file in listed)
+def is_unsettled(listed: Sequence[File], files: Sequence[File]) -> bool:
+    """Whether an hour's folder has something beside `files`, those that hold its rows.
+
+    Of a compaction that did not end, or a file that was compacted and is there again.
+    """
+    counted = {file.name for file in files}
+    return any(
+        _is_of_a_compaction(file.name)
+        or file.name.endswith(".pending")
+        or (record.is_data(file.name) and file.name not in counted)
+        for file in listed
+    )
 
 
 def settle(storage: Storage, hour: datetime) -> None:
     """End what a killed compaction left: finish it from its json file on, drop it before.
 
     The new file has its last name before any that it replaces is removed: whatever another run
-    throws away at the same time, the rows stand in one of them.
+    throws away at the same time, the rows stand in one of them. The json file stays with it.
     """
     folder = storage.at(record.folder_of(hour))
-    names = {file.name for file in storage.files(folder)}
-    for name in sorted(filter(_is_decision, names)):
-        pending = record.pending_of(name)
-        if pending in names:
-            names.discard(pending)
-            _rename(storage, f"{folder}/{pending}", f"{folder}/{record.settled_of(pending)}")
-        try:
-            replaced = json.loads(storage.read(f"{folder}/{name}"))
-        except FileNotFoundError:
-            continue  # another run has settled it
-        if storage.exists(f"{folder}/{record.settled_of(pending)}"):
-            for each in replaced:
+    listed = storage.files(folder)
+    names = {file.name for file in listed}
+    try:
+        standing = record.decisions(storage, listed)
+    except FileNotFoundError:
+        return  # another run settles it
+    for made, replaced in standing.items():
+        if made.endswith(".pending"):
+            _rename(storage, f"{folder}/{made}", f"{folder}/{record.settled_of(made)}")
+            names.discard(made)
+        if storage.exists(f"{folder}/{record.settled_of(made)}"):
+            for each in sorted(replaced & names):
                 storage.remove(f"{folder}/{each}")
-        storage.remove(f"{folder}/{name}")
+            names -= replaced
     for name in sorted(names):
-        if name.endswith(".pending") or (name.startswith(_BEGUN) and not _is_decision(name)):
+        if name.endswith(".pending") or _is_of_a_compaction(name):
             storage.remove(f"{folder}/{name}")
+        elif record.is_decision(name) and record.settled_of(record.pending_of(name)) not in names:
+            made = record.pending_of(name)
+            if not any(storage.exists(f"{folder}/{n}") for n in (made, record.settled_of(made))):
+                storage.remove(f"{folder}/{name}")
 
 
-def _is_decision(name: str) -> bool:
-    return name.startswith("_compact-") and name.endswith(".json")
+def _is_of_a_compaction(name: str) -> bool:
+    return name.startswith(_BEGUN)
 
 
 def _rename(storage: Storage, path: str, to: str) -> None:

@@ -25,8 +25,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -100,6 +101,21 @@ class Ledger:
             self.storage.replace(self._path(name), text)
             self._files[name] = known
 
+    def change(self, start: datetime, counted: str, **values: Any) -> None:
+        """Change the entry that begins at `start`, if it still is of what was counted.
+
+        Another run, or the stream, may have entered something else meanwhile.
+
+        Args:
+            start: of the entry.
+            counted: fingerprint of the raw files that it is of.
+            values: by the names of its fields.
+        """
+        self._files.pop(f"{start:{self.tier.file}}", None)
+        entry = self.entry(start)
+        if entry is not None and entry.inputs == counted:
+            self.enter({start: replace(entry, **values)})
+
     def damaged_files(self) -> list[str]:
         """The files of this ledger that could not be read, as they were called."""
         found = self.storage.files(self.storage.at(self.tier.folder))
@@ -112,7 +128,11 @@ class Ledger:
 
     def tables_of(self, run: str, table: str) -> str:
         """Where a run wrote this table."""
-        return self.storage.at("runs", run, table)
+        return f"{self.folder_of(run)}/{table}"
+
+    def folder_of(self, run: str) -> str:
+        """Where a run wrote its tables."""
+        return self.storage.at("runs", run)
 
     def _file(self, name: str) -> dict[str, Entry]:
         if name not in self._files:

@@ -3,11 +3,15 @@
     <record>/date=2026-11-21/hour=13/<name>.parquet       rows of that hour, each file complete
                                     /compact-<x>.pending   made of other files
                                     /_compact-<x>.json     from now on it replaces those it names
+                                    /compact-<x>.parquet   its final name
                                     /<name>.damaged        unreadable (`damage`), no data
 
-Compaction replaces files by one, and a concurrent reader sees each row once: creating the json file
-is the moment of change. A process killed before it leaves garbage; one killed after it leaves work
-that `files_of` already treats as done and the next compaction completes.
+Compaction replaces files by one, and a concurrent reader sees each row once: creating the json
+file, the decision, is the moment of change. A process killed before it leaves garbage; one killed
+after it leaves work that `files_of` already treats as done and the next compaction completes.
+
+The decision is kept as long as the file: a file it names is not read, even if it appears again. An
+object store that was out of reach may carry out a write hours later, or be asked to repeat it.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from spark.jobs.storage import File, Storage
 
 _DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")
 _HOUR = re.compile(r"hour=([01]\d|2[0-3])")
+_LISTED_AGAIN = 3
 PIECE_BYTES = 64 * 1024**2
 TASKS_PER_CORE = 4
 
@@ -68,19 +73,53 @@ def files_of(storage: Storage, hour: datetime, listed: Sequence[File] | None = N
 
     `listed` is what stands in its folder, if that is known.
     """
-    if listed is None:
-        listed = storage.files(storage.at(folder_of(hour)))
+    folder = storage.at(folder_of(hour))
+    for _ in range(_LISTED_AGAIN):
+        try:
+            return _counted(storage, storage.files(folder) if listed is None else listed)
+        except FileNotFoundError:  # another run has put its decision in the place of this one
+            listed = None
+    return _counted(storage, storage.files(folder))
+
+
+def _counted(storage: Storage, listed: Sequence[File]) -> list[File]:
     found = {file.name: file for file in listed}
-    data = {name: file for name, file in found.items() if _is_data(name)}
-    for name, file in found.items():
-        if name.startswith("_compact-") and name.endswith(".json"):
-            for replaced in json.loads(storage.read(file.path)):
-                data.pop(replaced, None)
-            pending = pending_of(name)
-            if pending in found:  # an object store may have it under its last name already
-                data.pop(settled_of(pending), None)
-                data[pending] = found[pending]
+    data = {name: file for name, file in found.items() if is_data(name)}
+    for made, replaced in decisions(storage, listed).items():
+        for name in replaced:
+            data.pop(name, None)
+        if made.endswith(".pending"):  # an object store may have it under its last name already
+            data.pop(settled_of(made), None)
+            data[made] = found[made]
     return [data[name] for name in sorted(data)]
+
+
+def decisions(storage: Storage, listed: Sequence[File]) -> dict[str, set[str]]:
+    """Compacted file → the files that it stands for, and which count no more.
+
+    Of two that two runs made of the same file at the same moment, the one made of more counts, for
+    everybody; the other is among what it stands for. Raises FileNotFoundError.
+    """
+    found = {file.name: file for file in listed}
+    decided = {name: file for name, file in found.items() if is_decision(name)}
+    made_alone = {settled_of(pending_of(name)) for name in decided}
+    if len(decided) == 1 and made_alone == set(filter(_has_rows, found)):
+        return {}  # the usual hour: there is nothing beside, so nothing to read
+    stands: dict[str, set[str]] = {}
+    for name, file in decided.items():
+        pending = pending_of(name)
+        made = pending if pending in found else settled_of(pending)
+        if made in found:  # else it was set aside or thrown away, and what it was made of is there
+            stands[made] = set(json.loads(storage.read(file.path)))
+    counting: dict[str, set[str]] = {}
+    for made in sorted(stands, key=lambda each: (-len(stands[each]), each)):
+        for larger in counting.values():
+            if larger & stands[made]:
+                larger |= {made, settled_of(made)}
+                break
+        else:
+            counting[made] = stands[made]
+    return counting
 
 
 def fingerprint(files: Sequence[File]) -> str:
@@ -131,9 +170,9 @@ def pending_of(name: str) -> str:
     return name.removeprefix("_").removesuffix(".json") + ".pending"
 
 
-def settled_of(pending: str) -> str:
-    """The last name of the file of this name."""
-    return pending.removesuffix(".pending") + ".parquet"
+def settled_of(name: str) -> str:
+    """The last name of the compacted file of this name."""
+    return name.removesuffix(".pending").removesuffix(".parquet") + ".parquet"
 
 
 def decision_of(pending: str) -> str:
@@ -141,5 +180,15 @@ def decision_of(pending: str) -> str:
     return f"_{pending.removesuffix('.pending')}.json"
 
 
-def _is_data(name: str) -> bool:
+def is_decision(name: str) -> bool:
+    """Whether a file of this name says what a compacted file stands for."""
+    return name.startswith("_compact-") and name.endswith(".json")
+
+
+def is_data(name: str) -> bool:
+    """Whether a file of this name has rows."""
     return name.endswith(".parquet") and not name.startswith(("_", "."))
+
+
+def _has_rows(name: str) -> bool:
+    return is_data(name) or name.endswith(".pending")

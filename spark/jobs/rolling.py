@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 HOURS_AT_ONCE = 24 * 7
 ATTEMPTS = 3
 """Of a roll-up, each without the files that the one before found damaged."""
+_LONGEST_FAULT = 300
 LATE = "it came after the other rows of its hour were deleted"
 Progress = Callable[[float, str], None]
 
@@ -70,19 +72,22 @@ def _roll_up_part(
     spark: SparkSession, raw: Storage, ledger: Ledger, hours: dict[datetime, list[File]], run: str
 ) -> int:
     faults: damage.Faults = {}
-    for attempt in range(ATTEMPTS):
-        try:
-            counted = _write_tables(spark, raw, ledger, hours, run)
-            break
-        except Exception as failure:
-            found = damage.faults_in(spark, raw, hours)
-            if not found or attempt == ATTEMPTS - 1:
-                raise
-            log.warning("files of the record cannot be read", exc_info=failure)
-            hours = {
-                hour: _without(raw, hour, files, found.get(hour, {}), faults.setdefault(hour, {}))
-                for hour, files in hours.items()
-            }
+    with tables.thrown_away_if_it_fails(ledger.storage, ledger.folder_of(run)):
+        for attempt in range(ATTEMPTS):
+            try:
+                counted = _write_tables(spark, raw, ledger, hours, run)
+                break
+            except Exception as failure:
+                found = damage.faults_in(spark, raw, hours)
+                if not found or attempt == ATTEMPTS - 1:
+                    raise
+                log.warning("files of the record cannot be read", exc_info=failure)
+                hours = {
+                    hour: _without(
+                        raw, hour, files, found.get(hour, {}), faults.setdefault(hour, {})
+                    )
+                    for hour, files in hours.items()
+                }
     now = datetime.now(UTC).isoformat(timespec="seconds")
     entries = {
         hour: entry_of(
@@ -175,26 +180,49 @@ def _write_tables(
     }
 
 
+class Compacted(NamedTuple):
+    """How many hours were compacted, and why no more were, if that failed."""
+
+    hours: int
+    fault: str = ""
+
+
 def compact(
     spark: SparkSession, raw: Storage, ledger: Ledger, start: datetime, end: datetime, run: str
-) -> int:
+) -> Compacted:
     """Compact hours that are over and rolled up, and tell the ledger that their rows are the same.
 
     An hour to which rows came meanwhile stays stale, and so does one of which a file turns out to
-    be damaged in columns that the roll-up does not read.
+    be damaged in columns that the roll-up does not read. What fails, as on a full disk, ends the
+    compaction and not the run: its reports are made.
     """
     done = 0
     there = record.recorded_hours(raw, start, end)
     for hour, entry in ledger.entries(start, end).items():
-        listed = there.get(hour, [])
-        if compaction.is_unsettled(listed):
-            compaction.settle(raw, hour)
-            listed = raw.files(raw.at(record.folder_of(hour)))
-        if len(record.files_of(raw, hour, listed)) < compaction.FILES_WORTH_IT:
-            continue
-        if _compact_hour(spark, raw, ledger, hour, entry, run):
-            done += 1
-    return done
+        try:
+            done += _settle_and_compact(spark, raw, ledger, hour, entry, there.get(hour, []), run)
+        except Exception as failure:
+            log.exception("hours of the record are not compacted", extra={"hour": str(hour)})
+            return Compacted(done, f"{type(failure).__name__}: {failure}"[:_LONGEST_FAULT])
+    return Compacted(done)
+
+
+def _settle_and_compact(
+    spark: SparkSession,
+    raw: Storage,
+    ledger: Ledger,
+    hour: datetime,
+    entry: Entry,
+    listed: list[File],
+    run: str,
+) -> bool:
+    files = record.files_of(raw, hour, listed)
+    if compaction.is_unsettled(listed, files):
+        compaction.settle(raw, hour)
+        files = record.files_of(raw, hour)
+    if len(files) < compaction.FILES_WORTH_IT or entry.rows > compaction.ROWS_PER_FILE:
+        return False
+    return _compact_hour(spark, raw, ledger, hour, entry, run)
 
 
 def _compact_hour(
@@ -213,7 +241,7 @@ def _compact_hour(
             _without(raw, hour, files, found, faults)
             if faults:
                 log.warning("files of the record cannot be compacted", exc_info=failure)
-                ledger.enter({hour: replace(entry, lost=entry.lost | faults)})
+                ledger.change(hour, entry.inputs, lost=entry.lost | faults)
                 damage.set_aside(raw, hour, faults)
                 return False
             if is_last and not found:
@@ -221,6 +249,6 @@ def _compact_hour(
             continue
         settled = record.files_of(raw, hour) if compacted else []
         if len(settled) == 1:
-            ledger.enter({hour: replace(entry, inputs=record.fingerprint(settled))})
+            ledger.change(hour, entry.inputs, inputs=record.fingerprint(settled))
         return compacted
     return False

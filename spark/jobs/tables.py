@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,6 +35,20 @@ def write(frame: DataFrame, storage: Storage, folder: str) -> None:
         return
     written = frame.mapInArrow(_writer(folder), "written string").collect()
     storage.replace(f"{folder}/{FILES}", json.dumps(sorted(row["written"] for row in written)))
+
+
+@contextmanager
+def thrown_away_if_it_fails(storage: Storage, folder: str) -> Iterator[None]:
+    """What is written in the body to this folder counts for nothing if the body raises.
+
+    It would stay for a day, which a disk that is full has no room for.
+    """
+    try:
+        yield
+    except Exception:
+        with suppress(Exception):  # such as a store that is away
+            storage.remove(folder)
+        raise
 
 
 def read(

@@ -93,7 +93,8 @@ def roll_up(
             made = _added_up(tier, table, rows, name)
             tables.write(made, coarser.storage, coarser.tables_of(name, table))
 
-        run_parallel([partial(write, table, name, every) for table in schema.DAYS])
+        with tables.thrown_away_if_it_fails(coarser.storage, coarser.folder_of(name)):
+            run_parallel([partial(write, table, name, every) for table in schema.DAYS])
         now = datetime.now(UTC).isoformat(timespec="seconds")
         coarser.enter(
             {

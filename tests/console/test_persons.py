@@ -17,6 +17,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from msgnode.console import persons
+from msgnode.identity.bindings import key_name
 from msgnode.models import (
     AddressOwner,
     Alarm,
@@ -32,6 +33,7 @@ from policies.models import DecisionEntry, NamedList
 from registry import api
 from registry.api import Kind
 from registry.models import DataObject, Hyperty, StatusChange
+from registry.models import Runtime as RegistryRuntime
 from registry.models import User as RegistryUser
 from tests.node import ROOT
 
@@ -49,10 +51,10 @@ def run(*words: str) -> Any:
     return json.loads(out.getvalue())
 
 
-def live_of(name: str) -> dict[str, Any]:
+def live_of(name: str, runtime: str = "") -> dict[str, Any]:
     """Somebody with everything the node can keep."""
     user = User.objects.create_user(name, f"{name}@localhost", "a password")
-    runtime = f"runtime://localhost/{name}"
+    runtime = runtime or f"runtime://localhost/{name}"
     session = Session.objects.create(
         runtime_url=runtime, handshake="ws", remote_address="192.0.2.1",
         issuer=settings.PROVIDER["ISSUER"], subject=str(user.pk),
@@ -133,6 +135,44 @@ def test_erased_nothing_is_left_of_the_one_and_everything_of_the_other() -> None
     with pytest.raises(CommandError) as nothing:
         run("person_export", EMAIL)
     assert nothing.value.returncode == 1
+
+
+def test_what_others_have_at_the_same_runtime_stays() -> None:
+    """As two who log in at one device, one after the other."""
+    shared = "runtime://localhost/shared"
+    alice, bob = live_of("alice", shared), live_of("bob", shared)
+    issuer = settings.PROVIDER["ISSUER"]
+    for person in (alice, bob):
+        subject = str(person["user"].pk)
+        IdentityBinding.objects.create(
+            name=key_name(shared, issuer, subject), value="of the key", runtime_url=shared,
+            ends_at=timezone.now(),
+        )  # fmt: skip
+        Reservation.objects.create(
+            id=person["user"].username, traffic_class="audio", bitrate=1, issuer=issuer,
+            session_id=person["session"].pk, client_name=person["user"].username, subject=subject,
+            runtime_url=shared, created_at=timezone.now(), expires_at=timezone.now(),
+        )  # fmt: skip
+    Alarm.objects.create(kind="gap", subject=shared, text="lost")
+    AuditEntry.objects.create(actor="boss", action="session.end", object=shared, before={})
+    bobs = persons.export(persons.names_of("bob@localhost"))
+    told = persons.export(persons.names_of(EMAIL))
+    assert "bob" not in json.dumps(told, default=str)
+    run("person_erase", EMAIL, "--yes")
+    left = persons.export(persons.names_of("bob@localhost"))
+    for kind, rows in {**bobs, **bobs["registry"]}.items():
+        there = left[kind] if kind in left else left["registry"][kind]
+        assert all(row in there for row in rows), kind
+    assert Alarm.objects.get().subject == shared
+    assert AuditEntry.objects.filter(actor="boss", object=shared).exists()
+    assert set(IdentityBinding.objects.values_list("name", flat=True)) == {
+        "digest of alice", "digest of bob", key_name(shared, issuer, str(bob["user"].pk)),
+    }  # fmt: skip
+    assert RegistryRuntime.objects.get().url == shared
+    assert [each.url for each in DataObject.objects.all()] == ["comm://localhost/bob"]
+    run("person_erase", "bob@localhost", "--yes")
+    for model in (IdentityBinding, RegistryRuntime, Hyperty, DataObject, Alarm):
+        assert not model.objects.exists(), model  # type: ignore[attr-defined]
 
 
 def test_what_names_a_person_elsewhere_is_told_and_loses_the_name() -> None:

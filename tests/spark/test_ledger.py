@@ -94,3 +94,15 @@ def test_a_folder_that_is_no_hour_is_passed_over(tmp_path: Path) -> None:
         Storage(str(tmp_path)), HOUR - timedelta(days=400), HOUR + timedelta(hours=1)
     )
     assert list(found) == [HOUR]
+
+
+def test_an_entry_is_changed_only_while_it_stands_for_the_same_files(tmp_path: Path) -> None:
+    """Another run, or the stream, may have rolled the hour up since it was looked at."""
+    one, other = (Ledger(Storage(str(tmp_path))) for _ in range(2))
+    one.enter({HOUR: Entry("first", "files", 5, "t")})
+    assert other.entry(HOUR) is not None
+    one.enter({HOUR: Entry("second", "more files", 6, "t")})
+    other.change(HOUR, "files", inputs="compacted")
+    assert one.entry(HOUR) == Ledger(Storage(str(tmp_path))).entry(HOUR)
+    other.change(HOUR, "more files", inputs="compacted")
+    assert Ledger(Storage(str(tmp_path))).entry(HOUR) == Entry("second", "compacted", 6, "t")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -239,11 +240,28 @@ def test_tables_are_downloaded_and_no_text_becomes_a_formula(operator: Client) -
     found = operator.get(f"/api/v1/reports/{made.pk}/pairs.csv/")
     assert found["Content-Type"].startswith("text/csv")
     assert "daily-20261120T00-pairs.csv" in found["Content-Disposition"]
-    assert ",'=cmd()," in found.content.decode()
+    assert ',"\'=cmd()",' in found.content.decode()
     parquet = operator.get(f"/api/v1/reports/{made.pk}/types.parquet/")
     assert pq.read_table(io.BytesIO(parquet.content)).to_pylist()[0]["messages"] == 10
     assert operator.get(f"/api/v1/reports/{made.pk}/secrets.csv/").status_code == 404
     assert downloads.content([], downloads.CSV) == b"\r\n"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_no_cell_of_a_csv_file_is_a_formula_wherever_it_is_opened(delimiter: str) -> None:
+    texts = [
+        "=cmd()", "+1", "-1", "@x", "\t=1", "\r=1", "\n=1", "＝1", "a,=1", "a;=1", 'a";=1', 'a",=1',
+        "a\n=1", "a\r\n=1", "a\t=1", "\u202egnp.exe", "😀", "Ünï", "",
+    ]  # fmt: skip
+    rows = [{"address": text, "messages": number} for number, text in enumerate(texts)]
+    text = downloads.content(rows, downloads.CSV).decode()
+    opened = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+    assert len(opened) == 1 + len(rows)
+    assert not any(cell.startswith(downloads._FORMULA) for line in opened for cell in line)
+    if delimiter == ",":
+        assert [line[0].removeprefix("'") for line in opened[1:]] == texts
+    parquet = io.BytesIO(downloads.content(rows, downloads.PARQUET))
+    assert pq.read_table(parquet).to_pylist() == rows
 
 
 def test_a_table_of_which_the_largest_rows_are_kept_says_of_how_many(operator: Client) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from spark import retention
+from msgnode.models import Alarm
+from msgnode.storage import believed_clock
+from spark import retention, tasks
 from spark.models import Report
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -67,3 +69,57 @@ def test_reports_of_hours_go_before_those_of_days(settings: Any) -> None:
     assert retention.delete_old_reports(NOW) == 2
     ages = sorted((NOW - report.start).days for report in Report.objects.all())
     assert ages == [9, 99]
+
+
+@pytest.mark.django_db
+def test_hours_that_go_before_a_run_has_counted_them_are_told(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DATA_DIR = tmp_path
+    settings.RECORD = settings.RECORD | {"URL": str(tmp_path)}
+    ledger = tmp_path / "roll-up" / "ledger"
+    ledger.mkdir(parents=True)
+    for day, counted in (("2026-01-01", '{"05": {"run": "a"}}'), ("2026-11-19", "{}")):
+        (ledger / f"{day}.json").write_text(counted)
+    for hour in ("date=2026-01-01/hour=05", "date=2026-01-01/hour=06", "date=2026-01-02/hour=00"):
+        (tmp_path / "raw" / hour).mkdir(parents=True)
+        (tmp_path / "raw" / hour / "a.parquet").write_text("rows")
+    monkeypatch.setattr("spark.tasks.timezone.now", lambda: NOW)
+    for _ in range(2):
+        tasks.retain()
+    alarm = Alarm.objects.get(kind=retention.UNCOUNTED)
+    assert alarm.text.startswith("2 hours of the record, 2026-01-01 06:00 to 2026-01-02 00:00 UTC")
+    assert alarm.count == 1
+
+
+@pytest.mark.django_db
+def test_a_clock_that_jumps_a_year_ahead_deletes_nothing(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.DATA_DIR = tmp_path
+    settings.RECORD = settings.RECORD | {"URL": str(tmp_path / "record")}
+    raw = tmp_path / "record" / "raw"
+    hour, old = (raw / f"date={day}" / "hour=05" for day in ("2026-11-19", "2026-01-01"))
+    ledger = tmp_path / "record" / "roll-up" / "ledger"
+    run = tmp_path / "record" / "roll-up" / "runs" / "under-way"
+    for folder in (hour, old, ledger, run):
+        folder.mkdir(parents=True)
+    for file in (hour / "a.parquet", old / "a.parquet"):
+        file.write_text("rows")
+    (ledger / "2026-11-19.json").write_text("{}")
+    Report.objects.create(kind="daily", start=NOW - timedelta(days=1), end=NOW)
+
+    def retain_at(now: datetime) -> dict[str, Any]:
+        monkeypatch.setattr("spark.tasks.timezone.now", lambda: now)
+        return tasks.retain()
+
+    assert retain_at(NOW) == {"raw hours": 1, "roll-up": 0, "reports": 0}
+    for years in (1, 10):
+        jumped = retain_at(NOW + timedelta(days=365 * years))
+        assert jumped == {"raw hours": 0, "roll-up": 0, "reports": 0}
+    assert (hour / "a.parquet").exists()
+    assert run.exists()
+    standing = Alarm.objects.filter(kind=believed_clock.ALARM, cleared_at=None)
+    assert standing.exists()
+    retain_at(NOW + timedelta(hours=1))
+    assert not standing.exists()

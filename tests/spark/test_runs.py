@@ -17,7 +17,7 @@ from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from msgnode.models import Alarm
-from spark import damage_alarms, freshness, report_runs
+from spark import damage_alarms, freshness, report_runs, tasks
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -92,6 +92,18 @@ def test_a_run_names_the_raw_files_it_could_not_read_and_an_alarm_stands(submit:
     assert (run.state, run.warning) == ("done", "2026-11-20 13:00 w-1.parquet: no footer")
     alarm = Alarm.objects.get(kind=damage_alarms.ALARM)
     assert (alarm.subject, "w-1.parquet" in alarm.text) == ("2026-11-20 13:00", True)
+
+
+def test_what_cannot_be_compacted_is_told_and_the_reports_are_stored(submit: Submit) -> None:
+    full = DONE.replace('"peak', '"not_compacted": "OSError: No space left", "peak')
+    for program, stands in ((full, True), (DONE, False)):
+        submit(program)
+        run = report_runs.execute(queued().pk)
+        assert run is not None
+        assert run.state == "done"
+        assert Report.objects.count() == 1
+        alarms = Alarm.objects.filter(kind=damage_alarms.NOT_COMPACTED, cleared_at=None)
+        assert ["No space left" in alarm.text for alarm in alarms] == [True] * stands
 
 
 def test_what_waits_already_is_not_queued_twice() -> None:
@@ -253,6 +265,23 @@ def test_a_late_schedule_raises_an_alarm_and_a_run_clears_it() -> None:
     freshness.look()
     alarm.refresh_from_db()
     assert alarm.cleared_at is not None
+
+
+@pytest.mark.parametrize(("missed", "made_up_for"), [(0, 1), (3, 4), (90, 36)])
+def test_what_the_schedule_missed_its_next_run_makes_up_for(
+    monkeypatch: pytest.MonkeyPatch, missed: int, made_up_for: int
+) -> None:
+    monkeypatch.setattr(tasks, "run", lambda pk: "started")
+    last = report_runs.last_full(Kind.DAILY)
+    covered = last - timedelta(days=missed)
+    ReportRun.objects.create(
+        kind="daily", start=covered - timedelta(days=1), end=covered, state=ReportRun.State.DONE
+    )
+    for _ in range(2):  # also where beat runs twice
+        assert tasks.daily() == "started"
+    waiting = ReportRun.objects.get(state=ReportRun.State.QUEUED)
+    assert waiting.end == last + timedelta(days=1)
+    assert waiting.end - waiting.start == timedelta(days=made_up_for)
 
 
 def test_a_report_of_a_period_to_come_does_not_keep_the_schedule_from_being_late() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark.jobs import record, tables
+from spark.jobs.ledger import Ledger
 from spark.jobs.storage import File, Storage
 from tests.spark.conftest import DAY
 
@@ -97,3 +99,19 @@ def test_what_cannot_be_joined_takes_no_other_attempts_place(tmp_path: Path) -> 
             iter([pa.RecordBatch.from_pydict({"paths": [paths]})])
         ))  # fmt: skip
     assert not (tmp_path / "one").exists()
+
+
+def test_what_a_run_wrote_before_it_failed_takes_no_room(tmp_path: Path) -> None:
+    """As on a disk that is full, where each attempt would leave its part for a day."""
+    storage = Storage(str(tmp_path))
+    book = Ledger(storage)
+
+    def fills(*_: object) -> None:
+        pq.write_table(ROWS, tmp_path / "runs/one/traffic/part.parquet")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "runs/one/traffic").mkdir(parents=True)
+    with pytest.raises(OSError, match="No space"):  # noqa: SIM117 (what fails is in the body)
+        with tables.thrown_away_if_it_fails(storage, book.folder_of("one")):
+            fills()
+    assert list((tmp_path / "runs").iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,6 +26,15 @@ def folder_with(place: Path, *names: str) -> Path:
     for name in names:
         (folder / name).write_text("rows")
     return folder
+
+
+def files_in(folder: Path) -> list[str]:
+    """All but the decisions, which stay with what they speak for."""
+    names = {path.name for path in folder.iterdir()}
+    decided = set(filter(record.is_decision, names))
+    made = {record.settled_of(record.pending_of(name)) for name in decided}
+    assert made <= names
+    return sorted(names - decided)
 
 
 def without(place: Path, names: list[str], gone: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -63,11 +73,11 @@ def test_both_decide_alike_and_a_file_that_both_moved_is_no_failure(tmp_path: Pa
 
         def remove(self, path: str) -> None:
             if path.endswith("a.parquet"):
-                Path(path).unlink()
+                Path(path).unlink(missing_ok=True)
             super().remove(path)
 
     compaction.settle(Faster(str(tmp_path)), HOUR)
-    assert [path.name for path in folder.iterdir()] == ["compact-1.parquet"]
+    assert files_in(folder) == ["compact-1.parquet"]
 
 
 def test_what_two_runs_enter_in_one_file_of_the_ledger_stands_side_by_side(tmp_path: Path) -> None:
@@ -151,26 +161,43 @@ def compact(storage: Storage, run: str) -> None:
         compaction.compact(None, storage, HOUR, files, run)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("other", ["compacts", "settles", "is killed"])
+class Killed(Exception):
+    """The process ends here."""
+
+
+class KilledOnceDecided(Storage):
+    """Its process ends right after its decision."""
+
+    def replace(self, path: str, text: str) -> None:
+        super().replace(path, text)
+        raise Killed
+
+
+@pytest.mark.parametrize(
+    "other", ["compacts", "settles", "is killed", "compacts more", "decides on more and is killed"]
+)
 def test_no_row_is_lost_or_doubled_at_whatever_step_another_run_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     monkeypatch.setattr(compaction, "_write", join)
-    expected = [f"row {name}" for name in ROWS]
-
-    class Killed(Exception):
-        """The process ends here."""
 
     for step in range(1, 60):
         place = tmp_path / f"{step}"
         folder = hour_of(place)
+        expected = [f"row {name}" for name in ROWS]
 
-        def meanwhile(place: Path = place) -> None:
+        def meanwhile(place: Path = place, expected: list[str] = expected) -> None:
             assert rows(place) == expected
             if other == "is killed":
                 raise Killed
+            if "more" in other:
+                folder_with(place, "late.parquet")
+                expected.append("rows")
             if other == "settles":
                 compaction.settle(Storage(str(place)), HOUR)
+            elif other == "decides on more and is killed":
+                with suppress(Killed):
+                    compact(KilledOnceDecided(str(place)), "b")
             else:
                 compact(Storage(str(place)), "b")
             assert rows(place) == expected
@@ -180,11 +207,11 @@ def test_no_row_is_lost_or_doubled_at_whatever_step_another_run_comes(
             compact(storage, "a")
         assert rows(place) == expected, step
         if other == "compacts":
-            (one,) = folder.iterdir()
-            assert one.name.startswith("compact-")
+            (one,) = files_in(folder)
+            assert one.startswith("compact-")
         compaction.settle(Storage(str(place)), HOUR)
         assert rows(place) == expected, step
-        assert all(each.name.endswith(".parquet") for each in folder.iterdir())
+        assert all(each.endswith(".parquet") for each in files_in(folder))
         if storage.steps < step:
             break
     else:
@@ -215,4 +242,55 @@ def test_what_a_run_of_the_release_before_has_decided_on_is_left_to_it(
     assert rows(tmp_path) == [f"row {name}" for name in ROWS]
     compaction.settle(Storage(str(tmp_path)), HOUR)
     assert rows(tmp_path) == [f"row {name}" for name in ROWS]
-    assert len(list(folder.iterdir())) == 1
+    assert len(files_in(folder)) == 1
+
+
+def test_a_compacted_file_that_is_there_again_counts_no_more_and_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where an object store carries out a write hours after it was asked."""
+    monkeypatch.setattr(compaction, "_write", join)
+    folder = hour_of(tmp_path)
+    raw, book = Storage(str(tmp_path)), Ledger(Storage(f"{tmp_path}/roll-up"))
+    expected = [f"row {name}" for name in ROWS]
+    compact(raw, "a")
+
+    def appears_again() -> None:
+        (folder / ROWS[0]).write_text(f"row {ROWS[0]}")
+        files = record.files_of(raw, HOUR)
+        assert rows(tmp_path) == sorted(expected)
+        book.enter({HOUR: Entry("r", record.fingerprint(files), 1, "t")})
+        assert rolling.stale_hours(raw, book, DAY, DAY + timedelta(days=1)) == {}
+        rolling.compact(None, raw, book, DAY, DAY + timedelta(days=1), "b")  # type: ignore[arg-type]
+        assert ROWS[0] not in files_in(folder)
+        assert rows(tmp_path) == sorted(expected)
+
+    appears_again()
+    for number in range(compaction.FILES_WORTH_IT):
+        (folder / f"late-{number}.parquet").write_text(f"row late {number}")
+        expected.append(f"row late {number}")
+    compact(raw, "c")  # what is compacted again still stands for all that it was made of
+    assert len(files_in(folder)) == 1
+    assert len(list(folder.iterdir())) == 2
+    appears_again()
+
+
+def test_what_keeps_an_hour_from_being_compacted_does_not_fail_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(compaction, "_write", full)
+    monkeypatch.setattr(damage, "faults_in", lambda *_: {})
+    folder = hour_of(tmp_path)
+    raw, book = Storage(str(tmp_path)), Ledger(Storage(f"{tmp_path}/roll-up"))
+    inputs = record.fingerprint(record.files_of(raw, HOUR))
+    book.enter({HOUR: Entry("r", inputs, 8, "t")})
+    made = rolling.compact(None, raw, book, DAY, DAY + timedelta(days=1), "a")  # type: ignore[arg-type]
+    assert made.hours == 0
+    assert "No space left" in made.fault
+    assert files_in(folder) == sorted(ROWS)
+    monkeypatch.setattr(compaction, "_write", join)
+    made = rolling.compact(None, raw, book, DAY, DAY + timedelta(days=1), "b")  # type: ignore[arg-type]
+    assert made == (1, "")

@@ -12,14 +12,16 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as dataset
+import pyarrow.parquet as pq
 import pytest
 
 from msgnode.core.record import Outcome, TrafficRecord
 from msgnode.traffic.columns import STORED
-from msgnode.traffic.files import RecordFiles, RecordFull
+from msgnode.traffic.files import RecordFiles, RecordFull, folder_of
 from msgnode.traffic.pseudonyms import pseudonym
 from msgnode.traffic.recorder import ALARM, ParquetRecorder, RecordOptions
 from tests.waiting import until
@@ -199,6 +201,38 @@ def test_a_disk_that_takes_nothing_keeps_rows_until_the_buffer_is_full(
     assert len(stored(place)) == 1_001
     assert alarms[-1] == ("clear", ALARM, "example.com")
     assert alarms[-2][2].startswith("200 rows lost")
+
+
+def test_a_write_whose_answer_was_lost_is_repeated_as_it_was(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object may be there, and compacted by now: rows that came since are another one's."""
+    recorder = make()
+    recorder._files._is_object_store = True  # where nothing is put in place by a rename
+    (tmp_path / folder_of(int(NOON))).mkdir(parents=True)
+    write = pq.write_table
+
+    def objects() -> list[list[str]]:
+        return [dataset.dataset(path).to_table()["id"].to_pylist() for path in written()]
+
+    def written() -> list[Path]:
+        return sorted(tmp_path.rglob("*.parquet"))
+
+    def says_nothing(*arguments: Any, **options: Any) -> None:
+        write(*arguments, **options)
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("msgnode.traffic.files.pq.write_table", says_nothing)
+        for number in range(3):
+            recorder.note(row(number))
+            recorder.flush()
+            assert objects() == [["0"]]
+    (first,) = written()
+    recorder.flush()
+    assert objects() == [["0"], ["1", "2"]]
+    assert written()[0] == first
+    assert (recorder.written, recorder.lost, recorder.held) == (3, 0, 0)
 
 
 def test_the_record_takes_no_more_than_its_cap(tmp_path: Path) -> None:
