@@ -45,6 +45,12 @@ def ids_of(keys: str) -> frozenset[str]:
     return frozenset(_id_of(key) for key in found)
 
 
+def kept_ids(before: str, now: str) -> frozenset[str]:
+    """The ids that name the same key among those of before and those of now."""
+    first, second = (_by_id(keys) for keys in (before, now))
+    return frozenset(id_ for id_, key in first.items() if second.get(id_) == key)
+
+
 def signer_of(content: bytes, signature: str, keys: str) -> str:
     """The id of the key that has signed a source.
 
@@ -68,6 +74,14 @@ def signer_of(content: bytes, signature: str, keys: str) -> str:
         if _has_signed(key, detached, content):
             return _id_of(key)
     raise BadSignature("It is not signed by a key that was given for this peer, or was altered.")
+
+
+def _by_id(keys: str) -> dict[str, frozenset[str]]:
+    """The thumbprints of keys: several of one peer may have the same id."""
+    found: dict[str, frozenset[str]] = {}
+    for key in public_keys(json.loads(keys)) if keys.strip() else []:
+        found[_id_of(key)] = found.get(_id_of(key), frozenset()) | {key.thumbprint()}
+    return found
 
 
 def _id_of(key: Key) -> str:
