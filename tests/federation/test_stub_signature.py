@@ -289,3 +289,11 @@ def test_the_command_forgets_signatures_with_keys_that_are_gone(tmp_path: Path) 
     call_command("peers", "add", B, "--keys", str(other), stdout=io.StringIO())
     assert PeerStub.objects.get().signed_by == ""
     assert not store.read()[0].is_served
+
+
+@pytest.mark.django_db
+def test_keys_that_cannot_be_read_stop_their_peer_and_no_other() -> None:
+    approved()
+    Peer.objects.update(keys="x")
+    other = Peer.objects.create(domain="c.example", approved_digest="1" * 64, decision="approved")
+    assert {row.domain: row.is_served for row in store.read()} == {B: False, other.domain: True}
