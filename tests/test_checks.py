@@ -63,11 +63,20 @@ def test_no_limit_is_negative(settings: Any, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("GRACE_PERIOD", 0), ("DRAIN_SECONDS", 0), ("CLOSED_SESSION_DAYS", 0)],
+    [("GRACE_PERIOD", 0), ("DRAIN_SECONDS", 0), ("CLOSED_SESSION_DAYS", 0), ("WORKER_TIMEOUT", 3)],
 )
 def test_the_edge_of_a_limit_is_allowed(settings: Any, name: str, value: float) -> None:
     settings.NODE = {**settings.NODE, name: value}
     assert ids() == []
+
+
+def test_a_lease_that_is_too_short_to_be_renewed_is_refused_and_the_least_is_named(
+    settings: Any,
+) -> None:
+    settings.NODE = {**settings.NODE, "WORKER_TIMEOUT": 2.9}
+    (fault,) = check_node()
+    assert fault.id == "msgnode.E004"
+    assert "3 seconds or more" in str(fault.hint)
 
 
 def test_limits_that_contradict_each_other_are_named(settings: Any) -> None:

@@ -44,7 +44,9 @@ _NUMBERED = re.compile(r"def test_cases?_((?:p?\d+_(?:(?:and|to)_)?)+)")
 _RUNTIME = re.compile(r"def test_((?:r\d+_)+)|\(\s?\"(R\d+) ")
 _P2P = re.compile(r"\btest\(\s?\"((?:P\d+ )+)")
 
-_OF_RUNTIMES = ("msgnode/runtime", "tests/runtime/", "tests/invitations/")
+_OF_RUNTIMES = ("msgnode/runtime", "tests/runtime/", "tests/invitations/", "tests/stubs/")
+_OF_NO_PAGE = ("tests/devices/", "tests/invitations/", "tests/e2e/test_invited_guest.py")
+"""Whose cases are numbered by themselves: they are no cases of messages with the same number."""
 
 
 class Citation(NamedTuple):
@@ -137,7 +139,7 @@ def _named() -> tuple[tuple[str, str, str], ...]:
 
 def _each_named() -> Iterator[tuple[str, str, str]]:
     for file, text in files():
-        for found in _NUMBERED.finditer(text):
+        for found in () if file.startswith(_OF_NO_PAGE) else _NUMBERED.finditer(text):
             for number in re.findall(r"p?\d+", found[1]):
                 plain = number.upper() if number[0] == "p" else str(int(number))
                 yield _page_of(file, plain), plain, file
@@ -153,7 +155,7 @@ def _each_named() -> Iterator[tuple[str, str, str]]:
 def _page_of(file: str, number: str) -> str:
     if number.startswith("P"):
         return "p2p"
-    if file.startswith(("tests/registry/", "tests/connectors/")):
+    if file.startswith(("tests/registry/", "tests/connectors/", "tests/runtime/test_graph.py")):
         return "registry"
     if file.startswith("tests/qos/"):
         return "qos"

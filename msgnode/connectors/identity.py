@@ -144,7 +144,7 @@ class IdentityConnector(Component):
                 return self._card(request)
             case (
                 "subscribePush" | "unsubscribePush"
-                | "sendInvitation" | "withdrawInvitation" | "endInvitation"
+                | "sendInvitation" | "withdrawInvitation" | "endInvitation" | "reopenInvitation"
             ):  # fmt: skip
                 if self._invitations is None:
                     raise NotFound("Invitations are switched off at this node (INVITATIONS).")

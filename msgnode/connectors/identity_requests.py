@@ -16,7 +16,7 @@ METHODS = frozenset(
         *("getAccessToken", "getAccessTokenAuthorisationEndpoint", "refreshAccessToken"),
         *("revokeAccessToken", "login", "logout", "getContact"),
         *("subscribePush", "unsubscribePush", "sendInvitation", "withdrawInvitation"),
-        "endInvitation",
+        *("endInvitation", "reopenInvitation"),
     }
 )
 MAX_RESOURCES = 64

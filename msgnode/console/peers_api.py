@@ -24,7 +24,7 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from msgnode.core.errors import Conflict, Unavailable
-from msgnode.federation import crossing, store, stub_signature, waiting_rows
+from msgnode.federation import crossing, signed_rows, store, stub_signature, waiting_rows
 from msgnode.models import Peer, PeerMessage, PeerStub
 from msgnode.storage.control import post
 from msgnode.storage.deletion import delete_with_dependents
@@ -232,7 +232,8 @@ class PeerViews(
 
     def perform_update(self, serializer: Any) -> None:
         """Change a peer; its stub is looked for at once, where it may be now."""
-        serializer.save(looked_at=None)  # its stub is looked for there
+        before = serializer.instance.keys
+        signed_rows.keys_changed(serializer.save(looked_at=None), before)  # it is looked for there
         post(store.CHANGED)
 
     def perform_destroy(self, instance: Peer) -> None:

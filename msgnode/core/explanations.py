@@ -331,6 +331,13 @@ ALARMS: Mapping[str, Explanation] = {
         "Look at the new source under Peers and approve it, which clears the alarm, or ask the "
         "other domain.",
     ),
+    "stub-unsigned": Explanation(
+        "The approved protostub of a peer is not signed",
+        "Its keys were given, or FEDERATION_SIGNED set, after it was approved, or they have "
+        "changed. It does not run, and messages for that domain are answered 502.",
+        "Have the other domain sign its stub, look for it again under Peers and approve it, or "
+        "take the keys back. It clears itself.",
+    ),
     "stub-failing": Explanation(
         "The protostub of a peer fails again and again",
         "The text says why. It is started again after longer and longer pauses; requests to that "

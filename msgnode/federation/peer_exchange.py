@@ -191,11 +191,12 @@ class PeerExchange:
         self.out.passed()
         return crossing.outgoing(one.message)
 
-    def expire(self) -> None:
-        """Answer messages that have waited too long, and forget old requests."""
+    def expire(self, ended: str = "") -> None:
+        """Answer what has waited too long, forget old requests; `ended`: why the last stub did."""
+        why = f": its stub ended, {ended}" if ended else ""
+        text = f"The node of {self._peer} could not be reached in time{why}."
         for one in self.queue.expire():
             self.counters.expired += 1
-            text = f"The node of {self._peer} could not be reached in time."
             if one.key:
                 self._set_aside(one, text)
             self._refuse(one.message, GatewayTimeout(text))

@@ -34,6 +34,7 @@ from .sandbox import SandboxProcess
 from .session_watch import SessionWatch
 from .stub_loading import load
 from .stub_posts import StubPosts
+from .stub_progress import StubProgress
 from .stub_sockets import StubSockets
 from .stub_status import DISCONNECTED, IDLE, LIVE, STARTING, STATE_OF, STOPPED, WAITING, StubStatus
 
@@ -41,7 +42,6 @@ DRAIN_SECONDS = 5.0  # for responses, before another stub replaces one
 _TICK = 0.25
 _STOP_SECONDS = 2.0
 _NOT_NEEDED = "it is not needed any more"
-_RECONNECT = 1.0  # seconds after which a stub that does not reconnect is told to
 _LOOKS_EVERY = 1.0  # seconds between two checks of what an idle peer has here
 
 
@@ -84,7 +84,7 @@ class PeerLink:
         self._restarts, self._reconnects = BackOff(1.0, 300.0), BackOff(0.25, 30.0)
         self._sockets: StubSockets | None = None
         self._watch = SessionWatch(self.exchange.send_again)
-        self._disconnected_at = 0.0
+        self._progress = StubProgress(limits.live_seconds)
         self._loaded, self._hurries = asyncio.Event(), asyncio.Event()
         self._is_leaving = self._is_stopped = False  # temporarily; for good
         self._task: asyncio.Task[None] | None = None
@@ -108,6 +108,7 @@ class PeerLink:
                     continue
                 self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
                 self.exchange.counters.restarts += 1
+                self._progress.ended = reason
                 self._enter(WAITING, reason)
                 await self._wait(self._restarts.failed())
         finally:
@@ -125,7 +126,7 @@ class PeerLink:
         """Try to connect at once, ignoring the back-offs."""
         self._restarts.reset()
         self._reconnects.reset()
-        self._disconnected_at = 0.0
+        self._progress.hurry()
         self._hurries.set()
         if self._sockets is not None:
             self._sockets.hurry()
@@ -157,8 +158,7 @@ class PeerLink:
         """Ensure that the peer has a session here."""
         while True:
             try:
-                await self._session.open()
-                return
+                return await self._session.open()
             except NodeError as error:
                 self._enter(WAITING, f"its session was refused: {error.description}")
                 await self._wait(self._restarts.failed())
@@ -177,6 +177,7 @@ class PeerLink:
             async with self._limits.starts:
                 ended = await load(sandbox, self.peer, self._loaded)
             sandbox.send(pipe.connect())
+            self._progress.begin()
             while not ended.done():
                 await asyncio.wait({ended}, timeout=_TICK)
                 self._tick(sandbox, sockets)
@@ -230,16 +231,16 @@ class PeerLink:
                 async with asyncio.timeout(min(_TICK, left)):
                     await self._hurries.wait()
                     return
-            self.exchange.expire()
+            self.exchange.expire(self._progress.ended)
 
     def _tick(self, sandbox: SandboxProcess, sockets: StubSockets) -> None:
-        self.exchange.expire()
+        self.exchange.expire(self._progress.ended)
         self._pump()
-        now = time.monotonic()
-        is_due = self.state == DISCONNECTED and now - self._disconnected_at > _RECONNECT
-        if is_due and not sockets.count:
-            self._disconnected_at = now
+        if self._progress.is_to_connect(self.state, sockets.count):
             sandbox.send(pipe.connect())
+        is_late = self._progress.is_late(self.state, sockets.count, sockets.is_open)
+        if is_late and not self._is_leaving:
+            sandbox.kill(f"it was not live within {self._progress.seconds:g} s")
         if self._session.has_ended:
             sandbox.kill("its session here has ended")
         self._look_at(sockets)
@@ -264,10 +265,9 @@ class PeerLink:
         if state == self.state:
             return
         self.state = state
+        self._progress.entered(state)
         if state == LIVE:
             self._restarts.succeeded()
-        elif state == DISCONNECTED:
-            self._disconnected_at = time.monotonic()
 
     # --- to the peer ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from .peer_queue import PeerQueue
 from .sandbox import SandboxLimits
+from .stub_progress import LIVE_SECONDS
 from .stub_sockets import SocketLimits
 
 STARTS_AT_ONCE = 4
@@ -39,7 +40,8 @@ class PeerStub:
 class LinkLimits:
     """The limits of one peer; `starts` limits how many sandboxes of this worker start at a time.
 
-    `idle_seconds`: after which a stub that is not needed stops.
+    `idle_seconds`: after which a stub that is not needed stops. `live_seconds`: in which it has to
+    be live (stub_progress.py).
     """
 
     sandbox: SandboxLimits
@@ -48,6 +50,7 @@ class LinkLimits:
     queue_bytes: int
     stored_seconds: float
     idle_seconds: float = 600.0
+    live_seconds: float = LIVE_SECONDS
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
 
     def queue(self) -> PeerQueue:

@@ -16,6 +16,8 @@ def refusal_of(row: PeerRow) -> NodeError:
         return Forbidden(f"This node exchanges no messages with {domain}.")
     if row.decision == decision.PAUSED:
         return Unavailable(f"The exchange of messages with {domain} is paused.")
+    if row.is_approved and row.is_unsigned:
+        return BadGateway(f"The stub of {domain} cannot be used: it is not signed as it must be.")
     if row.is_served:
         if not deno.find():
             return BadGateway(f"The stub of {domain} cannot be run: {deno.MISSING}")

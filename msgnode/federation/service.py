@@ -8,6 +8,7 @@ Rules
 - A stub runs only when an operator has approved exactly this source, by its digest
   (FEDERATION=open: when it was found). If its domain offers another one, the approved one stays,
   and an alarm says so.
+- Where stubs must be signed, an approved one that is not does not run (signed_rows.py).
 - When another one is approved it is first tried. If it can be loaded it replaces the running one,
   and queued messages stay; else the running one stays, is the approved one again, and an alarm says
   why.
@@ -31,7 +32,7 @@ from msgnode.devices.safe_http import SafeHttp
 from msgnode.storage.alarms import STUB_CHANGED
 from msgnode.storage.control import Handler
 
-from . import deno, discovery, store, stub_loading
+from . import deno, discovery, signed_rows, store, stub_loading
 from .known_peers import KnownPeers
 from .link_figures import LinkFigures
 from .node_proofs import HEADER, NodeProofs, secret
@@ -148,6 +149,7 @@ class Federation:
                 if self._is_stale.is_set():
                     self._is_stale.clear()
                     self._use(await self._blocking(store.read))
+                    await self._blocking(self._tell_of_unsigned)
                 await self._serve()
                 await self.observers.sweep()
                 await self._waiting.follow()
@@ -245,6 +247,11 @@ class Federation:
         await self._tell_of(others, len(by_pk) >= self._settings.max_stubs)
         await self._note_states()
 
+    def _tell_of_unsigned(self) -> None:
+        """Tell of the peers that nothing passes to because their stub is not signed. Blocks."""
+        rows = self._peers.rows.values()
+        signed_rows.tell(row.domain for row in rows if row.is_approved and row.is_unsigned)
+
     async def _tell_of(self, others: list[PeerRow], is_full: bool) -> None:
         """Raise alarms about peers that no worker serves, because each is at its limit."""
         look = partial(store.unserved, others)
@@ -318,7 +325,8 @@ class Federation:
             await link.stop()
         self._told.pop(pk, None)
         await self._waiting.forget(pk)
-        await self._blocking(partial(store.note_state, pk, "stopped" if row else "", ""))
+        why = signed_rows.UNSIGNED if row is not None and row.is_unsigned else ""
+        await self._blocking(partial(store.note_state, pk, "stopped" if row else "", why))
 
     async def _note_states(self) -> None:
         for pk, link in list(self.links.items()):

@@ -15,7 +15,7 @@ from msgnode.storage import claims
 from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED, clear_alarm
 from msgnode.storage.control import post
 
-from . import stub_signature
+from . import signed_rows, stub_signature
 from .descriptor import FoundStub
 
 CHANGED = "peers.changed"
@@ -48,6 +48,7 @@ class PeerRow:
     stub_id: str
     runtime_id: str
     keys: str = ""
+    is_unsigned: bool = False
 
     @property
     def place(self) -> Place:
@@ -57,6 +58,11 @@ class PeerRow:
     @property
     def is_served(self) -> bool:
         """Whether messages may pass."""
+        return self.is_approved and not self.is_unsigned
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether an operator wants messages to pass, and a stub was approved."""
         return self.decision == models.Peer.Decision.APPROVED and bool(self.approved_digest)
 
     @property
@@ -83,6 +89,7 @@ class PeerRow:
 
 def read() -> list[PeerRow]:
     """All peers."""
+    unsigned = signed_rows.unsigned()
     return [
         PeerRow(
             row.pk,
@@ -95,6 +102,7 @@ def read() -> list[PeerRow]:
             row.stub_id.hex,
             row.runtime_id.hex,
             row.keys,
+            row.pk in unsigned,
         )
         for row in models.Peer.objects.all()
     ]
@@ -189,6 +197,8 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
 def note_not_found(domain: str, why: str, place: Place) -> None:
     """Store that a domain with a row offers no usable stub; earlier ones lose their signature.
 
+    The one that was approved stays signed, if it is with a key of now.
+
     Args:
         domain: the peer's domain.
         why: the reason, for display.
@@ -198,7 +208,7 @@ def note_not_found(domain: str, why: str, place: Place) -> None:
         peer = models.Peer.objects.select_for_update().filter(domain=domain).first()
         if peer is None or _place_of(peer) != place:
             return
-        peer.stubs.exclude(signed_by="").update(signed_by="")
+        peer.stubs.exclude(digest=peer.approved_digest).update(signed_by="")
         peer.discovery, peer.looked_at = why[:300], timezone.now()
         peer.save(update_fields=["discovery", "looked_at"])
         post(CHANGED)
@@ -276,6 +286,8 @@ def decide(peer: models.Peer, decision: str) -> str:
     """Block, pause or resume a peer; return the obstacle, if any."""
     if decision == peer.Decision.APPROVED and not peer.approved_digest:
         return f"{peer.domain}: no protostub of it was approved yet: approve one."
+    if decision == peer.Decision.APPROVED and signed_rows.is_unsigned(peer):
+        return f"{peer.domain}: {signed_rows.UNSIGNED}: approve one that is."
     peer.decision = decision
     peer.save(update_fields=["decision"])
     post(CHANGED)

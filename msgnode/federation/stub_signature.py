@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode
+from contextlib import suppress
 
 from joserfc import jws
 from joserfc.errors import JoseError
@@ -40,9 +41,14 @@ def keys_fault(text: str) -> str:
 
 
 def ids_of(keys: str) -> frozenset[str]:
-    """The ids of keys, as `signer_of` returns them."""
-    found = public_keys(json.loads(keys)) if keys.strip() else []
-    return frozenset(_id_of(key) for key in found)
+    """The ids of keys, as `signer_of` returns them; none where the text cannot be read."""
+    return frozenset(_by_id(keys))
+
+
+def kept_ids(before: str, now: str) -> frozenset[str]:
+    """The ids that name the same key among those of before and those of now."""
+    first, second = (_by_id(keys) for keys in (before, now))
+    return frozenset(id_ for id_, key in first.items() if second.get(id_) == key)
 
 
 def signer_of(content: bytes, signature: str, keys: str) -> str:
@@ -68,6 +74,15 @@ def signer_of(content: bytes, signature: str, keys: str) -> str:
         if _has_signed(key, detached, content):
             return _id_of(key)
     raise BadSignature("It is not signed by a key that was given for this peer, or was altered.")
+
+
+def _by_id(keys: str) -> dict[str, frozenset[str]]:
+    """The thumbprints of keys: several of one peer may have the same id."""
+    found: dict[str, frozenset[str]] = {}
+    with suppress(ValueError, RecursionError):
+        for key in public_keys(json.loads(keys)):
+            found[_id_of(key)] = found.get(_id_of(key), frozenset()) | {key.thumbprint()}
+    return found
 
 
 def _id_of(key: Key) -> str:

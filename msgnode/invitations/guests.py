@@ -13,7 +13,8 @@ Rules
 - The worker of a session reads once what it has accepted, and again every EVERY seconds, so that
   deleted rows no longer count. A message waits for that (Pending) for at most SECONDS; then it is
   answered 503.
-- A session may try MAX_TRIES names.
+- A session may try MAX_TRIES names. A name that gave it nothing may be tried again after EVERY
+  seconds, because the inviter may have reopened the invitation.
 - When a right ends, the guest's subscriptions by it end too, and its runtime is told of a gap.
 """
 
@@ -55,7 +56,13 @@ class _Guest:
 
     def __init__(self) -> None:
         self.rights: list[Right] = []
-        self.tried: set[str] = set()
+        self.tried: dict[str, float] = {}  # when each may be tried again
+
+    def may_try(self, name: str, now: float) -> bool:
+        """Whether the database is to be asked about a name."""
+        if name not in self.tried:
+            return True
+        return now >= self.tried[name] and not any(each.ends > now for each in self.rights)
 
 
 class Guests:
@@ -113,13 +120,12 @@ class Guests:
             Unavailable: the database does not answer.
         """
         name = _presented(message)
-        guest = self._guests.get(session.id)
-        if guest is None or (name and name not in guest.tried):
-            if guest is not None and len(guest.tried) >= MAX_TRIES:
+        guest, now = self._guests.get(session.id), self._clock()
+        if guest is None or (name and guest.may_try(name, now)):
+            if guest is not None and name not in guest.tried and len(guest.tried) >= MAX_TRIES:
                 self.steps["refused"] += 1
                 raise Forbidden("This session has tried too many invitations.")
             raise self._asked(session, name, message.recipients[0])
-        now = self._clock()
         rights = [each for each in guest.rights if each.ends > now]
         if rights and all(self._is_covered(to, message, rights) for to in message.recipients):
             return True
@@ -212,7 +218,7 @@ class Guests:
             guest = self._guests.setdefault(id_, _Guest())
             guest.rights = rights[: sent.MAX_RIGHTS] or _ended(guest.rights)
             if name:
-                guest.tried.add(name)
+                guest.tried[name] = self._clock() + EVERY
             if accepted:
                 self.steps["admitted"] += 1
                 self._accepted(session)

@@ -6,21 +6,26 @@ Rules
   that runtime, in its newest session, until `ends_at`.
 - Its user may withdraw it until somebody has accepted it; exactly one of the two succeeds.
 - Its user may end it at any time: whoever has accepted it is no longer a guest.
+- Its user may reopen an accepted one until it expires, if whoever accepted it does nothing: that
+  session is no longer a guest, and whoever accepts it next has it. The node itself cannot know
+  whether a conversation came about.
 - A user has at most MAX_PER_USER valid ones.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from msgnode.core import addresses
 from msgnode.core.digest import digest
-from msgnode.core.errors import BadMessage, Conflict, NotFound, TooMany
+from msgnode.core.errors import BadMessage, Conflict, Gone, NotFound, TooMany
 from msgnode.models import SentInvitation
 
 MAX_PER_USER = 1_000
@@ -103,6 +108,31 @@ def end(name: str, subject: str) -> None:
     it = SentInvitation.objects.filter(digest=digest(name), subject=subject)
     if not it.filter(ends_at__gt=now).update(expires_at=now, ends_at=now) and not it.exists():
         raise _none_such()
+
+
+def reopen(name: str, subject: str) -> datetime:
+    """An invitation of a user can be accepted again, whoever had it; until when.
+
+    What it was until now stays as a row that has ended, so that each worker ends what it gave.
+
+    Raises:
+        NotFound: the user has sent no such invitation, or long ago.
+        Gone: it can be accepted no more.
+    """
+    now = timezone.now()
+    with transaction.atomic():
+        it = SentInvitation.objects.select_for_update().filter(digest=digest(name), subject=subject)
+        row = it.first()
+        if row is None:
+            raise _none_such()
+        if row.expires_at <= now:
+            raise Gone("The invitation has expired, or was ended: send another one.")
+        if row.runtime_url:
+            it.update(digest=digest(secrets.token_urlsafe(24)), expires_at=now, ends_at=now)
+            row.runtime_url = row.session = ""
+            row.ends_at = row.expires_at
+            row.save(force_insert=True)
+    return row.expires_at
 
 
 def accept(name: str, hyperty: str, runtime_url: str, session: str) -> bool:

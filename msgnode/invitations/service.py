@@ -8,6 +8,9 @@
     withdrawInvitation {invitation, location?}
                                 good for nothing any more, and its receiver's node told -> {told}
     endInvitation {invitation}  that, and who has accepted it is a guest no longer
+    reopenInvitation {invitation}
+                                who has accepted it is a guest no longer, and it can be accepted
+                                again until it expires
 
 All of it is for sessions that are logged in at this domain's own provider. What is sent is signed
 by it, so that the receiver knows who invites and which code leads to him; and it is posted from
@@ -22,6 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -103,6 +107,8 @@ class InvitationService:
             return self._withdraw(request, identity)
         if request.method == "endInvitation":
             return self._end(request, identity)
+        if request.method == "reopenInvitation":
+            return self._reopen(request, identity)
         if request.method == "subscribePush":
             hyperty = request.text("hyperty")
             if hyperty:
@@ -189,6 +195,18 @@ class InvitationService:
         await self._threads.run(end)
         self.steps["ended_by_user"] += 1
         return {"code": 200}
+
+    async def _reopen(self, request: Execute, who: Identity) -> Body:
+        name = _name(request)
+        most: int = settings.INVITATIONS["PER_MINUTE"]
+
+        def reopen() -> datetime:
+            _take("push-withdrawn", who.subject, most)
+            return sent.reopen(name, who.subject)
+
+        expires = await self._threads.run(reopen)
+        self.steps["reopened"] += 1
+        return {"code": 200, "value": {"expires": int(expires.timestamp())}}
 
     async def _is_deleted(self, subject: str, location: str) -> bool:
         """Whether the receiver's node was told; if not, acceptance is refused here all the same."""

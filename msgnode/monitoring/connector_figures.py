@@ -67,7 +67,7 @@ class Invitations(Protocol):
 def invitations(parts: Invitations) -> Iterator[Metric]:
     """Metrics of sent and received invitations and of guests."""
     steps = CounterMetricFamily("msgnode_invitations", "Invitations by step.", labels=("step",))
-    for step in ("sent", "withdrawn", "withdrawal_untold", "ended_by_user"):
+    for step in ("sent", "withdrawn", "withdrawal_untold", "ended_by_user", "reopened"):
         steps.add_metric((step,), parts.service.steps[step])
     for step in ("delivered", "withdrawal_delivered"):
         steps.add_metric((step,), parts.delivery.steps[step])

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
 
-from msgnode import models
 from msgnode.allocation.store import AllocationStore
 from msgnode.core.faults import FAULTS
 from msgnode.devices.mqtt.connector import MqttConnector
@@ -59,9 +58,9 @@ class Node:
             AnotherRuns: another worker serves this database, and has no Redis either.
         """
         parts = self.parts
-        rows = await asyncio.to_thread(self._register)
+        await asyncio.to_thread(self._register)
         self._renewing = asyncio.create_task(parts.lease.run(self._figures))
-        with_gap, bans = await asyncio.to_thread(self._load, rows)
+        with_gap, bans = await asyncio.to_thread(self._load)
         parts.alarms.begin()
         if parts.record is not None:
             parts.record.start()
@@ -107,15 +106,18 @@ class Node:
         links = cluster.transport.figures()
         return {"state": cluster.state, "sessions": sessions, "links": links}
 
-    def _register(self) -> Iterable[models.Session]:
-        """Register this worker; return the sessions that are its own from now on."""
+    def _register(self) -> None:
+        """Register this worker; its lease runs from now on."""
         if self.parts.cluster is not None:
-            return self.parts.cluster.register()
-        register_alone(self.parts.me, self.parts.lease)
-        return SessionStore.load()
+            self.parts.cluster.register()
+        else:
+            register_alone(self.parts.me, self.parts.lease)
 
-    def _load(self, rows: Iterable[models.Session]) -> tuple[int, BanList]:
+    def _load(self) -> tuple[int, BanList]:
+        """Load what this worker has, which may take longer than a lease."""
         parts = self.parts
+        cluster = parts.cluster
+        rows = SessionStore.load() if cluster is None else cluster.take_left()
         alarms.clear_of_ended(
             (path_probe.KIND, fault_alarms.KIND, LAYER_AWAY, LAYER_FULL), socket.gethostname()
         )

@@ -18,6 +18,7 @@ from msgnode.core.redaction import cut
 POOL_EXHAUSTED = "pool-exhausted"
 PEER_PENDING = "peer-pending"
 STUB_CHANGED = "stub-changed"
+STUB_UNSIGNED = "stub-unsigned"
 
 STANDING_AT_MOST = 1_000
 """Most standing alarms of one kind."""

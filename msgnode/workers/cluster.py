@@ -142,13 +142,13 @@ class Cluster:
 
     # --- start and stop ---------------------------------------------------------------------------
 
-    def register(self) -> list[models.Session]:
-        """Register this worker. Blocks: for use at the start.
+    def register(self) -> None:
+        """Register this worker. Blocks. From then on the lease has to be renewed."""
+        self.failover.register()
 
-        Returns:
-            The sessions that are its own from now on.
-        """
-        return self.failover.register()
+    def take_left(self) -> list[models.Session]:
+        """Take the sessions of workers that have ended. Blocks: for use at the start."""
+        return self.failover.take_left()
 
     async def join(self) -> None:
         """Join the other workers.

@@ -79,12 +79,8 @@ class Failover:
         self._watch = LeaseWatch(lease.seconds)
         self._takeovers: set[asyncio.Task[None]] = set()
 
-    def register(self) -> list[models.Session]:
-        """Register this worker. Blocks: for use at the start.
-
-        Returns:
-            The sessions that are its own from now on.
-        """
+    def register(self) -> None:
+        """Register this worker. Blocks. From then on the lease has to be renewed."""
         sent = now()
         others = membership_store.register(self._me, self._lease.seconds)
         self._lease.begin(sent)
@@ -94,8 +90,10 @@ class Failover:
             elif not membership_store.retire_expired(worker.epoch, margin_of(self._lease.seconds)):
                 self.expected.add(worker.epoch)
         self._others.registered = set(self.expected)
-        taken = self._store.take_over(None)
-        return [row for rows in taken for row in rows]
+
+    def take_left(self) -> list[models.Session]:
+        """Take the sessions of those that have ended. Blocks, perhaps for longer than a lease."""
+        return [row for rows in self._store.take_over(None) for row in rows]
 
     def deregister(self) -> None:
         """Deregister this worker. Blocks."""

@@ -4,6 +4,8 @@ Rules
 - The lease is renewed after every third of it, in a thread of its own. It counts from before the
   successful renewal was sent, on a clock that runs while the process is stopped or the machine
   sleeps. So for this worker it ends no later than for the database.
+- A renewal that takes longer than that is waited for again, and counts whenever it succeeds. No
+  other is sent meanwhile.
 - Callers use `check` before they serve. When the lease has expired they wait for one renewal, which
   decides: the worker continues, or the lease is lost.
 - A lease is lost when the database says that the epoch is retired, or when it has expired and the
@@ -20,6 +22,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from django.db import connection, connections
@@ -32,6 +35,9 @@ from . import membership_store
 
 log = logging.getLogger(__name__)
 
+LEAST_SECONDS = 3.0
+"""Of a lease: in a third of it the database has to renew it, also where a commit takes long, and
+within it a worker that was asked for an address has to have answered (homes.py)."""
 _NEVER = float("-inf")
 _RETRY = 0.3
 """Seconds until a failed renewal is retried."""
@@ -71,6 +77,7 @@ class Lease:
         self.until = float("inf")  # nothing is served before `begin`
         self._began = 0.0
         self._renewal: asyncio.Future[None] | None = None
+        self._asked: asyncio.Future[bool] | None = None  # the database
         self._waiting: list[Callable[[], None]] = []
         self._pause = seconds / 3
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -145,28 +152,33 @@ class Lease:
     # --- one renewal ------------------------------------------------------------------------------
 
     async def _renew(self) -> None:
-        sent = now()
-        asked = asyncio.get_running_loop().run_in_executor(self._thread, self._write)
+        began = now()
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.get_running_loop().run_in_executor(self._thread, self._write)
+            self._asked.add_done_callback(partial(self._answered, began))
+        patience = self.seconds / 3
+        if began < self.until:  # at its end it is decided at once
+            patience = min(patience, self.until - began + 0.01)
         try:
-            patience = self.seconds / 3
-            if sent < self.until:  # at its end the decision follows at once
-                patience = min(patience, self.until - sent + 0.01)
-            is_ours = await asyncio.wait_for(asyncio.shield(asked), patience)
+            await asyncio.wait_for(asyncio.shield(self._asked), patience)
         except Exception as error:
             self.failed += 1
             self._pause = _RETRY
-            asked.add_done_callback(_forget)
             log.warning("The lease of the worker could not be renewed: %r", error)
             if now() >= self.until:
                 await self._decide()
+
+    def _answered(self, sent: float, asked: asyncio.Future[bool]) -> None:
+        """The database has answered the renewal that was sent then, in time or late."""
+        if asked.cancelled() or asked.exception() is not None:
             return
-        if not is_ours:
+        if not asked.result():
             self.lose("its epoch is retired")
-            return
-        self.renewed += 1
-        self._pause = self.seconds / 3
-        self.begin(sent)
-        self._go_on()
+        elif sent + self.seconds > self.until:  # else it was held since for longer
+            self.renewed += 1
+            self._pause = self.seconds / 3
+            self.begin(sent)
+            self._go_on()
 
     async def _decide(self) -> None:
         """Decide on an expired lease that the database has not renewed."""

@@ -153,6 +153,33 @@ async def test_what_is_posted_while_a_socket_opens_is_answered(node: Node) -> No
         await one.client.hang_up()
 
 
+async def test_runtimes_named_as_the_suites_before_2018_name_them_are_served(
+    node: Node, start: Start
+) -> None:
+    """`runtime:/alice` has one slash, no domain, and a protostub of its own as `via`."""
+    name = uuid.uuid4().hex
+    alice, bob = [await start(node, "ws", f"runtime:/{who}-{name}") for who in ("alice", "bob")]
+    thing = f"resource://localhost/{name}"
+    await alice.work(address())
+    listed = {"subscribe": [f"{thing}/changes"], "source": address(), "via": alice.stub_url}
+    answer = await alice.client.ask("SUBSCRIBE", SM, listed, sender=f"{alice.url}/sm")
+    assert code(answer) == 200, answer
+    await bob.client.send("update", f"{thing}/changes", {"value": 1}, sender=thing)
+    heard = await alice.client.expect(type="update")
+    assert (heard["to"], heard["body"]["value"]) == (f"{thing}/changes", 1)
+    id_ = await bob.client.send("create", f"{alice.url}/sm", {}, sender=f"{bob.url}/sm")
+    assert (await alice.client.expect(id=id_))["from"] == f"{bob.url}/sm"
+    await alice.client.send(
+        "response", f"{bob.url}/sm", {"code": 200}, id=id_, sender=f"{alice.url}/sm"
+    )
+    assert code(await bob.client.expect(id=id_, type="response")) == 200
+    assert isinstance(alice, VertxRuntime)
+    await alice.drop()
+    await alice.come_back()
+    await bob.client.send("update", f"{thing}/changes", {"value": 2}, sender=thing)
+    assert (await alice.client.expect(type="update"))["body"]["value"] == 2
+
+
 @BOTH
 @pytest.mark.any_server
 async def test_two_sockets_of_a_runtime_speak_as_the_same_stub(

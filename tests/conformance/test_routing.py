@@ -235,3 +235,12 @@ async def test_components_answer_400_to_a_type_they_do_not_know(come: Come, to: 
     client = await come()
     answer = await client.ask("telepathy", to, {"resource": address()})
     assert (code(answer), answer["from"]) == (400, to)
+
+
+@pytest.mark.parametrize("to", [REGISTRY, SM, ALLOCATION, "domain://idm.localhost"])
+async def test_a_path_behind_a_components_address_is_none_of_it(come: Come, to: str) -> None:
+    """What a policy says about the address cannot be passed by with another spelling of it."""
+    client = await come()
+    answer = await client.ask("read", f"{to}/hyperty/x", {"resource": address()})
+    assert (code(answer), answer["from"]) == (404, f"{to}/hyperty/x")
+    assert code(await client.ask("telepathy", f"{to}/")) == 400, "a slash alone is no path"

@@ -19,6 +19,7 @@ from msgnode.core.messages import Message
 from msgnode.federation.peer_link import PeerLink
 from msgnode.federation.peer_stub import LinkLimits, PeerStub
 from msgnode.federation.sandbox import SandboxLimits
+from msgnode.federation.stub_progress import LIVE_SECONDS
 from msgnode.federation.stub_sockets import SocketLimits
 from tests.ports import free_port
 
@@ -138,6 +139,7 @@ async def linked(
     store: Any = None,
     starts: asyncio.Semaphore | None = None,
     idle: float = 600.0,
+    live: float = LIVE_SECONDS,
     **sandbox: Any,
 ) -> AsyncIterator[Linked]:
     """Serve a peer with this stub."""
@@ -149,7 +151,7 @@ async def linked(
     networks = [ipaddress.ip_network("127.0.0.0/8")]
     sockets = SocketLimits(frozenset({"127.0.0.1"}), networks)
     limits = LinkLimits(
-        SandboxLimits(**{"silence": 12.0, **sandbox}), sockets, 1_000, 1_000_000, 60.0, idle
+        SandboxLimits(**{"silence": 12.0, **sandbox}), sockets, 1_000, 1_000_000, 60.0, idle, live
     )
     if starts is not None:
         limits = replace(limits, starts=starts)

@@ -14,13 +14,14 @@ from django.core.management import CommandError, call_command
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
+from msgnode.console.peers import decision_word
 from msgnode.console.roles import OPERATOR
 from msgnode.devices.safe_http import Answer
-from msgnode.federation import discovery, store, stub_signature
+from msgnode.federation import discovery, refusals, signed_rows, store, stub_signature
 from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.discovery import Rejected
 from msgnode.federation.stub_signature import keys_fault
-from msgnode.models import Peer, PeerStub
+from msgnode.models import Alarm, Peer, PeerStub
 from tests.console.test_peers_api import as_role, post
 
 from .test_discovery import PATH, Catalogues
@@ -193,3 +194,106 @@ def test_keys_come_from_a_file(tmp_path: Path) -> None:
 
 def test_a_signature_is_looked_at_with_bounds() -> None:
     assert len(signed("RS256")) < stub_signature._MAX_SIGNATURE
+
+
+def approved(signature: str = "", keys: str = "") -> Any:
+    """Somebody who may change the peer, whose stub was approved as it was found."""
+    operator = as_role(OPERATOR)
+    assert post(operator, "/api/v1/peers/", domain=B, keys=keys).status_code == 201
+    note(find(signature, keys=keys))
+    assert post(operator, f"{PEER}approve/").json()["decision"] == "approved"
+    assert store.read()[0].is_served
+    return operator
+
+
+def give(operator: Any, keys: str) -> None:
+    assert operator.patch(PEER, {"keys": keys}, content_type="application/json").status_code == 200
+
+
+def standing() -> list[str]:
+    """The alarms that stand once a worker has read the rows."""
+    signed_rows.tell(row.domain for row in store.read() if row.is_approved and row.is_unsigned)
+    found = Alarm.objects.filter(kind="stub-unsigned", cleared_at=None)
+    return list(found.values_list("subject", flat=True))
+
+
+@pytest.mark.django_db
+def test_a_stub_that_was_approved_unsigned_does_not_run_once_there_are_keys() -> None:
+    operator = approved()
+    give(operator, PUBLIC)
+    row = store.read()[0]
+    assert not row.is_served
+    refusal = refusals.refusal_of(row)
+    assert (refusal.code, "not signed" in refusal.description) == (502, True)
+    assert standing() == standing() == [B], "told once, while it stands"
+    assert Alarm.objects.get().count == 1
+    assert "not signed" in decision_word(Peer.objects.get())
+    post(operator, f"{PEER}pause/")
+    assert standing() == []
+    assert "not signed" in post(operator, f"{PEER}resume/").json()["detail"]
+    note(find(signed()))
+    assert post(operator, f"{PEER}resume/").json()["decision"] == "approved"
+    assert store.read()[0].is_served, "it is the same source, and signed now"
+    assert standing() == []
+
+
+@pytest.mark.django_db
+def test_keys_that_are_taken_back_let_an_unsigned_stub_run_again() -> None:
+    operator = approved()
+    give(operator, PUBLIC)
+    assert standing() == [B]
+    give(operator, "")
+    assert store.read()[0].is_served
+    assert standing() == []
+
+
+@pytest.mark.django_db
+def test_a_signed_stub_goes_on_whatever_its_catalogue_offers_later_or_if_it_is_away() -> None:
+    operator = approved(signed(), PUBLIC)
+    store.note_not_found(B, "It is not signed.", store.read()[0].place)
+    assert store.read()[0].is_served
+    more = json.dumps(
+        {"keys": [KEYS[name].as_dict(private=False) for name in ("EdDSA", "Ed25519")]}
+    )
+    give(operator, more)
+    assert store.read()[0].is_served, "the key that has signed it is still one of them"
+    assert standing() == []
+
+
+@pytest.mark.django_db
+def test_a_key_that_has_only_the_id_of_the_one_before_is_another_one() -> None:
+    operator = approved(signed(), PUBLIC)
+    other = OKPKey.generate_key("Ed25519", {"kid": "first"})
+    give(operator, json.dumps({"keys": [other.as_dict(private=False)]}))
+    assert not store.read()[0].is_served
+    assert standing() == [B]
+
+
+@pytest.mark.django_db
+def test_where_all_stubs_must_be_signed_one_that_is_not_does_not_run(settings: Any) -> None:
+    approved()
+    settings.FEDERATION_SIGNED = True
+    assert not store.read()[0].is_served
+    assert standing() == [B]
+
+
+@pytest.mark.django_db
+def test_the_command_forgets_signatures_with_keys_that_are_gone(tmp_path: Path) -> None:
+    approved(signed(), PUBLIC)
+    other = tmp_path / "keys.json"
+    other.write_text(
+        json.dumps(
+            {"keys": [OKPKey.generate_key("Ed25519", {"kid": "first"}).as_dict(private=False)]}
+        )
+    )
+    call_command("peers", "add", B, "--keys", str(other), stdout=io.StringIO())
+    assert PeerStub.objects.get().signed_by == ""
+    assert not store.read()[0].is_served
+
+
+@pytest.mark.django_db
+def test_keys_that_cannot_be_read_stop_their_peer_and_no_other() -> None:
+    approved()
+    Peer.objects.update(keys="x")
+    other = Peer.objects.create(domain="c.example", approved_digest="1" * 64, decision="approved")
+    assert {row.domain: row.is_served for row in store.read()} == {B: False, other.domain: True}

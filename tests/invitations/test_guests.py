@@ -212,6 +212,38 @@ async def test_who_is_sent_away_by_his_inviter_is_refused_and_hears_nothing_at_e
             await worker.accept("i1")
 
 
+async def test_one_that_is_reopened_is_whose_runtime_accepts_it_next(
+    scene: Scene, threads: DatabaseThreads
+) -> None:
+    """The first one to accept it did nothing more; the second one was refused meanwhile."""
+    await invite(stay=3600)
+    assert await scene.accept("i1")
+    phone = FakeSession("runtime://b.example/phone")
+    scene.sessions[phone.id] = phone
+    with pytest.raises(Forbidden, match="another runtime's"):
+        await scene.accept("i1", phone)
+    other = Scene(threads, scene.bob)  # where the first one's session moves to
+    assert await other.may_say(OBJECT)
+    for worker in (scene, other):
+        worker.subscribed.add(f"{OBJECT}/changes")
+    scene.guests.forget(scene.bob.id)
+    await sync_to_async(sent.reopen)("i1", "7")
+    for worker in (scene, other):
+        await worker.guests.look()
+        assert worker.subscribed == set()
+        assert worker.missed == [scene.bob.id]
+    with pytest.raises(Forbidden, match="ended"):
+        await other.may_say(OBJECT)
+    with pytest.raises(Forbidden):
+        await scene.accept("i1", phone)  # so soon the database is not asked again
+    scene.now += guests.EVERY
+    assert await scene.accept("i1", phone)
+    assert await scene.may_say(OBJECT, session=phone)
+    other.now += guests.EVERY
+    with pytest.raises(Forbidden):
+        await other.accept("i1")
+
+
 async def test_what_is_deleted_counts_no_longer(scene: Scene) -> None:
     await invite()
     assert await scene.accept("i1")

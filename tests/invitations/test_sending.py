@@ -17,7 +17,7 @@ from django.conf import settings
 from msgnode import models
 from msgnode.bus.table import RoutingTable
 from msgnode.connectors.identity_requests import Execute
-from msgnode.core.errors import BadGateway, BadMessage, GatewayTimeout, NotFound, TooMany
+from msgnode.core.errors import BadGateway, BadMessage, GatewayTimeout, Gone, NotFound, TooMany
 from msgnode.core.identity import Identity, Speaker
 from msgnode.devices.safe_http import SafeHttp
 from msgnode.invitations import sent, service
@@ -139,6 +139,28 @@ async def test_an_inviter_ends_what_he_has_sent_and_nothing_else(home: Home) -> 
     assert await home.ask("endInvitation", invitation=name) == {}
     assert not await sync_to_async(lambda: list(sent.of(["s"])))()
     assert home.service.steps == {"sent": 1, "ended_by_user": 1}
+
+
+async def test_an_inviter_reopens_what_somebody_accepts_who_then_does_nothing(home: Home) -> None:
+    async with answering(CREATED) as port:
+        value = await home.send(port)
+    name, accept = value["invitation"], sync_to_async(sent.accept)
+    bob, phone = "runtime://b.example/bob", "runtime://b.example/phone"
+    assert await accept(name, HYPERTY, bob, "s")
+    assert not await accept(name, HYPERTY, phone, "t")
+    with pytest.raises(NotFound):
+        await home.ask("reopenInvitation", invitation="another")
+    assert await home.ask("reopenInvitation", invitation=name) == {"expires": value["expires"]}
+    assert not await sync_to_async(lambda: list(sent.of(["s"])))()
+    assert [each.session for each in await sync_to_async(lambda: list(sent.ended(60)))()] == ["s"]
+    assert await accept(name, HYPERTY, phone, "t")
+    await home.ask("reopenInvitation", invitation=name)
+    assert await home.ask("reopenInvitation", invitation=name), "nobody has accepted it since"
+    await home.ask("withdrawInvitation", invitation=name)
+    with pytest.raises(Gone):
+        await home.ask("reopenInvitation", invitation=name)
+    assert not await accept(name, HYPERTY, bob, "s")
+    assert home.service.steps["reopened"] == 3
 
 
 async def test_a_users_slow_endpoints_cost_others_nothing_and_him_no_withdrawal(

@@ -22,6 +22,8 @@ OPEN = """async (options) => {
 }"""
 PATIENT = {"answer": 30, "setUp": 60, "fence": 30, "resume": 30, "ping": 20, "dead": 60}
 """Seconds: a starved machine answers late."""
+ANSWERS = 60
+"""Seconds that a request waits: longer than what waits for a fence, or a resume, of PATIENT."""
 
 
 class Talker(Protocol):
@@ -82,10 +84,14 @@ def talker(
         stubs: "catalogue" for P2P stubs of the node's catalogue; not in Python.
     """
     chosen = {**PATIENT, **(timers or {})}
-    home = {"domain": "localhost", "catalogues": {"localhost": f"http://127.0.0.1:{node.port}"}}
+    home: dict[str, Any] = {
+        "domain": "localhost",
+        "catalogues": {"localhost": f"http://127.0.0.1:{node.port}"},
+    }
     if kind != "python":
         p2p: dict[str, Any] = {"timers": {name: 1000 * each for name, each in chosen.items()}}
         p2p["stubs"] = stubs
+        home["answerTime"] = 1000 * ANSWERS
         if relay:
             p2p |= {"iceServers": [relay], "relayOnly": True}
         options = {**home, "p2p": p2p, **({"identity": identity} if identity else {}), **options}

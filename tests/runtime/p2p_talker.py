@@ -49,7 +49,7 @@ class Talker:
         message = {"type": "create", "from": self._url, "to": to}
         began = time.perf_counter()
         body = {"value": value, **(named or {})}
-        answer = body_of(await self._runtime.bus.request({**message, "body": body}, 30))
+        answer = body_of(await self._runtime.bus.request({**message, "body": body}, 60))
         took = (time.perf_counter() - began) * 1000
         return {"value": answer.get("value"), "cameBy": answer.get("cameBy"), "took": took}
 

@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import json
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -18,6 +19,7 @@ from msgnode import models
 from msgnode.node import Node
 from msgnode.sessions.connection import Connection
 from msgnode.workers import membership_store
+from msgnode.workers.failover import Failover
 from msgnode.workers.protocol import PROTOCOL
 from tests.client import ALLOCATION, address, runtime
 from tests.fakes import FakeLink
@@ -161,6 +163,29 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     await until(lambda: any(b'"waits"' in frame for frame in back.link.frames))
     assert any(b'"gap"' in frame for frame in back.link.frames)
     assert (await stays.ask("create", nobody))["code"] == 404
+
+
+async def test_a_worker_that_has_much_to_take_at_its_start_renews_its_lease_meanwhile(
+    start: Start,
+) -> None:
+    """Else the other worker retires it before it is there, and so again at its next start."""
+    is_renewed, was_in_time = threading.Event(), []
+    renew, take_left = membership_store.renew, Failover.take_left
+
+    def renewing(epoch: str, lease: float, **figures: Any) -> bool:
+        is_ours = renew(epoch, lease, **figures)
+        is_renewed.set()
+        return is_ours
+
+    def taking_long(failover: Failover) -> list[models.Session]:
+        was_in_time.append(is_renewed.wait(20))
+        return take_left(failover)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(membership_store, "renew", renewing)
+        patched.setattr(Failover, "take_left", taking_long)
+        await start()
+    assert was_in_time == [True]
 
 
 async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: Start) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import AsyncIterator
 
@@ -118,6 +119,62 @@ async def test_a_renewal_that_was_under_way_brings_no_lost_lease_back(lease: Lea
     assert refuses(lease) is not None
     assert not lease.is_held
     assert lease.until == float("-inf")
+
+
+async def test_a_renewal_that_takes_longer_than_it_is_waited_for_counts_when_it_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A commit that takes a second of a lease of three is no database that is out of reach."""
+    at, is_done, sent = 100.0, threading.Event(), []
+
+    def slow(*_: object, **__: object) -> bool:
+        sent.append(at)
+        return is_done.wait(30)
+
+    monkeypatch.setattr(leases.time, "clock_gettime", lambda _: at)
+    monkeypatch.setattr(leases.membership_store, "renew", slow)
+    monkeypatch.setattr(leases, "_is_file", lambda: False)
+    lease = Lease(str(uuid.uuid4()), 0.3, is_alone=False)
+    lease.begin(at)
+    try:
+        at = 100.1
+        await lease.renew()
+        at = 100.2
+        await lease.renew()
+        assert (lease.failed, lease.renewed, len(sent)) == (2, 0, 1), "one is under way"
+        at = 100.29
+        is_done.set()
+        await lease.renew()
+        assert lease.renewed == 1
+        assert lease.until == pytest.approx(100.4), "it counts from when it was sent"
+        at = 100.35
+        assert refuses(lease) is None
+        await lease.renew()
+        assert len(sent) == 2
+        assert lease.until == pytest.approx(100.65)
+    finally:
+        is_done.set()
+        lease.close()
+
+
+async def test_a_renewal_that_is_refused_late_loses_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_done, told = threading.Event(), asyncio.Event()
+    monkeypatch.setattr(leases.time, "clock_gettime", lambda _: 100.1)
+    monkeypatch.setattr(leases.membership_store, "renew", lambda *_, **__: not is_done.wait(30))
+    lease = Lease(str(uuid.uuid4()), 0.3, is_alone=False)
+    lease.on_lost.append(lambda _: told.set())
+    lease.begin(100.0)
+    try:
+        await lease.renew()
+        assert not lease.is_lost
+        is_done.set()
+        await asyncio.wait_for(told.wait(), 30)
+        assert lease.why_lost == "its epoch is retired"
+    finally:
+        is_done.set()
+        lease.close()
 
 
 async def test_while_the_database_is_away_it_holds_to_its_end_and_no_longer(

@@ -12,7 +12,7 @@ from django.utils import timezone
 from msgnode.console import peer_messages, whereabouts
 from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
 from msgnode.console.peers import decision_word, restart, url_of_node_fault
-from msgnode.federation import crossing, store, stub_signature, waiting_rows
+from msgnode.federation import crossing, signed_rows, store, stub_signature, waiting_rows
 from msgnode.federation.stub_status import IDLE, LIVE
 from msgnode.models import Peer
 from msgnode.storage.control import post
@@ -132,7 +132,9 @@ class Command(Tool):
         row = {"url": options["url"], "hosts": options["hosts"], "looked_at": None}
         if options["keys"] is not None:
             row["keys"] = keys
-        Peer.objects.update_or_create(domain=domain, defaults=row)
+        before = Peer.objects.filter(domain=domain).values_list("keys", flat=True).first()
+        peer, _ = Peer.objects.update_or_create(domain=domain, defaults=row)
+        signed_rows.keys_changed(peer, before or "")
         post(store.CHANGED)
         self.stdout.write(
             f"{domain}: its stub is looked for; then: manage.py peers approve {domain}"

@@ -1,4 +1,4 @@
-"""What has to be done now and then: unload stubs that are not used, take over new versions."""
+"""What has to be done now and then: end stubs that are unused or never live, take over new ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ ROUND = 5.0  # seconds between two rounds, at most
 async def keep_house(resolver: Resolver) -> None:
     """Look after the stubs until cancelled; one that takes its time delays no other."""
     settings = resolver.settings
-    pause = min(ROUND, settings.idle_abroad / 4, settings.idle / 4, settings.revalidate / 4)
+    limits = (settings.idle_abroad, settings.idle, settings.revalidate, settings.live)
+    pause = min(ROUND, *(each / 4 for each in limits))
     now = asyncio.get_running_loop().time
     working: dict[str, asyncio.Task[None]] = {}
     try:
@@ -48,6 +49,9 @@ async def _look_after(resolver: Resolver, entry: StubEntry, now: float) -> None:
         if not entry.status and now - entry.last_used > settings.forget:
             resolver.stubs.remove(entry)
         return
+    if entry.is_late(now, settings.live):
+        give_up(resolver, entry)
+        return
     allowed = settings.idle if is_home else settings.idle_abroad
     if (
         entry.is_idle(now)
@@ -59,6 +63,18 @@ async def _look_after(resolver: Resolver, entry: StubEntry, now: float) -> None:
         now - entry.checked_at > settings.revalidate and now - entry.last_used < settings.revalidate
     ):
         await _revalidate(resolver, entry, now)
+
+
+def give_up(resolver: Resolver, entry: StubEntry) -> None:
+    """A stub was not live in time: it is as one that cannot be loaded, and tried again like one."""
+    stub = entry.stub
+    text = f"The stub of {entry.domain} was not live within {resolver.settings.live:g} s."
+    resolver.bus.report("stub.not-live", text)
+    resolver.load_failed(entry, 504, text)
+    resolver.answer_open(entry, text)
+    if stub is not None:
+        stub.kill(text)
+        resolver.spawn(resolver.stop(stub))
 
 
 async def _revalidate(resolver: Resolver, entry: StubEntry, now: float) -> None:

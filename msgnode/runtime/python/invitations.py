@@ -247,6 +247,11 @@ class Invitations:
         await self._ask("endInvitation", {"invitation": sent.invitation})
         sent.close()
 
+    async def reopen(self, sent: Sent) -> None:
+        """Who has accepted it is sent away, and somebody else may. Raises InvitationError."""
+        await self._ask("reopenInvitation", {"invitation": sent.invitation})
+        sent._is_open, sent.is_accepted = True, False
+
     async def _ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         message = {"type": "execute", "from": self._url, "to": f"domain://idm.{self._domain}"}
         answer = await self._bus.request({**message, "body": {"method": method, "params": params}})

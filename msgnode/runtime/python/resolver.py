@@ -161,10 +161,10 @@ class Resolver:
         except (LoadError, TimeoutError) as error:
             code = error.code if isinstance(error, LoadError) else 504
             text = str(error) or f"The stub of {entry.domain} could not be loaded in time."
-            self._load_failed(entry, code, text)
+            self.load_failed(entry, code, text)
         except Exception as error:
             self.bus.report("load.failed", f"Loading failed: {error!r}", error=error)
-            self._load_failed(entry, 500, f"The stub of {entry.domain} could not be loaded.")
+            self.load_failed(entry, 500, f"The stub of {entry.domain} could not be loaded.")
         else:
             entry.code = 0
             if entry.status == "deploying":  # it has not said `created` by itself
@@ -185,7 +185,8 @@ class Resolver:
             url, entry.descriptor, entry.source, self.receiver(entry, url), self.ender(entry, url)
         )
 
-    def _load_failed(self, entry: StubEntry, code: int, text: str) -> None:
+    def load_failed(self, entry: StubEntry, code: int, text: str) -> None:
+        """A stub cannot be used: until it is tried again that is what messages for it are told."""
         entry.stub, entry.descriptor, entry.source = None, None, ""
         entry.code, entry.desc = code, text
         entry.retry_at = self._now() + self._delay(self.settings.retry_load, entry.failures)
@@ -235,7 +236,7 @@ class Resolver:
                 entry.failures += 1
             elif value == "live":
                 entry.failures = 0
-            entry.status, entry.desc = value, desc or ""
+            entry.enter(value, desc or "")
         shown = {**body, "value": value or body.get("value")}
         self._tell(entry, {**message, "body": shown})
         if value == "created" and entry.stub is not None:
@@ -243,7 +244,7 @@ class Resolver:
 
     def enter(self, entry: StubEntry, status: str, desc: str = "") -> None:
         """A change of state that is the runtime's own to tell."""
-        entry.status, entry.desc = status, desc
+        entry.enter(status, desc)
         body = {"value": status, "desc": desc} if desc else {"value": status}
         status_url = f"{entry.url}/status"
         self._tell(entry, {"type": "update", "from": entry.url, "to": status_url, "body": body})
@@ -263,7 +264,7 @@ class Resolver:
             return
         entry.stub = None
         self.bus.report("sandbox.ended", f"The sandbox of {entry.domain} has ended: {reason}")
-        self._answer_open(entry, f"The sandbox of {entry.domain} has ended: {reason}")
+        self.answer_open(entry, f"The sandbox of {entry.domain} has ended: {reason}")
         self.enter(entry, "disconnected", reason)
         delay = self._delay(self.settings.retry_sandbox, entry.failures)
         entry.failures += 1
@@ -274,7 +275,8 @@ class Resolver:
         self._loading += 1
         await self._load(entry)
 
-    def _answer_open(self, entry: StubEntry, text: str) -> None:
+    def answer_open(self, entry: StubEntry, text: str) -> None:
+        """Answer what was asked through a stub that is no more."""
         while entry.open:
             _, (message, _) = entry.open.popitem(last=False)
             self._refuse(entry, message, 503, text)
@@ -307,6 +309,7 @@ class Resolver:
         """Have a stub connect; nobody's identity but that of home goes to home, and no other."""
         if entry.stub is None:
             return
+        entry.expect_live(self._now())
         try:
             await entry.stub.connect(self.identity if self.is_home(entry) else None)
         except (SandboxError, OSError) as error:
@@ -321,7 +324,7 @@ class Resolver:
         stubs = [entry.stub for entry in entries if entry.stub is not None]
         await asyncio.gather(*(self.stop(stub) for stub in stubs))
         for entry in entries:
-            self._answer_open(entry, "The runtime closes.")
+            self.answer_open(entry, "The runtime closes.")
         for task in self._tasks:
             task.cancel()
         if self._tasks:

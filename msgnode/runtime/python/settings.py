@@ -71,6 +71,7 @@ class Settings:
     p2p: P2PSettings | None = None
     limits: Limits = field(default_factory=Limits)
     load: float = 20.0  # a whole load
+    live: float = 30.0  # until a stub that has something to do is live
     fetch: float = 10.0  # one request to a catalogue
     retry_load: tuple[float, float] = (5.0, 300.0)  # after a load failed: first, longest
     retry_sandbox: tuple[float, float] = (1.0, 60.0)  # after a sandbox died

@@ -29,6 +29,8 @@ MAX_ENTRIES = 10_000
 ANSWER_AGE = 180.0  # seconds after which nobody waits for an answer any more
 
 USABLE = frozenset({"deployed", "created", "in-progress", "live", "disconnected"})
+GETTING_LIVE = frozenset({"deployed", "created", "in-progress"})
+"""A stub that is there and says neither that it is live nor that it cannot be."""
 SYNONYMS = {"connected": "live", "create": "created"}
 STATES = USABLE | {"failed"}
 
@@ -69,6 +71,7 @@ class StubEntry:
     code     of the answer to messages while the stub failed, `desc` its words
     open     requests that went out and are not answered
     held     what the runtime has at that domain's node: subscriptions, allocated addresses
+    due_since  when it was given something to do and was not live, 0 if it need not be
     """
 
     key: str
@@ -91,6 +94,22 @@ class StubEntry:
     held: set[str] = field(default_factory=set)
     task: asyncio.Task[None] | None = None
     is_replaced: bool = False
+    due_since: float = 0.0
+
+    def enter(self, status: str, desc: str) -> None:
+        """It is in another state now."""
+        self.status, self.desc = status, desc
+        if status not in GETTING_LIVE:
+            self.due_since = 0.0
+
+    def expect_live(self, now: float) -> None:
+        """It has something to do; an identity proxy connects to nothing."""
+        if self.status in GETTING_LIVE and self.kind != "idp-proxy":
+            self.due_since = self.due_since or now
+
+    def is_late(self, now: float, seconds: float) -> bool:
+        """Whether it had so long to be live."""
+        return self.due_since > 0 and now - self.due_since >= seconds
 
     def has_room(self, size: int) -> bool:
         """Whether one more message may wait."""
@@ -116,6 +135,7 @@ class StubEntry:
 
     def sent(self, message: Message, now: float) -> None:
         """Note what a message that goes out asks of the other side."""
+        self.expect_live(now)
         if is_answerable(message):
             self.open[message["from"], str(message["id"])] = message, now
             if len(self.open) > MAX_OPEN:
@@ -125,7 +145,8 @@ class StubEntry:
             self.held = self.held | named if message["type"] == "subscribe" else self.held - named
 
     def received(self, message: Message) -> None:
-        """Note what an answer says of it."""
+        """Note what an answer says of it; what brings something in is live, whatever it says."""
+        self.due_since = 0.0
         if message["type"] != "response":
             return
         key = (message["to"], str(message.get("id")))

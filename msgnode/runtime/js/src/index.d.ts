@@ -371,6 +371,8 @@ export class Invitations {
     withdraw(): Promise<boolean>;
     /** Who has accepted it is a guest of the node no longer, and nobody can accept it any more. */
     end(): Promise<void>;
+    /** Who has accepted it is a guest no longer, and somebody else may accept it; 410 once it has expired. */
+    reopen(): Promise<void>;
   }>;
 }
 

@@ -84,8 +84,9 @@ export class Invitations {
    * @param order {hyperty: the address here at which he is to answer, which this session holds; seconds: how long it
    *   can be accepted, 1 to 600; resource: what he is invited to, an object that this session holds; stay: how many
    *   seconds he may stay once he has accepted, where the node knows him by nothing else, at least until it expires}
-   * @returns {invitation, expires, isAcceptedBy(message), withdraw(), end()}: withdraw gives whether the callee's node
-   *   has taken note; 409 once it is accepted. `end` sends away who has accepted it
+   * @returns {invitation, expires, isAcceptedBy(message), withdraw(), end(), reopen()}: withdraw gives whether the
+   *   callee's node has taken note; 409 once it is accepted. `end` sends away who has accepted it; `reopen` too, and
+   *   somebody else may accept it until it expires, then 410
    * @throws CardError 404 if he has no card, 410 if his card names no endpoint; AnswerError of the home node
    */
   async send(user, { hyperty, seconds = 60, resource, stay } = {}) {
@@ -114,7 +115,11 @@ export class Invitations {
       await this.#ask("endInvitation", { invitation });
       isOpen = false;
     };
-    return { invitation, expires, isAcceptedBy, withdraw, end };
+    const reopen = async () => {
+      await this.#ask("reopenInvitation", { invitation });
+      [isOpen, isAccepted] = [true, false];
+    };
+    return { invitation, expires, isAcceptedBy, withdraw, end, reopen };
   }
 
   async #ask(method, params) {

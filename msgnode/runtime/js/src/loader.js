@@ -8,7 +8,8 @@
  *
  * Rules
  * - Nothing of a stub runs before 1 to 3 are done. The whole takes 20 s at most.
- * - A load that fails is tried again when a message comes after 5 s, doubling to 5 min.
+ * - A load that fails is tried again when a message comes after 5 s, doubling to 5 min. So is a stub that
+ *   has something to do and is not live within 30 s (live-watch.js).
  * - A stub whose sandbox died is started again after 1 s, doubling to 60 s, under the same URL;
  *   requests it had not answered are answered 503.
  * - A new version is loaded beside the old one and takes over when nothing is unanswered, after 30 s at
@@ -17,14 +18,16 @@
  */
 
 import { backOff, limited, systemClock } from "./clock.js";
-import { MAX_SOURCE, checkDescriptor } from "./descriptor.js";
-import { checkIntegrity, checkSignature, digestOf } from "./digest.js";
+import { digestOf } from "./digest.js";
 import { LoadError } from "./errors.js";
 import { newId } from "./ids.js";
+import { LiveWatch } from "./live-watch.js";
 import { StubEntry } from "./stub-list.js";
+import { StubSources } from "./stub-sources.js";
 
 const TIMES = Object.freeze({
   loadTime: 20_000, // ms for a whole load
+  liveTime: 30_000, // ms until a stub that has something to do is live
   leastRetry: 5_000, // ms after a failed load, doubling
   mostRetry: 300_000,
   leastRestart: 1_000, // ms after a sandbox has died, doubling
@@ -42,10 +45,12 @@ export class Loader {
   #stubs;
   #options;
   #times;
-  #asserted = new Map(); // domain -> {digests, until}
   #clock;
+  #liveWatch;
   #timers = new Set();
   #isClosed = false;
+  /** Where descriptors and sources come from. */
+  sources;
   /** Loads that run. */
   loads = 0;
 
@@ -61,8 +66,10 @@ export class Loader {
     this.#sandboxes = sandboxes;
     this.#stubs = stubs;
     this.#options = options;
+    this.sources = new StubSources(catalogue, options);
     this.#times = { ...TIMES, ...options.times };
     this.#clock = options.clock ?? systemClock;
+    this.#liveWatch = new LiveWatch(this.#times.liveTime, this.#clock, (entry) => this.#notLive(entry));
     this.#later(this.#times.idleAbroad / 2, () => this.#lookForIdle());
     this.#later(this.#times.versionEvery, () => this.#lookForVersions());
   }
@@ -81,7 +88,26 @@ export class Loader {
   /** Have a stub connect; `identity` is handed to it. */
   connect(entry, ...identity) {
     if (entry.status === "failed") entry.status = "in-progress";
+    this.expectLive(entry);
     return entry.sandbox?.execute(entry.url, "connect", ...identity).catch(() => {});
+  }
+
+  /** A stub has something to do: it has to be live in time, or to say that it cannot be. */
+  expectLive(entry) {
+    this.#liveWatch.expect(entry);
+  }
+
+  /** A stub was not live in time: it is as one that cannot be loaded. */
+  #notLive(entry) {
+    const { sandbox, url, domain } = entry;
+    const text = `it was not live within ${this.#times.liveTime / 1000} s.`;
+    this.#bus.report("stub.not-live", { error: new LoadError(504, `The stub of ${domain}: ${text}`) });
+    this.#failed(entry, {}, new LoadError(504, text));
+    this.#refuseOpen(entry, entry.desc);
+    if (sandbox) {
+      const gone = () => this.#sandboxes.release(sandbox);
+      sandbox.delete(url).then(gone, gone);
+    }
   }
 
   /** Disconnect a stub and forget it. */
@@ -94,6 +120,7 @@ export class Loader {
   /** Unload everything. */
   async close() {
     this.#isClosed = true;
+    this.#liveWatch.close();
     this.#catalogue.close();
     for (const timer of this.#timers) this.#clock.clearTimeout(timer);
     await Promise.all([...this.#stubs].map((entry) => this.unload(entry, "The runtime closes.")));
@@ -113,7 +140,7 @@ export class Loader {
     const late = () => new LoadError(504, `The stub of ${entry.domain} could not be loaded in time.`);
     try {
       await limited(Promise.race([this.#steps(entry, attempt), cancelled]), this.#times.loadTime, late, this.#clock);
-      entry.failures = 0;
+      if (entry.kind === "idp") entry.failures = 0; // any other has to be live for that
     } catch (error) {
       attempt.isOver = true;
       this.#failed(entry, attempt, error);
@@ -122,7 +149,7 @@ export class Loader {
 
   async #steps(entry, attempt) {
     this.#sandboxes.prepare(entry);
-    const { descriptor, descriptorURL, source } = await this.fetch(entry);
+    const { descriptor, descriptorURL, source } = await this.sources.fetch(entry);
     if (attempt.isOver || this.#isClosed) return;
     entry.digest = await digestOf(source);
     const sandbox = await this.#sandboxes.open(entry, descriptor);
@@ -135,48 +162,6 @@ export class Loader {
     entry.descriptorURL = descriptorURL;
     entry.sandbox = attempt.sandbox;
     await this.#start(entry, attempt, source);
-  }
-
-  /** Until a time (s since 1970), take no stub of a domain but with these digests; those of the options go before. */
-  expect(domain, digests, until) {
-    this.#asserted.set(domain, { digests: digests.join(" "), until });
-  }
-
-  #assertedOf(domain) {
-    const { digests, until } = this.#asserted.get(domain) ?? {};
-    return until > Date.now() / 1000 ? digests : undefined;
-  }
-
-  /** Descriptor and source, checked. @throws LoadError */
-  async fetch(entry) {
-    const { homeDomain, digests = {}, signers = {} } = this.#options;
-    const { domain } = entry;
-    const kind = entry.kind === "idp" ? "IDP_PROXY" : "PROTOSTUB";
-    let unsuitable = null;
-    for await (const { raw, url } of this.#catalogue.descriptors(domain, kind)) {
-      const context = { ...this.#options, domain, url, kind, hosts: this.#hostsOf(domain, homeDomain) };
-      let descriptor;
-      try {
-        descriptor = checkDescriptor(raw, context);
-      } catch (error) {
-        if (error.code !== 501) throw error;
-        unsuitable = error;
-        continue;
-      }
-      const source = descriptor.source ?? (await this.#catalogue.source(descriptor.sourceURL, MAX_SOURCE));
-      if (descriptor.integrity) await checkIntegrity(source, descriptor.integrity);
-      const expected = digests[domain] ?? (kind === "PROTOSTUB" ? this.#assertedOf(domain) : undefined);
-      if (expected) await checkIntegrity(source, expected, "the digest listed for the domain");
-      if (signers[domain]) await checkSignature(source, descriptor.signature, signers[domain]);
-      return { descriptor, descriptorURL: url, source };
-    }
-    throw unsuitable;
-  }
-
-  /** Hosts beside the domain's own that its stub may connect to: where the operator put its catalogue. */
-  #hostsOf(domain) {
-    const named = this.#catalogue.catalogues[domain];
-    return [...(this.#options.hosts?.[domain] ?? []), ...(named ? [new URL(named).host] : [])];
   }
 
   async #start(entry, attempt, sourceCode) {
@@ -237,6 +222,7 @@ export class Loader {
 
   #posted(entry, message, isInbound) {
     if (isInbound) {
+      this.#liveWatch.forget(entry);
       entry.received(message, this.#clock.now());
       this.#bus.postFrom(entry.url, message);
     } else this.#bus.postMessage(message);
@@ -247,7 +233,11 @@ export class Loader {
     const state = entry.enter(body.value, body.desc);
     this.#options.onStatus?.(entry, body);
     if (state === "failed") entry.retryAt = this.#clock.now() + this.#times.leastRetry;
-    if (state === "live") entry.liveSince = this.#clock.now();
+    if (state === "live") {
+      entry.liveSince = this.#clock.now();
+      entry.failures = 0;
+    }
+    if (!entry.isGettingLive) this.#liveWatch.forget(entry);
     return state !== undefined;
   }
 
@@ -258,8 +248,7 @@ export class Loader {
     if (entry.isLoading) return; // the load reports it
     entry.enter("disconnected", reason);
     this.#options.onStatus?.(entry, { value: "disconnected", desc: reason });
-    for (const { message } of entry.open.values()) this.#bus.refuse(message, 503, `The stub of ${entry.domain} ended: ${reason}`);
-    entry.open.clear();
+    this.#refuseOpen(entry, `The stub of ${entry.domain} ended: ${reason}`);
     entry.held.clear();
     if (entry.liveSince && now - entry.liveSince > this.#times.mostRestart) entry.deaths = 0;
     entry.deaths += 1;
@@ -270,16 +259,22 @@ export class Loader {
 
   async #stop(entry, text) {
     const { sandbox, url } = entry;
+    this.#liveWatch.forget(entry);
     for (const message of entry.takeAll()) this.#bus.refuse(message, 503, text);
     if (sandbox) await sandbox.delete(url).catch(() => {});
     entry.sandbox = null;
     this.#drop(entry);
     if (sandbox) this.#sandboxes.release(sandbox);
+    this.#refuseOpen(entry, text);
+  }
+
+  #refuseOpen(entry, text) {
     for (const { message } of entry.open.values()) this.#bus.refuse(message, 503, text);
     entry.open.clear();
   }
 
   #drop(entry) {
+    this.#liveWatch.forget(entry);
     for (const item of entry.listeners.splice(0)) item.remove();
   }
 

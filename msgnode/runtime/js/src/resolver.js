@@ -29,7 +29,7 @@ export class Resolver {
 
   /**
    * @param bus the MessageBUS
-   * @param loader loads stubs: {loads: how many now, load(entry), connect(entry)}
+   * @param loader loads stubs: {loads: how many now, load(entry), connect(entry), expectLive(entry)}
    * @param stubs the StubList
    * @param options {homeDomain, interworking: keys, routing, clock}
    */
@@ -123,6 +123,7 @@ export class Resolver {
       return false;
     }
     entry.sent(message, this.clock.now());
+    this.loader.expectLive(entry);
     return true;
   }
 

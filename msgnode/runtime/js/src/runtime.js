@@ -103,7 +103,7 @@ export class Runtime {
     this.p2p = this.#newPeerToPeer();
     const { bus, url, domain, catalogue } = this;
     const parts = { bus, url, domain, catalogue, cardOf: (user) => this.cardOf(user) };
-    this.invitations = new Invitations(parts, (...said) => this.#loader.expect(...said));
+    this.invitations = new Invitations(parts, (...said) => this.#loader.sources.expect(...said));
     globalThis.addEventListener?.("online", this.#onLine);
     globalThis.addEventListener?.("offline", this.#offLine);
   }
@@ -124,7 +124,7 @@ export class Runtime {
    */
   async cardOf(user) {
     const card = await cardOf(user, this.catalogue);
-    if (card.digests.length && card.domain !== this.domain) this.#loader.expect(card.domain, card.digests, card.expires);
+    if (card.digests.length && card.domain !== this.domain) this.#loader.sources.expect(card.domain, card.digests, card.expires);
     return card;
   }
 

@@ -17,6 +17,7 @@ export const MAX_ENTRIES = 10_000; // destinations that are remembered
 const MAX_OPEN = 10_000; // unanswered requests that are remembered
 const OPEN_TIME = 30_000; // ms after which nobody waits any more
 const STATES = ["created", "in-progress", "live", "disconnected", "failed"];
+const GETTING_LIVE = ["deployed", "created", "in-progress"];
 const SYNONYMS = { connected: "live", create: "created" };
 
 export class StubEntry {
@@ -47,6 +48,11 @@ export class StubEntry {
     this.key = key;
     this.domain = domain;
     this.lastUsed = now;
+  }
+
+  /** Whether the stub is there and says neither that it is live nor that it cannot be. */
+  get isGettingLive() {
+    return GETTING_LIVE.includes(this.status);
   }
 
   /** Most bytes a message may have that goes through this stub. */

@@ -212,6 +212,21 @@ test("who has accepted is sent away, and then nobody can accept", async () => {
   await assert.rejects(sent.end(), { code: 404 });
 });
 
+test("one that was accepted by somebody who then does nothing can be accepted again", async () => {
+  const expires = Math.floor(Date.now() / 1000) + 60;
+  const answers = { sendInvitation: { code: 200, value: { invitation: "secret", expires } }, reopenInvitation: { code: 200, value: { expires } } };
+  const asked = await atHome(answers);
+  const sent = await runtime.invitations.send({ userURL: "user://f/bob", endpoint: "https://f/push/1" }, { hyperty: "hyperty://d/a" });
+  const accepts = { type: "create", body: { value: { invitation: "secret" } } };
+  assert.deepEqual([sent.isAcceptedBy(accepts), sent.isAcceptedBy(accepts)], [true, false]);
+  await sent.reopen();
+  assert.deepEqual(asked[1], { method: "reopenInvitation", params: { invitation: "secret" } });
+  assert.deepEqual([sent.isAcceptedBy(accepts), sent.isAcceptedBy(accepts)], [true, false]);
+  answers.reopenInvitation = { code: 410, description: "expired" };
+  await assert.rejects(sent.reopen(), { code: 410 });
+  assert.equal(sent.isAcceptedBy(accepts), false);
+});
+
 test("a node that takes no invitations says so", async () => {
   await atHome({});
   await assert.rejects(runtime.invitations.receive(() => {}), { code: 404 });

@@ -129,7 +129,7 @@ class Talker {
     this.bus.addListener(this.stub, (message) => net.received(this, message));
     const entry = { isLoading: false, status: "live", maxFrame: Infinity, sent: () => {}, url: this.stub };
     const stubs = { ofURL: (found) => (found === this.stub ? entry : undefined), get: () => entry };
-    this.resolver = new Resolver(this.bus, { loads: 0 }, stubs, { homeDomain: "d", clock: net.clock });
+    this.resolver = new Resolver(this.bus, { loads: 0, expectLive: () => {} }, stubs, { homeDomain: "d", clock: net.clock });
     this.bus.resolver = this.resolver;
     this.bus.addListener(`${this.url}/status`, ({ body }) => {
       if (!body.peer) return;

@@ -84,6 +84,24 @@ test("P48 nor does it let the other end of a channel speak as that receiver", as
   assert.ok(alice.errors.some(({ reason }) => reason === "p2p.forged"));
 });
 
+test("P48 who speaks as another, again and again, does not keep that one's channel waiting for its look-up", async () => {
+  const [alice, bob, eve] = await several(3);
+  for (const each of [bob, eve]) assert.equal((await net.asked(each.want(alice))).value.n, -1);
+  const [said, received] = [[], net.received.bind(net)];
+  net.received = (talker, message) => (message.to === "domain://registry.d" ? said.push([talker, message]) : received(talker, message));
+  const from = (talker, n) => talker.p2p.send(talker.peerOf(alice), { id: n, type: "update", from: URL, to: alice.app, body: { value: { n } } });
+  for (let n = 1; n <= 1_000; n += 1) from(eve, n); // as many as may be under way
+  await net.turn();
+  from(bob, 2_000);
+  await net.turn();
+  assert.deepEqual([alice.got.filter((n) => n > 0), said.length], [[], 1], "alice asks whose that is, once");
+  net.received = received;
+  for (const each of said) received(...each);
+  await net.turn();
+  assert.deepEqual(alice.got.filter((n) => n > 0), [2_000]);
+  assert.ok(alice.errors.some(({ reason }) => reason === "p2p.forged"));
+});
+
 test("what went through the node is not overtaken once it is known where to", async () => {
   const [alice, bob] = await net.connected();
   net.claimed.set(URL, bob);

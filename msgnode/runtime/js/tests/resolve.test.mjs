@@ -368,6 +368,7 @@ test("R37 the catalogue is asked for the version every quarter of an hour", asyn
   runtime.stubs.get("f");
   await loaded();
   await until(() => runtime.stubs.get("f").status === "created", "created");
+  world.started[0].say("live");
   runtime.stubs.get("f").held.add("comm://f/o");
   await clock.turn(900_000);
   assert.deepEqual(catalogues.asked, [`GET ${F}`, `GET ${F}/version`]);
@@ -494,6 +495,7 @@ test("a stub that nobody needs is unloaded after a minute; the next message load
   bus.postMessage({ type: "update", from: "comm://d/o", to: "comm://f/o/changes", body: {} });
   await loaded();
   await until(() => world.started[0].sent.length, "the message");
+  world.started[0].say("live");
   await clock.turn(95_000);
   await until(() => !runtime.stubs.get("f"), "the end of it");
   assert.deepEqual(world.started[0].calls, [["disconnect"]]);
@@ -506,6 +508,7 @@ test("a stub through which addresses are held stays", async () => {
   const sm = "domain://msg-node.f/sm";
   bus.postMessage({ type: "subscribe", from: `${R}/sm`, to: sm, body: { resources: ["comm://f/o/changes"] } });
   await loaded();
+  world.started[0].say("live");
   await clock.turn(300_000);
   assert.ok(runtime.stubs.get("f"));
 });

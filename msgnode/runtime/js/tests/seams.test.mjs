@@ -78,6 +78,7 @@ test("what a stub says after it was unloaded reaches nobody", async () => {
   const stub = stubOf("f");
   const heard = [];
   bus.addListener(A, (message) => heard.push(message));
+  stub.say("live");
   await clock.turn(40_000);
   await clock.turn(100_000);
   await until(() => !runtime.stubs.get("f"), "the end of the stub");

@@ -223,6 +223,26 @@ async def test_what_was_sent_can_be_withdrawn_until_it_is_accepted(home: Home) -
         await withdrawing
 
 
+async def test_what_somebody_accepts_who_then_does_nothing_can_be_accepted_again(
+    home: Home,
+) -> None:
+    value = {"invitation": "secret", "expires": time.time() + 60}
+    home.answers |= {"sendInvitation": value, "reopenInvitation": {}}
+    invitations = home.runtime.invitations
+    card = Card("user://f/bob", "f", "https://f/push/1", "", "", (), 0.0, {})
+    accepts = {"type": "create", "body": {"value": {"invitation": "secret"}}}
+    sent = await invitations.send(card, A)
+    assert sent.is_accepted_by(accepts)
+    await invitations.reopen(sent)
+    assert home.asked[-1] == {"method": "reopenInvitation", "params": {"invitation": "secret"}}
+    assert sent.is_accepted_by(accepts)
+    assert not sent.is_accepted_by(accepts)
+    del home.answers["reopenInvitation"]
+    with pytest.raises(InvitationError):
+        await invitations.reopen(sent)
+    assert not sent.is_accepted_by(accepts)
+
+
 async def test_who_cannot_be_invited(home: Home) -> None:
     with pytest.raises(CardError) as caught:
         await home.runtime.invitations.send("bob@f", "hyperty://d/a")

@@ -17,13 +17,14 @@ export class Arrivals {
   }
 
   /** Take in what came from a peer; false if its sender has to be looked up first, `then` being called after that. */
-  take(peer, message, then = () => peer.proceed()) {
+  take(peer, message, then = null) {
     if (![message.type, message.from, message.to].every((each) => typeof each === "string" && each)) return this.#bad(message);
     for (const name of namesOf(message)) {
       if (isBelow(plain(name), plain(peer.runtime))) continue;
       const record = this.#whereabouts.of(name);
       if (record === null) {
-        this.#whereabouts.ask(name, then);
+        if (then) this.#whereabouts.ask(name, then, then);
+        else this.#whereabouts.ask(name, peer, () => peer.proceed());
         return false;
       }
       if (typeof record.runtime !== "string" || plain(record.runtime) !== plain(peer.runtime)) {

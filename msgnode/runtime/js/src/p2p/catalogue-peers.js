@@ -134,7 +134,7 @@ export class CataloguePeers {
       const { p2pHandler } = body;
       const isSaid = typeof p2pHandler === "string" && p2pHandler;
       if (isSaid) this.#whereabouts.say(from, to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
-      if (this.#whereabouts.of(to, from) === null) this.#whereabouts.ask(to, () => this.#dialFor(to, from));
+      if (this.#whereabouts.of(to, from) === null) this.#whereabouts.ask(to, from, () => this.#dialFor(to, from));
       else this.#dialFor(to, from);
     }
     const peer = this.#peers.get(plain(runtimeOf(to) || this.#whereabouts.runtimeOf(to, from)));

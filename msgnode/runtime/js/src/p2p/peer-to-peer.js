@@ -134,7 +134,7 @@ export class PeerToPeer {
       if (typeof p2pHandler === "string" && p2pHandler) {
         this.#whereabouts.say(from, to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
       }
-      if (this.#whereabouts.of(to, from) === null) this.#whereabouts.ask(to, () => this.#dialFor(to, from));
+      if (this.#whereabouts.of(to, from) === null) this.#whereabouts.ask(to, from, () => this.#dialFor(to, from));
       else this.#dialFor(to, from);
     }
     return peer;

@@ -15,7 +15,7 @@ import { keepNewest, plain } from "./states.js";
 const KNOWN_TIME = 600_000;
 const ASK_TIME = 10_000;
 const MAX_FORGED = 10;
-const MAX_WAITING = 1_000; // who hears of one look-up
+const MAX_WAITING = 1_000; // senders that have their receiver dialled after one look-up
 const BACK_ENDS = new Set(["domain", "global", "domain-idp", "mn"]);
 const CLAIMS = ["auth", "assertedIdentity", "via", "peer"];
 
@@ -72,7 +72,7 @@ export class Whereabouts {
   #bus;
   #known = new Map(); // url -> {record, until}
   #said = new Map(); // sender and url -> {record, until}
-  #asked = new Map(); // url -> who waits
+  #asked = new Map(); // url -> who waits -> what is called for him
 
   constructor(bus) {
     this.#bus = bus;
@@ -99,7 +99,7 @@ export class Whereabouts {
 
   /** Ask again if that was long ago; until then it counts. */
   renew(address, sender) {
-    if (this.of(address, sender) === null && !this.#asked.has(resourceOf(address))) this.ask(address, () => {});
+    if (this.of(address, sender) === null && !this.#asked.has(resourceOf(address))) this.ask(address, "", () => {});
   }
 
   /** The other side does not know the address: look again when it is needed. */
@@ -117,20 +117,25 @@ export class Whereabouts {
     keepNewest(this.#known, resourceOf(address), { record, until: this.#bus.clock.now() + KNOWN_TIME });
   }
 
-  /** Ask the registry, unless it is being asked; then call `then`. */
-  ask(address, then) {
+  /**
+   * Ask the registry, unless it is being asked; then call `then`, once for each who waits.
+   *
+   * @param who a text for a sender, of whom there may be too many; else whatever there are few of, such as a peer: he
+   *   is told in any case, however many others wait, or what they do
+   */
+  ask(address, who, then) {
     const url = resourceOf(address);
     const waiting = this.#asked.get(url);
     if (waiting) {
-      if (waiting.length < MAX_WAITING) waiting.push(then);
+      if (waiting.size < MAX_WAITING || typeof who !== "string") waiting.set(who, then);
       return;
     }
-    this.#asked.set(url, [then]);
+    this.#asked.set(url, new Map([[who, then]]));
     this.#look(url).then((record) => {
       this.note(url, record);
-      const all = this.#asked.get(url) ?? [];
+      const all = this.#asked.get(url) ?? new Map();
       this.#asked.delete(url);
-      for (const each of all) each();
+      for (const each of all.values()) this.#bus.call(each);
     });
   }
 
