@@ -27,7 +27,8 @@ class Identity:
 
     `username` is the e-mail address, else the preferred user name, else the user URL.
     `aliases` are the other user URLs that its issuer asserts for it. `expires` is in seconds since
-    the epoch, 0 for an identity that does not expire.
+    the epoch, 0 for an identity that does not expire; `issued` is when its token was issued, 0 if
+    unknown.
     """
 
     issuer: str
@@ -39,6 +40,7 @@ class Identity:
     groups: tuple[str, ...] = ()
     expires: float = 0.0
     aliases: tuple[str, ...] = ()
+    issued: float = 0.0
 
     def is_known_as(self, user_url: str) -> bool:
         """Whether the issuer asserts this user URL, or name (an e-mail address), for the user."""

@@ -191,6 +191,10 @@ class MessageAuthenticator:
         self._cache.pop(session_id, None)
         self._checks.pop(session_id, None)
 
+    def runtime_went(self, runtime_url: str) -> None:
+        """A session of this runtime is with another worker: ask anew what is bound to it."""
+        self._bindings.runtime_went(runtime_url)
+
     def forget(self) -> None:
         """Forget all results, because the issuers or the revocations have changed."""
         self._cache.clear()

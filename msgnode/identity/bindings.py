@@ -6,8 +6,8 @@ look(name, asker)     the binding of a name, if any
 Rules
 - A binding lasts while its runtime has a session at any worker, at most until the token expires.
 - A single worker decides in its memory. With several the database does (`shared`), so that of
-  simultaneous requests exactly one wins. Its answer is cached until a session of the runtime ends
-  anywhere, so a known binding costs a look-up. A session that moves to another worker ends nothing.
+  simultaneous requests exactly one wins. Its answer is cached until a session of the runtime ends,
+  or moves to another worker, so a known binding costs a look-up. The move itself ends no binding.
 - For an unknown binding the caller waits for the database, at most `patience` seconds (Pending); if
   the database does not answer, the token is not accepted (Unavailable).
 """
@@ -128,6 +128,10 @@ class Bindings:
         """Note that a session of a runtime has ended, at any worker."""
         if self._shared is None and self._is_live(runtime_url):
             return
+        self.runtime_went(runtime_url)
+
+    def runtime_went(self, runtime_url: str) -> None:
+        """A session of this runtime is with another worker, where it may end unheard of here."""
         for name in self._of.pop(runtime_url, ()):
             del self._known[name]
 

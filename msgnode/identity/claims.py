@@ -71,6 +71,7 @@ class ValidatedClaims:
             groups=_groups(groups),
             expires=self.ends,
             aliases=tuple(islice(aliases, MAX_ALIASES)),
+            issued=self.issued,
         )
 
 

@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 
 
 class Revocation(NamedTuple):
-    """Revokes a subject, or (with `token`, a digest) one token. `at` is in seconds, epoch."""
+    """Revokes a subject, or (with `token`, a digest) one token.
+
+    `at` is in seconds, epoch; `closes` says whether it closes sessions, if that is known.
+    """
 
     issuer: str = ""
     subject: str = ""
     token: str = ""
     at: float = 0.0
+    closes: bool = False
 
 
 class Revocations:
@@ -22,11 +26,14 @@ class Revocations:
     def __init__(self, revoked: Iterable[Revocation] = ()) -> None:
         self._subjects: dict[tuple[str, str], float] = {}
         self._tokens: set[str] = set()
+        self._closing: set[str | tuple[str, str]] = set()
         for each in revoked:
             self.add(each)
 
     def add(self, revoked: Revocation) -> None:
         """Add a revocation."""
+        if revoked.closes:
+            self._closing.add(revoked.token or (revoked.issuer, revoked.subject))
         if revoked.token:
             self._tokens.add(revoked.token)
         else:
@@ -40,6 +47,10 @@ class Revocations:
         at = self._subjects.get((issuer, subject))
         return at is not None and issued <= at
 
+    def closes(self, issuer: str, subject: str, token: str) -> bool:
+        """Whether what covers it also ends sessions, as far as that was said to this worker."""
+        return token in self._closing or (issuer, subject) in self._closing
+
     def __len__(self) -> int:
         return len(self._subjects) + len(self._tokens)
 
@@ -47,4 +58,5 @@ class Revocations:
 def from_payload(payload: dict[str, Any]) -> Revocation:
     """Read a revocation from the payload of a control message."""
     named = {name: str(payload.get(name, "")) for name in ("issuer", "subject", "token")}
-    return Revocation(**named, at=payload.get("at") or time())
+    at, closes = payload.get("at") or time(), bool(payload.get("close", True))
+    return Revocation(**named, at=at, closes=closes)

@@ -5,7 +5,8 @@ Rules
   is out of reach they stay as they are.
 - A change of a session's identity is passed to the index of who is logged in, the authenticator and
   the policies.
-- A revocation takes effect at once: affected sessions are closed (4401) or become anonymous.
+- A revocation takes effect at once: affected sessions are closed (4401) or become anonymous. A
+  session that comes from another worker, or is taken over, is checked when it has come.
 - If the mode requires an identity a session has IDENTIFY_TIMEOUT seconds to get one: by login, or
   in the identified mode by a message.
 - With several workers tokens are bound in the database, and the index has sessions of others too.
@@ -54,6 +55,7 @@ from msgnode.sessions.connection import Connection
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.session import LiveSession
+from msgnode.storage.control import Handler
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +172,7 @@ class IdentityService:
         """Close the connections to issuers."""
         await self._fetcher.close()
 
-    def control_handlers(self) -> dict[str, Callable[[dict[str, Any]], None]]:
+    def control_handlers(self) -> dict[str, Handler]:
         """The handlers for changes of issuers and for revocations."""
         return {ISSUERS_CHANGED: self._issuers_changed, REVOKED: self._revoked}
 
@@ -187,6 +189,20 @@ class IdentityService:
         elif mode is Mode.STRICT or not session.has_said_who:
             self._deadlines.enter(session.id)
 
+    def session_arrived(self, session: LiveSession) -> None:
+        """A session has come: its identity may have ended while it was not with this worker."""
+        identity = session.speaker.identity
+        if identity is None:
+            return
+        if self._is_revoked(identity, session.proof):
+            who = identity.issuer, identity.subject
+            if self.verifier.revocations.closes(*who, session.proof):
+                self._sessions.end(session, CloseCode.NOT_IDENTIFIED, "identity revoked")
+            else:
+                self._sessions.identify(session, None)
+        elif not self._is_believed(identity):
+            self._sessions.identify(session, None)
+
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd."""
         self.logged_in.leave(session.id)
@@ -202,6 +218,11 @@ class IdentityService:
         """Note a session of another worker that is new or whose subject has changed."""
         self.logged_in.enter(session)
 
+    def session_went(self, session: Listener) -> None:
+        """A session of this worker is another one's from now on."""
+        self.logged_in.enter(session)
+        self.authenticator.runtime_went(session.runtime_url)
+
     def remote_left(self, session: Listener) -> None:
         """Forget a session of another worker that has ended."""
         self.session_closed(session, "")
@@ -211,10 +232,14 @@ class IdentityService:
     ) -> None:
         """Check that this proof may open a new session of a runtime or resume one.
 
-        Raises: Rejected: peers have seen the token, so it proves nothing any more, except for its
-            own runtime while that has no connection.
+        Raises: Rejected: it was revoked after it was verified; or peers have seen the token, so it
+            proves nothing any more, except for its own runtime while that has no connection.
         """
-        if speaker.identity is None or not proof:
+        if speaker.identity is None:
+            return
+        if self._is_revoked(speaker.identity, proof):
+            raise Rejected("The identity has been revoked.")
+        if not proof:
             return
         holder = self.authenticator.holder(proof, runtime_url)
         others = self._table.runtimes.get(holder, ()) if is_new else ()
@@ -232,7 +257,7 @@ class IdentityService:
 
     # --- control messages -------------------------------------------------------------------------
 
-    def _issuers_changed(self, payload: dict[str, Any]) -> None:
+    def _issuers_changed(self, payload: dict[str, Any]) -> asyncio.Future[Any]:
         loaded: list[tuple[IssuerBook, Revocations]] = []
 
         def load() -> None:
@@ -240,31 +265,34 @@ class IdentityService:
 
         def use(done: asyncio.Future[Any]) -> None:
             if done.cancelled() or done.exception() is not None:
-                log.error("The issuers could not be read; those before stay in force.")
-                return
+                return  # those before stay in force until it is tried again
             book, self.verifier.revocations = loaded[0]
             self.verifier.use(book)
             self.authenticator.forget()
             self._end_disbelieved()
 
-        self._writer.submit(Call(load)).add_done_callback(use)
+        loading = self._writer.submit(Call(load))
+        loading.add_done_callback(use)
+        return loading
 
     def _end_disbelieved(self) -> None:
         """Remove the identities whose issuer was removed."""
         for session in tuple(self._sessions.sessions.values()):
             identity = session.speaker.identity
-            if identity is None or identity.issuer in OWN_ISSUERS:
-                continue
-            if self.verifier.book.named(identity.issuer) is None:
+            if identity is not None and not self._is_believed(identity):
                 with FAULTS.kept_to("session"):
                     self._sessions.identify(session, None)
+
+    def _is_believed(self, identity: Identity) -> bool:
+        """Whether the issuer of an identity is one of ours, still."""
+        issuer = identity.issuer
+        return issuer in OWN_ISSUERS or self.verifier.book.named(issuer) is not None
 
     def _revoked(self, payload: dict[str, Any]) -> None:
         revoked = revoking.from_payload(payload)
         self.verifier.revocations.add(revoked)
         self.verifier.forget()
         self.authenticator.forget()
-        closes = payload.get("close", True)
 
         def is_met(identity: Identity | None, proof: str) -> bool:
             if identity is None:
@@ -277,7 +305,7 @@ class IdentityService:
             if not is_met(session.speaker.identity, session.proof):
                 continue
             with FAULTS.kept_to("session"):
-                if closes:
+                if revoked.closes:
                     self._sessions.end(session, CloseCode.NOT_IDENTIFIED, "identity revoked")
                 else:
                     self._sessions.identify(session, None)
@@ -287,12 +315,12 @@ class IdentityService:
                     connection.end(CloseCode.NOT_IDENTIFIED, "identity revoked")
 
     def _is_revoked(self, identity: Identity, proof: str) -> bool:
-        """Whether a bound identity was revoked while the node was down.
+        """Whether a bound identity was revoked while its session was not at this worker.
 
-        A subject's revocation counts however old it is; a new login is the remedy.
+        If it is unknown when its token was issued, it was; a new login is the remedy.
         """
         known = self.verifier.revocations
-        return known.covers(identity.issuer, identity.subject, 0.0, proof)
+        return known.covers(identity.issuer, identity.subject, identity.issued, proof)
 
     # --- keys -------------------------------------------------------------------------------------
 

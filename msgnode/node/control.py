@@ -22,6 +22,7 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.storage.control import Handler
 from msgnode.storage.writer import GroupWriter
 from msgnode.subscriptions.component import SubscriptionComponent
+from msgnode.workers.cluster import Cluster
 from msgnode.workers.control_handlers import ControlHandlers
 
 from .invitations import Invitations
@@ -41,9 +42,11 @@ def control_handlers(
     federation: Federation | None,
     mqtt: MqttConnector | None,
     invitations: Invitations | None,
+    cluster: Cluster | None,
 ) -> dict[str, Handler]:
     """The handler of each kind of change."""
-    ordered = ControlHandlers(sessions, sockets, allocation, subscriptions, owners, writer)
+    orders = None if cluster is None else cluster.orders
+    ordered = ControlHandlers(sessions, sockets, allocation, subscriptions, owners, writer, orders)
     return {
         **ordered.handlers(),
         "policies.published": policy.published,

@@ -341,6 +341,7 @@ class Parts:
             self.federation,
             self.mqtt,
             self.invitations,
+            self.cluster,
         )
         self.control = ControlReader(self.writer, handlers)
         if network is not None:

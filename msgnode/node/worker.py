@@ -59,7 +59,7 @@ class Node:
         """
         parts = self.parts
         await asyncio.to_thread(self._register)
-        self._renewing = asyncio.create_task(parts.lease.run(self._figures))
+        self._renewing = asyncio.create_task(parts.lease.run(self._figures, self._catch_up))
         with_gap, bans = await asyncio.to_thread(self._load)
         parts.alarms.begin()
         if parts.record is not None:
@@ -105,6 +105,11 @@ class Node:
             return {"state": READY if self.is_ready else STARTING, "sessions": sessions}
         links = cluster.transport.figures()
         return {"state": cluster.state, "sessions": sessions, "links": links}
+
+    async def _catch_up(self) -> None:
+        """Read what was ordered and revoked while this worker was frozen."""
+        if self._tasks:  # else all is still to be read
+            await self.parts.control.read()
 
     def _register(self) -> None:
         """Register this worker; its lease runs from now on."""

@@ -42,7 +42,7 @@ from .session_factory import SessionSettings, new_session
 from .store import SessionStore
 
 ADDRESS = "mn:/session"
-NOT_STORED = "the session could not be stored"
+NOT_STORED = "The session could not be stored, or another came at that moment: try again."
 
 Answer = Callable[[dict[str, Any]], None]
 """Sends the body of an answer to the caller, in the format of its handshake."""
@@ -315,7 +315,7 @@ class SessionHandshake:
             is_waiting = session.socket is caller
             if done.cancelled() or session.has_ended:
                 return
-            if done.exception() is None:
+            if done.exception() is None and not self._urls.is_contested(session):
                 if is_waiting:
                     if answer is not None:
                         answer(body)
@@ -326,7 +326,7 @@ class SessionHandshake:
                 return
             caller.session = None
             if answer is not None:
-                answer(messages.error_body(Unavailable("The session could not be stored.")))
+                answer(messages.error_body(Unavailable(NOT_STORED)))
             else:
                 caller.end(CloseCode.GOING_AWAY, NOT_STORED)
 

@@ -24,6 +24,8 @@ from . import rules, selection
 from .connection import Connection
 from .liveness import LivenessChecks
 from .manager import SessionManager
+from .rules import State
+from .session import LiveSession
 from .session_factory import PEER, SessionSettings
 
 
@@ -72,6 +74,21 @@ class RuntimeUrls:
             self._make_room(runtime_url, siblings, caller)
         if len(self._sessions.sessions) >= self._settings.max_sessions:
             raise Unavailable("The node has as many sessions as it may have.")
+
+    def is_contested(self, session: LiveSession) -> bool:
+        """Whether another worker has let somebody in at the same moment who is in the way.
+
+        Both were let in where nobody was. Asked when the other workers can find the session: of two
+        that came at once at least one knows of the other then, and gives way.
+        """
+        shares = self._settings.shares
+        urls = session.runtime_url, addresses.runtime_twin(session.runtime_url)
+        return session.state is State.OPENING and any(
+            each.is_connected and not session.speaker.may_follow(each.speaker, shares)
+            for url in urls
+            for each in self._table.runtimes.get(url, ())
+            if not each.is_here
+        )
 
     def _check_place(self, runtime_url: str, caller: Connection) -> None:
         for url in (runtime_url, addresses.runtime_twin(runtime_url)):

@@ -114,6 +114,10 @@ class SessionStore:
         """Store this worker as the session's."""
         return self._update(session, worker=self._worker, epoch=self._epoch)
 
+    def written(self) -> Future[Any]:
+        """Done when all that was submitted before is committed, or refused."""
+        return self._writer.submit()
+
     def stopped(self, complete: list[LiveSession]) -> Future[Any]:
         """Mark sessions at a clean stop: an empty epoch means that they have missed nothing."""
         ids = [uuid.UUID(session.id) for session in complete]

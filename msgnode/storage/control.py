@@ -3,7 +3,7 @@
 Whoever makes such a change (the console, Celery, a shell) posts a row in the same transaction;
 every worker reads new rows and passes each to the handler of its kind, idempotently. The order of
 ids is not reliable, because commits overlap: a reader re-reads a window of time and remembers what
-it has applied.
+it has applied. A change that could not be applied, because the database failed, is tried again.
 
 Only the database's clock tells when a row was posted, because the clocks of machines differ.
 """
@@ -25,7 +25,8 @@ from msgnode.bus.writing import Call, Writer
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[dict[str, Any]], None]
+Handler = Callable[[dict[str, Any]], "asyncio.Future[Any] | None"]
+"""Applies a change; if that takes time it gives a future, which raises if it could not be done."""
 
 _WINDOW = 60.0  # seconds that a transaction may take
 _SLACK = 5.0  # seconds before the start of a reader
@@ -47,6 +48,8 @@ class ControlReader:
         self._handlers = handlers
         self._every = every
         self._applied: dict[int, None] = {}
+        self._again: dict[str, tuple[str, dict[str, Any]]] = {}  # what could not be applied yet
+        self._reading = asyncio.Lock()
         self._began = self._read_at = _now()
 
     async def run(self) -> None:
@@ -59,7 +62,15 @@ class ControlReader:
                 log.warning("Control messages could not be read: %s", error)
 
     async def read(self) -> None:
-        """Apply new rows, each once."""
+        """Apply new rows, each once, and wait until they have taken effect.
+
+        Raises:
+            NodeError: the database did not answer.
+        """
+        async with self._reading:
+            await self._read()
+
+    async def _read(self) -> None:
         rows: list[tuple[int, str, dict[str, Any]]] = []
         now = _now()
         seconds = min(now - self._began, now - self._read_at + _WINDOW) + _SLACK
@@ -73,23 +84,37 @@ class ControlReader:
 
         await self._writer.submit(Call(look))
         self._read_at = now
+        again, self._again = self._again, {}
+        under_way = [self._apply(kind, payload) for kind, payload in again.values()]
         for id_, kind, payload in rows:
             if id_ in self._applied:
                 continue
             self._applied[id_] = None
-            self._apply(kind, payload)
+            under_way.append(self._apply(kind, payload))
         while len(self._applied) > 100_000:
             self._applied.pop(next(iter(self._applied)))
+        if waiting := [each for each in under_way if each is not None]:
+            await asyncio.wait(waiting)
 
-    def _apply(self, kind: str, payload: dict[str, Any]) -> None:
+    def _apply(self, kind: str, payload: dict[str, Any]) -> asyncio.Future[Any] | None:
         handler = self._handlers.get(kind)
         if handler is None:
             log.warning("Nobody handles the control message %s.", kind)
-            return
+            return None
         try:
-            handler(payload)
+            applying = handler(payload)
         except Exception:
             log.exception("A control message could not be applied.", extra={"kind": kind})
+            return None
+        if applying is not None:
+            applying.add_done_callback(lambda done: self._try_again(done, kind, payload))
+        return applying
+
+    def _try_again(self, done: asyncio.Future[Any], kind: str, payload: dict[str, Any]) -> None:
+        """Keep what could not be applied, the same thing once, for the next round."""
+        if done.cancelled() or done.exception() is not None:
+            log.error("The control message %s could not be applied yet; it is tried again.", kind)
+            self._again[f"{kind} {sorted(payload.items())}"] = kind, payload
 
 
 def _now() -> float:

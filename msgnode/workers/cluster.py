@@ -26,6 +26,7 @@ from msgnode.sessions.session_factory import SessionSettings
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.workers import membership_store
+from msgnode.workers.arrivals import Arrivals
 from msgnode.workers.arriving_frames import ArrivingFrames
 from msgnode.workers.copies import SessionCopies
 from msgnode.workers.counter_sync import CounterSync
@@ -37,6 +38,7 @@ from msgnode.workers.identity_lookup import answer_lookups
 from msgnode.workers.lease import Lease
 from msgnode.workers.moving_sessions import MovingSessions
 from msgnode.workers.network import PeerNetwork
+from msgnode.workers.orders import Orders
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import CheckSocket, Goodbye, SocketChecked
 
@@ -65,6 +67,7 @@ class Cluster:
         liveness: LivenessChecks,
         lease: Lease,
     ) -> None:
+        self.orders = Orders()
         self.state = membership_store.STARTING
         self.network = network
         self.transport = transport = network.transport
@@ -86,6 +89,7 @@ class Cluster:
             renewal,
             remotes,
             announcements,
+            Arrivals(sessions, identities, self.orders),
         )
         departures = Departures(remotes, announcements, moving.send_off)
         copies = SessionCopies(
@@ -115,6 +119,7 @@ class Cluster:
             settings.outbox_bytes,
             table.return_paths,
         )
+        copies.on_new_stream.append(self.moves.link_broke)
         self.frames = ArrivingFrames(table, transport, self, self.moves)
         self.counts = CounterSync(transport, counters)
         self.entries = DirectoryEntries(
@@ -138,6 +143,7 @@ class Cluster:
         self._subscriptions = subscriptions
         self._guard = guard
         self._liveness = liveness
+        self._store = store
         self._jobs: list[asyncio.Task[None]] = []
 
     # --- start and stop ---------------------------------------------------------------------------
@@ -240,6 +246,14 @@ class Cluster:
             self._subscriptions.holdings(session_id),
             list(session.learned),
         )
+
+    def is_moving(self, session_id: str) -> bool:
+        """Whether a session is on its way to this worker, or to another one."""
+        return self.moves.is_moving(session_id)
+
+    def reassert(self, session: Listener) -> None:
+        """The session is this worker's, whatever another one has written."""
+        self._store.moved(self.sessions[session.id])
 
     def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
         """Deliver a response from another worker to a session.

@@ -1,15 +1,15 @@
 """The handlers of control messages: orders of the operator to the running workers.
 
 The console and the commands write a row (msgnode.storage.control); each worker's ControlReader
-passes it to the handler of its kind, on the event loop. An order about a session of another worker
-changes nothing here.
+passes it to the handler of its kind, on the event loop. An order about a session that is not at
+this worker is kept for some time (orders.py), because the session may be moving to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgnode.allocation.component import AllocationComponent
@@ -19,12 +19,13 @@ from msgnode.bus.writing import Call, Writer
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
-from msgnode.sessions.rules import CloseCode
+from msgnode.sessions.rules import CloseCode, State
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.store import SessionStore
+from msgnode.storage.control import Handler
 from msgnode.subscriptions.component import SubscriptionComponent
 
-log = logging.getLogger(__name__)
+from .orders import Orders
 
 ControlPayload = dict[str, Any]
 
@@ -44,6 +45,7 @@ class ControlHandlers:
         subscriptions: SubscriptionComponent,
         owners: LastOwnerCache,
         writer: Writer,
+        orders: Orders | None = None,
     ) -> None:
         self._sessions = sessions
         self._sockets = sockets
@@ -51,50 +53,57 @@ class ControlHandlers:
         self._subscriptions = subscriptions
         self._owners = owners
         self._writer = writer
+        self._orders = orders
 
-    def handlers(self) -> dict[str, Callable[[ControlPayload], None]]:
+    def handlers(self) -> dict[str, Handler]:
         """Kind of the control message → what is done."""
-        return {
+        about_sessions = {
             "session.end": self._end_session,
-            MISSED: self._sessions_missed,
             "allocation.delete": self._drop_allocation,
             "subscription.add": self._add_subscription,
             "subscription.delete": self._drop_subscription,
+        }
+        return {
+            **{kind: partial(self._order, do) for kind, do in about_sessions.items()},
+            MISSED: self._sessions_missed,
             "pools.changed": self._pools_changed,
             "bans.changed": self._bans_changed,
             "owners.changed": self._owners_changed,
             AllocationStore.LEFT: self._owner_left,
         }
 
-    def _session_of(self, payload: ControlPayload) -> LiveSession | None:
-        return self._sessions.sessions.get(payload["session"])
-
-    def _end_session(self, payload: ControlPayload) -> None:
-        session = self._session_of(payload)
+    def _order(
+        self, do: Callable[[LiveSession, ControlPayload], None], payload: ControlPayload
+    ) -> None:
+        """Carry out an order about a session, now or when it comes."""
+        session = self._sessions.sessions.get(payload["session"])
         if session is not None:
-            may_return = payload.get("may_return", False)
-            code = CloseCode.GOING_AWAY if may_return else CloseCode.REFUSED
-            self._sessions.end(session, code, payload.get("reason") or "ended by the operator")
+            do(session, payload)
+        is_here = session is not None and session.state is not State.LEAVING
+        if self._orders is not None and not is_here:
+            self._orders.keep(payload["session"], lambda arrived: do(arrived, payload))
+
+    def _end_session(self, session: LiveSession, payload: ControlPayload) -> None:
+        may_return = payload.get("may_return", False)
+        code = CloseCode.GOING_AWAY if may_return else CloseCode.REFUSED
+        self._sessions.end(session, code, payload.get("reason") or "ended by the operator")
 
     def _sessions_missed(self, payload: ControlPayload) -> None:
         for session_id in payload["sessions"]:
-            self._sessions.missed(session_id)
+            self._order(self._session_missed, {"session": session_id})
 
-    def _drop_allocation(self, payload: ControlPayload) -> None:
-        session = self._session_of(payload)
-        if session is not None:
-            self._allocation.drop(payload["address"], session)
-            session.withdrawn |= {payload["address"]}
+    def _session_missed(self, session: LiveSession, payload: ControlPayload) -> None:
+        self._sessions.missed(session.id)
 
-    def _add_subscription(self, payload: ControlPayload) -> None:
-        session = self._session_of(payload)
-        if session is not None:
-            self._subscriptions.enter_subscription(payload["address"], session)
+    def _drop_allocation(self, session: LiveSession, payload: ControlPayload) -> None:
+        self._allocation.drop(payload["address"], session)
+        session.withdrawn |= {payload["address"]}
 
-    def _drop_subscription(self, payload: ControlPayload) -> None:
-        session = self._session_of(payload)
-        if session is not None:
-            self._subscriptions.drop_subscription(payload["address"], session)
+    def _add_subscription(self, session: LiveSession, payload: ControlPayload) -> None:
+        self._subscriptions.enter_subscription(payload["address"], session)
+
+    def _drop_subscription(self, session: LiveSession, payload: ControlPayload) -> None:
+        self._subscriptions.drop_subscription(payload["address"], session)
 
     def _pools_changed(self, payload: ControlPayload) -> None:
         self._allocation.use_pools(frozenset(payload["schemes"]))
@@ -102,11 +111,11 @@ class ControlHandlers:
     def _owner_left(self, payload: ControlPayload) -> None:
         self._owners.note(payload["addresses"], (payload["issuer"], payload["subject"]))
 
-    def _owners_changed(self, payload: ControlPayload) -> None:
+    def _owners_changed(self, payload: ControlPayload) -> asyncio.Future[Any]:
         self._owners.forget()
-        self._writer.submit(Call(lambda: AllocationStore.load_owners(self._owners)))
+        return self._writer.submit(Call(lambda: AllocationStore.load_owners(self._owners)))
 
-    def _bans_changed(self, payload: ControlPayload) -> None:
+    def _bans_changed(self, payload: ControlPayload) -> asyncio.Future[Any]:
         loaded: list[BanList] = []
 
         def load() -> None:
@@ -114,9 +123,10 @@ class ControlHandlers:
 
         def apply_bans(done: asyncio.Future[Any]) -> None:
             if done.cancelled() or done.exception() is not None:
-                log.error("The bans could not be read; those before stay in force.")
-                return
+                return  # those before stay in force until it is tried again
             self._sessions.apply_bans(loaded[0])
             self._sockets.end_banned(CloseCode.REFUSED)
 
-        self._writer.submit(Call(load)).add_done_callback(apply_bans)
+        loading = self._writer.submit(Call(load))
+        loading.add_done_callback(apply_bans)
+        return loading

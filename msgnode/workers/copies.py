@@ -3,6 +3,7 @@
 Rules
 - A session of another worker is in the table only with names that are watched here (interest.py),
   and is removed with the last of them.
+- If two workers have the same session for a moment, the one keeps it that its runtime used last.
 - If sessions of two workers hold an address for a moment, rivals.py decides.
 """
 
@@ -35,10 +36,16 @@ from .protocol import (
 from .remote import RemoteSession
 from .remote_sessions import RemoteSessions, is_probe
 from .transport import PeerTransport
+from .watchers import as_up
 
 
 class SessionCopies:
-    """One instance per worker."""
+    """One instance per worker.
+
+    Attributes:
+        on_new_stream: are told of a worker whose link to this one begins anew; what it had said
+            and is not here is lost.
+    """
 
     def __init__(
         self,
@@ -50,6 +57,8 @@ class SessionCopies:
         remotes: RemoteSessions,
         departures: Departures,
     ) -> None:
+        self.on_new_stream: list[Callable[[Peer], None]] = []
+        self._epoch = transport.me.epoch
         self._local = local
         self._names = names
         self._interest = interest
@@ -77,6 +86,8 @@ class SessionCopies:
 
     def _begin_snapshot(self, peer: Peer, _: SnapshotBegins) -> None:
         """Begin a worker's snapshot of what is watched here."""
+        for told in self.on_new_stream:
+            told(peer)
         self._old[peer.epoch] = {each.id for each in self._remotes.of(peer)}
 
     def _end_snapshot(self, peer: Peer, _: SnapshotEnds) -> None:
@@ -87,7 +98,14 @@ class SessionCopies:
 
     def _enter(self, peer: Peer, message: SessionUp) -> None:
         """Add or update a session of another worker."""
-        if message.session in self._local.sessions:  # it took the session over
+        if self._local.is_moving(message.session):
+            return  # the handover decides
+        ours = self._local.sessions.get(message.session)
+        if ours is not None:  # the link broke while it moved, or it was taken over
+            if (ours.bound_at, self._epoch) > (message.bound_at, peer.epoch):
+                self._local.reassert(ours)
+                peer.out.put(as_up(ours))
+                return
             self._departures.leave(message.session, peer)
         session = self._remotes.by_id.get(message.session)
         if session is None:
@@ -155,7 +173,7 @@ class SessionCopies:
                 remote = self._remotes.by_id.get(id_)
                 if remote is not None:
                     self._put_at(remote, layer, name)
-                elif id_ not in self._local.sessions:
+                elif id_ not in self._local.sessions and not self._local.is_moving(id_):
                     self._renewal.ask_again(name)
         if any(named):
             self._names.met(peer, name)

@@ -222,7 +222,7 @@ class Failover:
             held = (session.runtime_url, *owned)
             self._names.taken(held, subscribed, str(row.epoch))
         self._sessions.adopt(session)
-        self._announcements.announce(session)
+        self._moving.has_come(session)
 
 
 def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:

@@ -7,6 +7,9 @@ A runtime may reconnect to any worker; its session then moves there. Rules
 - Frames that reach the giver until then follow the queue. Frames that others send directly to the
   receiver wait there until `TransferEnd`. So no frame of a sender overtakes another.
 - A giver that is down or too slow loses the session: it is restored from the database, with a gap.
+- The giver keeps the session until the receiver has acknowledged its state and queue. If the link
+  breaks before that, the giver keeps it, with a gap; if it breaks later, the receiver has what has
+  arrived, with a gap. If both have it then, copies.py decides as soon as they meet again.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from .peer import Peer
 from .protocol import (
     AnyFrame,
     Goodbye,
+    LostFrames,
     PeerMessage,
     RequestRefused,
     RequestSession,
@@ -100,7 +104,7 @@ class Handover:
         self._leaving = leaving
         self._wanted: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        transport.on_down.append(self._down)
+        transport.on_down.append(self.link_broke)
         transport.heard_by.update(self._hear())
 
     # --- receiving --------------------------------------------------------------------------------
@@ -133,6 +137,10 @@ class Handover:
             if not done:
                 self._wanted.pop(session_id, None)
                 await self._successor.take_over([], [session_id])
+
+    def is_moving(self, session_id: str) -> bool:
+        """Whether a session is on its way to this worker, or to another one that may have it."""
+        return session_id in self._arrivals or session_id in self._leaving
 
     def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
         """Handle a frame for a session that is not here; return whether it was accepted."""
@@ -178,6 +186,8 @@ class Handover:
         for path in message.return_paths:
             self._return_paths.remember(path, message.session)
         self._has_arrived(message.session)
+        if message.has_ended:
+            self._host.end_arrived(message.session)
 
     def _has_arrived(self, session_id: str) -> None:
         arrival = self._arrivals.pop(session_id, None)
@@ -204,8 +214,8 @@ class Handover:
         if wanted is not None and not wanted.done():
             wanted.set_result(None)
 
-    def _down(self, peer: Peer) -> None:
-        """Handle a peer that is down: nothing more will come of its sessions; ours stay here."""
+    def link_broke(self, peer: Peer) -> None:
+        """Take what has come of a peer's sessions as all there is; what we were giving stays."""
         for id_, arrival in tuple(self._arrivals.items()):
             if arrival.giver is peer:
                 with FAULTS.kept_to("session"):
@@ -237,33 +247,67 @@ class Handover:
             log.warning("Not all sessions could be given to other workers in time.")
 
     async def _give(self, session_id: str, peer: Peer) -> None:
-        state = None if session_id in self._leaving else self._host.pack(session_id)
-        if state is None:
+        if session_id in self._leaving or not self._host.is_here(session_id):
             peer.out.put(RequestRefused(session_id))
             return
         self._leaving.add(session_id)
         try:
-            told = [*self._announcements.told_of(session_id)]
-            peer.out.put(TransferBegin(session_id, state, told), len(state) + 40 * len(told))
-            while (frame := self._host.next_frame(session_id)) is not None:
-                await peer.room()
-                if not peer.is_up or not peer.out.put_frame(session_id, frame):
-                    self._host.keep(session_id)
-                    return
-            told = self._departures.leave(session_id, peer)
-            moved = SessionMoved([session_id], peer.epoch)
-            self._transport.tell_some(told, moved)
-            settled = self._transport.heard()
-            if settled is not None:
-                await settled
-            if peer.is_up:
-                paths = self._return_paths.of(session_id)
-                peer.out.put(TransferEnd(session_id, paths), 256 * len(paths))
-            if (arrived := self._transport.done_by(peer.epoch)) is not None:
-                await arrived  # until then queries for the session may still come here
+            await self._host.quiet(session_id, self._seconds / 2)
+            await self._send(session_id, peer)
         finally:
             self._leaving.discard(session_id)
             self._settle(session_id)
+
+    async def _send(self, session_id: str, peer: Peer) -> None:
+        """Send a session that is quiet, with what waits for it."""
+        state = self._host.pack(session_id)
+        if state is None:
+            peer.out.put(RequestRefused(session_id))
+            return
+        if not peer.is_up or not await self._send_all(session_id, peer, state):
+            self._leaving.discard(session_id)
+            if peer.is_up:  # what it has of the session is all that will come
+                peer.out.put(TransferEnd(session_id, []))
+                peer.out.put(LostFrames([session_id]))
+            self._host.keep(session_id, peer)
+            return
+        if not self._host.is_here(session_id):
+            peer.out.put(TransferEnd(session_id, [], has_ended=True))
+            return
+        told = self._departures.leave(session_id, peer)
+        moved = SessionMoved([session_id], peer.epoch)
+        self._transport.tell_some(told, moved)
+        settled = self._transport.heard()
+        if settled is not None:
+            await settled
+        if peer.is_up:
+            paths = self._return_paths.of(session_id)
+            peer.out.put(TransferEnd(session_id, paths), 256 * len(paths))
+        if (arrived := self._transport.done_by(peer.epoch)) is not None:
+            await arrived  # until then who looks for the session may ask here
+
+    async def _send_all(self, session_id: str, peer: Peer, state: bytes) -> bool:
+        """Send a session and what waits for it; what comes later goes behind that.
+
+        Returns:
+            Whether the receiver has the session; not if the link broke.
+        """
+        stream = peer.out.stream
+        told = [*self._announcements.told_of(session_id)]
+        peer.out.put(TransferBegin(session_id, state, told), len(state) + 40 * len(told))
+        if not await self._send_queue(session_id, peer, stream):
+            return False
+        if (has_come := self._transport.done_by(peer.epoch)) is not None:
+            await has_come
+        return await self._send_queue(session_id, peer, stream)
+
+    async def _send_queue(self, session_id: str, peer: Peer, stream: int) -> bool:
+        """Send what waits for a session now; False if the link broke, or has no room."""
+        while (frame := self._host.next_frame(session_id)) is not None:
+            await peer.room()
+            if peer.out.stream != stream or not peer.out.put_frame(session_id, frame):
+                return False
+        return peer.out.stream == stream
 
     def _start(self, job: Any) -> None:
         task = asyncio.ensure_future(job)

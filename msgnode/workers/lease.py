@@ -10,6 +10,8 @@ Rules
   decides: the worker continues, or the lease is lost.
 - A lease is lost when the database says that the epoch is retired, or when it has expired and the
   database cannot be reached. Others retire an epoch only `margin` after its lease has ended.
+- A worker whose event loop stood still for AWAKE seconds was frozen. Callers then wait until it has
+  read what was ordered and revoked meanwhile (`catch_up`), at most _CATCH_UP seconds.
 - If nobody can take over without writing to a file that this worker can read (SQLite), or there are
   no other workers, a lease that cannot be renewed is not lost as long as its row can be read, or
   nothing can be read: a full disk ends no session.
@@ -20,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -41,6 +43,16 @@ within it a worker that was asked for an address has to have answered (homes.py)
 _NEVER = float("-inf")
 _RETRY = 0.3
 """Seconds until a failed renewal is retried."""
+
+AWAKE = 2.0
+"""Seconds that the event loop may stand still before this worker catches up."""
+_LOOK = 0.5
+_CATCH_UP = 3.0
+"""Seconds until a worker goes on that cannot catch up, because the database does not answer."""
+
+
+async def _nothing_missed() -> None:
+    """Of a worker that reads no orders."""
 
 
 def now() -> float:
@@ -74,8 +86,10 @@ class Lease:
         self._epoch = epoch
         self._is_alone = is_alone
         self._describe: Callable[[], dict[str, Any]] = dict
-        self.until = float("inf")  # nothing is served before `begin`
+        self._held = self._awake = self.until = float("inf")  # nothing is served before `begin`
         self._began = 0.0
+        self._catch_up: Callable[[], Awaitable[None]] = _nothing_missed
+        self._catching_up: asyncio.Future[None] | None = None
         self._renewal: asyncio.Future[None] | None = None
         self._asked: asyncio.Future[bool] | None = None  # the database
         self._waiting: list[Callable[[], None]] = []
@@ -96,7 +110,7 @@ class Lease:
     @property
     def is_held(self) -> bool:
         """Whether the lease has not expired, by the clock."""
-        return now() < self.until
+        return now() < self._held
 
     def begin(self, sent: float) -> None:
         """Begin the lease: its row was inserted by a statement sent at this time."""
@@ -108,18 +122,29 @@ class Lease:
         if time.clock_gettime(LEASE_CLOCK) >= self.until:
             raise Pending("The worker's lease", self._when_held)
 
-    async def run(self, describe: Callable[[], dict[str, Any]]) -> None:
+    async def run(
+        self,
+        describe: Callable[[], dict[str, Any]],
+        catch_up: Callable[[], Awaitable[None]] = _nothing_missed,
+    ) -> None:
         """Renew until cancelled, or lost.
 
         Args:
             describe: returns the columns of the row to store with each renewal.
+            catch_up: reads what this worker has missed.
         """
         self._describe = describe
+        self._catch_up = catch_up
         self._loop = asyncio.get_running_loop()
-        while not self.why_lost:
-            left = self.until - now()
-            await asyncio.sleep(max(0.05, min(self.seconds / 3, left, self._pause)))
-            await self.renew()
+        self._awake = now() + AWAKE
+        looking = asyncio.ensure_future(self._stay_awake())
+        try:
+            while not self.why_lost:
+                left = self._held - now()
+                await asyncio.sleep(max(0.05, min(self.seconds / 3, left, self._pause)))
+                await self.renew()
+        finally:
+            looking.cancel()
 
     async def renew(self) -> None:
         """Renew once; concurrent callers share the renewal. Never raises."""
@@ -131,7 +156,7 @@ class Lease:
         """Lose the lease. On the event loop; only the first call counts."""
         if not self.why_lost:
             self.why_lost = why
-            self.until = _NEVER
+            self._held = self.until = _NEVER
             self._waiting.clear()
             for each in self.on_lost:
                 each(why)
@@ -147,7 +172,37 @@ class Lease:
 
     def _hold_until(self, until: float) -> None:
         if not self.why_lost:  # a pending renewal does not undo the loss
-            self.until = until
+            self._held = until
+            self.until = min(self._held, self._awake)
+
+    # --- after a freeze ---------------------------------------------------------------------------
+
+    async def _stay_awake(self) -> None:
+        """Note regularly that the event loop runs."""
+        while not self.why_lost:
+            if now() < self._awake:
+                self._awake_until(now() + AWAKE)
+            else:
+                await self._wake()
+            await asyncio.sleep(_LOOK)
+
+    def _awake_until(self, until: float) -> None:
+        self._awake = until
+        self._hold_until(self._held)
+
+    async def _wake(self) -> None:
+        """Catch up, once for all callers. Never raises."""
+        if self._catching_up is None or self._catching_up.done():
+            self._catching_up = asyncio.ensure_future(self._read_missed())
+        await asyncio.shield(self._catching_up)
+
+    async def _read_missed(self) -> None:
+        try:
+            await asyncio.wait_for(self._catch_up(), _CATCH_UP)
+        except Exception as error:
+            log.warning("What this worker missed while it was frozen is not read yet: %r", error)
+        self._awake_until(now() + AWAKE)
+        self._go_on()
 
     # --- one renewal ------------------------------------------------------------------------------
 
@@ -157,15 +212,15 @@ class Lease:
             self._asked = asyncio.get_running_loop().run_in_executor(self._thread, self._write)
             self._asked.add_done_callback(partial(self._answered, began))
         patience = self.seconds / 3
-        if began < self.until:  # at its end it is decided at once
-            patience = min(patience, self.until - began + 0.01)
+        if began < self._held:  # at its end the decision follows at once
+            patience = min(patience, self._held - began + 0.01)
         try:
             await asyncio.wait_for(asyncio.shield(self._asked), patience)
         except Exception as error:
             self.failed += 1
             self._pause = _RETRY
             log.warning("The lease of the worker could not be renewed: %r", error)
-            if now() >= self.until:
+            if now() >= self._held:
                 await self._decide()
 
     def _answered(self, sent: float, asked: asyncio.Future[bool]) -> None:
@@ -174,7 +229,7 @@ class Lease:
             return
         if not asked.result():
             self.lose("its epoch is retired")
-        elif sent + self.seconds > self.until:  # else it was held since for longer
+        elif sent + self.seconds > self._held:  # else it was held since for longer
             self.renewed += 1
             self._pause = self.seconds / 3
             self.begin(sent)
@@ -219,9 +274,13 @@ class Lease:
         """Call back once the lease is held again."""
         if not self.why_lost:  # else the callers' sockets are closed
             self._waiting.append(then)
-            asyncio.ensure_future(self.renew())  # noqa: RUF006  (kept by the lease itself)
+            needed = self.renew() if not self.is_held else self._wake()
+            asyncio.ensure_future(needed)  # noqa: RUF006  (kept by the lease itself)
 
     def _go_on(self) -> None:
+        """Call back who waits, unless there is something else to wait for."""
+        if now() >= self.until:
+            return
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then()

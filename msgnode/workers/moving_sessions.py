@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import perf_counter
 from typing import Any
 
@@ -13,16 +14,20 @@ from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.identity.service import IdentityService
 from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.serialization import SessionState, session_of, state_of
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.session_factory import SessionSettings
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.workers.announcements import Announcements
+from msgnode.workers.arrivals import Arrivals
 from msgnode.workers.interest_renewal import InterestRenewal
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
+from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.remote_sessions import RemoteSessions
+from msgnode.workers.watchers import as_up
 
 
 class SessionTransfer(msgspec.Struct):
@@ -50,6 +55,7 @@ class MovingSessions:
         renewal: InterestRenewal,
         remotes: RemoteSessions,
         announcements: Announcements,
+        arrivals: Arrivals,
     ) -> None:
         self._settings = settings
         self._table = table
@@ -63,15 +69,33 @@ class MovingSessions:
         self._renewal = renewal
         self._remotes = remotes
         self._announcements = announcements
+        self._arrivals = arrivals
 
     # --- leaving ----------------------------------------------------------------------------------
 
+    def is_here(self, session_id: str) -> bool:
+        """Whether this worker has the session."""
+        return session_id in self._sessions.sessions
+
+    async def quiet(self, session_id: str, seconds: float) -> None:
+        """Let nothing more be asked by a session, and wait for what it has under way.
+
+        What it has claimed is its own from the commit on, which must not come after it has gone.
+        After so many seconds it goes all the same, and is told that it may have missed something.
+        """
+        session = self._sessions.sessions.get(session_id)
+        if session is None:
+            return
+        self._sessions.release(session)
+        _, under_way = await asyncio.wait([self._store.written()], timeout=seconds)
+        if under_way:
+            session.outbox.has_gap = True
+
     def pack(self, session_id: str) -> bytes | None:
-        """End a session's socket and return its state; None if there is no such session."""
+        """Return the state of a session that is quiet; None if it has ended."""
         session = self._sessions.sessions.get(session_id)
         if session is None:
             return None
-        self._sessions.release(session)
         owned = self._allocation.holdings(session_id)
         subscribed = self._subscriptions.holdings(session_id)
         return msgspec.msgpack.encode(SessionTransfer(state_of(session), owned, subscribed))
@@ -81,12 +105,15 @@ class MovingSessions:
         session = self._sessions.sessions.get(session_id)
         return session.outbox.take() if session is not None else None
 
-    def keep(self, session_id: str) -> None:
-        """Keep a session that was to leave; it has missed frames."""
+    def keep(self, session_id: str, peer: Peer) -> None:
+        """Keep a session that was to leave, and has missed frames; the peer may have it as well."""
         session = self._sessions.sessions.get(session_id)
         if session is not None:
             session.outbox.has_gap = True
             self._sessions.adopt(session)
+            if peer.is_up:
+                peer.out.put(as_up(session))
+            self._arrivals.check(session)
 
     def send_off(self, session_id: str, remote: RemoteSession) -> None:
         """Replace the session by a remote one."""
@@ -106,7 +133,7 @@ class MovingSessions:
         self._sessions.hand_off(session_id)
         self._allocation.hand_off(session_id)
         self._subscriptions.hand_off(session_id)
-        self._identities.remote_entered(remote)
+        self._identities.session_went(remote)
 
     # --- coming -----------------------------------------------------------------------------------
 
@@ -124,7 +151,18 @@ class MovingSessions:
         """Make the session one of this worker's."""
         self._sessions.adopt(session)
         self._store.moved(session)
+        self.has_come(session)
+
+    def has_come(self, session: LiveSession) -> None:
+        """A session is one of this worker's now: tell who knows of it, look whether it stays."""
         self._announcements.announce(session)
+        self._arrivals.check(session)
+
+    def end_arrived(self, session_id: str) -> None:
+        """A session that has come had ended on its way."""
+        session = self._sessions.sessions.get(session_id)
+        if session is not None:
+            self._sessions.end(session, CloseCode.GOING_AWAY, "ended while it changed its worker")
 
     def has_asked(self, session: Any, response: Response) -> bool:
         """Whether an arriving session has asked for a response; counted if not."""

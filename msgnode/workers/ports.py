@@ -24,6 +24,14 @@ class LocalSessions(Protocol):
         """End the session's ownership of the address."""
         ...
 
+    def is_moving(self, session_id: str) -> bool:
+        """Whether a session is on its way to this worker, or to another one."""
+        ...
+
+    def reassert(self, session: Listener) -> None:
+        """The session is this worker's, whatever another one has written."""
+        ...
+
     def missed(self, session_id: str) -> None:
         """Signal a gap to the session, whose frames were lost."""
         ...

@@ -153,11 +153,13 @@ class TransferBegin(PeerMessage, tag=16):
 class TransferEnd(PeerMessage, tag=17):
     """The queue of the session is complete.
 
-    `return_paths` are those of the requests that it may still answer.
+    `return_paths` are those of the requests that it may still answer; `has_ended` says that the
+    session ended while it moved, which earlier versions did not say.
     """
 
     session: str
     return_paths: list[ReturnPath]
+    has_ended: bool = False
 
 
 class SessionMoved(PeerMessage, tag=18):

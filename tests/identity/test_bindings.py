@@ -182,6 +182,21 @@ async def test_a_session_that_moves_takes_its_bindings_along(pair: tuple[Worker,
     assert await here.bind(of(OTHER)) == ONE
 
 
+async def test_where_a_runtime_has_left_what_was_bound_to_it_is_asked_for_anew(
+    pair: tuple[Worker, Worker],
+) -> None:
+    """It may end at the other worker, and somebody else have its token then."""
+    here, there = pair
+    first = await session(ONE)
+    await session(OTHER)
+    assert await here.bind(of(ONE)) == ONE
+    here.bindings.runtime_went(ONE)
+    await close(first)
+    there.runtimes.discard(ONE)
+    assert await there.bind(of(OTHER)) == OTHER
+    assert await here.bind(of(ONE)) == OTHER
+
+
 async def test_the_database_says_who_is_there_still(pair: tuple[Worker, Worker]) -> None:
     here, there = pair
     row = await session(ONE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -130,3 +131,34 @@ async def test_a_row_that_is_rolled_back_reaches_nobody(
     await sync_to_async(change_its_mind)()
     await reader.read()
     assert seen == []
+
+
+async def test_what_could_not_be_applied_is_applied_in_the_next_round(writer: GroupWriter) -> None:
+    outcomes: list[Exception | None] = [OSError("away"), OSError("still away"), None]
+    applied: list[dict[str, Any]] = []
+
+    def apply(payload: dict[str, Any]) -> asyncio.Future[Any]:
+        applied.append(payload)
+        done = asyncio.get_running_loop().create_future()
+        outcome = outcomes[len(applied) - 1]
+        done.set_result(None) if outcome is None else done.set_exception(outcome)
+        return done
+
+    reader = ControlReader(writer, {"n": apply})
+    await send("n", n=1)
+    for _ in range(5):
+        await reader.read()
+    assert applied == [{"n": 1}] * 3
+
+
+async def test_a_round_is_over_when_what_it_has_read_has_taken_effect(writer: GroupWriter) -> None:
+    effect: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    reader = ControlReader(writer, {"n": lambda payload: effect})
+    await send("n", n=1)
+    reading = asyncio.create_task(reader.read())
+    again = asyncio.create_task(reader.read())
+    await asyncio.wait([reading, again], timeout=0.3)
+    assert not reading.done()
+    assert not again.done(), "somebody who asks meanwhile is told too early"
+    effect.set_result(None)
+    await asyncio.gather(reading, again)

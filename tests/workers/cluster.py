@@ -31,7 +31,7 @@ from msgnode.workers.remote_sessions import RemoteSessions
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
 from msgnode.workers.transport import PeerTransport
-from msgnode.workers.watchers import Watchers
+from msgnode.workers.watchers import Watchers, as_up
 from msgnode.workers.worker_process import WorkerId
 from tests.fakes import FakeSession
 
@@ -79,6 +79,7 @@ class Fellow:
         self.cleared: list[str] = []
         self.strays: list[bytes] = []
         self.gaps: list[str] = []
+        self.reasserted: list[str] = []
         self.sessions: dict[str, FakeSession] = {}
         self.table = RoutingTable()
         self.watchers = Watchers(self.table)
@@ -136,6 +137,7 @@ class Fellow:
             1024 * 1024,
             self.table.return_paths,
         )
+        self.copies.on_new_stream.append(self.moves.link_broke)
         self.frames = ArrivingFrames(self.table, self.transport, self, self.moves)
 
     def directory(self, secret: str) -> Any:
@@ -228,6 +230,12 @@ class Fellow:
     def withdraw(self, address: str, session: Listener) -> None:
         self.table.release(address, session)
 
+    def is_moving(self, session_id: str) -> bool:
+        return self.moves.is_moving(session_id)
+
+    def reassert(self, session: Listener) -> None:
+        self.reasserted.append(session.id)
+
     def missed(self, session_id: str) -> None:
         self.gaps.append(session_id)
 
@@ -240,6 +248,12 @@ class Fellow:
     def undeliverable(self, frame: bytes) -> None:
         self.strays.append(frame)
 
+    def is_here(self, session_id: str) -> bool:
+        return session_id in self.sessions
+
+    async def quiet(self, session_id: str, seconds: float) -> None:
+        """A session that is a fake has nothing under way."""
+
     def pack(self, session_id: str) -> bytes | None:
         session = self.sessions.get(session_id)
         if session is None:
@@ -249,11 +263,13 @@ class Fellow:
         return f"{session_id} {session.runtime_url}".encode()
 
     def next_frame(self, session_id: str) -> bytes | None:
-        frames = self.sessions[session_id].frames
+        session = self.sessions.get(session_id)
+        frames = session.frames if session is not None else []
         return frames.pop(0) if frames else None
 
-    def keep(self, session_id: str) -> None:
+    def keep(self, session_id: str, peer: Peer) -> None:
         self.gaps.append(session_id)
+        peer.out.put(as_up(self.sessions[session_id]))
 
     def send_off(self, session_id: str, remote: RemoteSession) -> None:
         session = self.sessions.pop(session_id)
@@ -284,6 +300,9 @@ class Fellow:
     def welcome(self, session: Any) -> None:
         self.sessions[session.id] = session
         self.announcements.announce(session)
+
+    def end_arrived(self, session_id: str) -> None:
+        self.end(self.sessions[session_id])
 
     async def take_over(self, epochs: list[str], ids: list[str]) -> None:
         """There is no database here."""

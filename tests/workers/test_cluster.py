@@ -19,7 +19,13 @@ from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.directory import Kind
 from msgnode.workers import homes
 from msgnode.workers.peer import Peer
-from msgnode.workers.protocol import PROTOCOL, Backpressure, PlainFrame, decode
+from msgnode.workers.protocol import (
+    PROTOCOL,
+    Backpressure,
+    PlainFrame,
+    RequestSession,
+    decode,
+)
 from tests.node import eventually
 from tests.workers.cluster import MOST_FRAMES, PATIENCE, Fellow, LossyLayer, Meet
 
@@ -423,16 +429,86 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
     assert other.table.owners["hyperty://d/1"] is here
 
 
+async def test_a_session_that_ends_while_it_moves_has_ended_everywhere(meet: Meet) -> None:
+    one, other, third = await meet(3)
+    session = one.enter()
+    one.table.allocate("hyperty://d/1", session)
+    await one.settled()
+    await asyncio.gather(*(each.watch("hyperty://d/1") for each in (other, third)))
+    session.frames.append(b"waits")
+    take = one.next_frame
+
+    def end_meanwhile(session_id: str) -> bytes | None:
+        frame = take(session_id)
+        if frame is None and session_id in one.sessions:
+            one.end(session)
+        return frame
+
+    one.next_frame = end_meanwhile  # type: ignore[method-assign]
+    await asyncio.wait_for(other.moves.fetch(session.id), 10)
+    await asyncio.gather(*(each.settled() for each in (one, other, third)))
+    for each in (one, other, third):
+        assert not each.sessions
+        assert not each.remotes.by_id
+        assert not each.table.owners
+        assert not each.table.runtimes
+    assert not one.watchers.leaving
+
+
+@pytest.mark.parametrize("newer", ["giver", "receiver", "neither"])
+async def test_a_session_that_both_have_after_the_link_broke_is_soon_one_workers(
+    meet: Meet, newer: str
+) -> None:
+    one, other = await meet(2)
+    session = one.enter()
+    one.table.allocate("hyperty://d/1", session)
+    session.frames += [b"1", b"2"]
+    await one.settled()
+    await other.watch(session.runtime_url, "hyperty://d/1")
+    session.bound_at = float(newer == "giver")
+    unpack = other.unpack
+
+    def received(*state: Any) -> Any:
+        found = unpack(*state)
+        found.bound_at = float(newer == "receiver")
+        return found
+
+    other.unpack = received  # type: ignore[method-assign]
+    peer = one.transport.peers[other.transport.me.epoch]
+
+    async def breaks() -> None:
+        """The first part of the session comes, then the link begins anew, once."""
+        del peer.room
+        await _until(lambda: bool(other.moves._arrivals))
+        one.transport.links._begin(peer)
+
+    peer.room = breaks  # type: ignore[method-assign]
+    other.transport.peers[one.transport.me.epoch].out.put(RequestSession(session.id))
+    await _until(lambda: bool(one.gaps))
+    await _until(lambda: (session.id in one.sessions) is not (session.id in other.sessions))
+    has = one if session.id in one.sessions else other
+    if newer != "neither":
+        assert has is (one if newer == "giver" else other)
+    await asyncio.gather(one.settled(), other.settled())
+    assert session.id in has.sessions
+    await asyncio.gather(*(each.watch("hyperty://d/1") for each in (one, other)))
+    for each in (one, other):
+        (listener,) = each.table.listeners("hyperty://d/1")
+        assert listener.is_here is (each is has)
+
+
 async def test_w6_a_runtime_that_comes_to_where_its_session_is_going_to_finds_it(
     meet: Meet, layer: LossyLayer
 ) -> None:
-    """The directory may name the new worker before that has heard of the session."""
+    """The directory may name the new worker before that has all of the session."""
     one, other = await meet(2)
     session = one.enter()
     await one.settled()
     await _until(lambda: all(peer.takes for peer in _peers(one)))
     epoch = one.transport.me.epoch
-    layer.loses = lambda message: "words" in message and message["epoch"] == epoch
+    layer.loses = lambda message: (
+        "words" in message and message["epoch"] == epoch and bool(other.moves._arrivals)
+    )
     leaving = asyncio.create_task(one.moves.give_all([session.id], 10))
     await _until(lambda: session.id not in one.sessions)
     known = asyncio.Event()

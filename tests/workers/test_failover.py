@@ -5,117 +5,21 @@ PostgreSQL is in tests/e2e/test_frozen_worker.py."""
 from __future__ import annotations
 
 import asyncio
-import itertools
-import json
-import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 
 from msgnode import models
-from msgnode.node import Node
-from msgnode.sessions.connection import Connection
 from msgnode.workers import membership_store
 from msgnode.workers.failover import Failover
 from msgnode.workers.protocol import PROTOCOL
-from tests.client import ALLOCATION, address, runtime
-from tests.fakes import FakeLink
+from tests.client import ALLOCATION, address
 from tests.node import eventually
+from tests.workers.whole import Runtime, Start, freeze, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-LEASE = 1.5
-Start = Callable[..., Coroutine[Any, Any, Node]]
-
-
-class Runtime:
-    """A runtime connected to a worker, without a socket between."""
-
-    def __init__(self, at: Node, url: str = "") -> None:
-        self.url = url or runtime()
-        self.link = FakeLink()
-        parts = at.parts
-        self.token = ""
-        self._ids = itertools.count(1)
-        self.connection = Connection(
-            self.link, "127.0.0.1", parts.sessions, parts.pipeline.carry, parts.connection_settings
-        )
-        parts.sockets.add(self.connection, "127.0.0.1")
-
-    def say(self, type_: str, to: str, body: Any = None, sender: str = "") -> int:
-        id_ = next(self._ids)
-        frame = {"id": id_, "type": type_, "from": sender or self.url, "to": to, "body": body or {}}
-        self.connection.frame_received(json.dumps(frame).encode())
-        return id_
-
-    async def ask(self, type_: str, to: str, body: Any = None, sender: str = "") -> dict[str, Any]:
-        id_ = self.say(type_, to, body, sender)
-        found: list[dict[str, Any]] = []
-        await until(lambda: bool(found.extend(self.answers(id_)) or found))
-        return found[0]["body"]
-
-    def answers(self, id_: int) -> list[dict[str, Any]]:
-        frames = map(json.loads, self.link.frames)
-        return [each for each in frames if each["type"] == "response" and each["id"] == id_]
-
-    async def open(self) -> Runtime:
-        body = await self.ask("open", "mn:/session")
-        assert body["code"] == 200, body
-        self.token = body["runtimeToken"]
-        return self
-
-    async def allocate(self) -> str:
-        body = await self.ask("create", ALLOCATION, {"scheme": "hyperty", "value": {"number": 1}})
-        assert body["code"] == 200, body
-        return body["value"]["allocated"][0]
-
-
-async def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not is_so():
-            await eventually()
-
-
-@pytest.fixture
-async def start(
-    monkeypatch: pytest.MonkeyPatch, settings: Any, redis_url: str
-) -> AsyncIterator[Start]:
-    settings.REDIS_URL = redis_url
-    settings.NODE = {**settings.NODE, "WORKER_TIMEOUT": LEASE, "DRAIN_STAGGER": 0.0}
-    settings.RECORD = {**settings.RECORD, "ON": False}
-    pids = iter([os.getpid(), 1, os.getppid()])  # of processes that run
-    started: list[Node] = []
-
-    async def start(protocol: int = PROTOCOL) -> Node:
-        pid = next(pids)
-        monkeypatch.setattr(os, "getpid", lambda: pid)
-        worker = Node()
-        monkeypatch.undo()
-        assert worker.parts.cluster is not None
-        worker.parts.cluster.transport.protocol = protocol
-        await worker.start()
-        started.append(worker)
-        return worker
-
-    yield start
-    for worker in started:
-        if not worker.parts.lease.is_lost:
-            await worker.stop()
-
-
-def freeze(worker: Node) -> None:
-    """Nothing of it is heard any more, and its lease runs out."""
-    assert worker.parts.cluster is not None
-    worker.parts.lease.renew = _never  # type: ignore[method-assign]
-    for task in (*worker.parts.cluster._jobs, *worker.parts.cluster.transport._tasks):
-        task.cancel()
-
-
-async def _never() -> None:
-    await asyncio.Event().wait()
 
 
 async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(start: Start) -> None:

@@ -220,3 +220,50 @@ async def test_others_retire_it_only_after_its_end_and_a_margin() -> None:
     await sync_to_async(membership_store.renew)(me.epoch, -2.0)
     assert await sync_to_async(membership_store.retire_expired)(me.epoch, 1.0)
     assert not await sync_to_async(membership_store.renew)(me.epoch, SECONDS)
+
+
+@pytest.fixture
+async def run(lease: Lease) -> AsyncIterator[asyncio.Event]:
+    """The lease is renewed; a worker that was frozen has caught up once the event is set."""
+    caught_up = asyncio.Event()
+
+    async def catch_up() -> None:
+        await caught_up.wait()
+
+    job = asyncio.create_task(lease.run(dict, catch_up))
+    for _ in range(3):  # turns of the loop until it is under way
+        await asyncio.sleep(0)
+    assert lease.until == lease._awake
+    yield caught_up
+    job.cancel()
+
+
+async def test_after_a_freeze_within_the_lease_what_comes_waits_until_this_worker_has_caught_up(
+    lease: Lease, clock: Clock, run: asyncio.Event
+) -> None:
+    clock.ahead = leases.AWAKE + 1
+    assert lease.is_held
+    going_on = asyncio.Event()
+    fact = refuses(lease)
+    assert fact is not None
+    fact.when_known(going_on.set)
+    await lease.renew()  # alone decides nothing
+    assert not going_on.is_set()
+    assert refuses(lease) is not None
+    run.set()
+    await asyncio.wait_for(going_on.wait(), 20)
+    assert refuses(lease) is None
+
+
+async def test_a_worker_that_cannot_catch_up_goes_on_after_some_time(
+    lease: Lease, clock: Clock, run: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "_CATCH_UP", 0.05)
+    clock.ahead = leases.AWAKE + 1
+    going_on = asyncio.Event()
+    fact = refuses(lease)
+    assert fact is not None
+    fact.when_known(going_on.set)
+    await asyncio.wait_for(going_on.wait(), 20)
+    assert not run.is_set()
+    assert refuses(lease) is None
