@@ -1,6 +1,9 @@
 """Every setting is documented, and nothing is documented that does not exist."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,3 +35,22 @@ def test_a_value_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(base.env.ENVIRON, "MAX_FRAME_BYTES", "1 MB")
     with pytest.raises(ImproperlyConfigured, match="MAX_FRAME_BYTES .*'1 MB'"):
         base.env.int("MAX_FRAME_BYTES")
+
+
+@pytest.mark.parametrize("name", ["a+b", "100%41", "what?", "x#y", "Ü ber;"])
+def test_the_database_is_in_the_data_directory_whatever_that_is_called(
+    tmp_path: Path, name: str
+) -> None:
+    place = tmp_path / name
+    kept = {each: os.environ[each] for each in ("PATH", "HOME") if each in os.environ}
+    asked = "from msgnode.settings import DATABASES as d; print(d['default']['NAME'])"
+    done = subprocess.run(
+        [sys.executable, "-c", asked],
+        cwd=base.BASE_DIR,
+        env={**kept, "DATA_DIR": str(place)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.strip() == str(place / "node.sqlite3")

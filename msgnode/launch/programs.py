@@ -27,7 +27,7 @@ from msgnode.resources import HOME
 
 from .error_messages import StartFailed, cause_in
 
-_SOCKET_LENGTH = 90  # the kernel takes 107 characters, and supervisord adds its process id
+_SOCKET_LENGTH = 90  # the kernel takes 107 bytes, and supervisord adds its process id
 _ERRORS_KEPT = 256 * 1024
 
 
@@ -60,7 +60,7 @@ class Programs:
         fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)
         self._offsets: dict[str, int] = {}
         self._socket = data_dir / "supervisord.sock"
-        if len(str(self._socket)) > _SOCKET_LENGTH:
+        if len(os.fsencode(self._socket)) > _SOCKET_LENGTH:
             folder = self._short.enter_context(tempfile.TemporaryDirectory(prefix="node-"))
             self._socket = Path(folder) / "supervisord.sock"
 

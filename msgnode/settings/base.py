@@ -5,6 +5,8 @@ Here is what Django itself asks for; the node's own settings have a file for eac
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.core.exceptions import ImproperlyConfigured
 
 from msgnode.resources import SHARED
@@ -79,8 +81,11 @@ TEMPLATES = [
         },
     },
 ]
-DATABASES = {
-    "default": env.db_url("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'node.sqlite3'}"),
+# The default is not given as a URL: there the + ? # % of a path would mean something else.
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": env.db_url("DATABASE_URL")
+    if "DATABASE_URL" in env.ENVIRON
+    else {"ENGINE": "django.db.backends.sqlite3", "NAME": str(DATA_DIR / "node.sqlite3")},
 }
 if not DATABASES["default"].get("ENGINE"):
     raise ImproperlyConfigured("DATABASE_URL is not the URL of a database that Django knows.")
