@@ -13,7 +13,7 @@ from msgnode.resources import SHARED
 
 from . import console
 from .environment import *  # noqa: F403
-from .environment import BASE_DIR, DATA_DIR, DOMAIN, PORT, env
+from .environment import BASE_DIR, DATA_DIR, DOMAIN, PORT, database_of_environment, env
 from .federation import *  # noqa: F403
 from .identity import *  # noqa: F403
 from .jobs import *  # noqa: F403
@@ -83,12 +83,10 @@ TEMPLATES = [
 ]
 # The default is not given as a URL: there the + ? # % of a path would mean something else.
 DATABASES: dict[str, dict[str, Any]] = {
-    "default": env.db_url("DATABASE_URL")
+    "default": database_of_environment()
     if "DATABASE_URL" in env.ENVIRON
     else {"ENGINE": "django.db.backends.sqlite3", "NAME": str(DATA_DIR / "node.sqlite3")},
 }
-if not DATABASES["default"].get("ENGINE"):
-    raise ImproperlyConfigured("DATABASE_URL is not the URL of a database that Django knows.")
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # synchronous=FULL: an acknowledged allocation survives a power cut, not only a crash.
     DATABASES["default"]["OPTIONS"] = {
@@ -144,6 +142,8 @@ LOGOUT_REDIRECT_URL = "newcomer"
 
 # --- Logs: one JSON object a line -----------------------------------------------------------------
 LOG_LEVEL: str = env("LOG_LEVEL", default="INFO")
+if LOG_LEVEL not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+    raise ImproperlyConfigured(f"LOG_LEVEL is {LOG_LEVEL!r}; it is DEBUG, INFO, WARNING or ERROR.")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
