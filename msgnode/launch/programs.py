@@ -82,21 +82,24 @@ class Programs:
                 *("--configuration", str(self.configuration)),
             ],
             cwd=HOME,
-            env={
-                **os.environ,
-                **environment,
-                "NODE_PYTHON": sys.executable,
-                "NODE_HOME": str(HOME),
-                "NODE_DATA_DIR": str(self.data_dir),
-                "NODE_CONTROL_SOCKET": str(self._socket),
-                "NODE_STOP_SECONDS": str(int(self.stop_seconds) + 1),
-            },
+            env={**os.environ, **environment, **self.places()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
             pass_fds=(lock.fileno(),),
             start_new_session=True,
         )
+
+    def places(self) -> dict[str, str]:
+        """What its configuration calls them: NODE_LOGS is expanded once more than the others."""
+        return {
+            "NODE_PYTHON": sys.executable,
+            "NODE_HOME": str(HOME),
+            "NODE_DATA_DIR": str(self.data_dir),
+            "NODE_LOGS": str(self.data_dir / "logs").replace("%", "%%"),
+            "NODE_CONTROL_SOCKET": str(self._socket),
+            "NODE_STOP_SECONDS": str(int(self.stop_seconds) + 1),
+        }
 
     def look(self) -> list[Program]:
         """The programs; none while supervisord does not listen yet."""
