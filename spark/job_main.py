@@ -85,7 +85,12 @@ def session(options: dict[str, str], classes: Path | None = None) -> SparkSessio
             "spark.sql.adaptive.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": " ".join([*JAVA, *_class_options(classes)]),
+            "spark.driver.extraJavaOptions": " ".join(
+                [
+                    *JAVA,
+                    *(f'"{each}"' for each in _class_options(classes)),
+                ]  # a path may have spaces
+            ),
         }
     for name, value in (SESSION | local | options).items():
         builder = builder.config(name, value)

@@ -38,6 +38,7 @@ def environment(temporary: Path) -> dict[str, str]:
     more = os.environ.get("SPARK_SUBMIT_OPTS", "")
     own = {
         "TMPDIR": str(temporary),
+        "LC_ALL": "C.UTF-8",  # or Java could not name files with other letters than ASCII's
         "SPARK_SUBMIT_OPTS": f'"-Djava.io.tmpdir={temporary}" {more}'.strip(),
     }
     return java.environment(settings.DATA_DIR) | own | ({"PYSPARK_PYTHON": named} if named else {})

@@ -1,6 +1,9 @@
 """Every setting is documented, and nothing is documented that does not exist."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,18 @@ from msgnode.settings import base
 
 READ = re.compile(r"""\benv(?:\.\w+)?\(\s*["']([A-Z_]+)["']""")
 DOCUMENTED = re.compile(r"^#?([A-Z_]+)=", re.MULTILINE)
+
+
+def run(*words: str, **environment: object) -> subprocess.CompletedProcess[str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=base.BASE_DIR,
+        env={**kept, **{name: str(value) for name, value in environment.items()}},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def test_env_example_documents_every_setting_and_no_other() -> None:
@@ -32,3 +47,39 @@ def test_a_value_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(base.env.ENVIRON, "MAX_FRAME_BYTES", "1 MB")
     with pytest.raises(ImproperlyConfigured, match="MAX_FRAME_BYTES .*'1 MB'"):
         base.env.int("MAX_FRAME_BYTES")
+
+
+@pytest.mark.parametrize("name", ["a+b", "100%41", "what?", "x#y", "Ü ber;"])
+def test_the_database_is_in_the_data_directory_whatever_that_is_called(
+    tmp_path: Path, name: str
+) -> None:
+    place = tmp_path / name
+    asked = "from msgnode.settings import DATABASES as d; print(d['default']['NAME'])"
+    done = run("-c", asked, DATA_DIR=place)
+    assert (done.returncode, done.stdout.strip()) == (0, str(place / "node.sqlite3"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("LOG_LEVEL", "loud", "LOG_LEVEL is 'loud'; it is DEBUG, INFO, WARNING or ERROR."),
+        ("DATABASE_URL", "mysql://u:hush@h/n", "DATABASE_URL is not the URL of a database"),
+        ("DATABASE_URL", "nonsense://u:hush@h/n", "DATABASE_URL is not the URL of a database"),
+        ("DATA_DIR", "/dev/null/x", "DATA_DIR /dev/null/x: "),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_without_a_password(
+    tmp_path: Path, name: str, value: str, said: str
+) -> None:
+    done = run("manage.py", "node_status", **{"DATA_DIR": tmp_path, name: value})
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"manage.py: {said}")
+    assert len(done.stderr.splitlines()) == 1
+    assert "hush" not in done.stderr
+
+
+def test_a_command_for_a_database_without_tables_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = run("manage.py", "node_status", DATA_DIR=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("CommandError: The database refuses: no such table")
+    assert len(done.stderr.splitlines()) == 1

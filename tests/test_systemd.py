@@ -72,6 +72,22 @@ def settings_of(unit: Path) -> dict[str, str]:
     return told
 
 
+def test_an_upgrade_migrates_and_a_database_that_comes_late_keeps_nothing_from_starting() -> None:
+    """What is required takes others with it when it fails or is restarted."""
+    target = (ROOT / "deploy" / "systemd" / "messaging-node.target").read_text(encoding="utf-8")
+    for unit in SERVICES:
+        told = settings_of(unit)
+        assert "Requires" not in told, unit.name
+        assert told["PartOf"] == "messaging-node.target", unit.name  # stopped and started with it
+        if unit.stem != "messaging-node-migrate":
+            assert "messaging-node-migrate.service" in told["Wants"].split(), unit.name
+            assert "messaging-node-migrate.service" in told["After"].split(), unit.name
+            assert told["Restart"] == "always", unit.name
+        else:
+            assert told["Restart"] == "on-failure"
+    assert "-migrate" not in target  # only who serves wants it, and waits for it
+
+
 class Started:
     """The services of a node, started as their units say."""
 

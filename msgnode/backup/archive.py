@@ -24,7 +24,26 @@ from .manifest import MANIFEST, ArchiveFault, Manifest, Part, decode, encode
 _STAGING = ".node-backup-"
 _MANIFEST_AT_MOST = 4 * 1024 * 1024
 _BLOCK = 1024 * 1024
+_AT_ONCE = 4 * _BLOCK
 _LEVEL = 3
+
+
+_UNREADABLE = (ValueError, OverflowError, RecursionError)
+"""What tarfile raises besides its own for headers that nothing but malice has made."""
+
+
+class _Unpacked(gzip.GzipFile):
+    """The tar file in the archive, of which no header can have more read at once than is sound."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read so much.
+
+        Raises:
+            ArchiveFault: no backup has a header that is so long.
+        """
+        if size is None or not 0 <= size <= _AT_ONCE:
+            raise ArchiveFault("It is damaged: a header in it is longer than any backup's.")
+        return super().read(size)
 
 
 @contextmanager
@@ -114,7 +133,7 @@ def extract(archive: Path, folder: Path) -> Manifest:
         OSError: the archive cannot be read, or the disk does not take it.
     """
     try:
-        with tarfile.open(archive, "r:gz") as tar:
+        with _Unpacked(archive) as content, tarfile.open(fileobj=content, mode="r:") as tar:
             manifest = _manifest(tar)
             needed = sum(part.bytes for part in manifest.parts.values())
             free = shutil.disk_usage(folder).free
@@ -127,9 +146,10 @@ def extract(archive: Path, folder: Path) -> Manifest:
                     raise ArchiveFault(f"{member.name} is damaged: it is not in {MANIFEST}.")
                 found.add(member.name)
                 _take(tar, member, part, folder / member.name)
-            while tar.fileobj.read(_BLOCK):
-                pass  # to the end, where the file's own check sum is
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as fault:
+            content.read(_BLOCK)  # to the end, where the file's own check sum is
+            if content.read(1):
+                raise ArchiveFault("It is damaged: it goes on behind its last part.")
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, *_UNREADABLE) as fault:
         raise ArchiveFault(f"It is damaged, or no archive: {fault}") from None
     if missing := sorted(set(manifest.parts) - found):
         raise ArchiveFault(f"{missing[0]} is missing.")

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+from msgnode.storage.table_version import named
 
 KIND = "messaging-node backup"
 FORMAT = 1
@@ -23,6 +25,7 @@ SECRET_KEY = "secret_key"  # noqa: S105  (the name of a part)
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)?")
 
+Size = Annotated[int, msgspec.Meta(ge=0)]
 Engine = Literal["sqlite", "postgresql"]
 Migration = tuple[str, str]
 """App and name."""
@@ -35,7 +38,7 @@ class ArchiveFault(Exception):
 class Part(msgspec.Struct, forbid_unknown_fields=True):
     """A member of the archive."""
 
-    bytes: int
+    bytes: Size
     sha256: str
 
 
@@ -73,7 +76,7 @@ def decode(text: bytes) -> Manifest:
     try:
         said = msgspec.json.decode(text)
         kind, number = said["kind"], said["format"]
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
         raise ArchiveFault(f"{MANIFEST} is not that of a backup of a node.") from None
     if kind != KIND:
         raise ArchiveFault(f"{MANIFEST} is not that of a backup of a node.")
@@ -84,8 +87,12 @@ def decode(text: bytes) -> Manifest:
     except msgspec.ValidationError as fault:
         raise ArchiveFault(f"{MANIFEST}: {fault}") from None
     for name in manifest.parts:
-        if not _PART.fullmatch(name) or name == MANIFEST:
+        folder, _, file = name.partition("/")
+        if not _PART.fullmatch(name) or name == MANIFEST or (file and folder in manifest.parts):
             raise ArchiveFault(f"{MANIFEST} names a part {name!r}, which no backup has.")
+    database = manifest.database
+    if database.engine == "postgresql" and database.columns.keys() != database.rows.keys():
+        raise ArchiveFault(f"{MANIFEST} does not say the columns of each table.")
     return manifest
 
 
@@ -95,11 +102,8 @@ def refuse_unknown(applied: Iterable[Migration], known: Iterable[Migration]) -> 
     Raises:
         ArchiveFault: the archive was made by a later version, or with other apps.
     """
-    unknown = sorted(set(applied) - set(known))
-    if unknown:
-        app, name = unknown[0]
-        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    if unknown := set(applied) - set(known):
         raise ArchiveFault(
-            f"The archive was made by another version of the node: it has the migration "
-            f"{app}.{name}{more}, which this one does not know. Restore it with that version."
+            f"The archive was made by another version of the node: it has {named(unknown)}, "
+            "which this one does not know. Restore it with that version."
         )

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import msgspec
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.migrations.loader import MigrationLoader
 
 from msgnode.identity.encryption import opens
+from msgnode.storage.table_version import known
 
 from . import archive, in_use, postgresql, sqlite
 from .contents import RecordFile, lacking
@@ -108,7 +108,7 @@ def finish(data_dir: Path) -> bool:
 def _checked(file: Path, folder: Path) -> tuple[Manifest, list[RecordFile]]:
     manifest = archive.extract(file, folder)
     applied = [(app, name) for app, name in manifest.database.migrations]
-    refuse_unknown(applied, MigrationLoader(None, ignore_no_migrations=True).disk_migrations or ())
+    refuse_unknown(applied, known())
     if manifest.database.engine != connection.vendor:
         raise ArchiveFault(
             f"It is of a database of {manifest.database.engine}, and DATABASE_URL names one of "

@@ -27,7 +27,9 @@ def dump(database: Path, folder: Path) -> tuple[Database, list[str]]:
     copy = folder / PART
     copy.touch(mode=0o600)
     with (
-        closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as source,
+        closing(
+            sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=30)
+        ) as source,
         closing(sqlite3.connect(copy)) as target,
     ):
         source.backup(target)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
+from django.db import DatabaseError
 
 
 class Tool(BaseCommand):
@@ -18,6 +19,14 @@ class Tool(BaseCommand):
 
     example: ClassVar[str]
     requires_system_checks = []
+
+    def execute(self, *args: Any, **options: Any) -> Any:
+        """Run the command; what the database refuses is a line and status 2."""
+        try:
+            return super().execute(*args, **options)
+        except DatabaseError as fault:
+            first = (str(fault).strip().splitlines() or ["no reason given"])[0]
+            raise could_not_be_done(f"The database refuses: {first}") from None
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """A parser whose help ends with the example, line breaks kept."""

@@ -27,7 +27,7 @@ from msgnode.resources import HOME
 
 from .error_messages import StartFailed, cause_in
 
-_SOCKET_LENGTH = 90  # the kernel takes 107 characters, and supervisord adds its process id
+_SOCKET_LENGTH = 90  # the kernel takes 107 bytes, and supervisord adds its process id
 _ERRORS_KEPT = 256 * 1024
 
 
@@ -60,7 +60,7 @@ class Programs:
         fcntl.fcntl(self._errors, fcntl.F_SETFL, os.O_APPEND)
         self._offsets: dict[str, int] = {}
         self._socket = data_dir / "supervisord.sock"
-        if len(str(self._socket)) > _SOCKET_LENGTH:
+        if len(os.fsencode(self._socket)) > _SOCKET_LENGTH:
             folder = self._short.enter_context(tempfile.TemporaryDirectory(prefix="node-"))
             self._socket = Path(folder) / "supervisord.sock"
 
@@ -82,21 +82,24 @@ class Programs:
                 *("--configuration", str(self.configuration)),
             ],
             cwd=HOME,
-            env={
-                **os.environ,
-                **environment,
-                "NODE_PYTHON": sys.executable,
-                "NODE_HOME": str(HOME),
-                "NODE_DATA_DIR": str(self.data_dir),
-                "NODE_CONTROL_SOCKET": str(self._socket),
-                "NODE_STOP_SECONDS": str(int(self.stop_seconds) + 1),
-            },
+            env={**os.environ, **environment, **self.places()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
             pass_fds=(lock.fileno(),),
             start_new_session=True,
         )
+
+    def places(self) -> dict[str, str]:
+        """What its configuration calls them: NODE_LOGS is expanded once more than the others."""
+        return {
+            "NODE_PYTHON": sys.executable,
+            "NODE_HOME": str(HOME),
+            "NODE_DATA_DIR": str(self.data_dir),
+            "NODE_LOGS": str(self.data_dir / "logs").replace("%", "%%"),
+            "NODE_CONTROL_SOCKET": str(self._socket),
+            "NODE_STOP_SECONDS": str(int(self.stop_seconds) + 1),
+        }
 
     def look(self) -> list[Program]:
         """The programs; none while supervisord does not listen yet."""

@@ -21,6 +21,7 @@ import uvloop
 from msgnode.servers.affinity import keep_to_one_processor
 from msgnode.servers.collector import Collector
 from msgnode.servers.start import listening_socket, serving
+from msgnode.storage.table_version import EarlierTables, refuse_earlier
 from msgnode.workers.worker_process import TIMES_FENCED
 
 log = logging.getLogger("msgnode.servers.main")
@@ -81,7 +82,11 @@ class Worker:
             log.critical("The node cannot start: several WORKERS need a REDIS_URL.")
             return 1
         try:
+            refuse_earlier()
             self._loop.run_until_complete(self._node.start())
+        except EarlierTables as error:
+            log.critical("The node cannot start: %s", error)
+            return 1
         except Exception as error:
             log.critical("The node cannot start: %s", _in_words(error), exc_info=True)
             return 1

@@ -11,12 +11,15 @@ import asyncio
 import gc
 import logging
 import signal
+from contextlib import suppress
 
 from django.conf import settings
+from django.db import DatabaseError
 
 from msgnode.asgi import application
 from msgnode.servers.collector import Collector
 from msgnode.servers.start import listening_socket, serving
+from msgnode.storage.table_version import EarlierTables, refuse_earlier
 
 log = logging.getLogger("msgnode.servers.web")
 
@@ -31,6 +34,12 @@ class WebProcess:
 
     def run(self) -> int:
         """Serve until a signal; return the exit status."""
+        try:
+            with suppress(DatabaseError):  # it is not ready until the database answers
+                refuse_earlier()
+        except EarlierTables as error:
+            log.critical("The web process cannot start: %s", error)
+            return 1
         Collector().start(self._loop)
         gc.enable()
         for number in (signal.SIGTERM, signal.SIGINT):

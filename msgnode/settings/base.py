@@ -5,13 +5,15 @@ Here is what Django itself asks for; the node's own settings have a file for eac
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.core.exceptions import ImproperlyConfigured
 
 from msgnode.resources import SHARED
 
 from . import console
 from .environment import *  # noqa: F403
-from .environment import BASE_DIR, DATA_DIR, DOMAIN, PORT, env
+from .environment import BASE_DIR, DATA_DIR, DOMAIN, PORT, database_of_environment, env
 from .federation import *  # noqa: F403
 from .identity import *  # noqa: F403
 from .jobs import *  # noqa: F403
@@ -80,16 +82,17 @@ TEMPLATES = [
         },
     },
 ]
-DATABASES = {
-    "default": env.db_url("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'node.sqlite3'}"),
+# The default is not given as a URL: there the + ? # % of a path would mean something else.
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": database_of_environment()
+    if "DATABASE_URL" in env.ENVIRON
+    else {"ENGINE": "django.db.backends.sqlite3", "NAME": str(DATA_DIR / "node.sqlite3")},
 }
-if not DATABASES["default"].get("ENGINE"):
-    raise ImproperlyConfigured("DATABASE_URL is not the URL of a database that Django knows.")
-# Seconds that a page or a request may wait for one statement; what the node does by itself may take
-# three times as long, and a command as long as it takes.
+# Seconds that a page or a request may wait for one statement. The node's own work may take three
+# times as long; commands have no limit.
 DATABASE_TIMEOUT: float = env.float("DATABASE_TIMEOUT", default=10.0)
 if DATABASE_TIMEOUT < 1:
-    raise ImproperlyConfigured("DATABASE_TIMEOUT is a second at least.")
+    raise ImproperlyConfigured("DATABASE_TIMEOUT must be at least one second.")
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # synchronous=FULL: an acknowledged allocation survives a power cut, not only a crash.
     DATABASES["default"]["OPTIONS"] = {
@@ -147,6 +150,8 @@ LOGOUT_REDIRECT_URL = "newcomer"
 
 # --- Logs: one JSON object a line -----------------------------------------------------------------
 LOG_LEVEL: str = env("LOG_LEVEL", default="INFO")
+if LOG_LEVEL not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+    raise ImproperlyConfigured(f"LOG_LEVEL is {LOG_LEVEL!r}; it is DEBUG, INFO, WARNING or ERROR.")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import sys
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +61,24 @@ if (DATA_DIR / UNFINISHED_RESTORE).exists() and sys.argv[1:2] != ["restore"]:
 def _secret_key() -> str:
     """The key of an embedded node: made once, kept readable by its owner only."""
     path = DATA_DIR / "secret_key"
-    if not path.exists():
-        DATA_DIR.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{secrets.token_hex(4)}")
-        try:
-            fresh.touch(mode=0o600)
-            fresh.write_text(secrets.token_urlsafe(48))
-            path.hardlink_to(fresh)  # fails if another process was first: then its key counts
-        except FileExistsError:
-            pass
-        except OSError as fault:
-            raise ImproperlyConfigured(f"DATA_DIR {DATA_DIR}: {fault}") from None
-        finally:
-            fresh.unlink(missing_ok=True)
-    return path.read_text()
+    try:
+        if not path.exists():
+            _make_secret_key(path)
+        return path.read_text()
+    except OSError as fault:
+        raise ImproperlyConfigured(f"DATA_DIR {DATA_DIR}: {fault}") from None
+
+
+def _make_secret_key(path: Path) -> None:
+    DATA_DIR.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(f".{secrets.token_hex(4)}")
+    try:
+        fresh.touch(mode=0o600)
+        fresh.write_text(secrets.token_urlsafe(48))
+        with suppress(FileExistsError):  # another process was first: then its key counts
+            path.hardlink_to(fresh)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 DEBUG = False
@@ -91,3 +97,16 @@ ALLOWED_HOSTS: list[str] = env.list(
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 # Proxies in front that are believed when they name the client and the scheme (X-Forwarded-*).
 PROXIES: int = env.int("PROXIES", default=0 if NODE_MODE == "embedded" else 1)
+
+
+def database_of_environment() -> dict[str, Any]:
+    """The database of DATABASE_URL. Raises ImproperlyConfigured for one that a node cannot use."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they show the URL with its password
+        found: dict[str, Any] = env.db_url("DATABASE_URL")
+    if not found.get("ENGINE", "").endswith((".sqlite3", ".postgresql")):
+        raise ImproperlyConfigured(
+            "DATABASE_URL is not the URL of a database that the node can use: "
+            "postgres://user:password@host/name, or sqlite:///path."
+        )
+    return found

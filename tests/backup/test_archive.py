@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
 import tarfile
+import tracemalloc
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -149,6 +151,71 @@ def test_a_link_is_no_part(tmp_path: Path) -> None:
         tar.addfile(link)
     with pytest.raises(ArchiveFault, match="one is damaged"):
         extract(file, tmp_path / "out")
+
+
+def _headers(*headers: bytes) -> bytes:
+    """A tar file that begins so."""
+    return b"".join(headers) + b"\0" * 1024
+
+
+def _pax(text: bytes, size: int = 0) -> bytes:
+    head = tarfile.TarInfo("x")
+    head.type, head.size = tarfile.XHDTYPE, size or len(text)
+    return head.tobuf() + text.ljust(-(-head.size // 512) * 512, b"\0")
+
+
+LONG_NAME = tarfile.TarInfo("././@LongLink")
+LONG_NAME.type, LONG_NAME.size = tarfile.GNUTYPE_LONGNAME, 4
+MALICE = {
+    "a header of 64 MiB": _headers(_pax(b"", 64 * 1024 * 1024)),
+    "headers in headers": _headers(*[LONG_NAME.tobuf() + b"a".ljust(512, b"\0")] * 3000),
+    "a size that is none": _headers(
+        _pax(b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n"),
+        tarfile.TarInfo("x").tobuf(),
+        b"no number\n".ljust(512, b"\0"),
+    ),
+}
+
+
+@pytest.mark.parametrize("content", MALICE.values(), ids=MALICE)
+def test_headers_that_nothing_but_malice_has_made_are_refused(
+    tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "hostile.tar.gz"
+    file.write_bytes(gzip.compress(content))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArchiveFault, match="damaged|begin"):
+            extract(file, tmp_path / "out")
+        assert tracemalloc.get_traced_memory()[1] < 16 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_follows_the_last_part_is_not_unpacked_to_its_end(tmp_path: Path) -> None:
+    file = make(tmp_path)
+    file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()) + bytes(2 * 1024 * 1024)))
+    with pytest.raises(ArchiveFault, match="goes on behind its last part"):
+        extract(file, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"parts": {"x": {"bytes": -5, "sha256": ""}}}, "bytes"),
+        ({"parts": {n: {"bytes": 1, "sha256": ""} for n in ("x", "x/y")}}, "names a part 'x/y'"),
+        ({"database": {"engine": "postgresql", "migrations": [], "rows": {"t": 1}}}, "columns"),
+    ],
+)
+def test_a_manifest_that_no_backup_writes_is_refused(changes: dict[str, Any], named: str) -> None:
+    said = json.loads(encode(manifest({}))) | changes
+    with pytest.raises(ArchiveFault, match=named):
+        decode(json.dumps(said).encode())
+
+
+def test_a_manifest_that_is_nested_without_end_is_refused() -> None:
+    with pytest.raises(ArchiveFault, match="not that of a backup"):
+        decode(b"[" * 100_000)
 
 
 def test_a_later_format_is_named() -> None:

@@ -52,7 +52,8 @@ class Command(Tool):
                 done = restore.restore(file, replace=options["replace"])
                 self._tell(done, options, "was")
         except ArchiveFault as fault:
-            raise not_as_it_should_be(f"{file}: {fault} Nothing has changed.") from None
+            why = _printable(str(fault))
+            raise not_as_it_should_be(f"{file}: {why} Nothing has changed.") from None
         except (restore.Refused, in_use.InUse) as fault:
             raise could_not_be_done(f"{fault} Nothing has changed.") from None
         except OSError as fault:
@@ -80,12 +81,18 @@ class Command(Tool):
         if done.lacking:
             self.stdout.write(
                 f"{len(done.lacking)} files of the traffic record are not here, such as "
-                f"{done.lacking[0]}: copy them to RECORD_URL."
+                f"{_printable(done.lacking[0])}: copy them to RECORD_URL."
             )
         if done.record_fault:
             self.stdout.write(f"The traffic record could not be looked at: {done.record_fault}")
         if done.manifest.domain != settings.DOMAIN:
-            self.stdout.write(f"It is of {done.manifest.domain}, and DOMAIN is {settings.DOMAIN}.")
+            domain = _printable(done.manifest.domain)
+            self.stdout.write(f"It is of {domain}, and DOMAIN is {settings.DOMAIN}.")
+
+
+def _printable(text: str) -> str:
+    """What an archive says, without what would command the terminal."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _in_words(fault: OSError, archive: Path | None) -> str:
