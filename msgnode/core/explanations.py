@@ -35,300 +35,315 @@ class HttpError(NamedTuple):
 ERRORS: Mapping[int, HttpError] = {
     400: HttpError("bad-request", Explanation(
         "The request cannot be read",
-        "The frame or the body is not what the protocol asks for: not JSON, a field missing or of "
-        "the wrong kind, an invalid address, a duplicate key.",
-        "Correct what the text (`description`, `detail` or `errors`) names. Nothing has changed, "
-        "and the same request will fail again.",
+        "The frame or the body violates the protocol: it is not JSON, a field is missing or has "
+        "the wrong type, an address is not valid, or a key occurs twice.",
+        "Correct what the text of the error (`description`, `detail` or `errors`) names. Nothing "
+        "has changed, and the same request will fail again.",
     )),
     401: HttpError("not-identified", Explanation(
         "Nobody is logged in, or there is no session",
-        "Over a WebSocket: the connection has not sent `open` yet, or the node asks for an "
+        "Over a WebSocket: the connection has not sent `open` yet, or the node requires an "
         "identity (ADMISSION) and the message has no valid one. Over HTTP: credentials are "
         "missing, expired or revoked.",
-        "Send `open` first; get a new token of an issuer that the node accepts; over HTTP send "
-        "the credentials of an account or an API key. Operators see the issuers under Issuers.",
+        "Send `open` first, or get a new token from an issuer that the node accepts. Over HTTP, "
+        "send the credentials of an account or an API key. Operators: the accepted issuers are "
+        "listed under Issuers.",
     )),
     403: HttpError("forbidden", Explanation(
         "The sender may not do this",
-        "The `from` belongs to somebody else, the address or entry to another session, a policy "
-        "refuses the message, there is a ban, or the account lacks the permission.",
-        "Send as your own runtime. Operators see in the decision log which rule refused, and "
-        "under Bans and Groups who is banned or lacks a permission.",
+        "The `from` belongs to somebody else, the address or entry belongs to another session, a "
+        "policy refuses the message, a ban applies, or the account lacks the permission.",
+        "Send from an address of your own runtime. Operators: the decision log shows which rule "
+        "refused, and Bans and Groups show who is banned and which permissions accounts have.",
     )),
     404: HttpError("not-found", Explanation(
-        "Nothing is there",
-        "Nobody listens to the address, or there is no entry with this id: it was never there, its "
+        "Not found",
+        "Nobody listens to the address, or there is no entry with this id: it never existed, its "
         "session has ended, or it was purged.",
-        "Check the address; look the receiver up in the registry again, because runtimes get new "
-        "addresses when they come back without their session.",
+        "Check the address. Look the recipient up in the registry again, because a runtime gets "
+        "new addresses when it returns without its session.",
     )),
     405: HttpError("method-not-allowed", Explanation(
-        "The resource has no such method",
-        "This resource does not support the HTTP method.",
-        "The header `Allow` names the supported ones; /api/docs describes them.",
+        "The resource does not support the method",
+        "The resource does not support the HTTP method of the request.",
+        "Use a method that the header `Allow` names; /api/docs describes them.",
     )),
     406: HttpError("not-acceptable", Explanation(
-        "There is no such representation",
+        "There is no acceptable representation",
         "The header `Accept` names only media types that the node does not produce.",
         "Accept application/json.",
     )),
     408: HttpError("unavailable-hyperties", Explanation(
-        "The hyperties found are unavailable",
-        "A search of the registry found hyperties, and all of them are disconnected. "
-        "REGISTRY_UNAVAILABLE_CODE may make it 500 for older runtimes.",
-        "Subscribe to the registration's changes and wait until one comes back.",
+        "The hyperties that match are not available now",
+        "A search of the registry found hyperties, but all of them are disconnected. An operator "
+        "can change this code to 500 for older runtimes (REGISTRY_UNAVAILABLE_CODE).",
+        "Subscribe to changes of the registration and wait until a hyperty is available again.",
     )),
     409: HttpError("conflict", Explanation(
-        "The state does not allow it",
+        "The request conflicts with the current state",
         "The connection already has a session, the address is taken, or somebody else has changed "
-        "the entry meanwhile.",
-        "Read the state again before you decide; do not repeat the request unchanged.",
+        "the entry in the meantime.",
+        "Read the current state and decide again. Do not repeat the request unchanged.",
     )),
     410: HttpError("gone", Explanation(
-        "It has ended for good",
+        "The resource has ended permanently",
         "Its owner has revoked or ended it, or it has expired.",
-        "It cannot be restored; its owner may create another.",
+        "It cannot be restored. Its owner may create another.",
     )),
     412: HttpError("changed", Explanation(
-        "The precondition failed",
-        "`If-Match` or `If-None-Match` does not match the present state.",
-        "Read it again, decide again, and send its new `ETag`.",
+        "The resource has changed",
+        "`If-Match` or `If-None-Match` does not fit the current state of the resource.",
+        "Read the resource again, decide again, and send its new `ETag`.",
     )),
     413: HttpError("too-large", Explanation(
         "The body is too large",
-        "The body of the HTTP request has more than MAX_REQUEST_BYTES, or exceeds the limit of "
-        "this resource (REGISTRY_MAX_BODY_BYTES, MAX_FRAME_BYTES, 100 messages of a device).",
-        "Send less at a time.",
+        "The body of the HTTP request is larger than MAX_REQUEST_BYTES, or than the limit of this "
+        "resource (REGISTRY_MAX_BODY_BYTES, MAX_FRAME_BYTES, 100 messages of a device).",
+        "Send less in one request.",
     )),
     415: HttpError("unsupported-media-type", Explanation(
-        "The media type is not supported",
-        "`Content-Type` is not JSON.",
+        "The body has an unsupported type",
+        "The header `Content-Type` is not JSON.",
         "Send application/json.",
     )),
     421: HttpError("misdirected", Explanation(
         "The request reached the wrong worker",
-        "The node's own probe has reached another worker than its own. No client sees this.",
-        "Operators: let only the node's workers use its internal port.",
+        "A worker's own probe has reached another worker. Clients never get this code.",
+        "Operators: make sure that only the node's workers use its internal port.",
     )),
     422: HttpError("key-reused", Explanation(
         "The Idempotency-Key was used with another body",
-        "A device has sent another request with this key within the last ten minutes.",
-        "Use a new key for each request, and the same one only to repeat it.",
+        "The device has sent another request with this key within the last ten minutes.",
+        "Use a new key for each request. Use the same key only to repeat a request.",
     )),
     429: HttpError("too-many", Explanation(
         "A limit is reached",
-        "The session, the source address, the subject or the client is at a limit, or sends "
-        "requests too often.",
-        "Wait as long as `Retry-After` says, or release what is not needed. Operators find the "
-        "limit's name in the text and its setting under Limits in docs/operations.md.",
+        "The session, the source address, the subject or the client has reached a limit of size, "
+        "number or rate.",
+        "Wait as long as `Retry-After` says, or free what you no longer need. Operators: the text "
+        "names the limit; its setting is listed under Limits in docs/operations.md.",
     )),
     500: HttpError("internal", Explanation(
-        "The node has a fault",
-        "Something has failed that should not. The cause is in the log, not in the answer.",
-        "Tell the operator. Operators: the log has a traceback at this time; a fault that repeats "
-        "raises the alarm faults-repeat.",
+        "Internal error of the node",
+        "An unexpected error occurred in the node. The cause is in its log, not in the answer.",
+        "Tell the operator. Operators: the log has a traceback at this time. Repeated faults raise "
+        "the alarm faults-repeat.",
     )),
     502: HttpError("bad-gateway", Explanation(
-        "A foreign node or back-end gave no valid answer",
-        "A remote registry, an issuer or another domain sent an invalid answer.",
-        "Try again later. Operators see under Components and stubs which of them it was.",
+        "Another server gave no valid answer",
+        "An external registry, an issuer or the node of another domain sent an invalid answer.",
+        "Try again later. Operators: Components and stubs shows which of them it was.",
     )),
     503: HttpError("unavailable", Explanation(
-        "The node cannot do it now",
-        "The receiver is away and its queue is full, a pool of addresses is empty, the database is "
-        "out of reach or its disk full, or the worker is at its limit or has lost its lease.",
-        "Try again later, with growing pauses. Operators: /health/ready and the alarms say what is "
-        "out of reach.",
+        "The node cannot handle the request now",
+        "The recipient is disconnected and its queue is full, a pool of addresses is empty, the "
+        "database cannot be reached or its disk is full, or the worker has reached a limit or lost "
+        "its lease.",
+        "Try again later, with increasing pauses. Operators: /health/ready and the alarms show the "
+        "cause.",
     )),
     504: HttpError("timeout", Explanation(
         "No answer in time",
-        "A component, a remote registry or another domain did not answer within ANSWER_TIMEOUT.",
-        "It may have been done anyway: check before you repeat what must not be done twice.",
+        "A component, an external registry or another domain did not answer within ANSWER_TIMEOUT.",
+        "The request may have been carried out. Check before you repeat a request that must not be "
+        "carried out twice.",
     )),
 }  # fmt: skip
 
 CLOSE_CODES: Mapping[int, Explanation] = {
     1000: Explanation(
-        "Closed as asked",
-        "The runtime has sent `close`, or it is a visitor from another domain that was idle for "
-        "too long or has reached its time limit. Its session has ended, and what it held is free.",
-        "Nothing. To begin again, open a new session.",
+        "Closed normally",
+        "The runtime has sent `close`. Or it is a visitor, and its visit is over because it was "
+        "idle too long or reached its longest duration. The session has ended, and its addresses "
+        "and subscriptions are free.",
+        "Nothing. To continue, open a new session.",
     ),
     1002: Explanation(
-        "A frame that violates RFC 6455",
-        "A reserved opcode or bit, a frame without mask, a control frame that is fragmented or too "
-        "long, an unexpected fragment, compression, or a close code that must not be sent.",
-        "Reconnect with `re-open`. The client's WebSocket library, or a proxy, is broken.",
+        "A frame violates RFC 6455",
+        "The client sent a reserved opcode or bit, a frame without a mask, a control frame that is "
+        "fragmented or too long, a fragment out of order, a compressed frame, or a close code that "
+        "must not be sent.",
+        "Reconnect with `re-open`. The client's WebSocket library, or a proxy on the way, has a "
+        "fault.",
     ),
     1007: Explanation(
-        "A text that is not UTF-8",
-        "A text frame, or the reason of a closing frame, cannot be decoded.",
+        "A text is not UTF-8",
+        "A text frame, or the reason in a close frame, is not valid UTF-8.",
         "Reconnect with `re-open`, and send UTF-8.",
     ),
     3001: Explanation(
         "Reconnect",
-        "The node, or this worker of it, stops or restarts: an upgrade, a restart, a lost lease. "
-        "The session is kept.",
-        "Reconnect with `re-open` after a short pause of random length. Messages sent meanwhile "
-        "are queued; a loss is signalled as a gap.",
+        "The node, or the worker that serves this connection, stops or restarts: an upgrade, a "
+        "restart, a lost lease. The session is kept.",
+        "Reconnect with `re-open` after a short random pause. Messages that arrive meanwhile wait; "
+        "lost messages are signalled as a gap.",
     ),
     3008: Explanation(
-        "Too slow",
-        "The client did not read, and more than OUTBOX_BYTES were queued for it. Messages were "
-        "lost.",
+        "The client reads too slowly",
+        "The client did not read, and more than OUTBOX_BYTES waited for it. Messages were lost.",
         "Reconnect with `re-open`; a gap is signalled. Read faster, or subscribe to less.",
     ),
     4401: Explanation(
         "Not identified",
-        "No session was opened within HANDSHAKE_TIMEOUT, no identity was given within "
-        "IDENTIFY_TIMEOUT, the token of the upgrade is invalid, or the identity was revoked.",
+        "No session was opened within HANDSHAKE_TIMEOUT, no identity was shown within "
+        "IDENTIFY_TIMEOUT, the token of the upgrade is not valid, or the identity was revoked.",
         "Log in again, and reconnect with `open` and a valid token.",
     ),
     4403: Explanation(
         "Refused",
-        "The client is banned, the page's origin is not one of WS_ORIGINS, or an operator has "
-        "ended the session.",
+        "A ban applies, the page's origin is not one of WS_ORIGINS, or an operator has ended the "
+        "session.",
         "Do not reconnect automatically. Ask the operator, who finds the reason under Bans and in "
         "the audit log.",
     ),
     4409: Explanation(
-        "Taken up by another connection",
-        "The session was resumed on a newer connection with its token, or with the same runtime "
-        "URL if that is allowed.",
-        "Nothing, if it was you. Do not reconnect: the two would displace each other in turns.",
+        "Resumed on another connection",
+        "The session was resumed on a newer connection: with its token or, where RESUME permits "
+        "it, with its runtime URL.",
+        "Nothing, if this was intended. Do not reconnect, or the two connections would close each "
+        "other in turn.",
     ),
     4413: Explanation(
         "A frame was too large",
-        "It had more than MAX_FRAME_BYTES. It was not read.",
-        "Reconnect with `re-open`, but do not send that frame again: send it in parts, or "
-        "otherwise.",
+        "The frame was larger than MAX_FRAME_BYTES, and the node has not read it.",
+        "Reconnect with `re-open`, but do not send that frame again: send its content in parts or "
+        "in another way.",
     ),
     4429: Explanation(
-        "Full",
+        "A limit is reached",
         "A limit of sessions or connections is reached, or the runtime URL may still be in use.",
-        "Reconnect after a while. Operators see the limits in docs/operations.md.",
+        "Reconnect after a while. Operators: docs/operations.md lists the limits.",
     ),
 }
 
 ALARMS: Mapping[str, Explanation] = {
     "path-broken": Explanation(
-        "A worker's message to itself gets lost",
+        "A worker's probe was not answered",
         "A worker's probe through its own port, pipeline and database, or to another worker over "
-        "their link, was not answered within PROBE_TIMEOUT. The worker is not ready meanwhile.",
-        "Look at its log and at /health/ready, which names the check; the database and Redis are "
-        "the usual causes, then an overloaded machine. It clears itself.",
+        "their link, was not answered within PROBE_TIMEOUT. Meanwhile the worker is not ready.",
+        "Look at its log and at /health/ready, which names the check. The usual causes are the "
+        "database, Redis, or an overloaded machine. The alarm clears itself.",
     ),
     "turn-down": Explanation(
         "A TURN server does not answer",
-        "Two checks in a row got no answer, neither from its command line nor by STUN. Nothing new "
-        "is reserved there, and its reservations count as lost: their owners are told.",
-        "See whether the process runs and is not stopped, and whether the node reaches the address "
-        "of its command line and of its first URL. It clears itself.",
+        "In two checks in a row, the server answered neither at its command line interface nor to "
+        "STUN. Nothing new is reserved there. Existing reservations count as lost, and their "
+        "owners are notified.",
+        "Check that the process runs and is not stopped, and that the node reaches the address of "
+        "its command line interface and of its first URL. The alarm clears itself.",
     ),
     "turn-full": Explanation(
         "No TURN server has room for a class",
-        "What is booked on the servers that carry this traffic class leaves less than one flow of "
-        "it. New reservations are answered 503; existing ones are not affected.",
-        "Look for reservations that are not needed, raise the capacity of a server "
-        "to what its link really has, or add a server. It clears itself once there is room.",
+        "The reservations on the servers for this traffic class leave room for less than one more "
+        "flow. New reservations are answered 503; existing ones are not affected.",
+        "End reservations that are not needed, raise the capacity of a server to that of its link, "
+        "or add a server. The alarm clears itself once there is room.",
     ),
     "qos-accounting-gap": Explanation(
         "The traffic of TURN servers is not counted",
-        "The Redis that they share with the node (QOS_TURN_REDIS_URL) is out of reach. Calls go "
-        "on; new secrets are not shared, and accounts of this time are marked incomplete.",
-        "Start that Redis again. Allocations that end afterwards are counted exactly by their "
-        "totals. It clears itself.",
+        "The Redis that they share with the node (QOS_TURN_REDIS_URL) cannot be reached. Calls "
+        "continue, but new secrets are not shared, and the usage of this time is marked "
+        "incomplete.",
+        "Start that Redis again. Flows that end afterwards are counted to the byte by their "
+        "totals. The alarm clears itself.",
     ),
     "faults-repeat": Explanation(
-        "Failures of one part repeat",
-        "Five failures of a part within a minute. Each ended what it belonged to and nothing else.",
-        "The log has a traceback for each. Report it with the version; it clears itself.",
+        "One part fails repeatedly",
+        "A part of the node has failed five times within a minute. Each failure ended only the "
+        "session, link or task in which it occurred.",
+        "The log has a traceback for each failure. Report it with the version of the node. The "
+        "alarm clears itself.",
     ),
     "unclean-stop": Explanation(
         "A worker died",
-        "A worker ended without stopping properly: killed, out of memory, a power cut. Its "
-        "sessions may have missed messages, and were told of a gap.",
+        "A worker ended without an orderly stop: it was killed, ran out of memory, or lost power. "
+        "Its sessions may have missed messages; a gap was signalled to them.",
         "Find out what ended it (the kernel's log names a lack of memory). Clear the alarm.",
     ),
     "gap": Explanation(
         "A session lost messages",
-        "There was no room in its queue, or the queue was lost with a worker. The runtime was "
-        "told.",
-        "If it repeats for one runtime, its network or page is slow; for many, raise OUTBOX_BYTES "
-        "and GRACE_PERIOD. Clear the alarm.",
+        "The messages that waited for a session exceeded its queue, or were lost with a worker. A "
+        "gap was signalled to the runtime.",
+        "If this repeats for one runtime, its network or page is slow. If it affects many, raise "
+        "OUTBOX_BYTES and GRACE_PERIOD. Clear the alarm.",
     ),
     "queue-budget": Explanation(
         "One source or subject fills the queues",
-        "The queues of all its sessions have reached MAX_QUEUE_BYTES_PER_SOURCE; further messages "
-        "are dropped, and each session is told. Nobody else is affected.",
-        "Look at its sessions under Sessions; ban it if it does so on purpose, raise the limit if "
-        "it is a gateway of many users. Clear the alarm.",
+        "The messages that wait for all its sessions have reached MAX_QUEUE_BYTES_PER_SOURCE. "
+        "Further ones are dropped, and a gap is signalled to each session. Others are not "
+        "affected.",
+        "Look at its sessions under Sessions. Ban it if it does this on purpose; raise the limit "
+        "if it is a gateway for many users. Clear the alarm.",
     ),
     "pool-exhausted": Explanation(
         "A pool of addresses is empty",
-        "All addresses of the scheme are lent; requests for one are answered 503.",
-        "Fill the pool under Address pools. It clears itself when one is free.",
+        "All addresses of the scheme are in use. Requests for one are answered 503.",
+        "Add addresses under Address pools. The alarm clears itself when an address is free.",
     ),
     "worker-gap": Explanation(
-        "Messages between workers were lost",
-        "A worker noticed a gap in the messages of another, and requested them again.",
-        "Occasionally a reconnection causes it. If it repeats, look at Redis and the network.",
+        "Messages between workers were lost on the way",
+        "A worker noticed a gap in the batches from another worker, and requested them again.",
+        "A single occurrence is usually a reconnection. If it repeats, check Redis and the "
+        "network.",
     ),
     "worker-protocol": Explanation(
         "Two workers speak different protocols",
-        "A worker of another version of the node runs besides this one, and their protocols "
-        "differ. They do not connect; the one that starts later is not ready.",
-        "Bring all workers to one version, as docs/operations.md says for an upgrade. Clear the "
-        "alarm.",
+        "A worker of another version of the node runs beside this one, and their protocols are not "
+        "compatible. They do not connect to each other, and the newly started one is not ready.",
+        "Bring all workers to one version, as docs/operations.md describes for an upgrade. Clear "
+        "the alarm.",
     ),
     "worker-fenced": Explanation(
         "A worker lost its lease",
-        "It could not renew its lease for WORKER_TIMEOUT: frozen, or cut off from the database. "
-        "It closed its sockets and restarted; others have its sessions.",
-        "Find out what froze it; raise WORKER_TIMEOUT if the machine pauses by design. Clear "
+        "It could not renew its lease within WORKER_TIMEOUT, because it was frozen or cut off from "
+        "the database. It closed its sockets and started again; other workers took over its "
+        "sessions.",
+        "Find out what froze it. Raise WORKER_TIMEOUT if pauses of the machine are expected. Clear "
         "the alarm.",
     ),
     "worker-down": Explanation(
-        "A worker does not respond",
-        "Nothing came from it for WORKER_TIMEOUT. Messages it misses are signalled as a gap.",
-        "Restart it, or check its connection to Redis. Clear the alarm.",
+        "A worker sends no heartbeat",
+        "No heartbeat came from it for WORKER_TIMEOUT. Messages that it misses are signalled as a "
+        "gap.",
+        "Start it again, or check the connection between it and Redis. Clear the alarm.",
     ),
     "redis-away": Explanation(
         "A worker does not reach Redis",
-        "Redis is out of reach or refuses the worker; the text says why. Its own sessions go on, "
-        "and it is not ready.",
-        "Bring Redis back, or correct REDIS_URL. It clears itself.",
+        "Redis cannot be reached or refuses the worker; the text says why. The worker continues to "
+        "serve its own sessions, but is not ready.",
+        "Restore Redis, or correct REDIS_URL. The alarm clears itself.",
     ),
     "redis-full": Explanation(
         "Redis has no memory left",
-        "Messages between workers wait, then their senders are answered 503.",
-        "Raise its maxmemory (LINK_BYTES for each pair of workers is enough). It clears itself.",
+        "Messages between workers wait at first; later their senders are answered 503.",
+        "Raise its maxmemory (LINK_BYTES for each pair of workers is enough). The alarm clears "
+        "itself.",
     ),
     "push-refused": Explanation(
         "A push service refuses the node's wake-ups",
         "It answered 400, 401 or 403: the browser subscribed with another key, or SECRET_KEY has "
-        "changed since. Devices that sleep are not woken.",
-        "Have pages subscribe with the key of /device/v1/push/key; look at PUSH_CONTACT. Clear the "
-        "alarm.",
+        "changed since then. Sleeping devices are not woken.",
+        "Make pages subscribe with the key of /device/v1/push/key, and check PUSH_CONTACT. Clear "
+        "the alarm.",
     ),
     "mqtt-broker-away": Explanation(
-        "The MQTT broker is out of reach",
-        "The text says why. Sessions of devices behind it are kept for GRACE_PERIOD, and what "
-        "comes for them waits; sensors' objects keep their last value. The broker keeps what it "
-        "has acknowledged.",
-        "Bring the broker back, or correct MQTT_URL. It clears itself.",
+        "The MQTT broker cannot be reached",
+        "The text says why. Sessions of devices behind it are kept for GRACE_PERIOD, and messages "
+        "for them wait. Data objects of sensors keep their last value. The broker keeps the "
+        "messages that it has acknowledged.",
+        "Restore the broker, or correct MQTT_URL. The alarm clears itself.",
     ),
     "peer-pending": Explanation(
         "The node of another domain waits for approval",
-        "Somebody here has sent a message there, and its protostub was found. Nothing of it runs, "
-        "and such messages are answered 503.",
-        "Look at its source under Peers; approve it, which clears the alarm, or block the domain "
+        "Somebody here has sent a message to that domain, and the node has found its protostub. "
+        "The protostub does not run before approval, and such messages are answered 503.",
+        "Look at its source under Peers. Approve it, which clears the alarm; or block the domain "
         "and clear the alarm.",
     ),
     "stub-changed": Explanation(
         "A peer offers another protostub",
-        "The one that was approved goes on.",
-        "Look at the new source under Peers and approve it, which clears the alarm, or ask the "
+        "The approved protostub continues to run.",
+        "Look at the new source under Peers and approve it, which clears the alarm; or ask the "
         "other domain.",
     ),
     "stub-unsigned": Explanation(
@@ -339,63 +354,71 @@ ALARMS: Mapping[str, Explanation] = {
         "take the keys back. It clears itself.",
     ),
     "stub-failing": Explanation(
-        "The protostub of a peer fails again and again",
-        "The text says why. It is started again after longer and longer pauses; requests to that "
+        "The protostub of a peer fails repeatedly",
+        "The text says why. The node starts it again after increasing pauses. Requests to that "
         "domain are answered 503 or 504.",
-        "Look at the peer's last error; pause it, or ask the other domain. It clears itself.",
+        "Look at the peer's last error. Pause the peer, or ask the other domain. The alarm clears "
+        "itself.",
     ),
     "peer-stuck": Explanation(
-        "Messages for another domain do not get there",
-        "The text says why. Requests to that domain are answered 503 or 504; who observes it is "
-        "told of a gap once it is back.",
-        "Look at what waits for it; have that tried again or discard it. Under Peers start its "
-        "stub anew, look for its stub again, pause it, or ask the other domain. It clears itself.",
+        "Messages for another domain are not delivered",
+        "The text says why. Requests to that domain are answered 503 or 504. A gap is signalled to "
+        "its observers here once it can be reached again.",
+        "Look at the waiting messages; try them again or discard them. Under Peers, restart its "
+        "stub, look for its stub again, or pause the peer; or ask the other domain. The alarm "
+        "clears itself.",
     ),
     "peer-loop": Explanation(
-        "A peer sends back what it was sent",
-        "Nothing of it is passed on, and it is counted. So does a node that takes this domain for "
-        "another's, or two that are visitors of each other.",
-        "Ask the other domain; pause the peer meanwhile. Clear the alarm once that is settled.",
+        "A peer returns messages that were sent to it",
+        "These messages are counted and not forwarded. This happens if another node takes this "
+        "domain for that of somebody else, or if two nodes are visitors of each other.",
+        "Ask the other domain, and pause the peer meanwhile. Clear the alarm once this is solved.",
     ),
     "peer-spoofs": Explanation(
-        "A peer speaks as somebody of this domain",
-        "Nothing of it is passed on, and it is counted.",
-        "Block the peer unless the other domain can say why. Clear the alarm once that is settled.",
+        "A peer sends messages from addresses of this domain",
+        "These messages are counted and not forwarded.",
+        "Block the peer unless the other domain can explain it. Clear the alarm once this is "
+        "solved.",
     ),
     "message-set-aside": Explanation(
         "A stored message for another domain was not delivered",
-        "Its time was over, or the way to the peer ended each time it was tried. Who sent it is "
-        "told so if they are there. It is not tried again, and its addresses are kept for a week.",
-        "Look at it under Stored messages. Whoever sent it may send it again. Clear the alarm.",
+        "The message expired, or the connection to the peer ended each time the node tried to send "
+        "it. The sender is notified if it has a session. The message is not tried again; its "
+        "addresses are kept for a week.",
+        "Look at it under Stored messages. The sender may send it again. Clear the alarm.",
     ),
     "sandbox-missing": Explanation(
-        "Federation is on, and there is nothing to run protostubs",
-        "Messages to other domains are refused.",
-        "pip install 'messaging-node[federation]' and restart. It clears itself.",
+        "Federation is on, but Deno is missing",
+        "The node needs Deno to run the protostubs of peers. Messages to other domains are "
+        "refused.",
+        "Run pip install 'messaging-node[federation]' and restart the node. The alarm clears "
+        "itself.",
     ),
     "issuer-out-of-reach": Explanation(
         "An issuer's keys cannot be fetched",
-        "Known keys go on for IDENTITY_STALE_KEYS; tokens signed with newer ones are refused.",
-        "Look whether the issuer answers from this machine; give its keys by hand under Issuers if "
-        "it takes long. It clears itself.",
+        "Known keys remain valid for IDENTITY_STALE_KEYS. Tokens signed with newer keys are "
+        "refused.",
+        "Check that this machine can reach the issuer. If this takes long, enter its keys under "
+        "Issuers. The alarm clears itself.",
     ),
     "policy-indeterminate": Explanation(
         "A policy could not be evaluated",
-        "A rule asks for what a message does not have, or fails. Such messages are refused unless "
-        "POLICY_DELIVER_INDETERMINATE says otherwise.",
-        "The decision log names the rules; try the message in the playground. Clear the alarm.",
+        "A rule needs an attribute that the message does not have, or the rule fails. Such "
+        "messages are refused unless POLICY_DELIVER_INDETERMINATE is true.",
+        "The decision log names the rules. Try the message in the playground. Clear the alarm.",
     ),
     "record-not-written": Explanation(
         "The traffic record is not written",
-        "Its disk is full, its place cannot be written, or it has reached RECORD_MAX_BYTES. Rows "
-        "wait in memory, then are lost and counted. Messages go on.",
-        "Make room, or shorten RECORD_RAW_DAYS. It clears itself.",
+        "Its disk is full, its location cannot be written, or it has reached RECORD_MAX_BYTES. "
+        "Rows wait in memory; if there are too many, they are lost and counted. Messages are still "
+        "delivered.",
+        "Make room, or lower RECORD_RAW_DAYS. The alarm clears itself.",
     ),
     "record-damaged": Explanation(
         "Files of the record were left out of a report",
-        "They cannot be read, or lack what the ledger says they have. The report says it is not "
-        "whole.",
-        "Bring them back from a copy, or accept the report as it is. Clear the alarm.",
+        "The files cannot be read, or lack rows that the ledger lists. The report says that it is "
+        "incomplete.",
+        "Restore the files from a backup, or accept the report as it is. Clear the alarm.",
     ),
     "record-not-compacted": Explanation(
         "The small files of an hour are not made one",
@@ -417,25 +440,26 @@ ALARMS: Mapping[str, Explanation] = {
         "the text says how it is believed at once. It clears itself.",
     ),
     "threshold": Explanation(
-        "An operator's limit is passed",
-        "A figure of the node has been beyond the limit of an alarm rule for as long as the rule "
-        "says; the subject is the rule's name.",
-        "The text says what to look at. The rule is under Alarm rules. It clears itself.",
+        "The limit of an alarm rule is passed",
+        "A figure of the node has been beyond the limit of an alarm rule for the time that the "
+        "rule sets. The subject is the name of the rule.",
+        "The text says what to look at. The rule is under Alarm rules. The alarm clears itself.",
     ),
     "notice-failed": Explanation(
-        "Somebody could not be told of an alarm",
+        "A notice of an alarm could not be sent",
         "A mail or a webhook of an alarm rule failed eight times over an hour; the text says why.",
-        "Look at EMAIL_URL, or whether the webhook answers, and try the rule under Alarm rules. It "
-        "clears itself when that one can be told again.",
+        "Check EMAIL_URL, or whether the webhook answers, and test the rule under Alarm rules. The "
+        "alarm clears itself when a notice to that recipient succeeds.",
     ),
     "report-stream": Explanation(
         "The stream of reports has ended",
-        "Its process of Spark failed; the alarm says why. Scheduled reports are made as before.",
-        "It is started again by itself, later each time. Look at the log of `report_stream`.",
+        "Its Spark process failed; the alarm says why. Scheduled reports are not affected.",
+        "It is restarted automatically, after increasing pauses. Look at the log of "
+        "`report_stream`.",
     ),
     "reports-late": Explanation(
         "A report is late",
-        "It should have been made by now: the Celery worker or beat does not run, or Spark fails.",
-        "Look at Runs in the console, and at the logs of worker and beat. It clears itself.",
+        "It should be finished by now: the Celery worker or beat does not run, or Spark fails.",
+        "Look at Runs in the console, and at the logs of worker and beat. The alarm clears itself.",
     ),
 }
