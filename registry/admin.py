@@ -192,7 +192,7 @@ class EntryAdmin(RegistryAdmin):
         for row in chosen:
             self.log_change(request, row, "Disconnected.")
         self._tell(request, "disconnect", chosen)
-        messages.success(request, f"{done} entries disconnected; their observers are told.")
+        messages.success(request, f"{done} entries disconnected; their observers are notified.")
 
     @action(description="Purge the selected entries for good", permissions=["purge"])
     def purge(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:

@@ -92,7 +92,7 @@ class ReportAdmin(WrittenByTheNode):
             end = timezone.now()
             run = report_runs.queue("hourly", end - timedelta(hours=23), end, asked_by=request.user)
             enqueue(run.pk)
-            text = "A run is queued; the page shows its figures when it is done."
+            text = "A run is queued. This page shows its figures when it has finished."
             messages.success(request, text)
             return redirect("admin:spark_reportrun_change", run.pk)
         return redirect("admin:spark_last_day")
@@ -119,7 +119,7 @@ class RunForm(forms.ModelForm):
     kind = forms.ChoiceField(choices=KindChoice.choices, widget=UnfoldAdminSelectWidget)
     start = forms.SplitDateTimeField(
         widget=UnfoldAdminSplitDateTimeWidget,
-        help_text="Any moment of the period, UTC. Hours that are not rolled up yet will be.",
+        help_text="Any time in the period, UTC. Missing hours are rolled up first.",
     )
 
     class Meta:
@@ -215,7 +215,7 @@ class ReportRunAdmin(ConsoleAdmin):
     @action(description="Cancel", permissions=["add"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[ReportRun]) -> None:
         asked = sum(report_runs.cancel(run) for run in queryset[:100])
-        self.message_user(request, f"{asked} runs were told to end.", messages.SUCCESS)
+        self.message_user(request, f"{asked} runs are being stopped.", messages.SUCCESS)
 
     @action(description="Run again", permissions=["add"])
     def repeat(self, request: HttpRequest, queryset: QuerySet[ReportRun]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 _WORDS = {
-    "anonymous": "Anybody may connect and speak without saying who they are (ADMISSION=anonymous).",
+    "anonymous": "Anybody may connect and send messages without an identity (ADMISSION=anonymous).",
     "identified": "Every message needs a valid identity (ADMISSION=identified).",
     "strict": "Every session must be logged in (ADMISSION=strict).",
 }

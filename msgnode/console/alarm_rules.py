@@ -40,7 +40,7 @@ class AlarmRuleForm(forms.ModelForm):
     figure = forms.ChoiceField(
         choices=CHOICES,
         widget=UnfoldAdminSelectWidget,
-        help_text="Of all workers together, each two seconds.",
+        help_text="The value for all workers together, measured every two seconds.",
     )
     is_below = forms.TypedChoiceField(
         label="is",
@@ -59,25 +59,25 @@ class AlarmRuleForm(forms.ModelForm):
     def clean_limit(self) -> float:
         limit: float = self.cleaned_data["limit"]
         if not math.isfinite(limit):
-            raise ValidationError("This is no number.")
+            raise ValidationError("This is not a number.")
         return limit
 
     def clean_seconds(self) -> int:
         seconds: int = self.cleaned_data["seconds"]
         if seconds > LONGEST:
-            raise ValidationError(f"A day, {LONGEST} seconds, at most.")
+            raise ValidationError(f"At most one day ({LONGEST} seconds).")
         return seconds
 
     def clean_mail_to(self) -> str:
         lines = [line.strip() for line in self.cleaned_data["mail_to"].splitlines()]
         people = [line for line in lines if line]
         if len(people) > MOST_MAILS:
-            raise ValidationError(f"{MOST_MAILS} addresses at most.")
+            raise ValidationError(f"At most {MOST_MAILS} addresses.")
         for person in people:
             try:
                 validate_email(person)
             except ValidationError:
-                raise ValidationError(f"{person[:100]} is no mail address.") from None
+                raise ValidationError(f"{person[:100]} is not an e-mail address.") from None
         return "\n".join(people)
 
     def clean_webhook(self) -> str:
@@ -120,7 +120,7 @@ class AlarmRuleAdmin(AuditedAdmin):
     def condition(self, rule: AlarmRule) -> str:
         figure = FIGURES.get(rule.figure)
         if figure is None:
-            return f"{rule.figure} is no figure of this version"
+            return f"{rule.figure} is not a figure of this version"
         side = "below" if rule.is_below else "above"
         limit = f"{number(rule.limit)} {figure.unit}".rstrip()
         return f"{figure.title} {side} {limit} for {rule.seconds:,} s"
@@ -157,7 +157,7 @@ class AlarmRuleAdmin(AuditedAdmin):
         if told:
             messages.success(request, f"{told} to be told; see Notices of alarms.")
         else:
-            messages.warning(request, "The rule tells nobody, or is silenced.")
+            messages.warning(request, "The rule has no recipients, or is silenced.")
         return redirect(_page(rule))
 
     @action(
@@ -167,11 +167,11 @@ class AlarmRuleAdmin(AuditedAdmin):
     def silence(self, request: HttpRequest, object_id: str) -> HttpResponse:
         rule = self._rule(request, object_id)
         if request.POST.get("confirmed") != "yes":
-            warning = "The alarm stands here, and nobody is told for an hour."
+            warning = "The console still shows the alarm, but nobody is notified for an hour."
             return self._ask(request, rule, "Silence for an hour", warning)
         rule.silent_until = (timezone.now() + timedelta(hours=1)).replace(microsecond=0)
         rule.save(update_fields=["silent_until"])
-        messages.success(request, f"Until {rule.silent_until:%H:%M} UTC nobody is told.")
+        messages.success(request, f"Until {rule.silent_until:%H:%M} UTC nobody is notified.")
         return redirect(_page(rule))
 
     def _ask(self, request: HttpRequest, rule: AlarmRule, title: str, warning: str) -> HttpResponse:

@@ -68,7 +68,7 @@ class AlarmAdmin(WrittenByTheNode):
         """A link to the page for the cause."""
         if alarm.kind != STUCK_ALARM:
             return ""
-        text = "What waits for it"
+        text = "Waiting messages"
         return format_html('<a class="text-link" href="{}">{}</a>', list_of(alarm.subject), text)
 
     @action(description="Clear the selected alarms", permissions=["clear"])
@@ -85,7 +85,7 @@ class AlarmAdmin(WrittenByTheNode):
                 about = alarm.subject or alarm.kind
                 before = {"kind": alarm.kind, "cleared_at": None}
                 note(actor, "alarm.clear", about, before, {**before, "cleared_at": now})
-        text = f"{len(alarms)} cleared. One whose cause remains is raised again."
+        text = f"{len(alarms)} cleared. An alarm whose cause remains is raised again."
         messages.success(request, text)
 
     def has_clear_permission(self, request: HttpRequest) -> bool:

@@ -79,7 +79,7 @@ class AuditEntryAdmin(WrittenByTheNode):
         return True
 
     @action(
-        description="Take it back", url_path="take-back", permissions=["take_back"], icon="undo"
+        description="Undo the change", url_path="take-back", permissions=["take_back"], icon="undo"
     )
     def take_back(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """What would be set back, and the button."""
@@ -90,14 +90,14 @@ class AuditEntryAdmin(WrittenByTheNode):
         try:
             if request.method == "POST":
                 take_back(entry, request)
-                messages.success(request, f"{entry.object} is what it was before.")
+                messages.success(request, f"{entry.object} has its previous values again.")
                 return redirect("admin:msgnode_auditentry_changelist")
         except CannotTakeBack as error:
             fault = str(error)
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
-            "title": "Take a change back",
+            "title": "Undo a change",
             "entry": entry,
             "fault": fault,
             "changes": changes_table(entry.after, entry.before),
@@ -107,7 +107,7 @@ class AuditEntryAdmin(WrittenByTheNode):
 
     @display(description="what changed")
     def changes(self, entry: AuditEntry) -> SafeString | str:
-        return changes_table(entry.before, entry.after) or "nothing was written down"
+        return changes_table(entry.before, entry.after) or "no values were recorded"
 
 
 def changes_table(before: Fields, after: Fields) -> SafeString | str:

@@ -31,7 +31,7 @@ ENDS_UNASKED = 10
 
 class BanForm(forms.ModelForm):
     confirmed = forms.BooleanField(
-        label="End them all",
+        label="End all of them",
         required=False,
         help_text=f"Needed for a ban that ends more than {ENDS_UNASKED} sessions at once.",
         widget=UnfoldBooleanWidget,
@@ -44,7 +44,7 @@ class BanForm(forms.ModelForm):
     def clean_expires_at(self) -> Any:
         moment = self.cleaned_data["expires_at"]
         if moment is not None and moment <= timezone.now():
-            raise forms.ValidationError("This moment has passed.")
+            raise forms.ValidationError("This time is in the past.")
         return moment
 
     def clean(self) -> dict[str, Any]:
@@ -67,7 +67,9 @@ class BanForm(forms.ModelForm):
         cleaned["value"] = value
         met = sessions_met(kind, value)
         if met > ENDS_UNASKED and not cleaned.get("confirmed") and "value" in self.changed_data:
-            self.add_error("confirmed", f"This ban ends {met:,} sessions now. Is that meant?")
+            self.add_error(
+                "confirmed", f"This ban ends {met:,} sessions now. Confirm that you want this."
+            )
         return cleaned
 
 

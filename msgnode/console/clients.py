@@ -74,7 +74,7 @@ class ClientAdmin(AuditedAdmin):
             obj.client_secret = secret = ""
         super().save_model(request, obj, form, change)
         if not change and secret:
-            text = f"Client {obj.client_id}, secret {secret} (shown only now)."
+            text = f"Client {obj.client_id}, secret {secret} (shown only this once)."
             messages.success(request, text)
 
 

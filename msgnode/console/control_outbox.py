@@ -27,14 +27,14 @@ class ControlMessageAdmin(WrittenByTheNode):
     search_help_text = "Kind (its beginning), e.g. session.end"
     fields = ("kind", "payload_text", "created_at")
 
-    @display(description="what the workers are told")
+    @display(description="change for the workers")
     def payload_text(self, message: ControlMessage) -> SafeString | str:
         told = message.payload
         if not isinstance(told, dict):
             return _short(told)
         lines = ((name.replace("_", " "), _short(value)) for name, value in told.items() if value)
         shown = format_html_join("", "<div>{}: {}</div>", lines)
-        return shown or "no more than that"
+        return shown or "no further data"
 
 
 def _short(value: object) -> str:

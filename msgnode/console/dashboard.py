@@ -29,8 +29,8 @@ RATES = (
     ("bytes_out", "Bytes out", "bytes", "spark_last_day"),
     ("refused", "Refused", "count", "policies_decisionentry_changelist"),
     ("undeliverable", "Undeliverable", "count", "spark_last_day"),
-    ("p50", "Inside the node, p50", "µs", "spark_last_day"),
-    ("p99", "Inside the node, p99", "µs", "spark_last_day"),
+    ("p50", "Latency in the node, p50", "µs", "spark_last_day"),
+    ("p99", "Latency in the node, p99", "µs", "spark_last_day"),
 )
 """Figures of a second: name, title, unit, and the page that explains them."""
 CHARTS = (
@@ -40,9 +40,9 @@ CHARTS = (
     ("load", "Processor of all workers, % of one core", "processor"),
 )
 TOPS = (
-    ("talkers", "Who sends most now", "Runtime", "Messages/s", "Bytes/s", "Failed/s"),
-    ("addresses", "Addresses that get most now", "Address", "Messages/s", "Bytes/s", "Failed/s"),
-    ("readers", "Slowest readers now", "Runtime", "Bytes waiting", "", ""),
+    ("talkers", "Busiest senders", "Runtime", "Messages/s", "Bytes/s", "Failed/s"),
+    ("addresses", "Busiest addresses", "Address", "Messages/s", "Bytes/s", "Failed/s"),
+    ("readers", "Slowest readers", "Runtime", "Bytes waiting", "", ""),
 )
 
 

@@ -87,7 +87,7 @@ def read(document: bytes) -> Definitions:
     """Check a document. Raises ValueError with the errors."""
     found = msgspec.json.decode(document, type=Definitions)
     if found.kind != KIND or found.version != 1:
-        raise ValueError(f"This is no version 1 of {KIND}.")
+        raise ValueError(f"This file is not version 1 of {KIND}.")
     return found
 
 
@@ -110,7 +110,7 @@ def faults(found: Definitions) -> list[str]:
 
 def _ban_fault(ban: BanDefinition) -> str:
     if ban.kind not in Ban.Kind.values:
-        return f"{ban.kind!r} is none of {', '.join(Ban.Kind.values)}"
+        return f"{ban.kind!r} is not one of {', '.join(Ban.Kind.values)}"
     if ban.kind == Ban.Kind.SOURCE:
         return network_fault(ban.value)
     if ban.kind == Ban.Kind.RUNTIME:

@@ -22,10 +22,10 @@ class EndForm(forms.Form):
     """How sessions are ended: whether their stubs may return."""
 
     then = forms.ChoiceField(
-        label="What the runtimes are told",
+        label="Close code for the runtimes",
         choices=(
-            (STAY_AWAY, "Stay away: close code 4403, stubs do not connect again by themselves"),
-            (RETURN, "Come back: close code 3001, stubs connect again and begin a new session"),
+            (STAY_AWAY, "4403: stubs do not reconnect by themselves"),
+            (RETURN, "3001: stubs reconnect and open a new session"),
         ),
         initial=STAY_AWAY,
         widget=UnfoldAdminRadioSelectWidget(radio_style=2),
@@ -34,7 +34,7 @@ class EndForm(forms.Form):
         label="Reason",
         max_length=100,
         required=False,
-        help_text="For the audit log and the page of the session; the runtime is not told.",
+        help_text="Shown in the audit log and on the session’s page, not sent to the runtime.",
         widget=UnfoldAdminTextInputWidget(),
     )
 

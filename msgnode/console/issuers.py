@@ -26,7 +26,7 @@ from msgnode.storage.control import post
 from .audit import AuditedAdmin, fields_of, note
 from .lists import ConsoleAdmin
 
-_KEEP = "Left empty, the secret stays as it is."
+_KEEP = "If you leave this empty, the secret stays unchanged."
 
 
 class IssuerForm(forms.ModelForm):
@@ -34,7 +34,7 @@ class IssuerForm(forms.ModelForm):
         label="Client secret",
         required=False,
         strip=False,
-        help_text=f"For introspection; kept sealed, never shown. {_KEEP}",
+        help_text=f"For introspection. It is stored encrypted and never shown. {_KEEP}",
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
     )
 
@@ -49,8 +49,8 @@ class IssuerForm(forms.ModelForm):
         named = lines(self.cleaned_data["algorithms"])
         if not named or (wrong := [each for each in named if each not in ALGORITHMS]):
             raise forms.ValidationError(
-                f"{', '.join(wrong) if named else 'Nothing'} is no signature with a public key. "
-                f"Possible: {', '.join(ALGORITHMS)}."
+                f"{', '.join(wrong) if named else 'Nothing'} is not a signature algorithm with "
+                f"a public key. Possible: {', '.join(ALGORITHMS)}."
             )
         return "\n".join(named)
 
@@ -61,11 +61,11 @@ class IssuerForm(forms.ModelForm):
         try:
             keys = public_keys(json.loads(text))
         except (ValueError, RecursionError) as fault:
-            raise forms.ValidationError(f"This is no JWK set: {fault}") from None
+            raise forms.ValidationError(f"This is not a JWK set: {fault}") from None
         if not keys:
             raise forms.ValidationError("No key of this set can verify a signature.")
         if '"d"' in text:
-            raise forms.ValidationError("This holds a private key. Only public keys belong here.")
+            raise forms.ValidationError("The set contains a private key. Enter public keys only.")
         return text
 
     def clean(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class IssuerForm(forms.ModelForm):
             if (url or name == "url") and (why := url_fault(url, loopback)):
                 self.add_error(name, f"This {why}.")
         if not lines(cleaned.get("audiences") or ""):
-            self.add_error("audiences", "Name the client ids whose tokens are meant for this node.")
+            self.add_error("audiences", "Enter the client ids whose tokens are for this node.")
         return cleaned
 
 
@@ -94,7 +94,7 @@ class IssuerAdmin(AuditedAdmin):
     search_help_text = "Name (its beginning)"
     fieldsets: ClassVar[Any] = (
         (None, {"fields": ("name", "url", "is_enabled")}),
-        ("What its tokens say", {"fields": ("aliases", "domains", "audiences")}),
+        ("Claims in its tokens", {"fields": ("aliases", "domains", "audiences")}),
         ("Its keys", {"fields": ("algorithms", "jwks_url", "jwks")}),
         ("Opaque tokens", {"fields": ("introspection_url", "client_id", "secret")}),
     )
@@ -131,7 +131,7 @@ class RevocationForm(forms.ModelForm):
         label="Close their sessions",
         required=False,
         initial=True,
-        help_text="With close code 4401; otherwise they go on as anonymous.",
+        help_text="Close them with code 4401. Otherwise the sessions continue as anonymous.",
     )
 
     class Meta:

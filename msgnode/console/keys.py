@@ -33,7 +33,7 @@ class ApiKeyForm(forms.ModelForm):
     scopes = forms.MultipleChoiceField(
         choices=[(scope, f"{scope}: {text}") for scope, (text, _) in api_keys.SCOPES.items()],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text="It can do this and nothing else.",
+        help_text="The key permits only what you select here.",
     )
 
     class Meta:
@@ -109,14 +109,14 @@ class ApiKeyAdmin(AuditedAdmin):
             request,
             ApiKey.objects.filter(pk=key.pk),
             action="rotate",
-            title="Make a new secret",
-            warning=f"The secret it has now works for {hours} hours more.",
+            title="Create a new secret",
+            warning=f"The present secret stays valid for {hours} hours more.",
             form=forms.Form(),
         )
 
 
 def _show(request: HttpRequest, text: str) -> None:
-    messages.warning(request, f"The key, shown only now: {text}")
+    messages.warning(request, f"The key (shown only this once): {text}")
 
 
 @admin.register(ProviderKey)

@@ -22,6 +22,6 @@ class KnownFields(serializers.Serializer):
         """The values, if each name is that of a field that can be set."""
         can = {name for name, field in self.fields.items() if not field.read_only}
         if isinstance(data, Mapping) and (others := sorted(set(data) - can)):
-            words = f"It cannot be set here; what can is {', '.join(sorted(can))}."
+            words = f"It cannot be set here. Fields that can be set: {', '.join(sorted(can))}."
             raise serializers.ValidationError({name: [words] for name in others[:NAMED]})
         return super().to_internal_value(data)

@@ -59,9 +59,9 @@ class MqttTopicForm(forms.ModelForm):
         if fault := addresses.fault(sample):
             self.add_error("object", f"The address {fault}.")
         elif not addresses.is_bare_entity(parsed := addresses.parse(sample)):
-            self.add_error("object", "It must be the address of a data object alone.")
+            self.add_error("object", "It must be the address of one data object.")
         elif parsed.home != settings.DOMAIN:
-            self.add_error("object", f"It must be of the domain {settings.DOMAIN}.")
+            self.add_error("object", f"It must belong to the domain {settings.DOMAIN}.")
         missing = topics.places(command_template) - topics.places(template)
         if missing:
             self.add_error(
@@ -70,9 +70,9 @@ class MqttTopicForm(forms.ModelForm):
             return
         command = topics.filled(command_template or _SAMPLE, (_SAMPLE,) * number, escapes=False)
         if topics.wildcards(command) or topics.filter_fault(command):
-            self.add_error("command_topic", "It is a topic to publish on: without wildcards.")
+            self.add_error("command_topic", "A topic to publish on must not contain wildcards.")
         elif topics.met(cleaned["topic"], command) is not None:
-            self.add_error("command_topic", "Its own sensor topic would hear the commands.")
+            self.add_error("command_topic", "The sensor topic would receive its own commands.")
 
 
 @admin.register(MqttTopic)
@@ -88,5 +88,5 @@ class MqttTopicAdmin(AuditedAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if not settings.DEVICE_MQTT:
-            messages.warning(request, "No topic is read: DEVICE_MQTT is not switched on.")
+            messages.warning(request, "No topic is read, because DEVICE_MQTT is off.")
         return super().changelist_view(request, extra_context)

@@ -108,17 +108,17 @@ class PeerMessageAdmin(WrittenByTheNode):
     def why(self, message: PeerMessage) -> str:
         """What the peer is doing, and what went wrong there last; or that it has left."""
         if message.is_sent:
-            return "it has left, and there is no response yet"
+            return "it was sent, and there is no response yet"
         peer = message.peer
         return ": ".join(filter(None, (peer.state or "not served", peer.last_error)))
 
-    @action(description="Try again now, for their whole time", permissions=["order"])
+    @action(description="Try again now, with the full time limit", permissions=["order"])
     def retry(self, request: HttpRequest, queryset: QuerySet[PeerMessage]) -> None:
         if not too_many(request, queryset):
             done = order(
                 waiting_rows.RETRY, queryset.filter(is_sent=False), request.user.get_username()
             )
-            text = f"{done} are tried again. What has left meanwhile is not touched."
+            text = f"{done} are tried again. Messages that were sent meanwhile are not affected."
             messages.success(request, text)
 
     @action(description="Discard", permissions=["order"])
@@ -134,12 +134,12 @@ class PeerMessageAdmin(WrittenByTheNode):
                 queryset,
                 action="discard",
                 title="Discard messages",
-                warning="Who sent a request is answered 503. Nothing else is told.",
+                warning="Senders of requests are answered 503. Other senders are not notified.",
                 form=forms.Form(),
             )
         done = order(
             waiting_rows.DISCARD, queryset.filter(is_sent=False), request.user.get_username()
         )
-        text = f"{done} wait no longer. What has left meanwhile is not touched."
+        text = f"{done} discarded. Messages that were sent meanwhile are not affected."
         messages.success(request, text)
         return None

@@ -160,7 +160,7 @@ class PeerAdmin(AuditedAdmin):
             .annotate(number_waiting=Count("messages", filter=Q(messages__is_sent=False)))
         )
 
-    @admin.display(description="waits for it")
+    @admin.display(description="waiting messages")
     def waits(self, peer: Peer) -> SafeString:
         number = peer.number_waiting  # type: ignore[attr-defined]  # annotated
         text = f"{number} message{'' if number == 1 else 's'}"
@@ -234,7 +234,7 @@ class PeerAdmin(AuditedAdmin):
     @admin.action(description="Go back to an earlier stub", permissions=["change"])
     def go_back(self, request: HttpRequest, peers: QuerySet[Peer]) -> HttpResponse | None:
         if len(peers) != 1:
-            messages.error(request, "Select one peer: each has stubs of its own.")
+            messages.error(request, "Select one peer only, because each peer has its own stubs.")
             return None
         if not peers[0].stubs.exists():
             messages.error(request, f"{peers[0].domain} has offered no stub yet.")
@@ -250,7 +250,7 @@ class PeerAdmin(AuditedAdmin):
             peers,
             action="go_back",
             title="Let another stub run",
-            warning="It takes the place of the one that runs, if it can be loaded.",
+            warning="It replaces the running stub if it can be loaded.",
             form=form,
         )
 
@@ -265,7 +265,7 @@ class PeerAdmin(AuditedAdmin):
     def pause(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
         self._decide(request, peers, Peer.Decision.PAUSED)
 
-    @admin.action(description="Go on, with the stub that was approved", permissions=["change"])
+    @admin.action(description="Resume with the approved stub", permissions=["change"])
     def resume(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
         self._decide(request, peers, Peer.Decision.APPROVED)
 
@@ -273,13 +273,13 @@ class PeerAdmin(AuditedAdmin):
     def block(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
         self._decide(request, peers, Peer.Decision.BLOCKED)
 
-    @admin.action(description="Start the stub anew", permissions=["change"])
+    @admin.action(description="Restart the stub", permissions=["change"])
     def restart(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
         for peer in peers:
             if why := restart(peer, request.user.get_username()):
                 messages.error(request, why)
             else:
-                messages.success(request, f"{peer.domain}: its stub starts anew.")
+                messages.success(request, f"{peer.domain}: its stub restarts.")
 
     @admin.action(description="Look for the stub again", permissions=["change"])
     def look_again(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
@@ -297,12 +297,12 @@ class PeerAdmin(AuditedAdmin):
                 peers,
                 action="discard",
                 title="Discard all that waits",
-                warning="Who sent a request is answered 503. Nothing else is told.",
+                warning="Senders of requests are answered 503. Other senders are not notified.",
                 form=forms.Form(),
             )
         for peer in peers:
             discard_all(peer, request.user.get_username())
-            messages.success(request, f"{peer.domain}: nothing waits for it any more.")
+            messages.success(request, f"{peer.domain}: all waiting messages are discarded.")
         return None
 
     def _decide(self, request: HttpRequest, peers: QuerySet[Peer], decision: str) -> None:
@@ -314,5 +314,7 @@ class PeerAdmin(AuditedAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if settings.FEDERATION == "off":
-            messages.warning(request, "No message goes to another domain: FEDERATION is off.")
+            messages.warning(
+                request, "No message is sent to other domains, because FEDERATION is off."
+            )
         return super().changelist_view(request, extra_context)

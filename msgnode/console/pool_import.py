@@ -38,7 +38,7 @@ def of_file(content: bytes, scheme: str) -> Lines:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return Lines([], ["The file is not text in UTF-8."])
+        return Lines([], ["The file is not UTF-8 text."])
     reader = csv.reader(text.splitlines(), strict=False)
     cells = ((reader.line_num, row[0].strip()) for row in reader if row)
     try:

@@ -37,7 +37,7 @@ class PoolForm(forms.ModelForm):
         required=False,
         strip=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 6, "spellcheck": "false"}),
-        help_text="One a line, or a range such as sip:guest{001-250}@example.org.",
+        help_text="One address per line, or a range such as sip:guest{001-250}@example.org.",
     )
     upload = forms.FileField(
         label="Add from a CSV file",
@@ -61,7 +61,7 @@ class PoolForm(forms.ModelForm):
     def clean_scheme(self) -> str:
         scheme: str = self.cleaned_data["scheme"].strip().lower().rstrip(":/")
         if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-            raise forms.ValidationError("A scheme is what stands before the colon, e.g. sip.")
+            raise forms.ValidationError("The scheme is the part before the colon, e.g. sip.")
         return scheme
 
     def clean(self) -> dict[str, Any]:
@@ -173,7 +173,9 @@ class AddressPoolAdmin(AuditedAdmin):
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, Any, Any]:
         """How many addresses go with a pool, not which."""
         size = PoolAddress.objects.filter(pool__in=[pool.pk for pool in objs]).count()
-        summary = [f"{pool} (what is lent stays lent until its session ends)" for pool in objs]
+        summary = [
+            f"{pool} (allocated addresses stay allocated until their session ends)" for pool in objs
+        ]
         return summary, {"pools": len(summary), "addresses": size}, set(), []
 
 

@@ -50,7 +50,7 @@ class TurnServerForm(forms.ModelForm):
         label="cli-password",
         required=False,
         strip=False,
-        help_text="Of the command line interface; kept sealed. Left empty, it stays as it is.",
+        help_text="For the command line interface; stored encrypted. Empty: stays unchanged.",
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
     )
 
@@ -63,7 +63,7 @@ class TurnServerForm(forms.ModelForm):
         for line in lines:
             if not line.startswith(("turn:", "turns:")) or len(line) > 255:
                 raise forms.ValidationError(
-                    f"{line[:60]} is no URL that begins with turn: or turns:."
+                    f"{line[:60]} is not a URL that begins with turn: or turns:."
                 )
         return "\n".join(lines)
 
@@ -71,7 +71,7 @@ class TurnServerForm(forms.ModelForm):
         place: str = self.cleaned_data["command_line"].strip()
         host, _, port = place.rpartition(":")
         if place and not (host and port.isdecimal() and 0 < int(port) < 65536):
-            raise forms.ValidationError("This is host:port, e.g. 127.0.0.1:5766.")
+            raise forms.ValidationError("Enter host:port, e.g. 127.0.0.1:5766.")
         return place
 
 
@@ -221,7 +221,9 @@ class ReservationAdmin(WrittenByTheNode):
         rows = Reservation.objects.filter(pk__in=ids)
         ended = bookings.end(rows, Reservation.Reason.OPERATOR, bookings.now())
         note(request.user.get_username(), "reservation.end", ", ".join(ids)[:500], {}, {})
-        messages.success(request, f"{ended} ended. What runs is cut, and the owners are told.")
+        messages.success(
+            request, f"{ended} ended. Running flows are cut, and the owners are notified."
+        )
 
     def has_end_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("qos.change_reservation")

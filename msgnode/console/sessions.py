@@ -24,10 +24,10 @@ from .lists import WrittenByTheNode, address_filter, as_uuid, begins_with
 ALL = "all"
 REFUSALS = 10
 RATES = (
-    ("messages", "Messages from it", "count"),
-    ("copies", "Messages to it", "count"),
-    ("bytes_in", "Bytes from it", "bytes"),
-    ("waiting", "Bytes that wait for it", "level"),
+    ("messages", "Messages sent", "count"),
+    ("copies", "Messages received", "count"),
+    ("bytes_in", "Bytes sent", "bytes"),
+    ("waiting", "Bytes waiting in the outbox", "level"),
 )
 """Figures of a second: name, title, unit."""
 CHARTS = (
@@ -188,7 +188,7 @@ class SessionAdmin(WrittenByTheNode):
         """To the form of a ban of all visitors of the domain, filled in."""
         session = self._session(request, object_id)
         if not session.visits_from:
-            messages.error(request, "It is no visitor: its domain is this node's.")
+            messages.error(request, "It is not a visitor: it belongs to this node's domain.")
             return redirect(_page(object_id))
         query = urlencode({"kind": "domain", "value": session.visits_from})
         return redirect(f"{reverse('admin:msgnode_ban_add')}?{query}")

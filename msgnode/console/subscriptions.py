@@ -33,7 +33,7 @@ class SubscriptionForm(forms.ModelForm):
         parsed = addresses.parse(address)
         fault = addresses.fault(address)
         if not fault and not (parsed.scheme and parsed.path.strip("/")):
-            fault = "is no address (<scheme>://<domain>/<id>)"
+            fault = "is not an address (<scheme>://<domain>/<id>)"
         if fault:
             raise forms.ValidationError(f"This {fault}.")
         return address

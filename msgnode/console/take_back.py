@@ -48,23 +48,23 @@ def check(entry: AuditEntry, user: Any) -> None:
     """Return if the change can be taken back by this user. Raises CannotTakeBack."""
     kind, _, act = entry.action.partition(".")
     if kind not in MODELS or act not in NEEDED:
-        raise CannotTakeBack("Changes of this kind cannot be taken back.")
+        raise CannotTakeBack("Changes of this kind cannot be undone.")
     model = _model(kind)
     right = f"{model._meta.app_label}.{NEEDED[act]}_{model._meta.model_name}"
     if not user.has_perm(right):
-        raise CannotTakeBack("Your account lacks the right to change this back.")
+        raise CannotTakeBack("Your account lacks the permission to change this.")
     if act != "change" and kind not in ALONE:
-        raise CannotTakeBack("More than this one row came or went with the change.")
+        raise CannotTakeBack("The change also added or deleted other rows.")
     if HIDDEN in entry.before.values():
-        raise CannotTakeBack("It had a secret, which is not written down.")
+        raise CannotTakeBack("It had a secret, which the audit log does not record.")
     row = _row(model, entry)
     if act == "delete":
         if row is not None:
-            raise CannotTakeBack("It is there again.")
+            raise CannotTakeBack("It exists again.")
     elif row is None:
-        raise CannotTakeBack("It is not there any more.")
+        raise CannotTakeBack("It no longer exists.")
     elif _is_otherwise(row, entry):
-        raise CannotTakeBack("It has been changed again since; take that back first.")
+        raise CannotTakeBack("It has been changed again since. Undo the later change first.")
 
 
 def take_back(entry: AuditEntry, request: HttpRequest) -> None:
@@ -80,7 +80,7 @@ def take_back(entry: AuditEntry, request: HttpRequest) -> None:
     except ValidationError as error:
         raise CannotTakeBack("; ".join(error.messages)) from error
     except IntegrityError as error:
-        raise CannotTakeBack("Another one is in its place.") from error
+        raise CannotTakeBack("Another row has taken its place.") from error
 
 
 def _restore(entry: AuditEntry) -> None:

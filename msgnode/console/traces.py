@@ -17,7 +17,7 @@ from .live.access import SEES
 from .live.traces import LONGEST
 
 FIELDS = (
-    ("address", "Address, with all below it"),
+    ("address", "Address, including those below it"),
     ("session", "Session id or runtime URL"),
     ("user", "User"),
     ("rule", "Rule that decided"),

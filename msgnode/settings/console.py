@@ -83,7 +83,7 @@ def unfold(domain: str) -> dict[str, Any]:
                     "items": [
                         _view("Map", "share", "domains", "msgnode.view_session"),
                         _item("Peers", "hub", "msgnode_peer"),
-                        _item("What waits for them", "pending_actions", "msgnode_peermessage"),
+                        _item("Waiting messages", "pending_actions", "msgnode_peermessage"),
                         _item("Stored messages", "inventory_2", "msgnode_storedmessage"),
                     ],
                 },

@@ -53,7 +53,7 @@ class BodyLimit:
         await self._application(scope, bounded, watched)
 
     async def _refuse(self, send: Any) -> None:
-        detail = f"The body of a request may have {self._at_most} bytes."
+        detail = f"The body of a request may have at most {self._at_most} bytes."
         place = f"/problems/errors/{ERRORS[413].name}"
         problem = {"type": place, "title": "Content Too Large", "status": 413}
         body = json.dumps({**problem, "detail": detail}).encode()

@@ -14,7 +14,7 @@ API = "/api/v1/"
 REFUSALS = {
     "400": "The request cannot be read",
     "401": "Authentication required",
-    "403": "This client may not do this",
+    "403": "The client may not do this",
     "404": "Not found",
     "503": "The database is slow, full or out of reach: see Retry-After",
 }

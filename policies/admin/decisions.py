@@ -85,7 +85,7 @@ class DecisionEntryAdmin(ReadOnlyAdmin):
         """The message as it was kept."""
         return _as_json(obj.message)
 
-    @admin.display(description="known beside it")
+    @admin.display(description="other attributes")
     def facts_text(self, obj: DecisionEntry) -> SafeString:
         """What was known beside the message."""
         return _as_json(msgspec.json.encode(obj.facts).decode())

@@ -189,8 +189,8 @@ class RuleAdmin(DraftAdmin):
             policy_set = obj.policy.policy_set
             messages.info(
                 request,
-                f"It stands in the policy “{obj.policy}” of the set “{policy_set}”, whose mode is "
-                f"{policy_set.mode}: publish the draft for it to take part.",
+                f"It is in the policy “{obj.policy}” of the set “{policy_set}”, whose mode is "
+                f"{policy_set.mode}: publish the draft to apply it.",
             )
         super().save_model(request, obj, form, change)
 

@@ -57,7 +57,7 @@ class VersionAdmin(ReadOnlyAdmin):
             '{} · <a class="text-link" href="{}">Roll back to this…</a>', links, back
         )
 
-    @admin.display(description="changes against the version before")
+    @admin.display(description="changes since the previous version")
     def changes(self, obj: Version) -> SafeString:
         """The difference to the version before."""
         before = Version.objects.filter(number__lt=obj.number).first()

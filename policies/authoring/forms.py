@@ -102,11 +102,11 @@ class JsonField(forms.JSONField):
 
 
 HELP = {
-    "target": "What it is about, in short; {} is everything.",
-    "condition": 'When the effect holds: {"srcUsername": {"equals": "eve@a.org"}}; {} is always.',
+    "target": "Which messages it is about; {} matches every message.",
+    "condition": 'When the effect applies: {"srcUsername": {"equals": "eve@a.org"}}; {}: always.',
     "obligations": 'What is done with the decision. A rule: {"inform": "…"}; a policy or set by '
     'decision: {"deny": {"inform": "…"}}.',
-    "advice": "As obligations, but may be left undone.",
+    "advice": "Like obligations, but the node may skip them.",
 }
 ROWS = {"condition": 12, "obligations": 5, "advice": 2}
 
@@ -183,8 +183,8 @@ class RuleForm(_LayerForm):
         if self.instance.pk is None and "policy" in self.fields:
             self.fields["policy"].required = False
             self.fields["policy"].help_text = (
-                "Empty: the policy “rules” of the set “console”, made in shadow mode if it is not "
-                "there."
+                "Empty: the policy “rules” of the set “console”; created in shadow mode if it does "
+                "not exist."
             )
 
     class Meta:
@@ -218,7 +218,7 @@ class PublishForm(forms.Form):
 
     note = forms.CharField(
         max_length=255, required=False, widget=UnfoldAdminTextInputWidget(),
-        help_text="What changes, and why.",
+        help_text="What changes and why.",
     )  # fmt: skip
 
 
@@ -238,7 +238,7 @@ class ImportForm(forms.Form):
         initial="off",
         required=False,
         widget=UnfoldAdminSelectWidget(),
-        help_text="Sets of the same id are replaced. Nothing acts before it is published.",
+        help_text="Sets with the same id are replaced. Nothing takes effect before you publish it.",
     )
 
     def clean(self) -> dict[str, Any]:
@@ -276,7 +276,7 @@ class PlaygroundForm(forms.Form):
     )
     facts = forms.CharField(
         required=False, widget=UnfoldAdminTextInputWidget(),
-        help_text='Other attributes as they shall be, such as {"rate.srcSession.minute": 51}.',
+        help_text='Values of other attributes, such as {"rate.srcSession.minute": 51}.',
     )  # fmt: skip
 
     def clean_message(self) -> dict[str, Any]:

@@ -86,8 +86,8 @@ def test_no_secret_is_in_the_document(document):
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"version": 2}, "no version 1"),
-        ({"kind": "recipes"}, "no version 1"),
+        ({"version": 2}, "not version 1"),
+        ({"kind": "recipes"}, "not version 1"),
         ({"others": []}, "unknown field"),
         ({"pools": [{"scheme": "sip", "addresses": ["tel:1"]}]}, "faults"),
         ({"bans": [{"kind": "source", "value": "10.0.0"}]}, "faults"),

@@ -102,7 +102,9 @@ def test_a_list_follows_changes_and_keeps_what_the_operator_has_begun(
     second.close()
     first.close()  # its runtimes close their sessions, which leave the list of those that live
     operator_page.wait_for_selector("#result_list .console-gone")
-    assert "left the list" in operator_page.locator(".console-live [role=status]").inner_text()
+    assert (
+        "no longer in the list" in operator_page.locator(".console-live [role=status]").inner_text()
+    )
     assert operator_page.faults == []
 
 

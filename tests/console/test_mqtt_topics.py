@@ -19,7 +19,7 @@ def test_a_row_is_taken_noted_and_made_known(operator):
     assert MqttTopic.objects.get().topic == "sensors/+/t", page
     assert ControlMessage.objects.get().kind == "mqtt.topics"
     assert AuditEntry.objects.get().action == "mqtttopic.add"
-    assert "DEVICE_MQTT is not switched on" in page
+    assert "DEVICE_MQTT is off" in page
 
 
 @pytest.mark.django_db(transaction=True)
@@ -30,11 +30,11 @@ def test_a_row_is_taken_noted_and_made_known(operator):
         ("topic", "rethink/localhost/+/out", "frames of devices"),
         ("topic", "#", "frames of devices"),
         ("object", "context://localhost/{2}", "names {2}"),
-        ("object", "context://localhost/a/{1}", "data object alone"),
-        ("object", "context://elsewhere.org/{1}", "of the domain localhost"),
+        ("object", "context://localhost/a/{1}", "address of one data object"),
+        ("object", "context://elsewhere.org/{1}", "belong to the domain localhost"),
         ("object", "nothing", "address"),
-        ("command_topic", "sensors/{1}/t", "would hear the commands"),
-        ("command_topic", "sensors/+/set", "without wildcards"),
+        ("command_topic", "sensors/{1}/t", "receive its own commands"),
+        ("command_topic", "sensors/+/set", "must not contain wildcards"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_made(operator, field, value, said):

@@ -169,10 +169,10 @@ def test_what_changed_since_yesterday_is_seen_and_taken_back_with_four_clicks(
     page.wait_for_selector("#result_list")
     row = page.locator("#result_list tbody", has_text=banned).first
     row.locator("a").first.click()
-    console.click("a", has_text="Take it back")
+    console.click("a", has_text="Undo the change")
     page.wait_for_selector("form.console-actions")
-    console.click("button", has_text="Take it back")
-    page.get_by_text("is what it was before").first.wait_for()
+    console.click("button", has_text="Undo the change")
+    page.get_by_text("has its previous values again").first.wait_for()
     assert console.clicks <= 4
     page.goto(f"/admin/msgnode/ban/?q={banned}")
     assert page.locator("#result_list a", has_text=banned).count() == 0

@@ -69,7 +69,7 @@ def test_discarding_asks_first_and_is_noted(rows: list[PeerMessage]) -> None:
     assert "answered 503" in act(operator, "discard", rows[0])
     assert orders() == []
     said = act(operator, "discard", rows[0], confirmed="yes")
-    assert "1 wait no longer" in said
+    assert "1 discarded" in said
     assert orders() == [(waiting_rows.DISCARD, [1])]
     assert not PeerMessage.objects.filter(pk=rows[0].pk).exists()
     entry = AuditEntry.objects.get(action="peer.discard")

@@ -49,7 +49,7 @@ def test_the_first_column_of_a_file_counts():
 
 
 def test_a_file_that_is_no_text_is_refused():
-    assert of_file(b"\xff\xfe\x00", "sip").faults == ["The file is not text in UTF-8."]
+    assert of_file(b"\xff\xfe\x00", "sip").faults == ["The file is not UTF-8 text."]
 
 
 def test_faults_have_an_end():

@@ -116,7 +116,7 @@ def test_who_operates_ends_reservations_and_it_is_noted(role: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("urls", "http://turn1.example", "no URL that begins with turn:"),
+        ("urls", "http://turn1.example", "not a URL that begins with turn:"),
         ("command_line", "127.0.0.1", "host:port"),
         ("command_line", "127.0.0.1:99999", "host:port"),
         ("capacity", "0", "greater than or equal to 1"),

@@ -129,7 +129,7 @@ def test_two_runtimes_talk_in_the_browser_and_each_step_is_explained(
         page.fill("[data-path='body.scheme']", "comm")
         page.fill("[data-path='body.value.number']", "2")
         expect(page.locator("#compose-faults")).to_have_text(
-            "It is as its schema wants it.", timeout=LIMIT
+            "The message matches its schema.", timeout=LIMIT
         )
         send.click()
         asked = passed.filter(has_text="Runtime 1 → node create to").first
@@ -154,16 +154,16 @@ def test_two_runtimes_talk_in_the_browser_and_each_step_is_explained(
         send.click()
         refused = passed.filter(has_text="update to comm://localhost/a/secret").first
         expect(refused).to_contain_text(
-            "The policies say deny on its way in by S/P/no-secrets", timeout=LIMIT
+            "The policies decide deny on its way in by S/P/no-secrets", timeout=LIMIT
         )
         expect(refused).to_contain_text("what 403 means", timeout=LIMIT)
 
         page.fill("#compose-json", '{"type": "read", "to": 7}')
         expect(page.locator("#compose-faults")).to_contain_text("from is missing", timeout=LIMIT)
         first = page.locator("#runtime-list li").first
-        first.get_by_role("button", name="Drop its line").click()
+        first.get_by_role("button", name="Drop the connection").click()
         expect(first).to_contain_text("dropped", timeout=LIMIT)
-        first.get_by_role("button", name="Let it come back").click()
+        first.get_by_role("button", name="Reconnect").click()
         waiting.in_page(page, f"{OPEN} === 2")
         resumed = passed.filter(has_text="node re-open to mn:/session").first.locator("pre")
         expect(resumed).to_contain_text("/<token>")  # and not the token itself
@@ -171,7 +171,7 @@ def test_two_runtimes_talk_in_the_browser_and_each_step_is_explained(
             page.emulate_media(color_scheme=theme)
             page.set_viewport_size({"width": width, "height": 900})
             assert axe_faults(page, "serious", "critical") == []
-        first.get_by_role("button", name="Close it").click()
+        first.get_by_role("button", name="Close the session").click()
         expect(page.locator("#runtime-list li")).to_have_count(1, timeout=LIMIT)
         assert page.faults == []
         page.close()

@@ -60,7 +60,7 @@ def test_a_peer_that_is_stuck_is_found_with_two_clicks_and_what_waits_is_seen_to
     alarm = page.locator("#alarms a", has_text="The node of b.example is away").first
     alarm.wait_for(timeout=SEEN_WITHIN)
     alarm.click()
-    console.click("a", has_text="What waits for it")
+    console.click("a", has_text="Waiting messages")
     row = page.locator("#result_list tbody tr").first
     expect(row).to_contain_text(WHY)
     expect(row).to_contain_text(THEIRS)
@@ -76,7 +76,7 @@ def test_a_peer_that_is_stuck_is_found_with_two_clicks_and_what_waits_is_seen_to
 
     choose_all(page, "discard")
     page.get_by_role("button", name="Discard messages", exact=True).click()
-    page.get_by_text("wait no longer").first.wait_for()
+    page.get_by_text(" discarded.").first.wait_for()
     assert traffic.do(asker.answer("kept"))["body"]["code"] == 100  # it has been taken in
     answer = traffic.do(asker.answer("kept"))
     assert answer["body"]["code"] == 503

@@ -48,9 +48,9 @@ def rule() -> Rule:
 
 def test_a_ban_that_was_added_is_lifted_and_workers_are_told(operator: Client, ban: Ban) -> None:
     entry = newest("ban.add")
-    assert "Take it back" in operator.get(page_of(entry)).content.decode()
+    assert "Undo the change" in operator.get(page_of(entry)).content.decode()
     told = ControlMessage.objects.count()
-    assert "is what it was before" in take_back(operator, entry)
+    assert "has its previous values again" in take_back(operator, entry)
     assert not Ban.objects.exists()
     assert ControlMessage.objects.count() > told
     assert newest("ban.delete").actor == "operator"
@@ -86,7 +86,7 @@ def test_a_rule_that_was_changed_becomes_what_it_was(operator: Client, rule: Rul
 def test_what_was_changed_again_since_is_left_alone(operator: Client, rule: Rule) -> None:
     entry = changed(operator, rule, "permit")
     Rule.objects.update(effect="deny")
-    assert "Take it back" not in operator.get(page_of(entry)).content.decode()
+    assert "Undo the change" not in operator.get(page_of(entry)).content.decode()
     assert "changed again since" in take_back(operator, entry)
     rule.refresh_from_db()
     assert rule.effect == "deny"
@@ -95,16 +95,16 @@ def test_what_was_changed_again_since_is_left_alone(operator: Client, rule: Rule
 def test_twice_is_once(operator: Client, ban: Ban) -> None:
     entry = newest("ban.add")
     take_back(operator, entry)
-    assert "not there any more" in take_back(operator, entry)
+    assert "no longer exists" in take_back(operator, entry)
 
 
 @pytest.mark.parametrize(
     ("action", "before", "after", "why"),
     [
         ("session.end", {"id": "x"}, {"id": "x", "state": "closed"}, "of this kind"),
-        ("policyset.delete", {"id": 1, "key": "S"}, {}, "More than this one row"),
+        ("policyset.delete", {"id": 1, "key": "S"}, {}, "also added or deleted other rows"),
         ("user.change", {"password": "•••"}, {"password": "••• (new)"}, "of this kind"),
-        ("ban.change", {"id": 7, "value": "a"}, {"id": 7, "value": "b"}, "not there any more"),
+        ("ban.change", {"id": 7, "value": "a"}, {"id": 7, "value": "b"}, "no longer exists"),
         ("rule.delete", {"id": 7, "key": "R", "policy": 99}, {}, ""),
     ],
 )
@@ -114,7 +114,7 @@ def test_what_cannot_come_back_says_why_and_changes_nothing(
     note("somebody", action, "it", before, after)
     rows = Rule.objects.count(), Ban.objects.count()
     said = take_back(operator, newest(action))
-    assert "cannot be taken back" in said
+    assert "cannot be undone" in said
     assert why in said
     assert (Rule.objects.count(), Ban.objects.count()) == rows
 
@@ -126,7 +126,7 @@ def test_it_is_offered_to_who_may_make_the_change(client: Client, ban: Ban, role
     client.force_login(user)
     entry = newest("ban.add")
     may = role in (roles.OPERATOR, roles.ADMINISTRATOR)
-    assert ("Take it back" in client.get(page_of(entry)).content.decode()) == may
+    assert ("Undo the change" in client.get(page_of(entry)).content.decode()) == may
     take_back(client, entry)
     assert Ban.objects.exists() != may
 

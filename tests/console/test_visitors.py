@@ -77,7 +77,7 @@ def test_the_page_of_a_visitor_leads_to_a_ban_of_its_domain(
     assert to_ban.status_code == 302
     assert to_ban["Location"].endswith("kind=domain&value=b.example")
     answer = operator.get(f"{SESSIONS}{sessions['home'].pk}/ban-domain/", follow=True)
-    assert "It is no visitor" in answer.content.decode()
+    assert "It is not a visitor" in answer.content.decode()
 
 
 def ban(operator: Client, value: str) -> str:

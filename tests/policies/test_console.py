@@ -134,7 +134,7 @@ def test_typing_is_checked(operator):
 
 def test_publishing_and_rolling_back(operator, rule, admin_user):
     page = reverse("admin:policies_publish")
-    assert "fit for publication" in operator.get(page).content.decode()
+    assert "may be published" in operator.get(page).content.decode()
     operator.post(page, {"note": "first"})
     version = Version.objects.get()
     assert (version.number, version.author, version.note) == (1, admin_user, "first")

@@ -129,7 +129,7 @@ def test_a_message_between_two_domains_is_told_step_by_step(
         assert page.inner_text("#bob-heard") == "Hello from localhost"
         page.click("#hello button")
         page.wait_for_selector("#steps .end >> nth=1")
-        assert "the stub was there" in page.inner_text("#steps .end >> nth=1")
+        assert "the stub was already loaded" in page.inner_text("#steps .end >> nth=1")
         width = page.evaluate("document.documentElement.scrollWidth")
         assert width <= screen["viewport"]["width"]
         assert axe_faults(page) == []

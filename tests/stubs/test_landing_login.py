@@ -22,8 +22,8 @@ User.objects.create_user("alice", "alice@example.org", "wonderland 7")
 """
 
 LIMIT = 20_000  # ms
-VOUCHED = "The node vouches for who said it"
-NOT_VOUCHED = "Alice is not logged in, so the node does not vouch for her"
+VOUCHED = "The node has verified the sender"
+NOT_VOUCHED = "Alice is not logged in, so the sender is not verified"
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ def standing() -> dict[str, Any]:
 
 
 def lights(now: datetime) -> list[dict[str, str]]:
-    """One light a part that the node leans on: its state in a word, and where to look."""
+    """One light for each part the node depends on: its state in a word, and where to look."""
     kinds = Counter(Alarm.objects.filter(cleared_at=None).values_list("kind", flat=True)[:500])
     workers = key_figures.links(now)
     links = [link for line in workers for link in line["links"]]
@@ -98,7 +98,7 @@ def lights(now: datetime) -> list[dict[str, str]]:
         _light(
             "Workers",
             _workers_fault(len(silent), len(workers), died),
-            f"{len(workers)} heard of",
+            f"{len(workers)} running",
             f"{_list('alarm')}?standing=yes" if died and not silent else workers_url,
         ),
         _light(
@@ -110,8 +110,8 @@ def lights(now: datetime) -> list[dict[str, str]]:
         _light("Redis", ", ".join(redis), "no alarm", f"{_list('alarm')}?standing=yes"),
         _light(
             "Components",
-            f"{len(gone)} not heard of" if gone else "",
-            f"{len(components)} heard of",
+            f"{len(gone)} not reporting" if gone else "",
+            f"{len(components)} reporting",
             components_url,
         ),
         _light(
@@ -126,7 +126,7 @@ def lights(now: datetime) -> list[dict[str, str]]:
 def _workers_fault(silent: int, known: int, died: int) -> str:
     """What is wrong with the workers: one that died is known no more, but its alarm stands."""
     if silent:
-        return f"{silent} of {known} not heard of"
+        return f"{silent} of {known} not responding"
     return f"{died} alarm{'' if died == 1 else 's'} of one that died" if died else ""
 
 

@@ -103,7 +103,7 @@ function follow(bar) {
     if (!isList) mergeDetail(document, fresh);
     else if (document.querySelector("#result_list")) {
       const gone = mergeList(document, fresh);
-      status.textContent = gone ? `follows changes; ${gone} greyed row${gone === 1 ? " has" : "s have"} left the list` : "follows changes";
+      status.textContent = gone ? `follows changes; ${gone} greyed row${gone === 1 ? " is" : "s are"} no longer in the list` : "follows changes";
       return;
     } else if (fresh.querySelector("#result_list") && !document.activeElement?.matches("input")) location.reload();
     status.textContent = "follows changes";

@@ -74,7 +74,7 @@ function build() {
 
   function drawGroup(node, path, parent) {
     const box = element("fieldset", { className: "policy-group" });
-    const how = keyed(choice(HOW, node.how, "How these belong together"), `${path}.how`);
+    const how = keyed(choice(HOW, node.how, "How the tests are combined"), `${path}.how`);
     how.addEventListener("change", () => {
       node.how = how.value;
       changed();
@@ -88,7 +88,7 @@ function build() {
       item.append(member.members ? drawGroup(member, inner, node) : drawTest(member, inner, node));
       list.append(item);
     });
-    if (!node.members.length) list.append(element("li", { textContent: parent ? "Nothing yet." : "Nothing: it is always so." }));
+    if (!node.members.length) list.append(element("li", { textContent: parent ? "No tests yet." : "No tests: the condition always holds." }));
     const acts = element("div", { className: "console-actions" });
     acts.append(keyed(button("Add a test", () => {
       node.members.push(newTest());
@@ -136,7 +136,7 @@ function build() {
     }
     if (!known) select.append(new Option(test.attribute, test.attribute));
     select.value = open || test.attribute;
-    keyed(labelled(select, "What is looked at"), `${path}.attribute`);
+    keyed(labelled(select, "Attribute"), `${path}.attribute`);
     select.addEventListener("change", () => {
       test.attribute = { "body.": "body.value", "rate.": "rate.srcSession.minute" }[select.value] ?? select.value;
       const offered = operatorsOf(test.attribute);
@@ -170,7 +170,7 @@ function build() {
   function operatorOf(test, path) {
     const offered = operatorsOf(test.attribute);
     const names = offered.includes(test.operator) ? offered : [...offered, test.operator];
-    const select = choice(Object.fromEntries(names.map((name) => [name, words.operators[name] ?? name])), test.operator, "How it is compared");
+    const select = choice(Object.fromEntries(names.map((name) => [name, words.operators[name] ?? name])), test.operator, "Operator");
     select.addEventListener("change", () => {
       const was = test.operator;
       test.operator = select.value;
@@ -226,7 +226,7 @@ function build() {
     const less = parts.length > 1 ? [labelled(button("−", () => {
       test.value = shaped(test.operator, parts.slice(0, -1));
       changed(`${path}.value${parts.length - 2}`);
-    }), "Take the last value away")] : [];
+    }), "Remove the last value")] : [];
     return [...boxes, list, more, ...less];
   }
 

@@ -61,7 +61,7 @@ export function duties(form, words) {
       rows.lastElementChild.querySelector("input").focus();
     })));
     if (!Object.hasOwn(map, "rateLimit")) {
-      acts.append(button("It limits the rate…", () => {
+      acts.append(button("Limit the rate…", () => {
         map.rateLimit = { "rate.srcSession.minute": 60 };
         changed(true);
         rows.lastElementChild.querySelector("input").focus();
@@ -93,7 +93,7 @@ export function duties(form, words) {
         changed(false);
       });
     }
-    return [element("span", { textContent: "It lets pass at most" }), number, window, by];
+    return [element("span", { textContent: "It permits at most" }), number, window, by];
   }
 
   area.addEventListener("input", () => isWriting || fromText());

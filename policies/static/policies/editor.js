@@ -34,8 +34,8 @@
       said.replaceChildren();
       said.classList.toggle("text-red-600", problems.length > 0);
       said.classList.toggle("text-green-700", problems.length === 0);
-      const remarks = warnings.map((line) => `Written otherwise here: ${line}`);
-      for (const line of [...(problems.length ? problems : ["In order."]), ...remarks]) {
+      const remarks = warnings.map((line) => `Accepted, but written differently here: ${line}`);
+      for (const line of [...(problems.length ? problems : ["No problems."]), ...remarks]) {
         const row = document.createElement("div");
         row.textContent = line;
         said.append(row);

@@ -42,11 +42,11 @@ export class Trial {
       this.#said.replaceChildren(element("p", { textContent: fault }));
       return;
     }
-    const what = refused || passed ? `with this rule ${many(refused)} more would be refused and ${many(passed)} more would pass` : "with this rule none would fare otherwise";
+    const what = refused || passed ? `with this rule ${many(refused)} more would be refused and ${many(passed)} more would pass` : "with this rule no decision would change";
     const told = [element("p", { textContent: `Of ${many(looked_at)} of ${many(rows)} recorded messages, ${what}.` })];
-    if (unknown) told.push(element("p", { textContent: `Of ${many(unknown)} it cannot be told: the record has no bodies, users or counters.` }));
+    if (unknown) told.push(element("p", { textContent: `${many(unknown)} could not be decided, because the record has no bodies, users or counters.` }));
     if (senders.length) told.push(chart(senders));
-    told.push(element("p", { textContent: "Counted against the draft without this rule, as if its set were in force." }));
+    told.push(element("p", { textContent: "Compared with the draft without this rule, as if its set were in force." }));
     this.#said.replaceChildren(...told);
   }
 }
@@ -78,7 +78,7 @@ function chart(senders) {
   table.append(head, body);
   const room = element("div", { className: "console-scroll", tabIndex: 0 });
   room.setAttribute("role", "region");
-  room.setAttribute("aria-label", "Senders that would notice, table");
+  room.setAttribute("aria-label", "Affected senders, table");
   room.append(table);
   return room;
 }

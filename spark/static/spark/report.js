@@ -38,7 +38,7 @@
                     filter: (item) => item.raw !== 0,
                     callbacks: {
                         label: (item) => `${item.dataset.label}: ${number(item.raw)}`,
-                        footer: (items) => items.length && data.odd[items[0].dataIndex] ? "Out of the ordinary" : "",
+                        footer: (items) => items.length && data.odd[items[0].dataIndex] ? "Outlier" : "",
                     },
                 },
             },

@@ -159,7 +159,7 @@ async function invite(user) {
   say(`${user} is invited, for ${INVITED} seconds.`);
   one.timer = setTimeout(() => {
     forget(one);
-    say(`${user} has not come.`);
+    say(`${user} did not answer.`);
   }, INVITED * 1_000);
   one.early.forEach(hear);
 }
@@ -186,7 +186,7 @@ async function withdraw() {
     const isTold = await one.sent.withdraw();
     if (invited !== one) return;
     forget(one);
-    say(`The invitation is withdrawn.${isTold ? "" : ` The node of ${one.user} did not answer: the question may still stand there, but nobody can accept it.`}`);
+    say(`The invitation is withdrawn.${isTold ? "" : ` The node of ${one.user} did not answer: the question may still be shown there, but nobody can accept it.`}`);
   } catch (error) {
     if (invited === one) say(error.code === 409 ? `${one.user} has accepted already.` : `It could not be withdrawn: ${error.message}`);
   } finally {
@@ -237,7 +237,7 @@ async function ring(message) {
   clearInterval(timer);
   ask("");
   if (isTaken) await take(message);
-  else answer(message, { code: 403, description: "The call was not taken." });
+  else answer(message, { code: 403, description: "The call was declined." });
 }
 
 async function take(message) {
@@ -268,7 +268,7 @@ function begin(peer) {
     $("#bytes").textContent = `${out} bytes sent, ${received} received`;
     $("#bytes").dataset.received = received;
     $("#bytes").dataset.sent = out;
-    if (received) say(`You talk with ${peer}.`);
+    if (received) say(`You are talking with ${peer}.`);
   };
   media.onEnded = () => {
     current = null;

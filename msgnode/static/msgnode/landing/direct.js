@@ -48,14 +48,14 @@ async function enter(open) {
     await runtime?.close();
     [other, wanted] = ["", {}];
     $("#direct-line").hidden = true;
-    say(error.code === 404 ? "Nobody waits there any more. Wait for somebody yourself." : `That did not work: ${error.message}`);
+    say(error.code === 404 ? "Nobody waits there any more. You can wait for somebody yourself." : `That did not work: ${error.message}`);
     $("#direct-start").disabled = false;
   }
 }
 
 /** The first browser: it can be invited. */
 function wait() {
-  if (!runtime.p2p) throw new Error("this browser has no WebRTC.");
+  if (!runtime.p2p) throw new Error("this browser does not support WebRTC.");
   $("#direct-link").href = `${location.origin}/${PREFIX}${encodeURIComponent(runtime.p2p.handler)}`;
   $("#direct-link").hidden = false;
   say("Open the link in another tab, or in another browser.");
@@ -64,7 +64,7 @@ function wait() {
 /** The second one: its first message goes through the node, and wants a channel. */
 async function join(handler) {
   const end = handler.indexOf(HANDLER);
-  if (end < 0) throw new Error("the link names no runtime.");
+  if (end < 0) throw new Error("the link does not contain a runtime URL.");
   wanted = { p2p: true, p2pHandler: handler };
   meet(`${handler.slice(0, end)}/talk`);
   await send("Hello.");
@@ -89,7 +89,7 @@ function hear({ id, type, from, to, body }) {
   if (!other) meet(from);
   const isDirect = body.via.includes("/p2prequester/");
   counts[isDirect ? "direct" : "node"] += 1;
-  $("#direct-count").textContent = `${counts.direct} came directly, ${counts.node} through the node`;
+  $("#direct-count").textContent = `${counts.direct} received directly, ${counts.node} through the node`;
   show(from === other ? "The other" : "Somebody else", String(body.value?.text), isDirect ? "direct" : "through the node");
   runtime.bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200 } });
 }

@@ -171,8 +171,8 @@ function showVouched(isVouched) {
   mark.hidden = false;
   mark.dataset.vouched = isVouched;
   mark.textContent = isVouched
-    ? "The node vouches for who said it"
-    : "Alice is not logged in, so the node does not vouch for her";
+    ? "The node has verified the sender"
+    : "Alice is not logged in, so the sender is not verified";
 }
 
 function fail(text) {

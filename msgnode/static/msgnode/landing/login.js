@@ -37,7 +37,7 @@ async function takeUp(query) {
   if (!pending || pending.state !== query.get("state") || !query.has("code")) return;
   const tokens = await redeem(CONFIG, query.get("code"), pending.verifier);
   const claims = await tokenInfo(CONFIG, tokens.id_token);
-  if (claims.nonce !== pending.nonce) throw new Error("The log-in was another one’s.");
+  if (claims.nonce !== pending.nonce) throw new Error("The answer belongs to another log-in.");
   const kept = {
     name: claims.email ?? claims.preferred_username,
     token: tokens.access_token,

@@ -53,7 +53,7 @@ export class Media {
   }
 
   async #listen() {
-    if (!navigator.mediaDevices) throw new Error("Browsers give pages a microphone over HTTPS and on this machine only.");
+    if (!navigator.mediaDevices) throw new Error("Browsers allow a page to use the microphone only over HTTPS or on this machine.");
     const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
     this.#stream = stream;
     if (this.#isOver) for (const track of stream.getTracks()) track.stop();

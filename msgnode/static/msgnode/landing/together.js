@@ -43,7 +43,7 @@ async function enter(open) {
     const said = text.value.trim();
     if (!said) return;
     line.reset();
-    board.addChild({ text: said }).catch(({ message }) => say(`“${said}” was not taken: ${message}`));
+    board.addChild({ text: said }).catch(({ message }) => say(`“${said}” was not added: ${message}`));
   });
 }
 
@@ -72,8 +72,8 @@ async function join(syncher, url) {
 }
 
 const STATUS = {
-  live: "You observe this board: its heading is the reporter’s, lines are everybody’s.",
-  disconnected: "The reporter cannot be reached at the moment; this is what was last known.",
+  live: "You observe this board. Only the reporter can change the heading; everybody can add lines.",
+  disconnected: "The reporter cannot be reached at the moment. This is the last known state.",
   ended: "The reporter has ended this board.",
 };
 

@@ -39,7 +39,7 @@ async function begin() {
   const { value } = await bob.bus.request(ask);
   const { url, bus } = bob.addHyperty(value.allocated[0]);
   bus.addListener(url, (message) => hear(bus, message));
-  step(`Alice is at home at ${domain}. Bob is at home at ${otherDomain}, which gave his hyperty the address ${url}.`);
+  step(`Alice belongs to ${domain}. Bob belongs to ${otherDomain}, which allocated the address ${url} for his hyperty.`);
   $("#hello").addEventListener("submit", (event) => {
     event.preventDefault();
     say(url).catch(({ message }) => fail(message));
@@ -54,12 +54,12 @@ async function say(to) {
   const began = performance.now();
   said += 1;
   const isFirst = said === 1;
-  if (isFirst) step(`Alice’s runtime has nobody at ${to}, and no stub of ${otherDomain}. It looks for one.`);
+  if (isFirst) step(`${to} is not in Alice’s runtime, and she has no stub for ${otherDomain}. Her runtime looks for one.`);
   try {
     const body = { value: { text: text.value } };
     const answer = await alice.bus.request({ type: "create", from: `${alice.url}/hello`, to, body });
     const took = `${(performance.now() - began).toFixed(0)} ms`;
-    step(`“${answer.value.text}” comes back to Alice, after ${took}${isFirst ? ", loading the stub included" : ": the stub was there"}.`, true);
+    step(`“${answer.value.text}” comes back to Alice after ${took}${isFirst ? ", including the loading of the stub" : "; the stub was already loaded"}.`, true);
   } finally {
     send.disabled = false;
   }
@@ -68,7 +68,7 @@ async function say(to) {
 function hear(bus, { id, type, from, to, body }) {
   if (type !== "create") return;
   $("#bob-heard").textContent = body.value.text;
-  step(`The node of ${otherDomain} carries “${body.value.text}” to Bob. It came from ${from}, a visitor.`);
+  step(`The node of ${otherDomain} delivers “${body.value.text}” to Bob. It came from ${from}, a visitor.`);
   bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: { text: `Hello from ${otherDomain}` } } });
 }
 
@@ -76,7 +76,7 @@ function hear(bus, { id, type, from, to, body }) {
 async function watched(url, options) {
   const answer = await fetch(url, options);
   if (url.startsWith(otherOrigin)) {
-    step(`The catalogue of ${otherDomain} is asked: ${options.method ?? "GET"} ${new URL(url).pathname}, ${answer.status}.`);
+    step(`The runtime asks the catalogue of ${otherDomain}: ${options.method ?? "GET"} ${new URL(url).pathname}, ${answer.status}.`);
   }
   return answer;
 }
@@ -91,10 +91,10 @@ function status({ resource = "", value, desc }) {
 
 const STATUS = {
   created: ({ descriptor, digest }) =>
-    `Its source has the digest that its descriptor names (${digest.slice(0, 12)}…). It runs in a sandbox: a hidden frame without storage, which may connect to ${new URL(descriptor.configuration.url).host} and nowhere else.`,
+    `The source of the stub matches the digest in its descriptor (${digest.slice(0, 12)}…). It runs in a sandbox: a hidden frame without storage, which may connect to ${new URL(descriptor.configuration.url).host} and nowhere else.`,
   "in-progress": () => `The stub connects to the node of ${otherDomain}.`,
-  live: () => `Alice has a session there, as a visitor. What waited goes out, in order.`,
-  disconnected: () => "The stub has lost its connection, or was not needed any more; the next message brings it back.",
+  live: () => `Alice has a session there, as a visitor. The waiting messages are sent in order.`,
+  disconnected: () => "The stub has lost its connection or was idle; it reconnects for the next message.",
   failed: () => "The stub has failed",
 };
 

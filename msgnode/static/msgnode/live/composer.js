@@ -135,11 +135,11 @@ export class Composer {
     const message = this.#read();
     const place = $("#compose-faults");
     if (message === undefined) {
-      place.textContent = "It is not JSON.";
+      place.textContent = "This is not JSON.";
       return;
     }
     const found = faults(this.#messages.get(this.#kind.value).schema, message);
-    place.textContent = found.length ? `By its schema ${found.slice(0, 3).join("; ")}. It can be sent nevertheless, to see the answer.` : "It is as its schema wants it.";
+    place.textContent = found.length ? `The schema is violated: ${found.slice(0, 3).join("; ")}. You can send the message nevertheless, to see the answer.` : "The message matches its schema.";
     if (!isTyped) return;
     for (const control of document.querySelectorAll("#compose-fields [data-path]")) {
       const value = valueAt(message, control.dataset.path.split("."));
@@ -153,7 +153,7 @@ export class Composer {
     if (message === undefined || !line) return;
     const isAnswer = message.type === "response";
     const sent = isAnswer || typeof message !== "object" || message === null ? message : { ...message, id: line.nextId() };
-    if (!this.#send(line, sent)) $("#compose-faults").textContent = `${line.name} has no line.`;
+    if (!this.#send(line, sent)) $("#compose-faults").textContent = `${line.name} is not connected.`;
   }
 }
 

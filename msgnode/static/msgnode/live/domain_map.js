@@ -48,7 +48,7 @@ export class DomainMap {
     const rows = isNarrow ? left.length + right.length : Math.max(left.length, right.length, 1);
     const width = isNarrow ? Math.max(260, this.#place.clientWidth) : 900;
     const height = isNarrow ? (rows + 1) * ROW + 8 : Math.max(rows, 2) * ROW;
-    this.#svg = make("svg", { viewBox: `0 0 ${width} ${height}`, class: "domains-map", role: "group", "aria-label": `${this.#domain} and the domains that it meets` });
+    this.#svg = make("svg", { viewBox: `0 0 ${width} ${height}`, class: "domains-map", role: "group", "aria-label": `${this.#domain} and the domains it exchanges messages with` });
     const own = isNarrow ? { x: 4, y: 4 } : { x: (width - BOX.width) / 2, y: (height - BOX.height) / 2 };
     const edges = make("g", { "aria-hidden": "true" });
     this.#svg.append(edges);

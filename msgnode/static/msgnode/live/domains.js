@@ -30,7 +30,7 @@ new LiveSocket(root.dataset.socket, {
 pause.addEventListener("click", () => {
   isPaused = !isPaused;
   pause.setAttribute("aria-pressed", isPaused);
-  if (isPaused) say("held as it was");
+  if (isPaused) say("paused");
 });
 
 function say(text) {
@@ -40,9 +40,9 @@ function say(text) {
 function show(now) {
   const { missing, database } = now;
   root.dataset.state = database && !missing.length ? "live" : "partial";
-  if (!database) say("the database does not answer: rates move, decisions about peers are as they were");
-  else if (missing.length) say(`without what ${missing.join(", ")} would say`);
-  else say("moves each second");
+  if (!database) say("the database does not answer: rates are current, decisions about peers may be outdated");
+  else if (missing.length) say(`without data from ${missing.join(", ")}`);
+  else say("updated every second");
   const peers = now.peers.map((each) => ({ ...each, url: mayOpenPeers ? each.url : "" }));
   const left = map.show(peers, now.visitors);
   $("#map-rest").textContent = rest(left, now);

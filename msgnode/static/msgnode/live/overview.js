@@ -55,8 +55,8 @@ function say(text) {
 
 function showNow(now) {
   root.dataset.state = now.database ? "live" : "partial";
-  const missed = now.missed ? `; ${now.missed} texts were missed, because this page was slow` : "";
-  say(now.database ? `moves each second${missed}` : "the database does not answer: figures move, lists, alarms and lights are as they were");
+  const missed = now.missed ? `; this page was too slow for ${now.missed} updates` : "";
+  say(now.database ? `updated every second${missed}` : "the database does not answer: figures are current; lists, alarms and indicators may be outdated");
   if (now.node) {
     for (const place of document.querySelectorAll("[data-figure]")) {
       place.textContent = figure(now.node[place.dataset.figure], place.dataset.unit);
@@ -91,7 +91,7 @@ function showLights({ lights = [], database }) {
 
 function showTop(name, rows, cells) {
   const body = $(`[data-top="${name}"]`);
-  const empty = name === "readers" ? "Nothing waits for anybody." : "Nothing passes.";
+  const empty = name === "readers" ? "No messages are waiting." : "No messages are passing.";
   const lines = rows.map((row) => line(cells(row)));
   keep(body, lines.length ? lines : [line([empty])]);
 }
@@ -132,12 +132,12 @@ function showAlarms({ alarms, alarms_standing: standing }) {
     parts.push(list);
   } else {
     const none = document.createElement("p");
-    none.textContent = "No alarm stands.";
+    none.textContent = "There are no active alarms.";
     parts.push(none);
   }
   if (standing > alarms.length) {
     const more = document.createElement("p");
-    more.append(link(`All ${count(standing)} standing alarms`, root.dataset.alarmsUrl));
+    more.append(link(`All ${count(standing)} active alarms`, root.dataset.alarmsUrl));
     parts.push(more);
   }
   keep($("#alarms"), parts);
@@ -159,7 +159,7 @@ function ask(wanted) {
 
 function showHistory({ length: what, points }) {
   if (what !== length) return;
-  $("#charts-state").textContent = points === null ? "the database does not answer" : points.length ? "" : "nothing is kept of this time yet";
+  $("#charts-state").textContent = points === null ? "the database does not answer" : points.length ? "" : "no data for this period yet";
   waiting = [];
   charts.show(points ?? [], length !== "minutes");
 }

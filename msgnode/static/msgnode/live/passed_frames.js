@@ -90,7 +90,7 @@ class Row {
   explain(part) {
     this.#said.textContent = sentences(part).join(" ");
     const table = Object.assign(document.createElement("table"), { className: "console-table" });
-    table.innerHTML = '<thead><tr><th scope="col">Step</th><th scope="col" class="console-right">Began</th><th scope="col" class="console-right">Took</th><th scope="col">Worker</th><th scope="col">What is known of it</th></tr></thead>';
+    table.innerHTML = '<thead><tr><th scope="col">Step</th><th scope="col" class="console-right">Start</th><th scope="col" class="console-right">Took</th><th scope="col">Worker</th><th scope="col">What is known of it</th></tr></thead>';
     const body = document.createElement("tbody");
     body.append(...part.spans.map((span, index) => step(part, span, index, part.at)));
     table.append(body);
@@ -121,14 +121,14 @@ function sentences({ spans, outcome, code, further, to }) {
     if (!decision) continue;
     const { effect, rule, version } = decision.facts;
     const by = rule ? ` by ${rule}${version ? `, version ${version}` : ""}` : "";
-    if (effect === "notApplicable") told.push(`No rule applies ${where}, so it ${decision.is_error ? "is held back" : "goes on"}.`);
-    else told.push(`The policies say ${effect} ${where}${by}${decision.is_error ? ": it goes no further" : ""}.`);
+    if (effect === "notApplicable") told.push(`No rule applies ${where}, so it ${decision.is_error ? "is refused" : "passes"}.`);
+    else told.push(`The policies decide ${effect} ${where}${by}${decision.is_error ? ", so it is refused" : ""}.`);
   }
   const answer = named("answer");
   const delivered = spans.filter(({ name }) => name === "deliver");
   if (delivered.length) {
     const names = delivered.slice(0, 3).map(({ facts }) => facts.runtime || facts.session);
-    told.push(`It is handed to ${delivered.length + further} listener${delivered.length + further > 1 ? "s" : ""}: ${names.join(", ")}${delivered.length + further > 3 ? " …" : ""}.`);
+    told.push(`It is delivered to ${delivered.length + further} listener${delivered.length + further > 1 ? "s" : ""}: ${names.join(", ")}${delivered.length + further > 3 ? " …" : ""}.`);
   } else if (answer) told.push(`${answer.facts.component} of the node answers it.`);
   else if (outcome === "undeliverable") told.push(`Nobody listens to ${to}.`);
   told.push(`Outcome: ${outcome || "under way"}${code ? ` (${code})` : ""}.`);

@@ -66,7 +66,7 @@ export class RuntimeLine {
     try {
       socket = new WebSocket(`${scheme}://${location.host}/ws`, said);
     } catch {
-      this.#become("failed", "the access token has characters that none has");
+      this.#become("failed", "the access token contains invalid characters");
       return;
     }
     this.#socket = socket;

@@ -64,7 +64,7 @@ function show() {
     watches.delete(line);
   }
   const focused = document.activeElement?.dataset?.key;
-  $("#runtime-list").replaceChildren(...(lines.length ? lines.map(row) : [Object.assign(document.createElement("li"), { textContent: "None is open." })]));
+  $("#runtime-list").replaceChildren(...(lines.length ? lines.map(row) : [Object.assign(document.createElement("li"), { textContent: "No runtime is open." })]));
   if (focused) document.querySelector(`#runtime-list [data-key="${focused}"]`)?.focus();
   $("#runtime-open").disabled = lines.length >= MOST;
   const lost = [...watches.values()].find(({ why }) => why);
@@ -82,8 +82,8 @@ function row(line) {
   const state = document.createElement("span");
   state.textContent = `${line.state}${line.why ? `: ${line.why}` : ""}`;
   item.append(name, url, state);
-  if (line.isOpen) item.append(act(line, "Drop its line", () => line.drop()), act(line, "Close it", () => line.close()));
-  if (line.state === "dropped") item.append(act(line, "Let it come back", () => line.comeBack()), act(line, "Forget it", () => line.close()));
+  if (line.isOpen) item.append(act(line, "Drop the connection", () => line.drop()), act(line, "Close the session", () => line.close()));
+  if (line.state === "dropped") item.append(act(line, "Reconnect", () => line.comeBack()), act(line, "Forget it", () => line.close()));
   if (line.state === "failed") item.append(act(line, "Forget it", () => line.close()));
   return item;
 }

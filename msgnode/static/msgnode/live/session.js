@@ -54,16 +54,16 @@ function showNow({ session, missing }) {
   }
   const { totals } = session;
   $("#session-totals").textContent =
-    `Since it connected: ${count(totals.messages_in)} messages, ${bytes(totals.bytes_in)} from it. ` +
-    `Since this worker has it: ${count(totals.messages_out)} messages, ${bytes(totals.bytes_out)} to it.`;
+    `Sent since it connected: ${count(totals.messages_in)} messages, ${bytes(totals.bytes_in)}. ` +
+    `Received since this worker serves it: ${count(totals.messages_out)} messages, ${bytes(totals.bytes_out)}.`;
   if (session.now && session.now.at > charts.last) charts.add(session.now, KEPT);
   showFailures(session.failures);
 }
 
 function sentence({ state: what, worker, is_held_back: isHeldBack, is_behind: isBehind }) {
   const words = [`${what} at ${worker}`];
-  if (isHeldBack) words.push("▲ held back: it sends more than it may, or waits for others");
-  if (isBehind) words.push("▲ behind: it does not read what it is sent");
+  if (isHeldBack) words.push("▲ back-pressure: it is over its rate limit, or waits for slow readers");
+  if (isBehind) words.push("▲ slow: it does not read its messages in time");
   return words.join("; ");
 }
 
@@ -76,5 +76,5 @@ function showFailures(failures) {
     row.children[1].className = "";
     return row;
   });
-  keep($("#session-failures"), rows.length ? rows : [line(["Nothing has failed since this page is open."])]);
+  keep($("#session-failures"), rows.length ? rows : [line(["Nothing has failed since you opened this page."])]);
 }

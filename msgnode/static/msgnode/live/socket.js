@@ -8,12 +8,12 @@
 
 const FIRST = 1000; // ms
 const LONGEST = 30_000;
-const NO_RETURN = { 4403: "you are logged out, or may not see this any more" };
+const NO_RETURN = { 4403: "you are logged out, or may no longer see this page" };
 const REASONS = {
   3001: "the node restarts",
   4408: "this page did not read in time",
   4429: "too many consoles are open",
-  4503: "the database is away, so nobody can tell who may watch",
+  4503: "the database does not answer, so permissions cannot be checked",
 };
 
 export class LiveSocket {

@@ -71,7 +71,7 @@ function say(text) {
 
 function sentence({ missing, untraced, missed }) {
   const words = [`${traces.size} traces`];
-  if (untraced) words.push(`${untraced} messages were too many to be traced`);
+  if (untraced) words.push(`${untraced} messages were not traced, because there were too many`);
   if (missed) words.push(`this page was too slow for ${missed} updates`);
   if (missing?.length) words.push(`${missing.join(", ")} did not answer`);
   return words.join("; ");
@@ -152,7 +152,7 @@ function showOpen() {
   $("#trace-title").textContent = `${first.type} from ${first.sender} to ${first.to}`;
   const about = $("#trace-about");
   about.replaceChildren("Trace ", link(first.trace, `?trace=${first.trace}`), `, ${reason(first)}`);
-  if (first.user) about.append(`; said by ${first.user}`);
+  if (first.user) about.append(`; user ${first.user}`);
   if (first.session) about.append("; ", link("session", `${root.dataset.session}${first.session}/change/`));
   if (first.rule && root.dataset.decisions) {
     const query = new URLSearchParams({ q: first.rule, session: first.session });
@@ -164,7 +164,7 @@ function showOpen() {
   if (places.length) places.unshift(Object.assign(document.createElement("h3"), { textContent: "Why the policies decided so" }));
   $("#trace-tree").replaceChildren(...places);
   const message = { id: parsed(first.id), type: first.type, from: first.sender, to: first.to, body: first.body ?? {} };
-  $("#trace-message").textContent = first.body === null ? "The body is not kept: it is long, or opens a session." : JSON.stringify(message, null, 2);
+  $("#trace-message").textContent = first.body === null ? "The body is not stored, because it is long or opens a session." : JSON.stringify(message, null, 2);
   const form = $("#trace-try");
   if (form) form.elements.take.value = JSON.stringify(message);
 }
@@ -179,8 +179,8 @@ function parsed(id) {
 
 function reason({ why, worker }) {
   const words = {
-    sender: "because its sender traces it", sampled: "one of the sample", watched: "watched in the console",
+    sender: "because its sender traces it", sampled: "sampled", watched: "watched in the console",
     response: "the response to a traced request", link: "traced by another worker",
   };
-  return `${words[why] ?? why}, taken by ${worker}`;
+  return `${words[why] ?? why}, recorded by ${worker}`;
 }
