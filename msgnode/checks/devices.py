@@ -29,10 +29,10 @@ def _mqtt() -> Iterator[CheckMessage]:
     except ValueError:  # a port that is none
         is_good = False
     if not is_good:
-        said = "is missing" if not mqtt["URL"] else "is no URL of a broker"
+        said = "is missing" if not mqtt["URL"] else "is not the URL of a broker"
         yield Error(
-            f"DEVICE_MQTT is on, and MQTT_URL {said}.",
-            hint="Where the broker is: mqtt://name:password@broker.example.org:1883, or mqtts://.",
+            f"DEVICE_MQTT is on, but MQTT_URL {said}.",
+            hint="Set the broker's URL: mqtt://name:password@broker.example.org:1883, or mqtts://.",
             id="msgnode.E016",
         )
     for name in ("CA_FILE", "CERT_FILE", "KEY_FILE"):
@@ -51,7 +51,7 @@ def _mqtt() -> Iterator[CheckMessage]:
     if not mqtt["PREFIX"] or any(mark in mqtt["PREFIX"] for mark in "+#$"):
         yield Error(
             f"MQTT_PREFIX is {mqtt['PREFIX']!r}.",
-            hint="What the topics of devices begin with: levels without wildcards.",
+            hint="Set the prefix of the devices' topics: levels without wildcards.",
             id="msgnode.E016",
         )
     if not 0 < mqtt["WINDOW"] <= 65_535:
@@ -69,7 +69,7 @@ def _mqtt() -> Iterator[CheckMessage]:
 def _webhooks() -> Iterator[CheckMessage]:
     if settings.DEVICE_WEBHOOKS and not settings.DEVICE_HTTP:
         yield Error(
-            "DEVICE_WEBHOOKS is on, and DEVICE_HTTP is not.",
+            "DEVICE_WEBHOOKS is on, but DEVICE_HTTP is off.",
             hint="A webhook belongs to a session over HTTP: set DEVICE_HTTP=true too.",
             id="msgnode.E018",
         )
@@ -86,14 +86,14 @@ def _push() -> Iterator[CheckMessage]:
         return
     if not settings.DEVICE_HTTP:
         yield Error(
-            "DEVICE_PUSH is on, and DEVICE_HTTP is not.",
+            "DEVICE_PUSH is on, but DEVICE_HTTP is off.",
             hint="A push subscription belongs to a session over HTTP: set DEVICE_HTTP=true too.",
             id="msgnode.E019",
         )
     if not settings.PUSH_CONTACT.startswith(("mailto:", "https://")):
-        said = "is missing" if not settings.PUSH_CONTACT else "is no address"
+        said = "is missing" if not settings.PUSH_CONTACT else "is not an address"
         yield Error(
-            f"DEVICE_PUSH is on, and PUSH_CONTACT {said}.",
-            hint="Whom push services may write to: mailto:operator@example.org, or https://…",
+            f"DEVICE_PUSH is on, but PUSH_CONTACT {said}.",
+            hint="Set a contact for the push services: mailto:operator@example.org, or https://…",
             id="msgnode.E019",
         )

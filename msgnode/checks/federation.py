@@ -25,8 +25,8 @@ def faults() -> Iterator[CheckMessage]:
         return
     if not deno.find():
         yield Error(
-            "FEDERATION is on, and Deno, which runs the protostubs of peers, is not installed.",
-            hint="pip install 'messaging-node[federation]', or Deno of this machine.",
+            "FEDERATION is on, but Deno, which runs the protostubs of peers, is not installed.",
+            hint="Run pip install 'messaging-node[federation]', or install Deno on this machine.",
             id="msgnode.E022",
         )
     wraps = settings.SANDBOX["BUBBLEWRAP"]
@@ -38,13 +38,13 @@ def faults() -> Iterator[CheckMessage]:
         )
     elif wraps == "required" and not deno.can_wrap():
         yield Error(
-            "SANDBOX_BUBBLEWRAP is required, and bubblewrap does not work here.",
+            "SANDBOX_BUBBLEWRAP is required, but bubblewrap does not work here.",
             hint="Install bubblewrap and allow user namespaces, or set auto.",
             id="msgnode.E022",
         )
     elif wraps == "auto" and deno.find() and not deno.can_wrap():
         yield Warning(
-            "Bubblewrap does not work here: sandboxes have one wall less.",
+            "Bubblewrap does not work here: sandboxes lack one layer of isolation.",
             hint="Install bubblewrap and allow user namespaces, or set SANDBOX_BUBBLEWRAP=off.",
             id="msgnode.W002",
         )

@@ -81,7 +81,7 @@ def _words() -> Iterator[CheckMessage]:
     if settings.ADMISSION_DOMAINS.get(settings.DOMAIN) == MODES_OF_DOMAINS[-1]:
         yield Error(
             "ADMISSION_DOMAINS refuses the node's own domain.",
-            hint="It is about visitors: name their domains, or * for all others.",
+            hint="The setting is for visitors: name their domains, or * for all others.",
             id="msgnode.E020",
         )
     if wrong := [name for name in settings.ALLOCATION_SCHEMES if not _SCHEME.fullmatch(name)]:
@@ -106,7 +106,7 @@ def _words() -> Iterator[CheckMessage]:
     if "+cluster://" in settings.CELERY_BROKER_URL:
         yield Error(
             "Celery cannot keep its tasks in the Redis Cluster of REDIS_URL.",
-            hint="Name a Redis that is one server, or has Sentinels, with CELERY_BROKER_URL.",
+            hint="Set CELERY_BROKER_URL to a single Redis server, or one with Sentinels.",
             id="msgnode.E024",
         )
 
@@ -134,13 +134,13 @@ def _limits() -> Iterator[CheckMessage]:
         if limits[low] >= limits[high]:
             yield Error(
                 f"{low} ({limits[low]}) is not less than {high} ({limits[high]}).",
-                hint="One legal frame must not be more than a session may have waiting.",
+                hint="A frame of the largest size must fit into the queue.",
                 id="msgnode.E005",
             )
     if limits["PING_TIMEOUT"] <= READER_PATIENCE:
         yield Warning(
             f"PING_TIMEOUT ({limits['PING_TIMEOUT']}) is not more than the {READER_PATIENCE} "
             "seconds in which a slow reader may catch up.",
-            hint="A reader that is behind answers no ping, and would be dropped before that.",
+            hint="A slow reader answers no ping, and would be closed before it can catch up.",
             id="msgnode.W001",
         )

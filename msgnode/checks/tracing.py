@@ -15,19 +15,19 @@ def faults() -> Iterator[CheckMessage]:
     if not 0 <= settings.TRACING["RATIO"] <= 1:
         yield Error(
             f"TRACE_SAMPLE_RATIO is {settings.TRACING['RATIO']}.",
-            hint="The part of all messages that is traced, from 0 to 1.",
+            hint="Set the fraction of messages to trace, from 0 to 1.",
             id="msgnode.E021",
         )
     endpoint = settings.TRACING["ENDPOINT"]
     if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
         yield Error(
             f"OTEL_EXPORTER_OTLP_ENDPOINT is {endpoint!r}.",
-            hint="The URL of a collector that takes OTLP over HTTP: http://127.0.0.1:4318",
+            hint="Set the URL of a collector that accepts OTLP over HTTP: http://127.0.0.1:4318",
             id="msgnode.E021",
         )
     if endpoint and find_spec("opentelemetry") is None:
         yield Error(
-            "OTEL_EXPORTER_OTLP_ENDPOINT is set, and OpenTelemetry is not installed.",
-            hint="pip install 'messaging-node[otlp]'",
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is not installed.",
+            hint="Run pip install 'messaging-node[otlp]'.",
             id="msgnode.E021",
         )

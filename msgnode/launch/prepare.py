@@ -153,6 +153,6 @@ def make_operator(say: Callable[[str], Any]) -> None:
         connection.close()
     program = Path(sys.argv[0]).name
     say(
-        f"console account: {OPERATOR}, password {password} (said only now; "
+        f"console account: {OPERATOR}, password {password} (shown only this once; "
         f"`{program} changepassword {OPERATOR}` sets another)"
     )

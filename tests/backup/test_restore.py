@@ -122,7 +122,7 @@ def test_a_record_that_is_away_is_told_and_the_node_is_restored(
     said = StringIO()
     call_command("restore", str(archive), stdout=said)
     assert "was restored" in said.getvalue()
-    assert "could not be looked at: no answer of the object store" in said.getvalue()
+    assert "could not be checked: no answer of the object store" in said.getvalue()
     assert Session.objects.exists()
 
 

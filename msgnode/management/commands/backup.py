@@ -18,9 +18,9 @@ from msgnode.console.command_base import Tool, could_not_be_done
 
 class Command(Tool):
     help = (
-        "Write the node's state into one archive, while the node runs or not: the database, the "
-        "secret key the node has made, definitions, the list of the traffic record's files. The "
-        "archive holds secrets and personal data, and is readable by its owner only."
+        "Write the node's state into one archive: the database, the secret key that the node has "
+        "generated, definitions, and the list of the traffic record's files. The node may be "
+        "running. The archive contains secrets and personal data; only its owner can read it."
     )
     example = (
         "  manage.py backup --output /backups/monday.tar.gz\n"
@@ -30,7 +30,9 @@ class Command(Tool):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--output", type=Path, help="the archive (DATA_DIR/backups/<time>)")
+        parser.add_argument(
+            "--output", type=Path, help="file to write (default: in DATA_DIR/backups/)"
+        )
         parser.add_argument(
             "--no-digests",
             action="store_true",
@@ -52,4 +54,6 @@ class Command(Tool):
         rows = sum(made.database.rows.values())
         self.stdout.write(f"{output}: {size:,} bytes, {rows:,} rows of {made.database.engine}.")
         if settings.OWN_SECRET_KEY is None:
-            self.stdout.write("SECRET_KEY is the environment's and not in it: keep that, too.")
+            self.stdout.write(
+                "SECRET_KEY comes from the environment and is not in the archive: back it up, too."
+            )

@@ -34,7 +34,7 @@ class Command(BaseCommand):
             "else the node that runs in DATA_DIR",
         )
         parser.add_argument("--domain", default="", help="the node's domain, else found likewise")
-        parser.add_argument("--token", default="", help="token to log in with, where one is asked")
+        parser.add_argument("--token", default="", help="access token, if the node requires one")
 
     def handle(self, *args: Any, **options: Any) -> None:
         there = self._address()
@@ -64,23 +64,23 @@ class Command(BaseCommand):
 
     def _converse(self, alice: Runtime, bob: Runtime) -> None:
         node = f"domain://msg-node.{self.domain}"
-        self.title("Alice and Bob open a session each; the token lets them come back to it.")
+        self.title("Alice and Bob open a session each; with the token they can resume it.")
         for runtime in (alice, bob):
             runtime.ask("open", "mn:/session", sender=runtime.url)
-        self.title("Alice gets an address for a data object of hers.")
+        self.title("Alice gets an address for her data object.")
         allocated = alice.ask(
             "create",
             f"{node}/address-allocation",
             {"scheme": "comm", "value": {"number": 1}},
         )
         address = allocated["body"]["value"]["allocated"][0]
-        self.title("Bob wants to hear when the object changes.")
+        self.title("Bob subscribes to the changes of the object.")
         bob.ask("subscribe", f"{node}/sm", {"resources": [f"{address}/changes"]})
-        self.title("Alice changes it: she is its reporter, Bob an observer.")
+        self.title("Alice changes the object: she is its reporter, Bob an observer.")
         change = {"value": "hello Bob"}
         alice.send("update", f"{address}/changes", change, sender=address)
         bob.receive()
-        self.title("Bob asks Alice's object a question, and her runtime answers.")
+        self.title("Bob sends a request to Alice's object, and her runtime answers.")
         bob.send("read", address)
         question = alice.receive()
         alice.send(
@@ -91,9 +91,9 @@ class Command(BaseCommand):
             question["id"],
         )
         bob.receive()
-        self.title("Nobody listens to this address, and the node says so.")
+        self.title("Nobody listens to this address, so the node answers with an error.")
         bob.ask("read", f"comm://{self.domain}/nobody")
-        self.title("They say good-bye; what they held is free again.")
+        self.title("They close their sessions; their addresses and subscriptions are free again.")
         for runtime in (alice, bob):
             runtime.ask("close", "mn:/session", sender=runtime.url)
 

@@ -16,7 +16,7 @@ from msgnode.launch.error_messages import without_password
 class Command(Tool):
     help = (
         "Copy every row of the node's SQLite database to an empty PostgreSQL database and compare "
-        "them one by one. The node is stopped meanwhile. A move that was interrupted goes on when "
+        "them one by one. Stop the node first. A move that was interrupted goes on when "
         "the command is given again. The SQLite file stays as it is."
     )
     example = "  manage.py move_to postgres://node:password@db.example.org/node"

@@ -35,9 +35,11 @@ class Command(Tool):
         parser.add_argument("to", help="the address to send to")
         parser.add_argument("--type", default="read", help="message type (read)")
         parser.add_argument("--body", default="{}", help="body as a JSON object ({})")
-        parser.add_argument("--from", dest="sender", help="runtime URL to speak as (a fresh one)")
+        parser.add_argument(
+            "--from", dest="sender", help="runtime URL of the sender (default: a new one)"
+        )
         parser.add_argument("--url", help="the node's WebSocket (from HOST and PORT)")
-        parser.add_argument("--token", default="", help="token to log in with, where one is asked")
+        parser.add_argument("--token", default="", help="access token, if the node requires one")
         parser.add_argument("--wait", type=float, default=15.0, help="seconds to wait (15)")
         parser.add_argument("--no-answer", action="store_true", help="send and do not wait")
 
@@ -73,7 +75,7 @@ def _message(options: dict[str, Any]) -> Frame:
     try:
         body = json.loads(options["body"])
     except ValueError as fault:
-        raise could_not_be_done(f"--body is no JSON: {fault}") from None
+        raise could_not_be_done(f"--body is not JSON: {fault}") from None
     if not isinstance(body, dict):
         raise could_not_be_done("--body must be a JSON object.")
     sender = options["sender"] or f"runtime://{settings.DOMAIN}/node-send-{uuid.uuid4().hex[:12]}"
@@ -95,7 +97,7 @@ def _own_url() -> str:
 def _conversation(socket: ClientConnection, message: Frame, options: Frame) -> Frame | None:
     opened = _ask(socket, {**message, "type": "open", "to": SESSION, "body": {}}, options["wait"])
     if opened["body"].get("code") != 200:
-        raise could_not_be_done(f"The node gave no session: {opened['body']}")
+        raise could_not_be_done(f"The node opened no session: {opened['body']}")
     if options["no_answer"]:
         socket.send(json.dumps(message))
         answer = None

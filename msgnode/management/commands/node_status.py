@@ -1,4 +1,4 @@
-"""Say how the node is: workers, sessions, components, standing alarms."""
+"""Show the state of the node: workers, sessions, components, standing alarms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgnode.console.status import node_status
 
 
 class Command(Tool):
-    help = "Say how the node is. Exit status 1 if no worker has been heard of for 15 seconds."
+    help = "Show the state of the node. Exit status 1 if no worker has reported for 15 seconds."
     example = "  manage.py node_status\n  manage.py node_status --json | jq .sessions.open"
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -19,7 +19,7 @@ class Command(Tool):
         else:
             self._say(status)
         if not status["workers"]:
-            raise not_as_it_should_be("No worker of the node has been heard of for 15 seconds.")
+            raise not_as_it_should_be("No worker of the node has reported for 15 seconds.")
 
     def _say(self, status: dict[str, Any]) -> None:
         self.stdout.write(f"workers        {', '.join(status['workers']) or 'none'}")

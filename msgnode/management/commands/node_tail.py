@@ -32,11 +32,13 @@ class Command(Tool):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--address", default="", help="sent from or to this, or below it")
+        parser.add_argument(
+            "--address", default="", help="only messages from or to this address, or one below it"
+        )
         parser.add_argument("--type", nargs="+", default=[], choices=[*sorted(TYPES), OTHER_TYPE])
         parser.add_argument("--outcome", nargs="+", default=[], choices=[*map(str, Outcome)])
-        parser.add_argument("--bodies", action="store_true", help="show what the messages say")
-        parser.add_argument("--count", type=int, default=0, help="end after so many messages")
+        parser.add_argument("--bodies", action="store_true", help="show the bodies of messages")
+        parser.add_argument("--count", type=int, default=0, help="end after this many messages")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         folder: Path = settings.DATA_DIR
@@ -92,7 +94,7 @@ async def _lines(paths: list[Path], asked: dict[str, Any]) -> AsyncGenerator[dic
     sockets = [await _connected(path) for path in paths]
     open_ = [each for each in sockets if each is not None]
     if not open_:
-        raise could_not_be_done("No node runs on this DATA_DIR.")
+        raise could_not_be_done("No node is running on this DATA_DIR.")
 
     async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(json.dumps(asked).encode() + b"\n")

@@ -41,13 +41,12 @@ _ACTIONS = (
 
 class Command(Tool):
     help = (
-        "List the peers of this node, the nodes of other domains, or do something about one: add "
-        "it, approve the stub that was found there, block, pause, resume, start its stub anew "
-        "(restart), look for its stub again, list those that it has offered (stubs), remove it; "
-        "list what waits for it (queue), say where a message is (where), have some of what waits, "
-        "or all, tried again (retry) or wait no longer (discard). A running node follows within "
-        "seconds. A list exits with status 1 if a peer waits for approval, or is approved and "
-        "neither live nor idle."
+        "List or manage the peers of this node, which are the nodes of other domains: add a peer, "
+        "approve the stub that was found, block, pause or resume the peer, restart its stub, look "
+        "for its stub again, list the stubs that it has offered, or remove it. List the messages "
+        "that wait for it (queue), find one message (where), and send waiting messages again "
+        "(retry) or discard them. A running node applies changes within seconds. A list exits "
+        "with status 1 if a peer waits for approval, or is approved but neither live nor idle."
     )
     example = (
         "  manage.py peers\n"
@@ -59,27 +58,30 @@ class Command(Tool):
         super().add_arguments(parser)
         parser.add_argument("action", nargs="?", choices=_ACTIONS, default="list")
         parser.add_argument("domain", nargs="?", default="")
-        parser.add_argument("--url", default="", help="of its node, if not https://<domain>")
+        parser.add_argument("--url", default="", help="URL of its node (default: https://<domain>)")
         parser.add_argument(
             "--keys",
-            help="a file with the public keys that its stub must be signed with (JWK set); '' for "
-            "none. Without it a peer that there is keeps those that it has",
+            help="file with the public keys (JWK set) with one of which its stub must be signed; "
+            "'' for none. Without this option, an existing peer keeps its keys",
         )
-        parser.add_argument("--hosts", default="", help="further hosts its stub may connect to")
+        parser.add_argument("--hosts", default="", help="additional hosts its stub may connect to")
         parser.add_argument(
-            "--messages", type=int, nargs="+", help="to retry or discard, by id; without it all"
+            "--messages",
+            type=int,
+            nargs="+",
+            help="ids of messages to retry or discard (default: all)",
         )
-        parser.add_argument("--id", default="", help="where: of the message that is looked for")
+        parser.add_argument("--id", default="", help="where: id of the message to find")
         parser.add_argument(
             "--digest",
             default="",
-            help="approve the stub that has it, or whose digest begins so, and no other: the one "
-            "that was found, or an earlier one, to go back to it",
+            help="approve: digest of the stub, or its beginning; the stub that was found, or an "
+            "earlier one to return to",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if settings.FEDERATION == "off":
-            self.stderr.write("FEDERATION is off: no message goes to another domain.")
+            self.stderr.write("FEDERATION is off, so no message is sent to other domains.")
         action, domain = options["action"], options["domain"].lower()
         if action == "list":
             self._list(options["json"])
@@ -188,7 +190,7 @@ class Command(Tool):
     def _order(self, peer: Peer, action: str, ids: list[int] | None) -> None:
         if ids is None and action == "discard":
             peer_messages.discard_all(peer, "command line")
-            self.stdout.write(f"{peer.domain}: nothing waits for it any more.")
+            self.stdout.write(f"{peer.domain}: all waiting messages are discarded.")
             return
         rows = waiting_rows.waiting().filter(peer=peer)
         found = list(rows if ids is None else rows.filter(pk__in=ids))

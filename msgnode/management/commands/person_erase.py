@@ -14,9 +14,9 @@ from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_shou
 
 class Command(Tool):
     help = (
-        "Erase what the node keeps about a person: sessions are ended, the account, registrations, "
-        "decisions and addresses deleted, the name taken off the audit. Look with person_export "
-        "first; nothing brings it back. Exit status 1 if nothing is kept."
+        "Erase the data that the node stores about a person: end the sessions; delete the account, "
+        "registrations, decisions and addresses; remove the name from the audit log. This cannot "
+        "be undone; run person_export first. Exit status 1 if no data are stored."
     )
     example = (
         "  manage.py person_erase alice@example.org --dry-run\n"
@@ -26,9 +26,11 @@ class Command(Tool):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("person", help="e-mail address, user name, user URL or GUID")
-        parser.add_argument("--issuer", default="", help="the person is this issuer's subject")
-        parser.add_argument("--yes", action="store_true", help="do not ask")
-        parser.add_argument("--dry-run", action="store_true", help="only say what there is")
+        parser.add_argument(
+            "--issuer", default="", help="issuer, if the person is given as its subject"
+        )
+        parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+        parser.add_argument("--dry-run", action="store_true", help="only show what would be erased")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         names = persons.names_of(options["person"], options["issuer"])
@@ -37,11 +39,11 @@ class Command(Tool):
         if not any(numbers.values()):
             raise not_as_it_should_be("Nothing is kept under this name.")
         if any(person.is_superuser for person in names.accounts):
-            raise could_not_be_done("This is a superuser. Take that right away first.")
+            raise could_not_be_done("This is a superuser. Remove the superuser status first.")
         if options["dry_run"]:
             self._say(numbers, options["json"])
             return
-        if not options["yes"] and input("Erase this for good? [yes/no] ").strip() != "yes":
+        if not options["yes"] and input("Erase this permanently? [yes/no] ").strip() != "yes":
             raise could_not_be_done("Nothing was erased.")
         done = persons.erase(names, actor() or "person_erase")
         note(actor() or "person_erase", "person.erase", persons.ERASED, {}, done)

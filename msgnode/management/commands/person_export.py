@@ -14,7 +14,7 @@ from msgnode.console.command_base import Tool, not_as_it_should_be
 
 
 class Command(Tool):
-    help = "Write out everything the node keeps about a person, as JSON. Exit status 1 if nothing."
+    help = "Write all data stored about a person as JSON. Exit status 1 if there are none."
     example = (
         "  manage.py person_export alice@example.org --output alice.json\n"
         "  manage.py person_export 248289 --issuer https://accounts.example.org --json"
@@ -23,7 +23,9 @@ class Command(Tool):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("person", help="e-mail address, user name, user URL or GUID")
-        parser.add_argument("--issuer", default="", help="the person is this issuer's subject")
+        parser.add_argument(
+            "--issuer", default="", help="issuer, if the person is given as its subject"
+        )
         parser.add_argument("--output", type=Path, help="a file, readable by its owner only")
 
     def handle(self, *_args: Any, **options: Any) -> None:

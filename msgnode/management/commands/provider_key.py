@@ -14,9 +14,9 @@ from msgnode.models import ProviderKey
 
 class Command(Tool):
     help = (
-        "Show the signing keys of the embedded OpenID provider. --rotate publishes a new one, "
-        "which signs PROVIDER_KEY_LEAD_SECONDS later; --replace-now makes one that signs at once "
-        "and drops all others: whatever they signed is refused."
+        "Show the signing keys of the embedded OpenID provider. --rotate publishes a new key, "
+        "which is used for signing PROVIDER_KEY_LEAD_SECONDS later. --replace-now creates a key "
+        "that is used at once and removes all others: tokens signed with them are refused."
     )
     example = "  manage.py provider_key --rotate\n  manage.py provider_key --json"
 
@@ -24,7 +24,7 @@ class Command(Tool):
         super().add_arguments(parser)
         choice = parser.add_mutually_exclusive_group()
         choice.add_argument("--rotate", action="store_true", help="publish a new key")
-        choice.add_argument("--replace-now", action="store_true", help="for a key that has leaked")
+        choice.add_argument("--replace-now", action="store_true", help="use it if a key has leaked")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if options["rotate"]:

@@ -17,9 +17,9 @@ from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_shou
 
 class Command(Tool):
     help = (
-        "Restore a node that is stopped from an archive of `backup`. The archive is checked first: "
-        "one that is damaged or of another version is refused by name, and nothing changes (exit "
-        "status 1). An SQLite database that is there is set aside, not deleted."
+        "Restore a stopped node from an archive of `backup`. The archive is checked first. If it "
+        "is damaged or from another version, the command says why, changes nothing and exits with "
+        "status 1. An existing SQLite database is moved aside, not deleted."
     )
     example = (
         "  manage.py restore /backups/monday.tar.gz --check\n"
@@ -29,15 +29,17 @@ class Command(Tool):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("archive", nargs="?", type=Path, help="what `backup` wrote")
+        parser.add_argument(
+            "archive", nargs="?", type=Path, help="an archive that `backup` has written"
+        )
         choice = parser.add_mutually_exclusive_group()
-        choice.add_argument("--check", action="store_true", help="only look whether it could be")
         choice.add_argument(
-            "--replace", action="store_true", help="although there is a database already"
+            "--check", action="store_true", help="only check whether the archive could be restored"
         )
         choice.add_argument(
-            "--finish", action="store_true", help="end a restore that was interrupted"
+            "--replace", action="store_true", help="restore although there is a database already"
         )
+        choice.add_argument("--finish", action="store_true", help="complete an interrupted restore")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         file: Path | None = options["archive"]
@@ -84,10 +86,10 @@ class Command(Tool):
                 f"{_printable(done.lacking[0])}: copy them to RECORD_URL."
             )
         if done.record_fault:
-            self.stdout.write(f"The traffic record could not be looked at: {done.record_fault}")
+            self.stdout.write(f"The traffic record could not be checked: {done.record_fault}")
         if done.manifest.domain != settings.DOMAIN:
             domain = _printable(done.manifest.domain)
-            self.stdout.write(f"It is of {domain}, and DOMAIN is {settings.DOMAIN}.")
+            self.stdout.write(f"The archive is from {domain}, but DOMAIN is {settings.DOMAIN}.")
 
 
 def _printable(text: str) -> str:

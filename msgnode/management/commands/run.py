@@ -53,7 +53,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--second",
             action="store_true",
-            help="a second node beside this one: the next port, the domain second.<domain>",
+            help="run a second node beside the first: next port, domain second.<domain>",
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
@@ -120,7 +120,7 @@ class Command(BaseCommand):
         if "NODE_REDIS" not in os.environ:  # else it is started with the others
             prepare.check_redis(settings.REDIS_URL)
         if not self.is_known:
-            self._say("preparing: settings are sound, now the tables")
+            self._say("preparing: settings are valid, preparing the database")
             prepare.migrate()
             prepare.make_operator(self._say)
             prepared.note(settings.DATA_DIR)

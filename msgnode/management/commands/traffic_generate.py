@@ -20,7 +20,9 @@ EXAMPLES = """examples:
 
 
 class Command(BaseCommand):
-    help = "Write made-up rows into the traffic record. They cannot be told from real ones."
+    help = (
+        "Write generated rows into the traffic record. They cannot be distinguished from real ones."
+    )
 
     def create_parser(self, *args: Any, **kwargs: Any) -> Any:
         return super().create_parser(

@@ -14,15 +14,15 @@ from msgnode.qos.models import TurnSecret
 
 class Command(Tool):
     help = (
-        "Show the secrets that the node shares with its TURN servers, never their text. --rotate "
-        "makes a new one, which signs as soon as all servers know it; credentials of the one "
-        "before stay good until they end, and nothing has to be started anew."
+        "List the secrets that the node shares with its TURN servers, without showing them. "
+        "--rotate creates a new secret, which is used as soon as all servers have it. Credentials "
+        "of the previous secret stay valid until they expire. No server needs a restart."
     )
     example = "  manage.py turn_secret --rotate\n  manage.py turn_secret --json"
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--rotate", action="store_true", help="make a new secret")
+        parser.add_argument("--rotate", action="store_true", help="create a new secret")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if options["rotate"]:

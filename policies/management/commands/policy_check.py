@@ -51,7 +51,7 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(told))
         else:
             for warning in warnings:
-                self.stderr.write(f"Written otherwise here: {warning}")
+                self.stderr.write(f"Accepted, but written differently here: {warning}")
         if faults:
             raise CommandError("\n".join(faults))
         rules = report.snapshot.enforced.rules if report.snapshot else 0

@@ -22,8 +22,8 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """What to write, and where."""
-        parser.add_argument("--draft", action="store_true", help="what is being edited")
-        parser.add_argument("--version-number", type=int, help="a published version")
+        parser.add_argument("--draft", action="store_true", help="export the draft")
+        parser.add_argument("--version-number", type=int, help="export this published version")
         parser.add_argument("--output", help="a file; standard output if left out")
 
     def handle(self, *args: Any, **options: Any) -> None:

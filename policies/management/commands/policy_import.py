@@ -60,7 +60,7 @@ class Command(BaseCommand):
         except PolicyError as error:
             raise CommandError("\n".join(map(str, error.problems))) from error
         for warning in warnings_of(bundle):
-            self.stderr.write(f"Written otherwise here: {warning}")
+            self.stderr.write(f"Accepted, but written differently here: {warning}")
         self.stdout.write(f"The draft has {len(draft_document())} sets.")
         if options["publish"]:
             try:

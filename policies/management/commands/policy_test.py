@@ -22,7 +22,7 @@ class Command(BaseCommand):
     help = (
         "Evaluate policy cases (one JSON object a line) and print `N passed, N failed` as the last "
         "line; the exit status is 1 if any failed. Example: manage.py policy_test cases.jsonl; "
-        "with --policies FILE, cases without a document of their own are about that file."
+        "with --policies FILE, cases without a document of their own are tested against FILE."
     )
     requires_system_checks: list[str] = []
 

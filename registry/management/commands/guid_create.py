@@ -18,13 +18,13 @@ from registry.global_registry import guids, signed
 
 class Command(BaseCommand):
     help = (
-        "Make a key pair on secp256k1, a salt and their GUID. The private key goes to a new file "
-        "that only you can read. Example: manage.py guid_create --out alice.pem --json"
+        "Create a key pair on secp256k1, a salt and their GUID. The private key goes to a new "
+        "file that only you can read. Example: manage.py guid_create --out alice.pem --json"
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--out", required=True, help="file for the private key; must not exist")
-        parser.add_argument("--salt", default="", help="the salt; made up if not given")
+        parser.add_argument("--salt", default="", help="the salt; generated if not given")
         parser.add_argument(
             "--legacy", action="store_true", help="derive the GUID as older runtimes do"
         )

@@ -12,12 +12,15 @@ from registry import lifecycle, tasks
 
 class Command(BaseCommand):
     help = (
-        "Disconnect every entry whose time has run out, and with --purge call dead and delete "
-        "what has been gone for long. Example: manage.py registry_expire --purge --json"
+        "Disconnect every expired entry. With --purge, also mark entries dead that have been "
+        "disconnected for long, and delete long dead ones. "
+        "Example: manage.py registry_expire --purge --json"
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--purge", action="store_true", help="age and purge as well")
+        parser.add_argument(
+            "--purge", action="store_true", help="also mark dead entries and delete old ones"
+        )
         parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -28,7 +28,7 @@ EXAMPLES = """examples:
 
 
 class Command(BaseCommand):
-    help = "Make traffic reports: by default of the last full period that has rows."
+    help = "Create traffic reports, by default for the last full period that has rows."
 
     def create_parser(self, *args: Any, **kwargs: Any) -> Any:
         return super().create_parser(
@@ -42,7 +42,9 @@ class Command(BaseCommand):
         )
         parser.add_argument("--to", dest="end", type=_moment, help="end, UTC; default: one period")
         parser.add_argument(
-            "--again", action="store_true", help="from the rows, even if up to date"
+            "--again",
+            action="store_true",
+            help="compute from the rows again, even if the report is up to date",
         )
         parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
@@ -61,7 +63,7 @@ class Command(BaseCommand):
         self._quiet = options["json"]
         while run.state not in ReportRun.OVER:
             if report_runs.execute(run.pk, self._tell) is None:
-                self._tell(run, "waiting for the run before")
+                self._tell(run, "waiting for the previous run")
                 time.sleep(2)
                 report_runs.sweep()
             run.refresh_from_db()
@@ -98,7 +100,7 @@ def _moment(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        what = f"{text!r} is no date or time such as 2026-11-20 or 2026-11-20T13:00"
+        what = f"{text!r} is not a date or time such as 2026-11-20 or 2026-11-20T13:00"
         raise ArgumentTypeError(what) from None
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 

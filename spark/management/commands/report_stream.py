@@ -14,8 +14,8 @@ from spark import stream
 
 class Command(BaseCommand):
     help = (
-        "Follow the record's new files and keep the reports of the last hours up to date, until "
-        "told to stop. `manage.py run` starts it where REPORT_STREAM is true."
+        "Process new files of the traffic record continuously and keep the reports of the last "
+        "hours up to date. `manage.py run` starts this command if REPORT_STREAM is true."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -19,7 +19,7 @@ Whoever reaches the port may run programs on the cluster: keep it inside a priva
 
 
 class Command(BaseCommand):
-    help = "Run the master of a standalone Spark cluster, that of the installed PySpark."
+    help = "Run the master of a standalone Spark cluster with the installed PySpark."
 
     def create_parser(self, *args: Any, **kwargs: Any) -> Any:
         return super().create_parser(
@@ -27,9 +27,11 @@ class Command(BaseCommand):
         )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--host", default="127.0.0.1", help="the address others reach it at")
-        parser.add_argument("--port", type=int, default=7077, help="0: any that is free")
-        parser.add_argument("--web-port", type=int, default=8080, help="of its page; 0: any")
+        parser.add_argument("--host", default="127.0.0.1", help="address at which others reach it")
+        parser.add_argument("--port", type=int, default=7077, help="0: any free port")
+        parser.add_argument(
+            "--web-port", type=int, default=8080, help="port of its web page; 0: any free port"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         host = options["host"]

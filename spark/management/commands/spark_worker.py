@@ -15,12 +15,12 @@ from spark import cluster, java
 EXAMPLES = """examples:
   manage.py spark_worker spark://10.0.0.5:7077 --host 10.0.0.6 --cores 4 --memory 8g
 
-The reports' code comes to it with each run; what it needs itself is the Python that PYSPARK_PYTHON
-names to the runs, with pyspark, pyarrow and pandas, and a way to RECORD_URL."""
+Each run sends the code of the reports to the worker. The worker's machine needs the Python that
+PYSPARK_PYTHON names, with pyspark, pyarrow and pandas, and access to RECORD_URL."""
 
 
 class Command(BaseCommand):
-    help = "Run a worker of a standalone Spark cluster, that of the installed PySpark."
+    help = "Run a worker of a standalone Spark cluster with the installed PySpark."
 
     def create_parser(self, *args: Any, **kwargs: Any) -> Any:
         return super().create_parser(
@@ -29,13 +29,15 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("master", help="spark://HOST:PORT")
-        parser.add_argument("--host", default="127.0.0.1", help="the address others reach it at")
-        parser.add_argument("--port", type=int, default=0, help="0: any that is free")
-        parser.add_argument("--web-port", type=int, default=8081, help="of its page; 0: any")
-        parser.add_argument("--cores", type=int, help="how many it lends; default: all")
-        parser.add_argument("--memory", help="how much it lends, as 8g; default: all but 1 GB")
+        parser.add_argument("--host", default="127.0.0.1", help="address at which others reach it")
+        parser.add_argument("--port", type=int, default=0, help="0: any free port")
         parser.add_argument(
-            "--folder", type=Path, help="where runs work; default: spark-work in DATA_DIR"
+            "--web-port", type=int, default=8081, help="port of its web page; 0: any free port"
+        )
+        parser.add_argument("--cores", type=int, help="cores for runs; default: all")
+        parser.add_argument("--memory", help="memory for runs, such as 8g; default: all but 1 GB")
+        parser.add_argument(
+            "--folder", type=Path, help="working directory of runs; default: spark-work in DATA_DIR"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
