@@ -83,7 +83,7 @@ def _matching(
 ) -> list[Entry] | NodeError:
     """The entries found by the key that match the other conditions, as they are now."""
     if len(found) > limit:
-        return TooMany(f"More than {limit} entries match; search by a narrower key.")
+        return TooMany(f"More than {limit} entries match; search with a narrower key.")
     settled = (entries.settled(entry, now)[0] for entry in found)
     return [
         entry

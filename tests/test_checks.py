@@ -123,8 +123,8 @@ MQTT = {
     [
         ({}, None, ""),
         ({"URL": ""}, "msgnode.E016", "MQTT_URL is missing"),
-        ({"URL": "http://broker.example.org"}, "msgnode.E016", "no URL of a broker"),
-        ({"URL": "mqtt://broker:70000"}, "msgnode.E016", "no URL of a broker"),
+        ({"URL": "http://broker.example.org"}, "msgnode.E016", "not the URL of a broker"),
+        ({"URL": "mqtt://broker:70000"}, "msgnode.E016", "not the URL of a broker"),
         ({"CA_FILE": "/nowhere.pem"}, "msgnode.E016", "MQTT_CA_FILE /nowhere.pem"),
         ({"CERT_FILE": __file__}, "msgnode.E016", "belong together"),
         ({"PREFIX": "a/+"}, "msgnode.E016", "MQTT_PREFIX"),

@@ -54,7 +54,7 @@ class EmbeddedGlobalRegistry:
 
         def check(stored: str | None) -> None:
             if (api.global_digest(stored) if stored else "") != previous:
-                raise Conflict("The record is another one by now.")
+                raise Conflict("The record has been changed in the meantime.")
 
         condition = None if previous is None else check
         return self._registry.in_thread(lambda: api.global_put(guid, jwt, condition))

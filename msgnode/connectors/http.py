@@ -119,6 +119,6 @@ def _answer(response: httpx.Response, content: bytes) -> Answer:
         return Answer(response.status_code, msgspec.json.decode(content))
     except (msgspec.DecodeError, RecursionError):
         if response.is_success:
-            raise BadGateway("The back-end gave no valid answer.") from None
+            raise BadGateway("The back-end returned no valid answer.") from None
         text = content[: 4 * _LONGEST_REFUSAL].decode(errors="replace")
         return Answer(response.status_code, None, text[:_LONGEST_REFUSAL])

@@ -242,7 +242,7 @@ class IdentityConnector(Component):
         if not request.token:
             raise request.lacks("token")
         if not await self._async_verifier.revoke(request.token):
-            raise NotFound("This token is none of this domain's provider.")
+            raise NotFound("This token is not from this domain's provider.")
         return {"code": 200}
 
     def _asked(self, request: Execute, caller: Listener) -> Any:

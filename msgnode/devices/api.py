@@ -116,7 +116,7 @@ class DeviceApi:
             raise Forbidden("Your address is banned from this node.")
         if self._devices.is_closed:
             exchange.headers.append((b"connection", b"close"))
-            raise Unavailable("The node restarts: come back.")
+            raise Unavailable("The node restarts: reconnect.")
 
     async def _handle(self, exchange: Exchange) -> None:
         path, method = exchange.path.rstrip("/"), exchange.method

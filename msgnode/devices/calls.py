@@ -52,7 +52,7 @@ async def post(
     if isinstance(outcome, NodeError):
         raise outcome
     if response is None and code >= 400:
-        raise Unavailable("The session has ended, or goes on elsewhere, before the response came.")
+        raise Unavailable("The session ended or moved before the response came.")
     if response is None:
         return Answer(202, encode({"id": msgspec.Raw(outcome.message.id or b'""')}))
     if code >= 400:

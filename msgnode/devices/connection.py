@@ -122,7 +122,7 @@ class FrameConnection(Connection):
         except asyncio.CancelledError:
             if self.link.closed is None:
                 raise
-            raise Unavailable("The session has ended, or goes on elsewhere.") from None
+            raise Unavailable("The session has ended or moved.") from None
         finally:
             self.link.forget(key_of(carried.message), waiting)
 
@@ -146,7 +146,7 @@ class FrameConnection(Connection):
             async with asyncio.timeout(HELD_SECONDS):
                 await self.ready()
         except TimeoutError:
-            raise TooMany("The device sends faster than it may: its messages wait.") from None
+            raise TooMany("The device exceeds its rate limit: its messages wait.") from None
 
 
 class DeviceConnection(FrameConnection):

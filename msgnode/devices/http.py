@@ -68,9 +68,9 @@ class BodyBudget:
         """Count more bytes. Raises TooMany or Unavailable, and counts nothing, without room."""
         holder = source(address)
         if self._of[holder] + size > self._per_source:
-            raise TooMany("Your address has as many bytes of requests under way as it may have.")
+            raise TooMany("Your address has reached its limit of bytes in concurrent requests.")
         if self.bytes + size > self._total:
-            raise Unavailable("The node has as many bytes of requests under way as it may have.")
+            raise Unavailable("The node has reached its limit of bytes in concurrent requests.")
         self._of[holder] += size
         self.bytes += size
 

@@ -119,7 +119,7 @@ class OutletRecovery:
         if row.target is None:
             raise BadMessage("No key of the node opens what is stored of it.")
         if not self._may_have_webhooks(session.speaker.identity):
-            raise Forbidden("Its session may have no webhook any more.")
+            raise Forbidden("Its session may no longer have a webhook.")
         key = SessionKey(session.runtime_url, row.token)
         listener = await self._sessions.find(key)
         if not listener.is_here:

@@ -293,7 +293,7 @@ class Webhooks:
     def check_room(self, device: Device) -> None:
         """Raises TooMany where there is no room."""
         if device.session.id not in self._tasks and len(self._tasks) >= self._at_most:
-            raise TooMany("This worker of the node has as many webhooks as it may have.")
+            raise TooMany("This worker of the node has reached its limit of webhooks.")
 
     def begin(self, device: Device, target: WebhookTarget) -> None:
         """Post to this target from now on. Raises TooMany where there is no room."""

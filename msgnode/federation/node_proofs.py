@@ -114,7 +114,9 @@ class NodeProofs:
         if not (self._may_ask(domain, source) and bucket.take()):
             raise TooMany(f"Too many say that they are the node of {domain}: come again later.")
         if not await self._is_its_own(row, asked):
-            raise Forbidden(f"The node of {domain} does not know this connection as its own.")
+            raise Forbidden(
+                f"The node of {domain} does not confirm that this connection is its own."
+            )
         self._proved[domain] = asked, self._clock() + PROVED_SECONDS
         return domain
 

@@ -60,7 +60,7 @@ class AsyncVerifier:
                     await asyncio.wait_for(known.wait(), _LIMIT)
                 except TimeoutError:
                     break
-        raise Unavailable("What shows whether the identity is good is out of reach at the moment.")
+        raise Unavailable("The identity cannot be verified at the moment.")
 
     async def jwks(self) -> dict[str, Any]:
         """The public keys of the domain's own provider."""

@@ -211,10 +211,10 @@ class MessageAuthenticator:
         if session.speaker.peer and was_asked_of_peer(message):
             return
         if mode is Mode.STRICT:
-            raise NotIdentified("Log in first: this node wants to know every session's subject.")
+            raise NotIdentified("Log in first: this node requires an identity for every session.")
         if self._guests.may_say(message, session):
             return
-        raise NotIdentified("Say who you are: log in, or send an identity in `body.identity`.")
+        raise NotIdentified("An identity is required: log in, or send one in `body.identity`.")
 
     def _without(self, message: Message, session: Listener, token: msgspec.Raw) -> Speaker:
         """Handle a message without an identity of its own, perhaps with an access token."""
@@ -306,7 +306,9 @@ class MessageAuthenticator:
     def _check_peer(self, identity: Identity, base: Speaker) -> None:
         own = self._verifier.book.embedded
         if base.peer and own is not None and identity.issuer == own.url:
-            raise Forbidden("Who has an identity of this node comes here, not by another node.")
+            raise Forbidden(
+                "Users of this domain must connect to this node, not through another node."
+            )
 
     def _check_bound(self, proof: Proof, runtime_url: str, speaker: Speaker) -> None:
         """Refuse a token that another runtime, still present, has shown to its peers."""

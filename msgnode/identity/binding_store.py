@@ -77,7 +77,7 @@ class BindingStore:
                 return wanted
             new = models.IdentityBinding(name=wanted.name, **fields)
             rows.bulk_create([new], ignore_conflicts=True)  # reading again tells who was first
-        raise Unavailable("Many ask for this token at once: try again.")
+        raise Unavailable("Too many requests for this token at once: try again.")
 
 
 def purge(now: datetime, at_once: int) -> int:

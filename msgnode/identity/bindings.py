@@ -112,7 +112,7 @@ class Bindings:
         found = self._answer(("bind", *names), partial(self._shared.settle, wanted))
         settled = [each for each in found if each is not None]
         if len(settled) < len(wanted):
-            raise TooMany("This runtime has shown too many identities that are still good.")
+            raise TooMany("This runtime has used too many identities that are still valid.")
         return settled
 
     def look(self, name: str, asker: str) -> Binding | None:
@@ -159,7 +159,7 @@ class Bindings:
             for name in [name for name in names if self._known[name].ends <= self._now()]:
                 self._drop(name)
             if len(names) >= self._limit:
-                raise TooMany("This runtime has shown too many identities that are still good.")
+                raise TooMany("This runtime has used too many identities that are still valid.")
         return self._keep(wanted)
 
     def _keep(self, binding: Binding) -> Binding:
@@ -198,7 +198,9 @@ class Bindings:
             found = await asyncio.wait_for(ask(), self._patience)
         except Exception as fault:
             log.warning("It could not be told whom a token is bound to: %r", fault)
-            found = Unavailable("Whether another runtime uses the token cannot be told just now.")
+            found = Unavailable(
+                "The node cannot check at the moment whether another runtime uses the token."
+            )
         else:
             live = [each for each in found if each is not None and self._is_live(each.runtime_url)]
             for each in live:

@@ -80,7 +80,7 @@ class JwksCache:
         if known.fetching is not None:
             raise waiting_for("A key of the issuer", known.fetching)
         if known.is_out_of_reach:
-            raise Unavailable("The keys of the identity's issuer are out of reach at the moment.")
+            raise Unavailable("The keys of the identity's issuer cannot be fetched at the moment.")
         raise Rejected("The token is signed with a key its issuer does not have.")
 
     def state(self, issuer: Issuer) -> str:

@@ -200,7 +200,7 @@ class Verifier:
     def _spend(self) -> None:
         """Count a query to an issuer. Raises TooMany."""
         if not self._asks.take():
-            raise TooMany("Too many tokens are being asked about: try again in a second.")
+            raise TooMany("Too many tokens are being verified: try again in a second.")
 
     async def _introspect(self, asked: list[Issuer], token: str, name: str) -> None:
         """Ask the own provider, then all others at the same time; the result is cached.
@@ -266,7 +266,7 @@ class Verifier:
             raise
         except Exception as fault:
             log.warning("An issuer does not answer: %s", fault, extra={"iss": issuer.url})
-            text = "The issuer of the token is out of reach at the moment."
+            text = "The issuer of the token cannot be reached at the moment."
             raise Unavailable(text) from fault
         if issuer not in self.book.all:  # it was taken out, or changed, meanwhile
             raise Unknown

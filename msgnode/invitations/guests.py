@@ -135,7 +135,9 @@ class Guests:
             named = ", ".join(each.resource or each.hyperty for each in rights)
             raise Forbidden(f"This session may speak to what it was invited to alone: {named}.")
         if guest.rights or guest.tried:
-            raise Forbidden("The invitation is none, has ended, or is another runtime's.")
+            raise Forbidden(
+                "The invitation does not exist, has ended, or belongs to another runtime."
+            )
         return False
 
     def forget(self, session_id: str) -> None:

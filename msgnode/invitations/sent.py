@@ -52,7 +52,7 @@ def keep(name: str, subject: str, hyperty: str, resource: str, expires: int, sta
     """Note an invitation before it is sent. Raises TooMany."""
     now = timezone.now()
     if SentInvitation.objects.filter(subject=subject, ends_at__gt=now).count() >= MAX_PER_USER:
-        raise TooMany(f"More than {MAX_PER_USER} invitations of this user are good still.")
+        raise TooMany(f"More than {MAX_PER_USER} invitations of this user are still valid.")
     until = datetime.fromtimestamp(expires, UTC)
     SentInvitation.objects.create(
         digest=digest(name),
@@ -166,7 +166,7 @@ def ended(seconds: float) -> Iterator[Right]:
 
 
 def _none_such() -> NotFound:
-    return NotFound("This user has sent no such invitation, or it ended long ago.")
+    return NotFound("This user has not sent this invitation, or it ended long ago.")
 
 
 def _rights(rows: QuerySet[SentInvitation]) -> Iterator[Right]:

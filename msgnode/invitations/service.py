@@ -242,7 +242,7 @@ class InvitationService:
 
         assertion = await self._threads.run(sign)
         if assertion is None:
-            raise Forbidden("The user of this session is none of this domain's.")
+            raise Forbidden("The user of this session does not belong to this domain.")
         value = {"invitation": said["invitation"], "expires": expires}
         value |= {"resource": said["resource"]} if "resource" in said else {}
         message = {
@@ -275,9 +275,9 @@ class InvitationService:
         if 200 <= status < 300:
             return _beside(endpoint, answer.location)
         if status in (404, 410):
-            raise Gone("The endpoint is none any more: the user's card has a newer one, or none.")
+            raise Gone("The endpoint is no longer valid: the user's card has a newer one, or none.")
         if status == 429:
-            raise TooMany("The endpoint takes no more invitations at the moment.")
+            raise TooMany("The endpoint accepts no more invitations at the moment.")
         raise BadGateway(f"The endpoint answered {status}.")
 
     def _check_held(self, hyperty: str, caller: Listener) -> None:

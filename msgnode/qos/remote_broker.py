@@ -59,7 +59,7 @@ class RemoteBroker:
             consumed = _volumes((await self._get("getCspConso", cspkey=key)).body)
             listed = (await self._get("getAllCspInfo")).body
             if not isinstance(listed, list | None):
-                raise BadGateway("The QoS broker gave no list of customers.")
+                raise BadGateway("The QoS broker returned no list of customers.")
             found = [each for each in listed or () if isinstance(each, dict)]
             mine = next((each for each in found if each.get("csp") == key), None)
             if mine is None:
@@ -111,7 +111,7 @@ class RemoteBroker:
         body = (await self._get("getCredentials", clientId=client)).body
         password = body.get("password") if isinstance(body, dict) else None
         if not isinstance(password, str) or not password:
-            raise BadGateway("The QoS broker gave no credential.")
+            raise BadGateway("The QoS broker returned no credential.")
         return password
 
     async def _get(self, call: str, **query: str) -> Answer:
@@ -145,7 +145,7 @@ def _refusal(answer: Answer) -> NodeError:
         return Unavailable("The QoS broker has no TURN server at the moment.")
     if answer.status in (404, 503) or answer.status >= 500:
         return Unavailable("The QoS broker cannot answer this at the moment.")
-    return BadGateway("The QoS broker gave no valid answer.")
+    return BadGateway("The QoS broker returned no valid answer.")
 
 
 def _place(answer: Answer) -> tuple[str, str]:

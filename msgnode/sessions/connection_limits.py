@@ -36,9 +36,9 @@ class ConnectionLimits:
         if self._is_banned(source):
             raise Forbidden("Your address is banned from this node.")
         if len(self.connections) >= self._limit:
-            raise Unavailable("The node has as many connections as it may have: try again later.")
+            raise Unavailable("The node has reached its limit of connections: try again later.")
         if self._per_source[source] >= self._limit_per_source:
-            raise TooMany("Your address has as many connections as it may have: close one first.")
+            raise TooMany("Your address has reached its limit of connections: close one first.")
 
     def add(self, connection: Connection, source: str) -> None:
         """Add a connection, after `check`."""

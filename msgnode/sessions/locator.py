@@ -88,7 +88,7 @@ class SessionLocator:
             return live
         if self._fetch is None or session.id in self._given_up:
             self._given_up.discard(session.id)
-            raise Unavailable("The session is with a part of the node that does not answer.")
+            raise Unavailable("The worker that has the session does not answer.")
         raise Pending("The session", partial(self._bring, self._fetch, session.id))
 
     def _bring(

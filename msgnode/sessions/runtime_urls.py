@@ -73,7 +73,7 @@ class RuntimeUrls:
         if len(siblings) >= self._settings.max_per_runtime:
             self._make_room(runtime_url, siblings, caller)
         if len(self._sessions.sessions) >= self._settings.max_sessions:
-            raise Unavailable("The node has as many sessions as it may have.")
+            raise Unavailable("The node has reached its limit of sessions.")
 
     def is_contested(self, session: LiveSession) -> bool:
         """Whether another worker has let somebody in at the same moment who is in the way.

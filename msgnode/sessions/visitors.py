@@ -124,7 +124,7 @@ class Visitors:
             return
         if self._refuses(runtime_url):
             self.refused["domain"] += 1
-            raise Forbidden(f"Runtimes of {domain} may not come to this node.")
+            raise Forbidden(f"Runtimes of {domain} may not open sessions at this node.")
         if not is_new:
             return
         limits, source = self._limits, budgets.source(speaker.remote_address)

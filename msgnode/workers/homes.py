@@ -137,7 +137,9 @@ class Homes:
             ask = partial(self._ask, key, [], runtime_url)
             raise Pending("Who is at a runtime URL", ask)
         if doubt is not None and doubt.is_named:
-            raise Unavailable(f"A session of {runtime_url} cannot be heard of just now: try again.")
+            raise Unavailable(
+                f"A session of {runtime_url} cannot be found at the moment: try again."
+            )
 
     def forget_unknown(self) -> None:
         """Query again what could not be found out, because the directory is back."""

@@ -40,7 +40,7 @@ class IdentityLookup:
         found = [msgspec.msgpack.decode(each, type=Identity | None) for each in answers if each]
         identity = next((each for each in found if each is not None), None)
         if identity is None and len(found) < len(peers):
-            raise Unavailable("Whether somebody is known by that name is not known just now.")
+            raise Unavailable("The node cannot check at the moment whether that name is known.")
         return identity
 
 

@@ -115,7 +115,7 @@ async def test_no_more_connections_of_one_source_than_it_may_have(strict: Node) 
         answer = refused[0].response
         assert answer.status_code == 429
         assert int(answer.headers["Retry-After"]) > 0
-        assert b"as many connections as it may have" in (answer.body or b"")
+        assert b"has reached its limit of connections" in (answer.body or b"")
     async with asyncio.timeout(20):
         while True:  # until the node has seen them go
             try:
@@ -129,11 +129,11 @@ async def test_no_more_connections_of_one_source_than_it_may_have(strict: Node) 
 @pytest.mark.parametrize(
     ("limits", "status", "text"),
     [
-        ({"MAX_CONNECTIONS": 1}, 503, b"The node has as many connections"),
+        ({"MAX_CONNECTIONS": 1}, 503, b"The node has reached its limit of connections"),
         pytest.param(
             {"MAX_CONNECTIONS_PER_SOURCE": 1},
             429,
-            b"Your address has as many connections",
+            b"Your address has reached its limit of connections",
             marks=pytest.mark.long,
         ),
     ],

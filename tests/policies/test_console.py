@@ -195,7 +195,7 @@ def test_trying_a_masked_decision_again_says_that_texts_are_missing(operator):
     fields = {name: form[name].value() or "" for name in form.fields}
     tried = operator.post(page, fields).content.decode()
     assert 'id="masked"' in tried
-    assert "The log says deny" in tried  # here it is not applicable, and both are said
+    assert "The log has deny" in tried  # here it is not applicable, and both are said
 
 
 def test_a_decision_of_the_log_leads_to_its_rule_version_and_session(operator, rule):

@@ -8,5 +8,5 @@ from django.core.management import CommandError, call_command
 
 @pytest.mark.parametrize("option", ["--from", "--to"])
 def test_a_period_that_is_no_time_is_named(option: str) -> None:
-    with pytest.raises(CommandError, match="'yesterday' is no date or time such as"):
+    with pytest.raises(CommandError, match="'yesterday' is not a date or time such as"):
         call_command("report_run", "hourly", option, "yesterday")

@@ -163,7 +163,7 @@ async def test_a_session_that_cannot_be_heard_of_is_in_the_way_of_its_runtime_an
     one, other, layer = pair
     layer.loses = lambda message: "number" in message
     one.enter("runtime://d/1")
-    with pytest.raises(Unavailable, match="cannot be heard of"):
+    with pytest.raises(Unavailable, match="cannot be found"):
         await other.told_of_runtime("runtime://d/1")
     await other.told_of_runtime("runtime://d/2")
     layer.loses = lambda message: False

@@ -280,7 +280,7 @@ class DeviceFrames:
         """Answer, on behalf of the device, the sender of a frame that the broker refuses."""
         message = messages.parse(frame)
         if bus_delivery.expects_answer(message, message.recipients[0]):
-            error = Unavailable(f"The MQTT broker does not take it for the device: {why}")
+            error = Unavailable(f"The MQTT broker does not accept it for the device: {why}")
             device.session.say(messages.reply(message, messages.error_body(error)))
 
 

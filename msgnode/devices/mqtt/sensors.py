@@ -124,7 +124,7 @@ class SensorFeed:
         self.fault = why or "disconnected"
         while self._commands:
             _, _, asked = self._commands.popleft()
-            self._answer(asked, Unavailable("The MQTT broker is out of reach."))
+            self._answer(asked, Unavailable("The MQTT broker cannot be reached."))
         self._changed()
 
     def _receive(self, delivery: Delivery) -> None:
@@ -228,13 +228,13 @@ class SensorFeed:
     def _command(self, message: Message, url: str) -> None:
         parts = topics.unfilled(self.topic.object, url, self.topic.topic)
         if not self.topic.command_topic or parts is None:
-            self._answer(message, Forbidden("This object takes no commands."))
+            self._answer(message, Forbidden("This object accepts no commands."))
             return
         topic = topics.filled(self.topic.command_topic, parts, escapes=False)
         if not topics.is_publishable(topic):
             self._answer(message, BadMessage("The command has no topic that may be published on."))
         elif not self.broker.is_up:
-            self._answer(message, Unavailable("The MQTT broker is out of reach."))
+            self._answer(message, Unavailable("The MQTT broker cannot be reached."))
         elif len(self._commands) >= COMMANDS_AT_MOST:
             self._answer(message, Unavailable("Too many commands wait for the MQTT broker."))
         else:
@@ -256,7 +256,7 @@ class SensorFeed:
 
     def _published(self, asked: Message, why: str) -> None:
         """The broker has a command, or does not take it."""
-        error = Unavailable(f"The MQTT broker does not take the command: {why}") if why else None
+        error = Unavailable(f"The MQTT broker does not accept the command: {why}") if why else None
         self._answer(asked, error)
 
     def _answer(self, asked: Message, answer: dict[str, Any] | NodeError | None) -> None:

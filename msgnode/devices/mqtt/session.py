@@ -170,7 +170,7 @@ class BrokerSession:
 
     def _carry(self, connection: BrokerConnection, delivery: Delivery, frame: bytes) -> None:
         if delivery.expires_at and delivery.expires_at < time.monotonic():
-            self._give_up(delivery, frame, GatewayTimeout("Its time was over before its turn."))
+            self._give_up(delivery, frame, GatewayTimeout("It expired before it could be sent."))
             return
         connection.frame_received(frame)
         if connection.has_frames:  # for a fact that is on its way: it was not carried yet

@@ -56,7 +56,7 @@ async function answerOf({ type, to, body }) {
   beforePut.shift()?.();
   const now = stored.get(body.guid);
   if (body.previous !== undefined && body.previous !== (now ? await digest(now) : "")) {
-    return { Code: 409, code: 409, Description: "The record is another one by now." };
+    return { Code: 409, code: 409, Description: "The record has been changed in the meantime." };
   }
   const { guid, lastUpdate } = await read(body.jwt);
   assert.equal(guid, body.resource);

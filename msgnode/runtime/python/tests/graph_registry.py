@@ -73,7 +73,11 @@ class Registry:
         there = self.stored.get(record.guid, "")
         digest = signed.digest(there) if there else ""
         if body.get("previous", digest) != digest:
-            return {"Code": 409, "code": 409, "Description": "The record is another one by now."}
+            return {
+                "Code": 409,
+                "code": 409,
+                "Description": "The record has been changed in the meantime.",
+            }
         assert not there or record.last_update > signed.read(there).last_update
         self.stored[record.guid] = record.jwt
         return {"Code": 200, "code": 200, "Description": "OK"}
