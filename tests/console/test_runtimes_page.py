@@ -145,7 +145,7 @@ def test_two_runtimes_talk_in_the_browser_and_each_step_is_explained(
         expect(page.locator("#compose-sender")).to_have_value("Runtime 2", timeout=LIMIT)
         send.click()
         asked = passed.filter(has_text=f"Runtime 1 → node read to {second}").first
-        expect(asked).to_contain_text(f"handed to 1 listener: {second}", timeout=LIMIT)
+        expect(asked).to_contain_text(f"delivered to 1 listener: {second}", timeout=LIMIT)
         expect(asked).to_contain_text("Answered 200", timeout=LIMIT)
 
         page.select_option("#compose-sender", "Runtime 1")
