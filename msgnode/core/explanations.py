@@ -348,10 +348,10 @@ ALARMS: Mapping[str, Explanation] = {
     ),
     "stub-unsigned": Explanation(
         "The approved protostub of a peer is not signed",
-        "Its keys were given, or FEDERATION_SIGNED set, after it was approved, or they have "
-        "changed. It does not run, and messages for that domain are answered 502.",
-        "Have the other domain sign its stub, look for it again under Peers and approve it, or "
-        "take the keys back. It clears itself.",
+        "After the approval, keys were entered or changed, or FEDERATION_SIGNED was set. The stub "
+        "does not run, and messages for that domain are answered 502.",
+        "Ask the other domain to sign its stub, look for it again under Peers and approve it; or "
+        "remove the keys. The alarm clears itself.",
     ),
     "stub-failing": Explanation(
         "The protostub of a peer fails repeatedly",
@@ -421,23 +421,23 @@ ALARMS: Mapping[str, Explanation] = {
         "Restore the files from a backup, or accept the report as it is. Clear the alarm.",
     ),
     "record-not-compacted": Explanation(
-        "The small files of an hour are not made one",
-        "Spark could not write there, as on a disk that is full. Reports are made and are right; "
-        "they take longer, the more files there are.",
-        "The text says what failed. It clears itself with the next run that can.",
+        "The small files of an hour were not merged",
+        "Spark could not write to the record, for example because its disk is full. Reports are "
+        "created and correct, but take longer the more files there are.",
+        "The text says what failed. The alarm clears itself with the next successful run.",
     ),
     "record-uncounted": Explanation(
         "Traffic was deleted that no report has counted",
-        "Its days were over, or the record was near RECORD_MAX_BYTES, and no run had rolled it up: "
-        "for days runs were not started, or failed.",
-        "Look at Runs in the console. What is deleted is in no report. Clear the alarm.",
+        "Rows were too old, or the record was near RECORD_MAX_BYTES, and no run had rolled them "
+        "up: for days, runs were not started or failed.",
+        "Look at Runs in the console. The deleted rows are in no report. Clear the alarm.",
     ),
     "clock-jumped": Explanation(
         "The clock of a machine has jumped ahead",
-        "It is days later than when it was looked at before: nothing ran there for so long, or the "
-        "clock is wrong. Until it has gone on for a week nothing more is deleted for its age.",
-        "Look at the machine's clock, and at what sets it. If it is right nothing need be done; "
-        "the text says how it is believed at once. It clears itself.",
+        "It shows a time days later than at the previous check: nothing ran there for so long, or "
+        "the clock is wrong. Until it has run for a week, nothing more is deleted for its age.",
+        "Check the machine's clock and what sets it. If it is right, nothing need be done; the "
+        "text says how to make the node accept it at once. The alarm clears itself.",
     ),
     "threshold": Explanation(
         "The limit of an alarm rule is passed",

@@ -122,8 +122,13 @@ def test_a_message_between_two_domains_is_told_step_by_step(
         page.wait_for_selector("#steps .end")
         assert page.locator("iframe[sandbox]").count() == 2  # Alice's, for the other domain
         steps = page.locator("#steps li").all_inner_texts()
-        told = ["at home", "looks for one", "GET /.well-known/protocolstub/default, 200", "sandbox"]
-        told += ["connects", "as a visitor", "carries “Hello from localhost” to Bob", "comes back"]
+        told = [
+            "belongs to",
+            "looks for one",
+            "GET /.well-known/protocolstub/default, 200",
+            "sandbox",
+        ]
+        told += ["connects", "as a visitor", "delivers “Hello from localhost” to Bob", "comes back"]
         found = iter(steps)
         assert all(any(word in step for step in found) for word in told), steps
         assert page.inner_text("#bob-heard") == "Hello from localhost"

@@ -104,7 +104,7 @@ def test_the_pane_explains_each_message_and_shows_no_token(visit: Callable[..., 
     lines = page.locator("#messages li")
     told = lines.all_inner_texts()
     assert any("Alice changes the title: “Tea”" in each for each in told)
-    assert any("he is handed “Tea”" in each for each in told)
+    assert any("he receives “Tea”" in each for each in told)
     session = lines.filter(has_text="has a session").first
     session.locator("summary").press("Enter")
     assert '"runtimeToken": "•••"' in session.locator("pre").inner_text()
