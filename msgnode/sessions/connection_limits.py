@@ -1,4 +1,4 @@
-"""Limits the number of sockets, in total and per source address."""
+"""Limits the number of sockets, in total and per source address (IPv6: its /64)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
+from msgnode.bus.address_budget import source_of
 from msgnode.core.errors import Forbidden, TooMany, Unavailable
 from msgnode.core.faults import FAULTS
 
@@ -37,20 +38,21 @@ class ConnectionLimits:
             raise Forbidden("Your address is banned from this node.")
         if len(self.connections) >= self._limit:
             raise Unavailable("The node has reached its limit of connections: try again later.")
-        if self._per_source[source] >= self._limit_per_source:
+        if self._per_source[source_of(source)] >= self._limit_per_source:
             raise TooMany("Your address has reached its limit of connections: close one first.")
 
     def add(self, connection: Connection, source: str) -> None:
         """Add a connection, after `check`."""
         self.connections.add(connection)
-        self._per_source[source] += 1
+        self._per_source[source_of(source)] += 1
 
     def remove(self, connection: Connection, source: str) -> None:
         """Remove a connection that has ended."""
         self.connections.discard(connection)
-        self._per_source[source] -= 1
-        if self._per_source[source] <= 0:
-            del self._per_source[source]
+        name = source_of(source)
+        self._per_source[name] -= 1
+        if self._per_source[name] <= 0:
+            del self._per_source[name]
 
     def end_banned(self, code: int) -> None:
         """Close the sockets of banned source addresses that have no session."""

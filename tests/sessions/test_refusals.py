@@ -46,3 +46,19 @@ async def test_another_one_answers_403() -> None:
 def test_a_ban_comes_before_every_limit() -> None:
     with pytest.raises(Forbidden):
         ConnectionLimits(0, 0, lambda source: True).check("192.0.2.1")
+
+
+def test_connections_of_one_ipv6_network_count_together_and_leave_nothing_behind() -> None:
+    limits = ConnectionLimits(10, 2, lambda source: False)
+    first, second = "2001:db8::1", "2001:db8::2"
+    connections: Any = [object(), object()]
+    limits.add(connections[0], first)
+    limits.check(second)
+    limits.add(connections[1], second)
+    with pytest.raises(TooMany):
+        limits.check("2001:db8::3")
+    limits.check("2001:db8:0:1::1")
+    limits.remove(connections[0], first)
+    limits.check("2001:db8::3")
+    limits.remove(connections[1], second)
+    assert not limits._per_source
