@@ -12,6 +12,8 @@ _BESIDES = (
     ("p50", "p50_us", " µs", 0),
     ("p99", "p99_us", " µs", 0),
     ("p99.9", "p999_us", " µs", 0),
+    ("requests p50", "request_p50_us", " µs", 0),
+    ("requests p99", "request_p99_us", " µs", 0),
     ("p50", "p50_ms", " ms", 1),
     ("p99", "p99_ms", " ms", 1),
     ("beside it p99", "bystander_p99_ms", " ms", 1),

@@ -36,12 +36,14 @@ _ALLOCATIONS = 0.05  # of the requests to components
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One message but for its id: `head` id `tail`, from a session; how many hear of it."""
+    """One message but for its id: `head` id `tail`, from a session; how many hear of it, and
+    whether it is a request to a component."""
 
     session: int
     head: bytes
     tail: bytes
     heard: int
+    is_request: bool
 
 
 def hyperty(session: int, number: int) -> str:
@@ -102,7 +104,7 @@ def _anybody(random: Random) -> tuple[int, int]:
 
 def _plan(session: int, type_: str, from_: str, to: str, body: str, heard: int = 1) -> Plan:
     tail = f',"type":"{type_}","from":"{from_}","to":"{to}","body":{body}}}'
-    return Plan(session, b'{"id":', tail.encode(), heard)
+    return Plan(session, b'{"id":', tail.encode(), heard, to.startswith("domain://"))
 
 
 def _request(random: Random, session: int, requested: dict[int, int]) -> Plan:

@@ -2,11 +2,13 @@
 one that has lost all their connections at once.
 
 A session is resumed if its token is still good: the answer to `re-open` then brings no new one.
+There may be more sessions than sockets: the one connected first is then disconnected.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 
 from bench.wire import LoadSocket
@@ -18,10 +20,15 @@ class ResumptionLoad:
     def __init__(self, port: int, server_pid: int) -> None:
         self._port = port
         self._tokens: dict[str, str] = {}
-        self._sockets: list[LoadSocket] = []
+        self._sockets: deque[LoadSocket] = deque()
 
-    async def run(self, sessions: int = 0) -> dict[str, Any]:
-        """Open so many sessions; without a number, bring back those that were opened."""
+    async def run(self, sessions: int = 0, sockets: int = 0) -> dict[str, Any]:
+        """Open so many more sessions; without a number, bring back those that were opened.
+
+        Args:
+            sessions: to open.
+            sockets: at most connected at once; 0 for all.
+        """
         turns = asyncio.Semaphore(AT_ONCE)
         lost = 0
 
@@ -31,7 +38,7 @@ class ResumptionLoad:
                 socket, body = await open_session(
                     self._port, name, [_claim(name)], source=source_of(number)
                 )
-            self._sockets.append(socket)
+            self._hold(socket, sockets)
             self._tokens[name] = body["runtimeToken"]
 
         async def reopen_one(number: int, name: str) -> None:
@@ -40,17 +47,23 @@ class ResumptionLoad:
                 socket = await LoadSocket.connect(self._port, source=source_of(number))
                 url = f"{runtime_url(name)}/{self._tokens[name]}"
                 body = await socket.ask(id=1, type="re-open", from_=url, to="mn:/session")
-            self._sockets.append(socket)
+            self._hold(socket, sockets)
             lost += "runtimeToken" in body
 
         if sessions:
-            await asyncio.gather(*map(open_one, range(sessions)))
+            first = len(self._tokens)
+            await asyncio.gather(*map(open_one, range(first, first + sessions)))
         else:
             for socket in self._sockets:
                 socket.close()
             self._sockets.clear()
             await asyncio.gather(*map(reopen_one, *zip(*enumerate(self._tokens), strict=True)))
         return {"sessions": len(self._tokens), "lost": lost}
+
+    def _hold(self, socket: LoadSocket, most: int) -> None:
+        self._sockets.append(socket)
+        if most and len(self._sockets) > most:
+            self._sockets.popleft().close()
 
 
 def _claim(name: str) -> str:

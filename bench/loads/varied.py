@@ -47,8 +47,9 @@ class VariedLoad:
         self._sockets: list[LoadSocket] = []
         self._plans: dict[tuple[str, int], Iterator[Plan]] = {}
         self._next_id = 1_000_000
-        self._under_way: dict[int, list[Any]] = {}  # id -> when it was due, how many will hear
+        self._under_way: dict[int, list[Any]] = {}  # id -> when due, how many hear, is a request
         self._times: list[float] = []
+        self._request_times: list[float] = []
         self._frames = 0
         self._refill = False
         self._guests = 0
@@ -63,12 +64,16 @@ class VariedLoad:
         rate: float = 0.0,
         tokens: Sequence[str] | None = None,
     ) -> dict[str, Any]:
-        """One sample, by `window` or by `rate`: messages a second that all heard and answered,
-        how long that took, what was under way at the end, what never came."""
+        """One sample, by `window` or by `rate`.
+
+        Returns:
+            Messages a second that all heard and answered; how long that took, requests to
+            components apart; what was under way at the end, and what never came.
+        """
         if not self._sockets:
             await self._open(tokens)
         self._source = self._plans.setdefault((mix, size), plans(mix, size, len(self._plans)))
-        self._times, self._under_way = [], {}
+        self._times, self._request_times, self._under_way = [], [], {}
         self._open_to_guests = True
         guests = asyncio.create_task(self._come_and_go(tokens))
         clock = None
@@ -81,7 +86,7 @@ class VariedLoad:
                 for _ in range(window):
                     self._send(perf_counter())
             began = self._frames
-            sample = await measure(lambda: len(self._times), seconds, self._server_pid)
+            sample = await measure(self._count, seconds, self._server_pid)
             frames = self._frames - began
         finally:
             self._refill = False
@@ -91,11 +96,20 @@ class VariedLoad:
             await guests
         behind = len(self._under_way)
         await until(lambda: not self._under_way, _PATIENCE)
-        times = sorted(self._times)
         shares = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999}
-        told = {name: percentile(times, share) * 1e6 for name, share in shares.items()}
+        told = {
+            prefix + name: percentile(times, share) * 1e6
+            for prefix, times in (
+                ("", sorted(self._times)),
+                ("request_", sorted(self._request_times)),
+            )
+            for name, share in shares.items()
+        }
         lost = len(self._under_way)
         return {**sample, **told, "frames": frames / seconds, "behind": behind, "lost": lost}
+
+    def _count(self) -> int:
+        return len(self._times) + len(self._request_times)
 
     async def _open(self, tokens: Sequence[str] | None) -> None:
         for session in range(SESSIONS):
@@ -108,7 +122,7 @@ class VariedLoad:
     def _send(self, due: float) -> None:
         plan = next(self._source)
         self._next_id = id_ = self._next_id + 1
-        self._under_way[id_] = [due, plan.heard]
+        self._under_way[id_] = [due, plan.heard, plan.is_request]
         content = b"%b%d%b" % (plan.head, id_, plan.tail)
         self._sockets[plan.session].transport.write(frame(content))
 
@@ -128,7 +142,7 @@ class VariedLoad:
             return
         del self._under_way[id_]
         now = perf_counter()
-        self._times.append(now - waiting[0])
+        (self._request_times if waiting[2] else self._times).append(now - waiting[0])
         if self._refill:
             self._send(now)
 

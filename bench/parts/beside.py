@@ -1,12 +1,16 @@
-"""What a message waits for while the node does something else: varied traffic in an open loop, its
-p99 during a backup, a publication of policies, a report, consoles and a storm of reconnections,
-over its p99 in quiet, round by round."""
+"""How long a message waits while the node does something else: varied traffic in an open loop, its
+p99 during backups, publications of policies, reports, reconnections and open consoles, over its p99
+in quiet, round by round.
+
+Each of these also runs at a second node on the same machine, which the messages do not pass: what a
+message waits for then is a processor, not the node. The last ratios have one over the other.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import count
 
@@ -25,6 +29,8 @@ ROWS, QUICK_ROWS = 1_000_000, 50_000
 PAGES = 5
 TARGET = 1.5
 QUIET = "nothing"
+CONSOLES = "consoles"
+ELSEWHERE = ", at another node"
 
 
 def measure(plan: Plan) -> PartResult:
@@ -33,48 +39,59 @@ def measure(plan: Plan) -> PartResult:
         unit="microseconds", headline="p99_us",
     )  # fmt: skip
     with ExitStack() as stack:
-        server = stack.enter_context(plan.servers.make(NODE))
+        server, other = (stack.enter_context(plan.servers.make(NODE)) for _ in range(2))
         generator = stack.enter_context(Generator(server))
-        storm = stack.enter_context(Generator(server))
-        operator = Operator(server)
-        storm.call("resume", sessions=QUICK_STORM if plan.quick else STORM)
-        rows = QUICK_ROWS if plan.quick else ROWS
-        manage(server.environment, "traffic_generate", "--rows", str(rows), "--days", "2")
-        numbers = count()
-        others: dict[str, Callable[[], None]] = {
-            "backups": lambda: _back_up(plan, server, next(numbers)),
-            "publications of policies": lambda: _publish(plan, server),
-            "reports": lambda: _report(server),
-            "reconnections": lambda: _come_again(storm),
+        activities = _activities(plan, stack, server)
+        activities |= {
+            name + ELSEWHERE: activity for name, activity in _activities(plan, stack, other).items()
         }
-        everything = [QUIET, *others, "consoles"]
         length = LENGTH * plan.seconds
         talk = partial(generator.call, "varied", mix=CONVERSATIONS, size=SIZE, rate=RATE)
         talk(seconds=length)  # its sessions open
-        for turn in plan.rotations(everything):
+        for turn in plan.rotations([QUIET, *activities]):
             for name in turn:
-                with _watched(operator, name), _repeated(others.get(name)):
+                with activities.get(name, nullcontext)():
                     result.case("beside", name).samples.append(talk(seconds=length))
             plan.say("a round")
         quiet = result.case("beside", QUIET)
-        for name in everything[1:]:
-            mine = result.case("beside", name)
-            result.ratios.append(ratio(mine, quiet, "p99_us", TARGET, "at most"))
+        for name in activities:
+            result.ratios.append(ratio(result.case("beside", name), quiet, "p99_us", *_aim(name)))
+        for name in activities:
+            if not name.endswith(ELSEWHERE):
+                mine, elsewhere = (result.case("beside", each) for each in (name, name + ELSEWHERE))
+                result.ratios.append(ratio(mine, elsewhere, "p99_us"))
     return result
 
 
-@contextmanager
-def _watched(operator: Operator, name: str) -> Iterator[None]:
-    with operator.watching(PAGES if name == "consoles" else 0):
-        yield
+def _aim(name: str) -> tuple[float, str] | tuple[()]:
+    return () if name.endswith(ELSEWHERE) else (TARGET, "at most")
+
+
+def _activities(
+    plan: Plan, stack: ExitStack, server: Server
+) -> dict[str, Callable[[], AbstractContextManager[object]]]:
+    """What a node can do besides: each goes on, again and again, while its context is open."""
+    storm = stack.enter_context(Generator(server))
+    operator = Operator(server)
+    storm.call("resume", sessions=QUICK_STORM if plan.quick else STORM)
+    rows = QUICK_ROWS if plan.quick else ROWS
+    manage(server.environment, "traffic_generate", "--rows", str(rows), "--days", "2")
+    numbers = count()
+    actions: dict[str, Callable[[], None]] = {
+        "backups": lambda: _back_up(plan, server, next(numbers)),
+        "publications of policies": lambda: _publish(plan, server),
+        "reports": lambda: _report(server),
+        "reconnections": lambda: _come_again(storm),
+    }
+    return {
+        **{name: partial(_repeated, action) for name, action in actions.items()},
+        CONSOLES: partial(operator.watching, PAGES),
+    }
 
 
 @contextmanager
-def _repeated(action: Callable[[], None] | None) -> Iterator[None]:
+def _repeated(action: Callable[[], None]) -> Iterator[None]:
     """The action goes on, again and again, while the block runs; it has begun when that begins."""
-    if action is None:
-        yield
-        return
     over, faults = threading.Event(), list[Exception]()
     thread = threading.Thread(target=partial(_again, action, over, faults), daemon=True)
     thread.start()
@@ -96,7 +113,7 @@ def _again(action: Callable[[], None], over: threading.Event, faults: list[Excep
 
 
 def _back_up(plan: Plan, server: Server, number: int) -> None:
-    place = plan.servers.directory / f"backup-{number}.tar.gz"
+    place = plan.servers.directory / f"backup-{server.port}-{number}.tar.gz"
     manage(server.environment, "backup", "--output", str(place))
     place.unlink()
 

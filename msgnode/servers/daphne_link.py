@@ -11,6 +11,7 @@ from typing import Any
 
 from msgnode.servers import daphne_internals as internals  # first: it installs the reactor
 from msgnode.servers.daphne_internals import InternalProtocol
+from msgnode.servers.daphne_reactor import GONE
 from msgnode.servers.socket_link import CLOSE_PATIENCE, SocketLink
 
 from twisted.internet import reactor as _reactor  # isort: skip
@@ -32,6 +33,7 @@ class DaphneLink(SocketLink):
         super().__init__()
         self._protocol = protocol
         self._transport = protocol.transport
+        self._descriptor = protocol.transport.fileno()
         self._early: list[bytes] = []
 
     async def run(self, receiver: Callable[[bytes], None]) -> None:
@@ -43,6 +45,15 @@ class DaphneLink(SocketLink):
             receiver(frame)
         self._early.clear()
         await self._closed.wait()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it takes no frames: the kernel's buffer is full, or the peer has gone."""
+        return self._is_full or self._descriptor in GONE
+
+    def ping(self, answered: Callable[[], None]) -> bool:
+        """Ask the peer for a sign of life (see Link); one that has gone will be noticed anyway."""
+        return self._descriptor in GONE or super().ping(answered)
 
     def _send(self, data: bytes) -> None:
         """Write to the socket at once, if nothing is buffered.
@@ -56,7 +67,7 @@ class DaphneLink(SocketLink):
         if not rest:
             return
         transport.write(rest)  # which notices by itself if the connection is lost
-        if not self.is_paused and transport.connected:
+        if not self._is_full and transport.connected:
             internals.tell_when_empty(transport)
             self.full()
 
@@ -67,7 +78,7 @@ class DaphneLink(SocketLink):
 
     def _begin_close(self, code: int, reason: str) -> None:
         protocol = self._protocol
-        was_paused = self.is_paused
+        was_paused = self._is_full
         if protocol.may_write:
             protocol.sendClose(code, reason)  # after the corked frames
             was_paused = was_paused or self.unsent_bytes > 0

@@ -25,6 +25,7 @@ from typing import Any
 from twisted.internet import asyncioreactor, main, tcp
 
 from msgnode.core.faults import FAULTS, RESET
+from msgnode.servers.connection_poll import ConnectionPoll
 from msgnode.sessions.turn_queue import TurnQueue
 
 TURN = 0.001
@@ -51,9 +52,7 @@ class NodeTransport(tcp.Server):
         The rest is what Twisted does in three calls, for each message that is read alone.
         """
         if self.is_new and (self.is_waiting or not _is_its_turn()):
-            if not self.is_waiting:
-                self.is_waiting = True
-                self.reactor.read_later(self)
+            self.read_later()
             return None
         try:
             data = self.socket.recv(self.bufferSize)
@@ -65,6 +64,12 @@ class NodeTransport(tcp.Server):
             return main.CONNECTION_DONE
         self.protocol.dataReceived(data)
         return None
+
+    def read_later(self) -> None:
+        """Have it read in a later turn."""
+        if not self.is_waiting:
+            self.is_waiting = True
+            self.reactor.read_later(self)
 
     def mark_lost(self, why: Any) -> None:
         """Note that the connection is lost and will be removed: nothing more is written to it."""
@@ -82,14 +87,42 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
         self._lost_ones: deque[tuple[NodeTransport, bool]] = deque()
         self._new_ones: deque[NodeTransport] = deque()
         self._next = self._serve_next  # bound once, because thousands may be queued
+        self._gone_ones: deque[NodeTransport] = deque()
+        self._poll: ConnectionPoll | None = None
+        if ConnectionPoll.is_possible:
+            self._poll = ConnectionPoll(eventloop, self._read, self._ended)
         super().__init__(eventloop)
 
     def addReader(self, reader: Any) -> None:  # noqa: N802 (Twisted's name)
-        """Watch a descriptor; one that the loop refuses loses its connection, not the worker."""
+        """Watch a descriptor; one that cannot be watched loses its connection, not the worker."""
         try:
-            super().addReader(reader)
-        except RuntimeError:
+            if self._poll is not None and isinstance(reader, NodeTransport):
+                self._poll.watch(reader)
+            else:
+                super().addReader(reader)
+        except (RuntimeError, OSError):
             self._lose(reader)
+
+    def removeReader(self, reader: Any) -> None:  # noqa: N802 (Twisted's name)
+        """Stop watching a descriptor."""
+        if self._poll is not None and isinstance(reader, NodeTransport):
+            self._poll.forget(reader)
+        else:
+            super().removeReader(reader)
+
+    def getReaders(self) -> list[Any]:  # noqa: N802 (Twisted's name)
+        """Return everything that is watched for reading."""
+        return [*super().getReaders(), *self._polled()]
+
+    def removeAll(self) -> list[Any]:  # noqa: N802 (Twisted's name)
+        """Stop watching everything, and return what was watched."""
+        polled = self._polled()
+        for connection in polled:
+            self.removeReader(connection)
+        return list({*super().removeAll(), *polled})
+
+    def _polled(self) -> list[Any]:
+        return [] if self._poll is None else self._poll.connections
 
     def addWriter(self, writer: Any) -> None:  # noqa: N802 (Twisted's name)
         """Watch a descriptor; one that the loop refuses loses its connection, not the worker."""
@@ -123,17 +156,40 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
         self._new_ones.append(transport)
         TURN_QUEUE.wait(self._next)
 
+    def _read(self, connection: Any) -> None:
+        self._readOrWrite(connection, True)
+
+    def _ended(self, connection: Any) -> None:
+        """Read what a peer that has gone had sent, in this turn or in a later one."""
+        is_its_turn = _is_its_turn()
+        if connection.is_new:
+            connection.read_later()
+        elif is_its_turn:
+            self._read_to_end(connection)
+        else:
+            self._gone_ones.append(connection)
+            TURN_QUEUE.wait(self._next)
+
+    def _read_to_end(self, connection: Any) -> None:
+        if self._poll is not None and connection in self._poll:
+            self._readOrWrite(connection, True)
+            self._poll.again(connection)
+
     def _serve_next(self) -> None:
         """Serve the next queued connection: lost ones are removed before new ones are read."""
         with FAULTS.kept_to("connection"):
             if self._lost_ones:
                 lost, is_read = self._lost_ones.popleft()
                 super()._disconnectSelectable(lost, lost.lost_reason, is_read)
-                return
-            new = self._new_ones.popleft()
-            new.is_waiting = False
-            if new.connected and not new.disconnecting:
-                self._readOrWrite(new, True)
+            elif self._gone_ones:
+                self._read_to_end(self._gone_ones.popleft())
+            else:
+                new = self._new_ones.popleft()
+                new.is_waiting = False
+                if new.connected and not new.disconnecting:
+                    self._readOrWrite(new, True)
+                if self._poll is not None and not new.is_waiting:
+                    self._poll.again(new)
 
     def _lose(self, selectable: Any) -> None:
         """Lose a connection in the next turn, because its writer may still be using it."""
@@ -183,6 +239,10 @@ if "twisted.internet.reactor" not in sys.modules:
 from twisted.internet import reactor  # noqa: E402
 
 _installed: Any = reactor  # the installed one, whose class Twisted's annotations do not have
+
+
+GONE: set[int] = set() if _installed._poll is None else _installed._poll.gone
+"""Descriptors of connections whose peer has gone and which are not removed yet."""
 
 
 def event_loop() -> asyncio.AbstractEventLoop:

@@ -60,7 +60,7 @@ class SocketLink(ABC):
     """One socket. `receiver` gets its frames; `is_paused` means that its buffer is full."""
 
     def __init__(self) -> None:
-        self.is_paused = False
+        self._is_full = False
         self.on_pause: Callable[[], None] = lambda: None
         self.on_resume: Callable[[], None] = lambda: None
         self._is_open = True
@@ -84,6 +84,11 @@ class SocketLink(ABC):
     def resume_reading(self) -> None:
         """Resume reading from the socket."""
         ...
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it takes no frames at the moment."""
+        return self._is_full
 
     @property
     @abstractmethod
@@ -190,20 +195,20 @@ class SocketLink(ABC):
 
     def full(self) -> None:
         """Note that the transport's buffer is full."""
-        was_paused, self.is_paused = self.is_paused, True
-        if self._is_open and not was_paused:
+        was_full, self._is_full = self._is_full, True
+        if self._is_open and not was_full:
             self.on_pause()
 
     def drained(self) -> None:
         """Note that the transport's buffer is empty again."""
         if self._is_open:
-            self.is_paused = False
+            self._is_full = False
             self.on_resume()
 
     def closing(self) -> None:
         """Accept no more frames; later ones wait in the outbox for the next socket."""
         self._is_open = False
-        self.is_paused = True
+        self._is_full = True
 
     def mark_lost(self) -> None:
         """Note that the socket is lost; `closed` follows in a later turn."""

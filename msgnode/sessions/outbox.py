@@ -30,9 +30,13 @@ class Link(Protocol):
     Servers provide one (msgnode.servers.daphne), or AsgiLink wraps ASGI's `send`.
     """
 
-    is_paused: bool
     on_pause: Callable[[], None]
     on_resume: Callable[[], None]
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it takes no frames at the moment."""
+        ...
 
     @property
     def unsent_bytes(self) -> int:

@@ -180,6 +180,25 @@ def test_what_is_lost_goes_before_what_is_new_though_it_comes_later(served: Serv
     run(go)
 
 
+@pytest.mark.usefixtures("slow")
+def test_new_ones_whose_clients_have_gone_are_all_removed_and_hold_nobody_up(
+    served: Served,
+) -> None:
+    async def go() -> None:
+        (open_one,) = await served.connected(1)
+        clients = served.connect(9)
+        await turns(lambda: len(served.made) == 10)
+        for client in clients:
+            client.send(b"GET /")
+            client.close()
+        await turns(lambda: bool(served.reads))
+        open_one.close()
+        await turns(lambda: len(served.lost) == 10)
+        assert len(served.reads) == 9
+
+    run(go)
+
+
 def test_an_open_websocket_is_read_at_once_however_many_wait(served: Served) -> None:
     async def go() -> None:
         (client,) = await served.connected(1)

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from msgnode.core.faults import FAULTS
+from msgnode.servers import daphne_link
 from msgnode.servers.daphne_internals import InternalProtocol
 from msgnode.servers.daphne_link import DaphneLink
 from msgnode.sessions.outbox import Outbox
+
+DESCRIPTOR = 1_000_000  # no socket's
 
 
 class Transport:
@@ -26,6 +29,9 @@ class Transport:
         self.sent: list[bytes] = []
         self.is_aborted = False
         self.socket = self
+
+    def fileno(self) -> int:
+        return DESCRIPTOR
 
     def abortConnection(self) -> None:  # noqa: N802 (Twisted's name)
         self.is_aborted = True
@@ -147,6 +153,23 @@ async def test_a_link_that_is_being_lost_takes_no_frame_and_answers_a_ping_with_
     assert transport.all == b""
     link.closed()
     assert not answered
+
+
+async def test_what_is_put_while_the_peer_has_gone_waits_for_the_next_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    link, transport = make()
+    outbox = Outbox(1000, True, lambda: None)
+    outbox.attach(link)
+    monkeypatch.setattr(daphne_link, "GONE", {DESCRIPTOR})
+    outbox.put(b"{}")
+    assert link.ping(lambda: None)
+    outbox.detach()
+    monkeypatch.undo()
+    (next_link, next_transport) = make()
+    outbox.attach(next_link)
+    await asyncio.sleep(0)
+    assert (transport.all, next_transport.all) == (b"", b"\x81\x02{}")
 
 
 async def test_what_is_put_while_the_link_is_being_lost_waits_for_the_next_one() -> None:
