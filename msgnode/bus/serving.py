@@ -7,6 +7,9 @@ from typing import Protocol
 
 LEASE_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that keeps running while the process is stopped or the machine sleeps."""
+LEAST_LEASE = 3.0
+"""The shortest lease, in seconds: in a third of it the database has to renew it, even if a commit
+takes long, and a worker that was asked for an address has to answer within it."""
 
 
 class ServingLease(Protocol):

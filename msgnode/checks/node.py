@@ -10,8 +10,8 @@ from pathlib import Path
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 
+from msgnode.bus.serving import LEAST_LEASE
 from msgnode.sessions.session import READER_PATIENCE
-from msgnode.workers.lease import LEAST_SECONDS
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")
 MODES = ("anonymous", "identified", "strict")
@@ -119,10 +119,10 @@ def _limits() -> Iterator[CheckMessage]:
         least = "zero or more" if name in MAY_BE_ZERO else "more than zero"
         if value < 0 or (value == 0 and name not in MAY_BE_ZERO) or value != value:
             yield Error(f"{name} is {value}.", hint=f"It is {least}.", id="msgnode.E004")
-    if 0 < limits["WORKER_TIMEOUT"] < LEAST_SECONDS:
+    if 0 < limits["WORKER_TIMEOUT"] < LEAST_LEASE:
         yield Error(
             f"WORKER_TIMEOUT is {limits['WORKER_TIMEOUT']}.",
-            hint=f"It is {LEAST_SECONDS:g} seconds or more: a worker renews its lease every third "
+            hint=f"It is {LEAST_LEASE:g} seconds or more: a worker renews its lease every third "
             "of it, and a busy database may take a second for that.",
             id="msgnode.E004",
         )

@@ -37,9 +37,6 @@ from . import membership_store
 
 log = logging.getLogger(__name__)
 
-LEAST_SECONDS = 3.0
-"""Of a lease: in a third of it the database has to renew it, also where a commit takes long, and
-within it a worker that was asked for an address has to have answered (homes.py)."""
 _NEVER = float("-inf")
 _RETRY = 0.3
 """Seconds until a failed renewal is retried."""

@@ -88,7 +88,10 @@ def test_case_74_what_has_left_can_be_neither_retried_nor_discarded(place: Place
     place.apply()
     assert place.answers == []
     assert PeerMessage.objects.filter(pk=row.pk).exists()
-    assert "it has left" in operator.get(page, {"q": "7"}).content.decode()
+    assert (
+        "it was sent, and there is no response yet"
+        in operator.get(page, {"q": "7"}).content.decode()
+    )
 
 
 def test_rows_of_what_has_no_response_are_bounded_and_written_once(place: Place) -> None:

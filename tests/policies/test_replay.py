@@ -133,7 +133,7 @@ def test_the_page_tells_what_the_draft_would_change(admin_client: Client, monkey
     assert asked == [6]
     assert "<strong>1,200</strong>" in page and "<strong>30</strong>" in page
     assert "S/P/R" in page and "runtime://a/r" in page
-    assert "70 of rarer kinds were left out" in page
+    assert "70 messages of rarer kinds were left out" in page
 
     def broken(*_: Any) -> Any:
         raise OSError("no such disk")

@@ -14,5 +14,5 @@ def test_a_name_to_invite_is_asked_for_only_where_the_node_sends_invitations(
 ) -> None:
     settings.INVITATIONS = {**settings.INVITATIONS, "ON": is_on}
     page = Client().get("/").content.decode()
-    assert ("or a name as" in page) is is_on
+    assert ("or a name such as" in page) is is_on
     assert ("<code>INVITATIONS</code> is off" in page) is not is_on

@@ -25,7 +25,9 @@ def test_what_is_exported_and_what_is_documented_is_there() -> None:
     assert all(getattr(package, name) for name in package.__all__)
     page = Path(__file__).parents[4] / "docs" / "runtime.md"
     if page.exists():  # not where the package is alone
-        table = page.read_text(encoding="utf-8").partition("## Names")[2].partition("## ")[0]
+        table = (
+            page.read_text(encoding="utf-8").partition("## The interface")[2].partition("## ")[0]
+        )
         rows = [row.split(" | ")[:2] for row in table.splitlines() if row.startswith("| `")]
         named = re.findall(
             r"`([A-Z]\w+|[a-z]+_[a-z]+)`", " ".join(each for row in rows for each in row)
