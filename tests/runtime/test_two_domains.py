@@ -207,7 +207,7 @@ def test_r69_a_callee_hosted_call_with_sound(
         alice.click("#dial button")
         bob.wait_for_selector("#asked:visible")
         bob.click("#decline")
-        alice.wait_for_selector("#call-says:has-text('not taken')")
+        alice.wait_for_selector("#call-says:has-text('declined')")
         alice.click("#dial button")
         bob.wait_for_selector("#asked:visible")
         fits(bob)
