@@ -1,7 +1,7 @@
-"""How long one wait for the database may take: in this process, and in what runs now. Pure.
+"""Time limits for waiting on the database: for the process, and for the current task. Pure.
 
-A process that serves sets a limit for all that it does; what somebody waits for, such as a page,
-has a shorter one while it runs. Commands have none: a migration takes as long as it takes.
+A serving process sets a limit for everything it does. A task that somebody waits for, such as a
+page, has a shorter one while it runs. Commands have none, because a migration may take long.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def at_most(limit: float) -> Iterator[None]:
     """Limit every wait within the block, in its thread.
 
     Args:
-        limit: in seconds; a shorter one that is there already stays.
+        limit: in seconds; a shorter limit that is already set still applies.
     """
     before = _here.set(min(limit, _here.get()))
     try:

@@ -1,8 +1,8 @@
-"""What to do about a stub that is not live: have it connect again, or end it. Pure.
+"""Decides whether a stub that is not live should reconnect or be ended. Pure.
 
-A stub that has a socket, or asks for none, has to say within a while that it is live: else it is
-ended, and begins anew as one that has failed. While its socket is being opened no time passes for
-it: that the peer is away is no fault of the stub.
+A stub that has a socket, or asks for none, must report within a time limit that it is live.
+Otherwise it is ended and restarted like one that has failed. The time limit does not run while its
+socket is being opened, because an unreachable peer is not the stub's fault.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ class StubProgress:
         self._since = self._disconnected_at = clock()
 
     def begin(self) -> None:
-        """A stub was loaded: its time begins."""
+        """Start the time limit, because a stub was loaded."""
         self._since = self._clock()
 
     def entered(self, state: str) -> None:
-        """The stub is in another state now."""
+        """Note the stub's new state."""
         if state == LIVE:
             self.ended = ""
         elif state == DISCONNECTED:
             self._disconnected_at = self._clock()
 
     def hurry(self) -> None:
-        """It is to be told to connect at once."""
+        """Make the stub due to reconnect at once."""
         self._disconnected_at = 0.0
 
     def is_to_connect(self, state: str, sockets: int) -> bool:
-        """Whether it is to be told to connect now; it is told so again after a while."""
+        """Whether to tell it to reconnect now; if so, the next time is after a pause."""
         now = self._clock()
         is_due = state == DISCONNECTED and now - self._disconnected_at > RECONNECT_SECONDS
         if not is_due or sockets:
@@ -62,11 +62,11 @@ class StubProgress:
         return True
 
     def is_late(self, state: str, sockets: int, is_open: bool) -> bool:
-        """Whether it has had its time. To be asked now and then.
+        """Whether its time limit has passed. Call this regularly.
 
         Args:
-            state: that it has said.
-            sockets: that it has, those included that are being opened.
+            state: the state it has reported.
+            sockets: the number of its sockets, including those that are being opened.
             is_open: whether one of them is open.
         """
         if (state == LIVE) if is_open else sockets:

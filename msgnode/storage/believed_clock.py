@@ -1,14 +1,14 @@
-"""The time by which rows and files are deleted: a clock that has jumped is not believed at once.
+"""The time by which rows and files are deleted: a clock that has jumped is not trusted at once.
 
-    believed_now(now) ─► now, as long as this machine's clock goes on from one look to the next
-                         when it was believed last, if it is days ahead of that
+    believed_now(now) ─► now, while this machine's clock advances normally between two checks
+                         the last trusted time, if the clock is days ahead of it
 
-What deletes by age looks each hour. A look that comes more than LONGEST_PAUSE after the one before
-has two explanations: nothing ran here for so long, or the clock is wrong. Then nothing more is
-deleted by age and an alarm stands, until the clock is back or has gone on steadily for STEADY. A
-clock that is set back deletes less, so there is no alarm; it is believed anew after STEADY.
+Deletion by age checks the clock every hour. If more than LONGEST_PAUSE has passed since the last
+check, either nothing ran here for that long, or the clock is wrong. Then nothing more is deleted by
+age and an alarm is raised, until the clock is right again or has advanced steadily for STEADY. A
+clock that is set back deletes less, so it raises no alarm; it is trusted again after STEADY.
 
-Each machine has a clock of its own, and remembers it in DATA_DIR/clock.json.
+Each machine stores its last checks in DATA_DIR/clock.json.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ STEADY = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What is remembered of the looks before.
+    """The stored result of earlier checks; all times by this machine's clock.
 
-    believed    when the clock was believed last, by itself
-    looked_at   when it was looked at last, by itself
-    since       the first look since which it goes on steadily and is not believed; None if it is
+    believed    the last check at which the clock was trusted
+    looked_at   the last check
+    since       the check since which it has advanced steadily without being trusted, else None
     """
 
     believed: datetime
@@ -47,7 +47,7 @@ class Clock:
 
 
 def looked(before: Clock, now: datetime) -> Clock:
-    """What is to be remembered after a look at the clock that says `now`."""
+    """Return what to store after a check at which the clock says `now`."""
     if abs(now - before.believed) <= LONGEST_PAUSE:
         return Clock(now, now)
     since = before.since
@@ -59,17 +59,17 @@ def looked(before: Clock, now: datetime) -> Clock:
 
 
 def believed_now(now: datetime, newest: datetime | None = None) -> datetime:
-    """The moment by which it is said what is too old; tells or clears the alarm. Blocks.
+    """Return the time by which age is measured; raise or clear the alarm. Blocks.
 
     Args:
         now: what the clock says.
-        newest: when the newest data are of, by which it is believed where nothing is remembered.
+        newest: the time of the newest data, which is trusted if no check is stored.
 
     Returns:
         `now`, or an earlier moment.
 
     Raises:
-        OSError: what is remembered cannot be read.
+        OSError: the stored checks cannot be read.
     """
     path = settings.DATA_DIR / "clock.json"
     before = _read(path) or Clock(newest or now, now)

@@ -1,8 +1,7 @@
-"""What is looked at when a session has come to this worker, from another one or from its rows.
+"""Checks a session that has arrived at this worker, from another worker or from its rows.
 
-While it was on its way, or with a worker that had ended, its identity may have been revoked, it may
-have been banned, and an operator may have ended it: this worker has heard of that before the
-session was here.
+While it was moving, or its worker was dead, its identity may have been revoked, it may have been
+banned, or an operator may have ended it. This worker was told of that before it had the session.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ class Arrivals:
     """One instance per worker.
 
     Args:
-        sessions: of this worker.
-        identities: know what is revoked.
-        orders: about sessions that were not here.
+        sessions: the sessions of this worker.
+        identities: knows which identities are revoked.
+        orders: the orders about sessions that were not at this worker.
     """
 
     def __init__(
@@ -35,7 +34,7 @@ class Arrivals:
         self._orders = orders
 
     def check(self, session: LiveSession) -> None:
-        """End the session, or what it has, where that was decided while it was not here."""
+        """Apply what was decided about the session while it was not at this worker."""
         for look in (self._look_at_bans, self._identities.session_arrived, self._orders.carry_out):
             if not session.has_ended:
                 with FAULTS.kept_to("session"):

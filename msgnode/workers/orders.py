@@ -1,8 +1,8 @@
-"""Operators' orders about sessions that are not with this worker, kept for those that come to it.
+"""Operators' orders about sessions that this worker does not have, kept in case they move here.
 
-Every worker reads an order at a moment of its own. While a session changes its worker the one may
-read it after the session has left and the other before it has come; then the other carries it out
-when it has. Each is kept for some minutes, longer than any session is on its way.
+Each worker reads an order at a different time. While a session moves, the old worker may read the
+order after the session has left, and the new one before it has arrived; the new one then carries it
+out on arrival. An order is kept for some minutes, longer than any move takes.
 """
 
 from __future__ import annotations
