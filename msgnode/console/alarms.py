@@ -68,7 +68,7 @@ class AlarmAdmin(WrittenByTheNode):
         """A link to the page for the cause."""
         if alarm.kind != STUCK_ALARM:
             return ""
-        text = "Waiting messages"
+        text = "Messages waiting for it"
         return format_html('<a class="text-link" href="{}">{}</a>', list_of(alarm.subject), text)
 
     @action(description="Clear the selected alarms", permissions=["clear"])

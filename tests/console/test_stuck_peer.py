@@ -60,7 +60,7 @@ def test_a_peer_that_is_stuck_is_found_with_two_clicks_and_what_waits_is_seen_to
     alarm = page.locator("#alarms a", has_text="The node of b.example is away").first
     alarm.wait_for(timeout=SEEN_WITHIN)
     alarm.click()
-    console.click("a", has_text="Waiting messages")
+    console.click("a", has_text="Messages waiting for it")
     row = page.locator("#result_list tbody tr").first
     expect(row).to_contain_text(WHY)
     expect(row).to_contain_text(THEIRS)
