@@ -119,8 +119,12 @@ def redis_program() -> str:
 
 
 @contextlib.contextmanager
-def postgres_server() -> Iterator[str]:
-    """A PostgreSQL of our own with an empty database; the database's URL."""
+def postgres_server(is_durable: bool = False) -> Iterator[str]:
+    """A PostgreSQL of our own with an empty database; the database's URL.
+
+    Args:
+        is_durable: whether it waits for the disk, which takes longer.
+    """
     if named := os.environ.get("DATABASE_TEST_URL"):
         yield named
         return
@@ -141,7 +145,8 @@ def postgres_server() -> Iterator[str]:
             cwd=place,
         )
         command = [
-            *(str(programs / "postgres"), "-D", str(place / "data"), "-p", str(port), "-F"),
+            *(str(programs / "postgres"), "-D", str(place / "data"), "-p", str(port)),
+            *(() if is_durable else ("-F",)),
             *("-h", "127.0.0.1", "-c", "unix_socket_directories=", "-c", "max_connections=200"),
         ]
         url = f"postgres://node@127.0.0.1:{port}/"

@@ -36,6 +36,11 @@ def is_full(error: BaseException) -> bool:
     return code == sqlite3.SQLITE_FULL or getattr(cause, "sqlstate", None) == "53100"
 
 
+def is_locked(error: BaseException) -> bool:
+    """Whether PostgreSQL has given up because somebody else keeps a row locked."""
+    return getattr(error.__cause__, "sqlstate", None) == "55P03"
+
+
 def is_fault(error: BaseException) -> bool:
     """Whether the node's statement is wrong, which SQLite says with the same kind of error."""
     return getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR

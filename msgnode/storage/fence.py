@@ -6,17 +6,26 @@ commits before the row is deleted, or the row is gone and the transaction is ref
 writer at a time, with the same effect.
 
 A process may be frozen in the middle of a transaction. PostgreSQL ends the transaction after `idle`
-seconds, so that nobody waits for it for ever.
+seconds, so that nobody waits for it for ever. A transaction waits for a row that somebody else has
+locked for a quarter of the time it has. The statement also tells the transaction's id, by which
+commit_outcome.py finds out about a commit that was not answered.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from django.db import connection
 
+from msgnode.core import database_limit
 from msgnode.core.errors import Unavailable
 from msgnode.models import Worker
+
+from . import commit_outcome
+
+_LOCKED = 8.0
+"""Seconds for a transaction without a limit, of which it waits a quarter for a locked row."""
 
 Check = Callable[[], None]
 """Raises Fenced if this worker may no longer write; called inside a transaction."""
@@ -50,14 +59,19 @@ class Fence:
         table = connection.ops.quote_name(Worker._meta.db_table)
         if connection.vendor == "postgresql":
             statement = (
-                "SELECT set_config('idle_in_transaction_session_timeout', %s, true) "  # noqa: S608
+                "SELECT pg_current_xact_id()::text, set_config('lock_timeout', %s, true), "  # noqa: S608
+                "set_config('idle_in_transaction_session_timeout', %s, true) "
                 f"FROM {table} WHERE epoch = %s FOR KEY SHARE"
             )
-            values = [self._idle, self._epoch]
+            locked = (database_limit.seconds() or _LOCKED) / 4
+            values = [str(math.ceil(locked * 1000)), self._idle, self._epoch]
         else:
             statement = f"SELECT 1 FROM {table} WHERE epoch = %s"  # noqa: S608
             values = [self._epoch]
         with connection.cursor() as cursor:
             cursor.execute(statement, values)
-            if cursor.fetchone() is None:
+            row = cursor.fetchone()
+            if row is None:
                 raise Fenced
+            if connection.vendor == "postgresql":
+                commit_outcome.begun(row[0])

@@ -10,8 +10,9 @@ idle, or after HELD seconds if the loop never is.
 
 Guarantee: submissions are written in order, each completely or not at all, and each is answered: by
 its result after the commit, or by an error. A group that fails is retried in halves, so that only
-the culprit is refused, and a few culprits do not cost the others a commit each. If the database is
-out of reach, a submission waits for up to `patience` seconds; if its disk is full, it fails at
+the culprit is refused, and a few culprits do not cost the others a commit each. The same is done if
+somebody else keeps one of its rows locked; each half then waits for a shorter time. If the database
+is out of reach, a submission waits for up to `patience` seconds; if its disk is full, it fails at
 once. A worker whose epoch is retired writes nothing (storage/fence.py).
 """
 
@@ -202,26 +203,51 @@ class GroupCommit(Generic[Item]):
         deadline = jobs[-1].at + self._patience
         while True:
             try:
-                with database_limit.at_most(self._patience):
-                    return self._write([job.item for job in jobs])
-            except Fenced as refusal:
-                if self._fenced is not None:
-                    self._fenced()
-                return [refusal] * len(jobs)
+                return self._attempt(jobs, self._patience)
             except (OperationalError, InterfaceError) as error:
-                connections.close_all()
-                if database_errors.is_full(error):  # waiting would not help
-                    FAULTS.note(database_errors.PART, error)
-                    return [_in_words(error)] * len(jobs)
-                if time.monotonic() > deadline:
-                    FAULTS.note(database_errors.PART, error)
-                    return [_in_words(error)] * len(jobs)
+                if database_errors.is_locked(error):
+                    try:
+                        return self._around_locks(jobs, error, time.monotonic() + self._patience)
+                    finally:
+                        connections.close_all()  # the next one waits for as long as usual
+                # If its disk is full, waiting would not help.
+                if database_errors.is_full(error) or time.monotonic() > deadline:
+                    return _refused(jobs, error)
                 time.sleep(_RETRY_PAUSE)
             except Exception as error:
                 if len(jobs) == 1:
-                    return [_in_words(error)]
+                    return _refused(jobs, error)
                 half = len(jobs) // 2
                 return [*self._commit(jobs[:half]), *self._commit(jobs[half:])]
+
+    def _attempt(self, jobs: list[_Job], limit: float) -> Sequence[Any]:
+        """Try to write jobs within a limit in seconds; an error of the database is raised."""
+        try:
+            with database_limit.at_most(limit):
+                return self._write([job.item for job in jobs])
+        except Fenced as refusal:
+            if self._fenced is not None:
+                self._fenced()
+            return [refusal] * len(jobs)
+        except (OperationalError, InterfaceError):
+            connections.close_all()
+            raise
+
+    def _around_locks(self, jobs: list[_Job], error: Exception, until: float) -> Sequence[Any]:
+        """Write jobs of which some are for rows that somebody else keeps locked; refuse those.
+
+        Those that have not been tried by `until` are refused, too.
+        """
+        if len(jobs) == 1 or time.monotonic() > until:
+            return _refused(jobs, error)
+        half = len(jobs) // 2
+        outcomes: list[Any] = []
+        for some in (jobs[:half], jobs[half:]):
+            try:
+                outcomes += self._attempt(some, self._patience / 4)
+            except Exception as again:
+                outcomes += self._around_locks(some, again, until)
+        return outcomes
 
     def _tell(self, jobs: list[_Job], outcomes: Sequence[Any]) -> None:
         told = list(zip(jobs, outcomes, strict=True))
@@ -253,6 +279,12 @@ class GroupCommit(Generic[Item]):
                 job.future.set_result(outcome)
         if self._outcomes:
             asyncio.get_running_loop().call_soon(self._settle)
+
+
+def _refused(jobs: list[_Job], error: Exception) -> list[NodeError]:
+    if isinstance(error, OperationalError | InterfaceError):
+        FAULTS.note(database_errors.PART, error)
+    return [_in_words(error)] * len(jobs)
 
 
 def _in_words(error: Exception) -> NodeError:

@@ -6,8 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
+import psycopg
 import pytest
+from django.db import OperationalError
 
+from msgnode.core import database_limit
+from msgnode.core.errors import Unavailable
 from msgnode.storage import group_commit
 from msgnode.storage.group_commit import GroupCommit
 
@@ -87,3 +91,48 @@ async def test_what_is_held_is_committed_when_it_stops(
     await commits.stop()
     assert await asyncio.gather(*answers) == [0, 1, 2]
     assert groups == [[0, 1, 2]]
+
+
+class Locked:
+    """A database in which somebody else keeps the rows of some items locked."""
+
+    def __init__(self, *items: int) -> None:
+        self.items = set(items)
+        self.limits: list[float | None] = []
+        self.written: list[int] = []
+
+    def commit(self, items: list[int]) -> list[int]:
+        self.limits.append(database_limit.seconds())
+        if self.items & set(items):
+            raise OperationalError("locked") from psycopg.errors.LockNotAvailable("locked")
+        self.written += items
+        return items
+
+
+async def outcomes_of(database: Locked, items: list[int], patience: float) -> list[object]:
+    commits: GroupCommit[int] = GroupCommit("test", database.commit, 1000, patience=patience)
+    answers = [commits.submit(item) for item in items]
+    outcomes = await asyncio.gather(*answers, return_exceptions=True)
+    await commits.stop()
+    return list(outcomes)
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_of_a_group_only_those_are_refused_whose_rows_somebody_keeps_locked() -> None:
+    database = Locked(3, 70)
+    outcomes = await outcomes_of(database, list(range(100)), 8.0)
+    refused = [number for number, each in enumerate(outcomes) if isinstance(each, Unavailable)]
+    assert refused == [3, 70]
+    assert "keeps rows of the database locked" in str(outcomes[3])
+    assert database.written == [number for number in range(100) if number not in (3, 70)]
+    first, *rest = database.limits
+    assert first == 8.0
+    assert set(rest) == {2.0}
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_group_whose_rows_are_all_locked_is_refused_within_its_time() -> None:
+    database = Locked(*range(100))
+    outcomes = await outcomes_of(database, list(range(100)), 0.0)
+    assert {type(each) for each in outcomes} == {Unavailable}
+    assert len(database.limits) < 10

@@ -4,6 +4,9 @@ A server that is stopped keeps its sockets open: nothing comes, and no timeout o
 the client closes a connection on which nothing has come for the limit (core/database_limit.py). The
 server is told the same limit for a statement, so that one that waits for a locked row is given up
 by the server, and its connection stays good. The client waits a second longer.
+
+A process may be frozen in the middle of a transaction, with rows locked. The server ends such a
+transaction after IDLE seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +24,12 @@ from msgnode.core import database_limit
 
 LONGER = 1.0
 """Seconds that a client waits longer than the server."""
-_SET = "SELECT set_config('statement_timeout', %s, false)"
+IDLE = 60
+"""Seconds after which the server ends a transaction in which nothing is asked of it."""
+_SET = (
+    "SELECT set_config('statement_timeout', %s, false), "
+    f"set_config('idle_in_transaction_session_timeout', '{IDLE}s', false)"
+)
 
 
 class NoAnswer(psycopg.OperationalError):
