@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from django.utils import timezone
@@ -27,7 +27,7 @@ class StatusReport:
         self,
         writer: Writer,
         worker: str,
-        component_infos: Callable[[], list[ComponentInfo]],
+        component_infos: Callable[[], Awaitable[list[ComponentInfo]]],
         every: float = 5.0,
     ) -> None:
         self._writer = writer
@@ -60,7 +60,7 @@ class StatusReport:
                 last_error=cut(info.last_error),
                 seen_at=now,
             )
-            for info in self._component_infos()
+            for info in await self._component_infos()
         ]
 
         def save() -> None:

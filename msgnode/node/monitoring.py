@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -40,6 +40,9 @@ from msgnode.workers.worker_process import WorkerId
 
 from .alarms import Alarms
 
+_AT_ONCE = 2_000
+"""Sessions that are counted in one turn of the loop, because very many would delay messages."""
+
 
 class Sampled(NamedTuple):
     """Implements SampledNode."""
@@ -69,7 +72,7 @@ class Monitoring:
         writer: GroupWriter,
         alarms: Alarms,
         cluster: Cluster | None,
-        infos: Callable[[], list[ComponentInfo]],
+        infos: Callable[[], Awaitable[list[ComponentInfo]]],
         policy: PolicyService,
     ) -> None:
         self._cluster = cluster
@@ -102,7 +105,11 @@ class Monitoring:
         )
         self.tail = Tail(settings.DATA_DIR, me.name, partial(taps.put, "tail"))
         set_ups = SetUpsInfo(sampled.recorder)
-        self._status = StatusReport(writer, me.name, lambda: [*infos(), set_ups.update()])
+
+        async def components() -> list[ComponentInfo]:
+            return [*await infos(), set_ups.update()]
+
+        self._status = StatusReport(writer, me.name, components)
         self._faults = FaultAlarms(FAULTS, me.name, alarms.raise_alarm, alarms.clear_alarm)
 
     @property
@@ -153,7 +160,7 @@ class SetUpsInfo:
         return replace(self._info, answered=answered, failed=failed)
 
 
-def infos(
+async def infos(
     domain: str,
     handshake: SessionHandshake,
     sessions: SessionManager,
@@ -162,9 +169,11 @@ def infos(
 ) -> list[ComponentInfo]:
     """The state of every component, connector and protostub, for the operator."""
     connected = Counter({"ws": 0, "stub-connect": 0})
-    for session in sessions.sessions.values():
-        if session.is_connected:
-            connected[session.handshake] += 1
+    every = list(sessions.sessions.values())
+    for start in range(0, len(every), _AT_ONCE):
+        some = every[start : start + _AT_ONCE]
+        connected.update(each.handshake for each in some if each.is_connected)
+        await asyncio.sleep(0)
     stubs = [
         ComponentInfo(
             f"protostub {kind}",

@@ -50,9 +50,9 @@ class HangUps:
         sender = f"domain://msg-node.{domain}/p2p"
         self._notices = Notices(sender, "p2p", enforcer, recorder)
         self._now = now
-        self._sessions = sessions.sessions
         self._ending: dict[int, dict[str, LiveSession]] = {}  # by the second that they end in
         self._ends: dict[str, int] = {}
+        self._beyond: dict[str, LiveSession] = {}  # with more invitations than are remembered
         sessions.on_identified.append(self.session_identified)
         sessions.on_closed.append(self.session_closed)
         sessions.on_handed_off.append(self.session_handed_off)
@@ -65,9 +65,8 @@ class HangUps:
 
     def look(self) -> None:
         """Send the orders for expired identities and for invitations beyond the limit."""
-        for session in [
-            each for each in self._sessions.values() if len(each.invited) > MAX_INVITED
-        ]:
+        beyond, self._beyond = self._beyond, {}
+        for session in beyond.values():
             for stub in tuple(session.invited)[:-MAX_INVITED]:
                 self._order(session, stub)
         now = self._now()
@@ -79,6 +78,9 @@ class HangUps:
     def session_identified(self, session: LiveSession) -> None:
         """Note that a session is now bound to a subject, or to none."""
         self.session_handed_off(session.id)
+        session.invites_many = self._invites_many
+        if len(session.invited) > MAX_INVITED:
+            self._invites_many(session)
         identity = session.speaker.identity
         if identity is None:
             self._order_identified(session)
@@ -88,6 +90,7 @@ class HangUps:
 
     def session_handed_off(self, session_id: str) -> None:
         """Forget a session that has moved to another worker."""
+        self._beyond.pop(session_id, None)
         second = self._ends.pop(session_id, None)
         if second is not None:
             ending = self._ending[second]
@@ -101,6 +104,9 @@ class HangUps:
         if isinstance(session, LiveSession) and session.state is State.TERMINATED:
             for stub in tuple(session.invited):
                 self._order(session, stub)
+
+    def _invites_many(self, session: LiveSession) -> None:
+        self._beyond[session.id] = session
 
     def _order_identified(self, session: LiveSession) -> None:
         for stub, had_identity in tuple(session.invited.items()):

@@ -90,6 +90,7 @@ class LiveSession:
         "history",
         "id",
         "invited",
+        "invites_many",
         "learned",
         "outbox",
         "proof",
@@ -141,6 +142,7 @@ class LiveSession:
         self.learned: dict[str, None] = {}
         self.withdrawn: frozenset[str] = frozenset()
         self.invited: dict[str, bool] = {}  # stub of a peer -> whether invited with an identity
+        self.invites_many: Callable[[LiveSession], None] = _nobody_is_told
         self.requests: OpenRequests | None = None
         self.ask: Callable[[str, bytes, str, float], None] = self._ask_first
         self.ask_group: Callable[[str, bytes, frozenset[str], float], None] = self._ask_first_group
@@ -241,6 +243,8 @@ class LiveSession:
         if self.invited.pop(stub, None) is None and len(self.invited) >= 2 * MAX_INVITED:
             raise TooMany("This session invites too many stubs at once to P2P connections.")
         self.invited[stub] = self.speaker.identity is not None
+        if len(self.invited) > MAX_INVITED:
+            self.invites_many(self)
 
     def attach(self, socket: Socket) -> None:
         """Attach a socket, and write the queued frames to it in order."""
@@ -276,6 +280,10 @@ class LiveSession:
         self.outbox.clear()
         if self.socket is not None:
             self.socket.end(CloseCode.TOO_SLOW, "too slow: messages were lost")
+
+
+def _nobody_is_told(session: LiveSession) -> None:
+    """Of a session that no worker holds."""
 
 
 def _has_asked_nothing(sender: str, id_: str, responder: str, now: float) -> bool:
