@@ -15,7 +15,7 @@ from bench.others import NODEJS_BUFFER, NODEJS_FRAME, nodejs
 from bench.plan import Plan
 from bench.servers import BARE, BARE_FAST, BARE_UVICORN, NODE, NODE_UVICORN
 
-OBSERVERS = (100, 1_000, 5_000)
+OBSERVERS = (100, 1_000, 5_000, 10_000)
 QUICK = (100, 1_000)
 BODY = 100
 WINDOW = 4
