@@ -127,7 +127,7 @@ def _notice_dead(transport: Any, seconds: float) -> None:
 
 def end_if_reset(transport: Any) -> bool:
     """End a connection that its peer has reset unnoticed; return whether that was so."""
-    if not is_reset(transport):
+    if getattr(transport, "is_watched", False) or not is_reset(transport):
         return False
     FAULTS.note(RESET)
     transport.abortConnection()

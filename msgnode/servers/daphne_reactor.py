@@ -46,6 +46,11 @@ class NodeTransport(tcp.Server):
     lost_reason: Any = None
     """The reason of its loss, while it is queued to be removed."""
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether its loss is noticed at once; it is not while reading it is paused."""
+        return self.reactor.is_watched(self)
+
     def doRead(self) -> Any:  # noqa: N802 (Twisted's name)
         """Read the connection; a new one waits for its turn.
 
@@ -109,6 +114,10 @@ class NodeReactor(asyncioreactor.AsyncioSelectorReactor):
             self._poll.forget(reader)
         else:
             super().removeReader(reader)
+
+    def is_watched(self, connection: NodeTransport) -> bool:
+        """Whether a connection is watched by the reactor's own epoll."""
+        return self._poll is not None and connection in self._poll
 
     def getReaders(self) -> list[Any]:  # noqa: N802 (Twisted's name)
         """Return everything that is watched for reading."""
