@@ -16,7 +16,8 @@ from django_celery_results.models import TaskResult
 
 from msgnode.console import roles
 from msgnode.console.audit import note
-from msgnode.models import Ban, ControlMessage, Session, Worker
+from msgnode.console.sessions import SHOWN
+from msgnode.models import Allocation, Ban, ControlMessage, Session, Subscription, Worker
 from msgnode.workers.lease import Lease
 from msgnode.workers.lone import register_alone
 from msgnode.workers.worker_process import WorkerId
@@ -57,6 +58,20 @@ def test_a_closed_session_is_not_offered_to_be_ended(operator: Client) -> None:
     page = text_of(operator, f"/admin/msgnode/session/{closed.pk}/change/")
     assert end not in page
     assert "Add subscription" not in page
+
+
+def test_what_a_session_has_more_of_is_behind_a_link_for_each_kind(operator: Client) -> None:
+    holder = session()
+    for number in range(SHOWN + 1):
+        address = f"comm://localhost/{number}"
+        Allocation.objects.create(address=address, scheme="comm", session=holder)
+        Subscription.objects.create(address=f"{address}/changes", session=holder)
+    page = text_of(operator, f"/admin/msgnode/session/{holder.pk}/change/")
+    found = re.findall(r'href="([^"]+)\?session__id__exact=[^"]+">([^<]+)</a> \(only', page)
+    assert found == [
+        ("/admin/msgnode/allocation/", "Show all addresses"),
+        ("/admin/msgnode/subscription/", "Show all subscriptions"),
+    ]
 
 
 def test_a_session_names_its_user_and_not_only_the_number_of_the_subject(operator: Client) -> None:
