@@ -12,7 +12,7 @@ import msgspec
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
@@ -111,7 +111,7 @@ def import_page(request: HttpRequest) -> HttpResponse:
             problems = error.problems
         else:
             for warning in warnings_of(bundle)[:MAX_WARNINGS]:
-                messages.warning(request, f"Written otherwise here: {warning}")
+                messages.warning(request, f"Accepted, but written differently here: {warning}")
             messages.success(request, f"{added} sets are in the draft; publish them to act.")
             return redirect("admin:policies_policyset_changelist")
     context = {"title": "Import policies", "form": form, "problems": problems}
@@ -122,7 +122,10 @@ def export_file(request: HttpRequest) -> HttpResponse:
     """The draft, or a version, as a file."""
     _require(request, "policies.view_policyset")
     if "version" in request.GET:
-        version = get_object_or_404(Version, number=request.GET["version"])
+        number = request.GET["version"]
+        if not _is_number(number, 9):
+            raise Http404
+        version = get_object_or_404(Version, number=number)
         name = f"policies-{version.number}.json"
         text = write_bundle(version.document, version.lists, version.number)
     else:
@@ -153,6 +156,7 @@ def playground(request: HttpRequest) -> HttpResponse:
         "is_masked": MASK in str(form["message"].value() or ""),
         "recent": DecisionEntry.objects.all()[:RECENT],
         "may_watch": request.user.has_perm("policies.change_policyset"),
+        "may_keep": request.user.has_perm("policies.add_policytest"),
     }
     if "watch" in request.GET and context["may_watch"]:
         seen = messages_now(others=PoliciesConfig.installed().messages_of_others)
@@ -166,8 +170,8 @@ def playground(request: HttpRequest) -> HttpResponse:
         except (NodeError, ValueError, TypeError, AttributeError) as error:
             form.add_error("message", str(error))
         else:
-            if "keep" in request.POST and request.user.has_perm("policies.add_policytest"):
-                name = f"playground {PolicyTest.objects.count() + 1}"
+            if "keep" in request.POST and context["may_keep"]:
+                name = _free_name()
                 case = {**form.case(), "expect": context["outcome"].effect.value}
                 PolicyTest.objects.create(name=name, case=case)
                 messages.success(request, f"Kept as the test {name!r}.")
@@ -245,11 +249,24 @@ def _tried(form: PlaygroundForm) -> dict[str, Any]:
     }
 
 
+def _free_name() -> str:
+    """The first name for a case of the playground that no test has."""
+    taken = PolicyTest.objects.filter(name__startswith="playground ").values_list("name", flat=True)
+    names, number = set(taken), 1
+    while f"playground {number}" in names:
+        number += 1
+    return f"playground {number}"
+
+
 def _logged(number: object) -> DecisionEntry | None:
     """The decision of the log with this number."""
     text = str(number or "")
-    is_number = text.isascii() and text.isdigit() and len(text) < 19
-    return DecisionEntry.objects.filter(pk=text).first() if is_number else None
+    return DecisionEntry.objects.filter(pk=text).first() if _is_number(text, 18) else None
+
+
+def _is_number(text: str, digits: int) -> bool:
+    """Whether a query names a number, and none that the database has no room for."""
+    return text.isascii() and text.isdigit() and len(text) <= digits
 
 
 def _from_entry(request: HttpRequest) -> dict[str, Any]:

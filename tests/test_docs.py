@@ -26,6 +26,12 @@ SETTING = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 FILE = re.compile(r"(?<![\w/.<*-])(?:msgnode|policies|registry|spark|tests|bench|deploy)/[\w./-]+")
 COMMAND = re.compile(r"manage\.py (\w+)")
 TARGET = re.compile(r"\bmake ([a-z][a-z-]*)\b")
+ITEM = re.compile(r"(?<![*\w])\*([A-Z][^*|`]*[^*|`.:,])\*(?!\*)")
+OF_THE_CONSOLE = {
+    "connectors.md", "console.md", "federation.md", "identity.md", "install.md", "launch.md",
+    "metrics.md", "operations.md", "policies.md", "qos.md", "registry.md", "reports.md",
+    "security.md",
+}  # fmt: skip
 OF_OTHERS = {"PIP_INDEX_URL", "PYSPARK_PYTHON", "SO_REUSEPORT", "UV_DEFAULT_INDEX"}
 NOT_FILES = ("bench/results/local/", "registry/updated")  # written by a run; a path of HTTP
 
@@ -70,6 +76,25 @@ def test_the_targets_named_are_there() -> None:
     known = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
     named = {(page.name, each) for page in PAGES for each in TARGET.findall(_code(_text(page)))}
     assert sorted((page, each) for page, each in named if each not in known) == []
+
+
+def test_the_items_of_the_console_that_are_named_are_there() -> None:
+    """Pages for operators name pages, buttons and fields in italics, with a capital."""
+    code = "\n".join(
+        path.read_text(encoding="utf-8")
+        for package in ("msgnode", "policies", "registry", "spark", "templates")
+        for path in (ROOT / package).rglob("*.*")
+        if path.suffix in (".py", ".html", ".js") and "tests" not in path.parts
+    )
+    named = {
+        (page.name, part)
+        for page in (ROOT / "docs" / name for name in OF_THE_CONSOLE)
+        for item in ITEM.findall(_text(page))
+        for part in re.split(r" → |, ", " ".join(item.split()))
+    }
+    assert len(named) > 40
+    wrong = {each for each in named if each[1] not in code and not each[1].startswith("Can ")}
+    assert sorted(wrong) == []
 
 
 def test_env_example_shows_the_defaults_of_the_code() -> None:

@@ -10,19 +10,23 @@ from unfold.decorators import display
 from msgnode.models import PushEndpoint
 
 from .audit import AuditedAdmin
+from .lists import begins_with
 
 
 @admin.register(PushEndpoint)
 class PushEndpointAdmin(AuditedAdmin):
     list_display = ("user_url", "runtime_url", "waiting", "renewed_at", "expires_at")
     ordering = ("user_url",)
-    search_fields = ("user_url__startswith", "runtime_url__startswith")
+    search_fields = ("user_url",)
     search_help_text = "User URL or runtime URL (its beginning)"
     fields = ("user_url", "runtime_url", "address", "hyperty", "renewed_at", "expires_at")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PushEndpoint]:
         waits = Count("invitations", filter=~Q(invitations__message=""))
         return super().get_queryset(request).annotate(number_waiting=waits)
+
+    def search_filter(self, term: str) -> Q:
+        return begins_with("user_url", term) | begins_with("runtime_url", term)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

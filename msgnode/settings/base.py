@@ -144,6 +144,8 @@ CSRF_COOKIE_NAME = f"node_{PORT}_csrf"
 
 # --- Console --------------------------------------------------------------------------------------
 UNFOLD = console.unfold(DOMAIN)
+# Fields of one form. The page of a policy has seven for each rule; Django allows 1,000 in all.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "newcomer"
 LOGOUT_REDIRECT_URL = "newcomer"

@@ -1,8 +1,8 @@
 """A request that the database does not serve is answered 503 with what is wrong, not 500.
 
 So is everything over HTTP that has no form of its own for errors: a page for who looks with a
-browser, problem details (RFC 9457) for programs. Neither asks the database. A request waits
-DATABASE_TIMEOUT for one statement.
+browser, problem details (RFC 9457) for programs, which get a fault of the node in that form, too.
+Neither asks the database. A request waits DATABASE_TIMEOUT for one statement.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.views import defaults
 
 from msgnode.core import database_errors, database_limit
-from msgnode.core.errors import Unavailable
+from msgnode.core.errors import InternalFault, NodeError
 from msgnode.core.explanations import ERRORS
 
 
@@ -39,18 +39,19 @@ class DatabaseLimitMiddleware:
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
-    """Django's `handler500`: 503 where the database is what failed, else the page 500.
+    """Django's `handler500`: 503 where the database is what failed, else 500.
 
     Args:
         request: what could not be served; the error is being handled.
     """
     error = sys.exc_info()[1]
     is_of_it = isinstance(error, OperationalError | InterfaceError)
+    is_for_people = "text/html" in request.headers.get("Accept", "")
     if error is None or not is_of_it or database_errors.is_fault(error):
-        return defaults.server_error(request)
+        return defaults.server_error(request) if is_for_people else _problem(InternalFault())
     refusal = database_errors.refusal_for(error)
     answer: HttpResponse
-    if "text/html" in request.headers.get("Accept", ""):
+    if is_for_people:
         is_read = request.method in ("GET", "HEAD")
         facts = {"what": refusal.description, "here": request.get_full_path() if is_read else ""}
         answer = HttpResponse(render_to_string("503.html", facts), status=refusal.code)
@@ -61,7 +62,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     return answer
 
 
-def _problem(refusal: Unavailable) -> JsonResponse:
+def _problem(refusal: NodeError) -> JsonResponse:
     known = ERRORS[refusal.code]
     told = {
         "type": reverse("problem", args=["errors", known.name]),

@@ -106,6 +106,15 @@ def test_a_box_that_two_have_ticked_is_no_quarrel(operator: Client) -> None:
     assert test.is_active
 
 
+def test_a_row_with_many_parts_can_be_saved(operator: Client) -> None:
+    above, _ = two_sets()
+    Policy.objects.bulk_create(Policy(policy_set=above, key=f"p{n}") for n in range(200))
+    path = reverse("admin:policies_policyset_change", args=[above.pk])
+    answer = operator.post(path, {**shown(operator, path), "policies-7-priority": "9"})
+    assert answer.status_code == 302
+    assert Policy.objects.get(priority=9).key == "p7"
+
+
 def test_the_parts_below_a_row_are_looked_at_as_well(operator: Client) -> None:
     above, _ = two_sets()
     part = Policy.objects.create(policy_set=above, key="p", priority=1)

@@ -75,7 +75,7 @@ def test_an_operator_ends_a_session_and_the_newcomers_page_says_so(
     operator_page.get_by_text("ended").first.wait_for()
 
     page.wait_for_selector(".bob .state[data-state=failed]")
-    page.get_by_text("operator").first.wait_for()
+    page.wait_for_selector("#failure:has-text('ended by the operator')")
 
 
 def test_a_list_follows_changes_and_keeps_what_the_operator_has_begun(

@@ -8,15 +8,26 @@ from datetime import timedelta
 
 import pytest
 from django.conf import settings as django_settings
+from django.contrib import admin
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 from django_celery_results.models import TaskResult
 
 from msgnode.console import roles
 from msgnode.console.audit import note
-from msgnode.models import Ban, ControlMessage, Session, Worker
+from msgnode.console.sessions import SHOWN
+from msgnode.models import (
+    Allocation,
+    Ban,
+    ControlMessage,
+    PushEndpoint,
+    Session,
+    Subscription,
+    Worker,
+)
 from msgnode.workers.lease import Lease
 from msgnode.workers.lone import register_alone
 from msgnode.workers.worker_process import WorkerId
@@ -57,6 +68,20 @@ def test_a_closed_session_is_not_offered_to_be_ended(operator: Client) -> None:
     page = text_of(operator, f"/admin/msgnode/session/{closed.pk}/change/")
     assert end not in page
     assert "Add subscription" not in page
+
+
+def test_what_a_session_has_more_of_is_behind_a_link_for_each_kind(operator: Client) -> None:
+    holder = session()
+    for number in range(SHOWN + 1):
+        address = f"comm://localhost/{number}"
+        Allocation.objects.create(address=address, scheme="comm", session=holder)
+        Subscription.objects.create(address=f"{address}/changes", session=holder)
+    page = text_of(operator, f"/admin/msgnode/session/{holder.pk}/change/")
+    found = re.findall(r'href="([^"]+)\?session__id__exact=[^"]+">([^<]+)</a> \(only', page)
+    assert found == [
+        ("/admin/msgnode/allocation/", "Show all addresses"),
+        ("/admin/msgnode/subscription/", "Show all subscriptions"),
+    ]
 
 
 def test_a_session_names_its_user_and_not_only_the_number_of_the_subject(operator: Client) -> None:
@@ -169,6 +194,28 @@ def test_pages_of_the_schedule_have_no_script_between_their_lines(operator: Clie
         page = text_of(operator, f"/admin/django_celery_beat/{path}/")
         scripts = re.findall(r"<script(?![^>]*(?:src=|application/json))[^>]*>", page)
         assert scripts == [], path
+
+
+@pytest.mark.parametrize("term", ["x", str(uuid.uuid4()), "a://b/c", "7"])
+def test_every_list_that_offers_a_search_can_be_searched(operator: Client, term: str) -> None:
+    lists = [each.opts for each in admin.site._registry.values() if each.search_fields]
+    assert len(lists) > 30
+    for opts in lists:
+        path = reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist")
+        assert operator.get(path, {"q": term}).status_code == 200, path
+
+
+def test_a_push_endpoint_is_found_by_its_user_and_by_its_runtime(operator: Client) -> None:
+    now = timezone.now()
+    for name in ("alice", "bob"):
+        PushEndpoint.objects.create(
+            id=name, subject=name, user_url=f"user://localhost/{name}", address="x://localhost/x",
+            runtime_url=f"runtime://localhost/{name}", renewed_at=now, expires_at=now,
+        )  # fmt: skip
+    for beginning in ("user://localhost/ali", "runtime://localhost/ali"):
+        page = text_of(operator, f"/admin/msgnode/pushendpoint/?q={beginning}")
+        assert "runtime://localhost/alice" in page
+        assert "runtime://localhost/bob" not in page
 
 
 def test_a_viewer_is_not_offered_to_roll_back(client: Client) -> None:

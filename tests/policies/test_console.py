@@ -8,8 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, User
 from django.urls import reverse
 
+from msgnode.console import roles
 from policies.authoring import pap
 from policies.authoring.drafts import draft_document, replace_draft
 from policies.models import DecisionEntry, Policy, PolicySet, PolicyTest, Rule, RuleHits, Version
@@ -176,6 +178,41 @@ def test_the_playground_shows_the_decision_and_why(operator, rule):
     assert "hyperty://b.com/secret" in answer
     assert PolicyTest.objects.get().case["expect"] == "deny"
     assert pap.check_draft().is_fit
+
+
+def test_a_message_that_passes_is_not_said_to_have_been_delivered(operator, rule):
+    page = reverse("admin:policies_playground")
+    for to, words in (("secret", "The message does not pass"), ("open", "The message passes")):
+        message = json.dumps({"to": f"hyperty://b.com/{to}"})
+        fields = {"message": message, "against": "draft", "direction": "in"}
+        assert words in operator.post(page, fields).content.decode()
+
+
+def test_a_case_is_kept_though_an_earlier_one_was_deleted(operator, rule):
+    page = reverse("admin:policies_playground")
+    fields = {"message": '{"to": "a"}', "against": "draft", "direction": "in", "keep": "1"}
+    operator.post(page, fields)
+    operator.post(page, fields)
+    PolicyTest.objects.get(name="playground 1").delete()
+    for name in ("playground 1", "playground 3"):
+        assert operator.post(page, fields).status_code == 200
+        assert PolicyTest.objects.filter(name=name).exists()
+
+
+def test_a_case_is_offered_to_be_kept_only_to_who_may(client, operator, rule):
+    page = reverse("admin:policies_playground")
+    assert 'name="keep"' in operator.get(page).content.decode()
+    viewer = User.objects.create_user("viewer", is_staff=True)
+    viewer.groups.add(Group.objects.get(name=roles.VIEWER))
+    client.force_login(viewer)
+    shown = client.get(page).content.decode()
+    assert "Decide" in shown
+    assert 'name="keep"' not in shown
+
+
+@pytest.mark.parametrize("number", ["x", "9" * 30, "7"])
+def test_a_version_that_there_is_not_cannot_be_exported(operator, number):
+    assert operator.get(reverse("admin:policies_export"), {"version": number}).status_code == 404
 
 
 def test_trying_a_masked_decision_again_says_that_texts_are_missing(operator):

@@ -148,7 +148,7 @@ def test_a_session_that_the_operator_ends_is_reported(
     page = visit(node, **DESKTOP)
     node.manage("shell", "-c", END_ALL)
     page.wait_for_selector(".bob .state[data-state=failed]")
-    assert "operator" in page.inner_text("#failure")
+    assert "ended by the operator. Load" in page.inner_text("#failure")
 
 
 def test_everything_can_be_done_with_the_keyboard(visit: Callable[..., Any]) -> None:

@@ -113,6 +113,17 @@ def test_a_wrong_statement_is_a_fault_of_the_node(client: Client) -> None:
     assert FAULTS.counts[PART] == before
 
 
+def test_a_program_reads_a_fault_of_the_node_as_a_problem_too(client: Client) -> None:
+    with failing(lambda: locked(sqlite3.SQLITE_ERROR)):
+        answer = client.get("/api/v1/hyperties")
+        page = client.get("/admin/", headers={"Accept": "text/html"})
+    assert (answer.status_code, answer["Content-Type"]) == (500, "application/problem+json")
+    assert answer.json()["type"] == "/problems/errors/internal"
+    assert "locked" not in answer.content.decode(), "what is wrong is for the log"
+    assert "Retry-After" not in answer
+    assert (page.status_code, page["Content-Type"]) == (500, "text/html; charset=utf-8")
+
+
 def test_the_log_is_not_filled_with_traces(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_shou
 class Command(Tool):
     help = (
         "Restore a stopped node from an archive of `backup`. The archive is checked first. If it "
-        "is damaged or from another version, the command says why, changes nothing and exits with "
+        "is damaged or from a later version, the command says why, changes nothing and exits with "
         "status 1. An existing SQLite database is moved aside, not deleted."
     )
     example = (

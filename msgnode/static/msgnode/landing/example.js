@@ -140,7 +140,7 @@ function stepOf(isOut, { type, to, from, body = {} }) {
 }
 
 function onState(party, state, desc) {
-  if (state === "failed") fail(`${party.name}’s stub has failed: ${desc} Load the page again for a new session.`);
+  if (state === "failed") fail(`${party.name}’s stub has failed: ${desc.replace(/\.?$/, ".")} Load the page again for a new session.`);
   if (state === "live" || state === "disconnected") announce(`${party.name} is ${state}.`);
   if (state === "disconnected" && party.line.isCut) {
     party.say(party === bob ? "the node keeps the rest" : "her stub keeps the rest");
