@@ -161,6 +161,7 @@ class SessionHandshake:
     ) -> None:
         """Begin a new session; it ends if its row cannot be stored."""
         self._sessions.open(session, caller)
+        self._urls.begins(session)
 
         def give_up() -> None:
             socket = session.socket

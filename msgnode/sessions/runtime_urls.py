@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from weakref import WeakSet
 
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import Listener
@@ -39,6 +40,7 @@ from .session_factory import PEER, SessionSettings
 GIVES_WAY_WITHIN = 1.0
 """Seconds in which one that gives way has ended at every worker."""
 _EVERY = 0.02
+_MAY_GIVE_WAY = State.OPENING, State.DETACHED, State.RESUMING
 
 Findable = Callable[[str], asyncio.Future[None] | None]
 """A barrier: until all workers can find the sessions of a runtime URL."""
@@ -66,6 +68,7 @@ class RuntimeUrls:
         self._end = end
         self._locator = locator
         self._findable = findable
+        self._undecided: WeakSet[LiveSession] = WeakSet()
 
     def check_form(self, runtime_url: str) -> None:
         """Raise BadMessage for an invalid runtime URL."""
@@ -94,6 +97,10 @@ class RuntimeUrls:
         if len(self._sessions.sessions) >= self._settings.max_sessions:
             raise Unavailable("The node has reached its limit of sessions.")
 
+    def begins(self, session: LiveSession) -> None:
+        """Note a new session, which may have to give way, also if it is resumed before."""
+        self._undecided.add(session)
+
     def when_decided(self, session: LiveSession, then: Callable[[bool], None]) -> None:
         """Call `then` once all workers can find a session, with whether it may stay."""
         until = asyncio.get_running_loop().time() + GIVES_WAY_WITHIN
@@ -102,7 +109,7 @@ class RuntimeUrls:
 
     def _look_again(self, session: LiveSession, then: Callable[[bool], None], until: float) -> None:
         """Find out who has come to another worker at the same moment and is in the way."""
-        if session.state is not State.OPENING:
+        if session not in self._undecided:
             then(True)
             return
         try:
@@ -117,7 +124,8 @@ class RuntimeUrls:
     def _decide(self, session: LiveSession, then: Callable[[bool], None], until: float) -> None:
         rivals = [each.id for each in self._rivals(session)]
         loop = asyncio.get_running_loop()
-        if session.state is not State.OPENING or not rivals:
+        if not rivals or session not in self._undecided or session.state not in _MAY_GIVE_WAY:
+            self._undecided.discard(session)
             then(True)
         elif min(rivals) < session.id or loop.time() >= until:
             then(False)

@@ -104,6 +104,17 @@ class Door:
         return [json.loads(frame)["body"] for frame in self.link.frames]
 
 
+def beside(door: Door) -> Door:
+    """The same door, at another connection."""
+    again = Door.__new__(Door)
+    again.__dict__.update(door.__dict__)
+    again.link = FakeLink()
+    again.connection = Connection(
+        again.link, "192.0.2.1", door.sessions, door._carry, door.connection._settings
+    )
+    return again
+
+
 @pytest.fixture
 async def door() -> AsyncIterator[Door]:
     door = Door()
@@ -166,6 +177,32 @@ async def test_of_two_that_find_each_other_the_one_with_the_smaller_id_waits_for
     assert list(door.table.runtimes) == [URL if is_let_in else there.runtime_url]
 
 
+async def test_one_that_is_resumed_before_it_is_decided_on_gives_way_as_well(door: Door) -> None:
+    door.door._urls._settings = replace(door.door._urls._settings, shares=False)
+    rival = FakeSession(f"{URL}/tab")
+    rival.is_here = False
+    door.say("open")
+    door.others.answer()
+    await turns()
+    token = door.connection.session.token.decode() if door.connection.session else ""
+    await door.commit()
+    await turns()
+    door.connection.lost()
+    again = beside(door)
+    again.say("re-open", f"{URL}/{token}")
+    await turns()
+    door.table.add_runtime(rival)
+    door.others.answer()
+    await turns()
+    assert door.table.runtimes == {rival.runtime_url: [rival]}
+    assert again.answers == []
+    async with asyncio.timeout(10):
+        while again.link.closed is None:
+            await door.commit()  # of the loss, and of what it was resumed with
+            await eventually()
+    assert again.answers == []
+
+
 async def test_where_a_session_of_the_runtime_cannot_be_heard_of_none_is_opened(door: Door) -> None:
     door.others.are_silent = True
     door.say("open")
@@ -199,12 +236,7 @@ async def test_a_session_that_the_runtime_left_here_is_resumed_without_a_questio
     session = door.connection.session
     assert session is not None
     door.connection.lost()
-    again = Door.__new__(Door)
-    again.__dict__.update(door.__dict__)
-    again.link = FakeLink()
-    again.connection = Connection(
-        again.link, "192.0.2.1", door.sessions, door._carry, door.connection._settings
-    )
+    again = beside(door)
     again.say("open")
     await door.commit()
     await turns()
