@@ -26,6 +26,7 @@ from oauth2_provider.models import (
 
 from msgnode.bus.last_owners import LAST_OWNERS
 from msgnode.identity.provider import keys as provider_keys
+from policies.enforcement import decision_log
 
 from .identity import binding_store
 from .models import (
@@ -145,6 +146,16 @@ def purge_tokens(now: datetime) -> int:
         get_grant_model().objects.filter(expires__lt=now),
     )
     return sum(delete_in_batches(rows) for rows in over)
+
+
+@shared_task(name="policies.purge")
+def purge_decision_log() -> int:
+    """Delete decisions older than POLICY["LOG_DAYS"]; their number.
+
+    Here and not in `policies`, because the clock that it trusts is of the node.
+    """
+    now = believed_now(timezone.now())
+    return decision_log.purge(now - timedelta(days=settings.POLICY["LOG_DAYS"]))
 
 
 @shared_task(name="msgnode.send_notices", ignore_result=True)

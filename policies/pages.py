@@ -41,6 +41,8 @@ from .models import DecisionEntry, PolicySet, PolicyTest, Version
 RECENT = 50
 TOP = 20
 MAX_WARNINGS = 20
+SHOWN = "shown"
+"""The hidden field with a mark of what a page has shown that asks for confirmation."""
 REPLAYED = 5_000
 """Kinds of messages that a replay decides over, the most frequent."""
 
@@ -52,17 +54,27 @@ def publish_page(request: HttpRequest) -> HttpResponse:
     form = PublishForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         try:
-            version = pap.publish(request.user, form.cleaned_data["note"])
+            note, shown = form.cleaned_data["note"], request.POST.get(SHOWN, "")
+            version = pap.publish(request.user, note, shown)
+        except pap.ChangedMeanwhile:
+            messages.error(
+                request,
+                "Nothing is published: the draft has changed since you opened this page, or "
+                "another version is in force. Here it is as it is now; publish it if you still "
+                "mean it.",
+            )
         except pap.NotFit:
             messages.error(request, "The draft is not fit for publication; see below.")
         else:
             messages.success(request, f"Version {version.number} is published.")
             return redirect("admin:policies_version_changelist")
+    shown = pap.mark_of_draft()  # first: what changes after it is noticed
     current = pap.current()
     report = pap.check_draft()
     context = {
         "title": "Publish the draft",
         "form": form,
+        "shown": shown,
         "report": report,
         "current": current,
         "difference": pap.difference(current, None),
@@ -77,7 +89,11 @@ def roll_back(request: HttpRequest, number: int) -> HttpResponse:
     current = pap.current()
     if request.method == "POST":
         try:
-            new = pap.roll_back(version, request.user)
+            new = pap.roll_back(version, request.user, _number(request.POST.get(SHOWN, "")))
+        except pap.ChangedMeanwhile as error:
+            text = f"Nothing is published: {error}. Here is what would change now."
+            messages.error(request, text)
+            return redirect("admin:policies_roll_back", number)
         except (pap.NotFit, pap.InForce, PolicyError) as error:
             messages.error(request, f"Version {number} cannot be published again: {error}")
         else:
@@ -92,6 +108,10 @@ def roll_back(request: HttpRequest, number: int) -> HttpResponse:
         "difference": pap.difference(current, version),
     }
     return _page(request, "policies/roll_back.html", context)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def import_page(request: HttpRequest) -> HttpResponse:

@@ -24,6 +24,7 @@ from msgnode.monitoring.thresholds import FIGURES, number
 from msgnode.storage import notices
 from msgnode.storage.control import post
 
+from .acted_meanwhile import is_as_shown
 from .audit import AuditedAdmin
 from .confirm import ask
 from .lists import WrittenByTheNode, link
@@ -90,6 +91,7 @@ class AlarmRuleForm(forms.ModelForm):
 @admin.register(AlarmRule)
 class AlarmRuleAdmin(AuditedAdmin):
     form = AlarmRuleForm
+    acts_on = AlarmRuleForm.Meta.fields
     list_display = ("name", "condition", "state_label", "told", "silent_until")
     ordering = ("name",)
     sortable_by = ("name",)
@@ -151,7 +153,7 @@ class AlarmRuleAdmin(AuditedAdmin):
     @action(description="Send a test", url_path="test", permissions=["try"], icon="send")
     def send_test(self, request: HttpRequest, object_id: str) -> HttpResponse:
         rule = self._rule(request, object_id)
-        if request.POST.get("confirmed") != "yes":
+        if not self._is_confirmed(request, rule):
             return self._ask(request, rule, "Send a test", f"{self.told(rule)} will be told.")
         told = notices.tell(rule, f"This is a test of the rule {rule.name}.", is_raised=False)
         if told:
@@ -166,13 +168,17 @@ class AlarmRuleAdmin(AuditedAdmin):
     )  # fmt: skip
     def silence(self, request: HttpRequest, object_id: str) -> HttpResponse:
         rule = self._rule(request, object_id)
-        if request.POST.get("confirmed") != "yes":
+        if not self._is_confirmed(request, rule):
             warning = "The console still shows the alarm, but nobody is notified for an hour."
             return self._ask(request, rule, "Silence for an hour", warning)
         rule.silent_until = (timezone.now() + timedelta(hours=1)).replace(microsecond=0)
         rule.save(update_fields=["silent_until"])
         messages.success(request, f"Until {rule.silent_until:%H:%M} UTC nobody is notified.")
         return redirect(_page(rule))
+
+    def _is_confirmed(self, request: HttpRequest, rule: AlarmRule) -> bool:
+        is_answer = request.POST.get("confirmed") == "yes"
+        return is_answer and is_as_shown(self, request, rule)
 
     def _ask(self, request: HttpRequest, rule: AlarmRule, title: str, warning: str) -> HttpResponse:
         rules = AlarmRule.objects.filter(pk=rule.pk)

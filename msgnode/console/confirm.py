@@ -1,4 +1,8 @@
-"""Confirmation pages, which show what an action on many rows is about to do."""
+"""Confirmation pages, which show what an action on many rows is about to do.
+
+Only what such a page has listed is acted on: it posts the keys of its rows, and marks of those
+whose admin class says what is decided by (acted_meanwhile.py).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,8 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
+
+from .acted_meanwhile import marks
 
 AT_ONCE = 500
 """Rows an action takes: the page that asks names each, and a form has an end."""
@@ -29,6 +35,14 @@ def too_many(request: HttpRequest, queryset: QuerySet[Any]) -> bool:
         return False
     messages.error(request, f"Select at most {AT_ONCE} at once; filter the list first.")
     return True
+
+
+def tell_gone(request: HttpRequest, done: int) -> None:
+    """Say how many of the rows that were confirmed have not been acted on, if any."""
+    gone = len(set(request.POST.getlist(ACTION_CHECKBOX_NAME))) - done
+    if gone > 0:
+        text = f"{gone} of those that you have confirmed had ended, or left the list, meanwhile."
+        messages.warning(request, text)
 
 
 def ask(
@@ -53,6 +67,7 @@ def ask(
         "others": max(0, len(rows) - _LISTED),
         "keys": [row.pk for row in rows],
         "key_name": ACTION_CHECKBOX_NAME,
+        "marks": marks(admin, rows),
         "action": action,
         "back": request.get_full_path(),
     }

@@ -13,7 +13,7 @@ from unfold.widgets import UnfoldAdminRadioSelectWidget, UnfoldAdminTextInputWid
 from msgnode.models import Session
 
 from . import operator_actions
-from .confirm import Admin, ask, too_many
+from .confirm import Admin, ask, tell_gone, too_many
 
 RETURN, STAY_AWAY = "return", "stay-away"
 
@@ -63,4 +63,5 @@ def end(admin: Admin, request: HttpRequest, sessions: QuerySet[Session]) -> Http
         may_return=answer["then"] == RETURN,
     )
     messages.success(request, f"{ended} ended." if ended != 1 else "The session is ended.")
+    tell_gone(request, ended)
     return None

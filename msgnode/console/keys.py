@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -24,6 +25,7 @@ from msgnode.identity.service_accounts import subject_of
 from msgnode.models import ApiKey, ProviderKey
 from msgnode.storage.control import post
 
+from .acted_meanwhile import is_as_shown
 from .audit import AuditedAdmin
 from .confirm import ask
 from .lists import WrittenByTheNode
@@ -44,6 +46,7 @@ class ApiKeyForm(forms.ModelForm):
 @admin.register(ApiKey)
 class ApiKeyAdmin(AuditedAdmin):
     form = ApiKeyForm
+    acts_on = ("name", "scopes", "expires_at", "is_active", "secret_hash")
     list_display = ("name", "state_label", "scope_text", "expires_at", "last_used_at",
                     "last_used_from")  # fmt: skip
     ordering = ("name",)
@@ -94,13 +97,14 @@ class ApiKeyAdmin(AuditedAdmin):
         return request.user.has_perm("msgnode.change_apikey")
 
     @action(description="New secret", url_path="rotate", permissions=["rotate"], icon="autorenew")
+    @transaction.atomic  # the row stays locked from the look at it until it has its new secret
     def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Asks first; the old secret works for a while longer."""
         key = self.get_object(request, object_id)
         if key is None:
             raise Http404
         page = reverse("admin:msgnode_apikey_change", args=[key.pk])
-        if request.method == "POST":
+        if request.method == "POST" and is_as_shown(self, request, key):
             _show(request, api_keys.rotate(key))
             return redirect(page)
         hours = round(api_keys.OVERLAP.total_seconds() / 3600)

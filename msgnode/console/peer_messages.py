@@ -21,7 +21,7 @@ from msgnode.federation.peer_queue import MessageClass
 from msgnode.models import Peer, PeerMessage
 
 from .audit import note
-from .confirm import ask, too_many
+from .confirm import ask, tell_gone, too_many
 from .lists import WrittenByTheNode, begins_with, link
 from .whereabouts import has_id
 
@@ -142,4 +142,5 @@ class PeerMessageAdmin(WrittenByTheNode):
         )
         text = f"{done} discarded. Messages that were sent meanwhile are not affected."
         messages.success(request, text)
+        tell_gone(request, done)
         return None

@@ -5,9 +5,8 @@
     any -> idle -> starting                              (not needed; needed again)
 
 Rules
-- Queued messages are passed to the stub in order, only while it is live and has a socket
-  (peer_exchange.py). Stubs are not relied on for that: some send what they are given while they
-  connect after what comes later.
+- Queued messages are passed to the stub in order, only while it is live and has a socket, because
+  some stubs send what they are given while they connect after what comes later (peer_exchange.py).
 - The stub's reports set its state; its other messages are carried if the exchange admits them.
 - Neither sandbox nor socket is read faster than the node can carry messages.
 """
@@ -39,8 +38,7 @@ from .stub_sockets import StubSockets
 from .stub_status import DISCONNECTED, IDLE, LIVE, STARTING, STATE_OF, STOPPED, WAITING, StubStatus
 
 DRAIN_SECONDS = 5.0  # for responses, before another stub replaces one
-_TICK = 0.25
-_STOP_SECONDS = 2.0
+_TICK, _STOP_SECONDS = 0.25, 2.0
 _NOT_NEEDED = "it is not needed any more"
 _LOOKS_EVERY = 1.0  # seconds between two checks of what an idle peer has here
 
@@ -250,7 +248,7 @@ class PeerLink:
         counters = self.exchange.counters
         counters.lost, sockets.lost = counters.lost + sockets.lost, 0
         if self.state == LIVE and not sockets.count:
-            self._enter(DISCONNECTED, sockets.last_error or "its socket was lost")
+            self._enter(DISCONNECTED, sockets.last_error or "it has no socket")
         if self._watch.has_ended:
             self._watch.has_ended = False
             self.exchange.fail_asked(f"The node of {self.peer.domain} has ended.")
@@ -337,7 +335,9 @@ class PeerLink:
         if value == "failed":
             self._kill(f"it gave up: {text or 'it did not say why'}")
         elif value in STATE_OF and not self._is_leaving:
-            self._enter(STATE_OF[value], text if value == "disconnected" else "")
+            sockets = self._sockets
+            lost = "" if sockets is None or sockets.is_open else sockets.last_error
+            self._enter(STATE_OF[value], text or lost if value == "disconnected" else "")
             self._pump()
 
     def refused(self, why: str) -> None:

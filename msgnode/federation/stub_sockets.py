@@ -208,8 +208,8 @@ class StubSockets:
         self.lost += unsent.qsize() if unsent is not None else 0
         self._unsent.pop(number, None)
         self._tasks.pop(number, None)
-        if reason:
-            self.last_error = reason[: pipe.SHOWN]
+        if reason or was_open:
+            self.last_error = reason[: pipe.SHOWN] or "its socket was lost"
         self._tell(pipe.socket_closed(number, code, reason[:120]))
         if was_open and not self._is_ending:
             self._watch.lost(f"A connection there was lost: {reason[:120] or code}.")

@@ -94,9 +94,9 @@ class Directory:
 
     # --- saying -----------------------------------------------------------------------------------
 
-    def claim(self, kind: Kind, name: str, member: str) -> None:
-        """Enter a member."""
-        self._say(_Entry(self._key(kind, name), member), True)
+    def claim(self, kind: Kind, name: str, member: str) -> asyncio.Future[Any] | None:
+        """Enter a member; a future for when that is done, None if it is said again later."""
+        return self._say(_Entry(self._key(kind, name), member), True)
 
     def release(self, kind: Kind, name: str, member: str) -> None:
         """Remove a member."""

@@ -10,13 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import after_barrier, no_name_barrier
+from msgnode.bus.writing import no_name_barrier
 from msgnode.core import messages
 from msgnode.core.errors import (
     BadMessage,
@@ -36,7 +35,7 @@ from .liveness import LivenessChecks
 from .locator import SessionLocator
 from .manager import SessionManager
 from .rules import CloseCode, Event
-from .runtime_urls import RuntimeUrls
+from .runtime_urls import Findable, RuntimeUrls
 from .session import LiveSession
 from .session_factory import SessionSettings, new_session
 from .store import SessionStore
@@ -69,7 +68,7 @@ class SessionHandshake:
         liveness: LivenessChecks,
         last_owners: LastOwnerCache,
         check_visitor: Callable[[str, Speaker, bool], None] = lambda url, who, is_new: None,
-        findable: Callable[[str], asyncio.Future[None] | None] = no_name_barrier,
+        findable: Findable = no_name_barrier,
     ) -> None:
         self.info = ComponentInfo(self.name, "component", ADDRESS)
         self._settings = settings
@@ -78,10 +77,10 @@ class SessionHandshake:
         self._store = store
         self._authorize_runtime = authorize_runtime
         self._check_visitor = check_visitor
-        self._findable = findable
         self.locator = locator
         self._urls = RuntimeUrls(
-            settings, sessions, table, liveness, last_owners, self._end_for_room
+            *(settings, sessions, table, liveness, last_owners),
+            *(self._end_for_room, locator, findable),
         )
 
     # --- session frames ---------------------------------------------------------------------------
@@ -162,6 +161,7 @@ class SessionHandshake:
     ) -> None:
         """Begin a new session; it ends if its row cannot be stored."""
         self._sessions.open(session, caller)
+        self._urls.begins(session)
 
         def give_up() -> None:
             socket = session.socket
@@ -306,16 +306,17 @@ class SessionHandshake:
     ) -> None:
         """Answer after the commit, then let the session's frames flow.
 
-        If the commit fails nothing is acknowledged, and the stub may try again.
+        If the commit fails, or the session gives way to another one, nothing is acknowledged, and
+        the stub may try again.
         """
         caller.answer_pending(+1)
 
-        def finish(done: asyncio.Future[Any]) -> None:
+        def finish(may_stay: bool) -> None:
             caller.answer_pending(-1)
             is_waiting = session.socket is caller
-            if done.cancelled() or session.has_ended:
+            if committed.cancelled() or session.has_ended:
                 return
-            if done.exception() is None and not self._urls.is_contested(session):
+            if may_stay:
                 if is_waiting:
                     if answer is not None:
                         answer(body)
@@ -332,10 +333,9 @@ class SessionHandshake:
 
         def settle(done: asyncio.Future[Any]) -> None:
             if done.cancelled() or done.exception() is not None:
-                finish(done)
+                finish(False)
             else:
-                findable = partial(self._findable, session.runtime_url)
-                after_barrier(findable, partial(finish, done))
+                self._urls.when_decided(session, finish)
 
         committed.add_done_callback(settle)
 

@@ -8,25 +8,42 @@ Rules
 - If the URL is in use, only the same subject (or whom SHARE_RUNTIME_URL allows) may open another
   session. A socket that is in the way is first checked for liveness (liveness.py).
 - At MAX_SESSIONS_PER_RUNTIME a session that has lost its socket makes room, see selection.py.
+- Of two that come to two workers at the same moment, where nobody was, one gives way. Each looks
+  for others once more when it can be found itself, so at least one finds the other. If both do, the
+  one with the larger id gives way, and the other waits until it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from weakref import WeakSet
 
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
+from msgnode.bus.writing import after_barrier
 from msgnode.core import addresses
 from msgnode.core.errors import BadMessage, Forbidden, TooMany, Unavailable
+from msgnode.core.pending import Pending
 
 from . import rules, selection
 from .connection import Connection
 from .liveness import LivenessChecks
+from .locator import SessionLocator
 from .manager import SessionManager
 from .rules import State
 from .session import LiveSession
 from .session_factory import PEER, SessionSettings
+
+GIVES_WAY_WITHIN = 1.0
+"""Seconds in which one that gives way has ended at every worker."""
+_EVERY = 0.02
+_MAY_GIVE_WAY = State.OPENING, State.DETACHED, State.RESUMING
+
+Findable = Callable[[str], asyncio.Future[None] | None]
+"""A barrier: until all workers can find the sessions of a runtime URL."""
 
 
 class RuntimeUrls:
@@ -40,6 +57,8 @@ class RuntimeUrls:
         liveness: LivenessChecks,
         last_owners: LastOwnerCache,
         end: Callable[[Listener], None],
+        locator: SessionLocator,
+        findable: Findable,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
@@ -47,6 +66,9 @@ class RuntimeUrls:
         self._liveness = liveness
         self._last_owners = last_owners
         self._end = end
+        self._locator = locator
+        self._findable = findable
+        self._undecided: WeakSet[LiveSession] = WeakSet()
 
     def check_form(self, runtime_url: str) -> None:
         """Raise BadMessage for an invalid runtime URL."""
@@ -75,20 +97,56 @@ class RuntimeUrls:
         if len(self._sessions.sessions) >= self._settings.max_sessions:
             raise Unavailable("The node has reached its limit of sessions.")
 
-    def is_contested(self, session: LiveSession) -> bool:
-        """Whether another worker has let somebody in at the same moment who is in the way.
+    def begins(self, session: LiveSession) -> None:
+        """Note a new session, which may have to give way, also if it is resumed before."""
+        self._undecided.add(session)
 
-        Both were let in where nobody was. Asked when the other workers can find the session: of two
-        that came at once at least one knows of the other then, and gives way.
-        """
-        shares = self._settings.shares
-        urls = session.runtime_url, addresses.runtime_twin(session.runtime_url)
-        return session.state is State.OPENING and any(
-            each.is_connected and not session.speaker.may_follow(each.speaker, shares)
-            for url in urls
-            for each in self._table.runtimes.get(url, ())
-            if not each.is_here
-        )
+    def when_decided(self, session: LiveSession, then: Callable[[bool], None]) -> None:
+        """Call `then` once all workers can find a session, with whether it may stay."""
+        until = asyncio.get_running_loop().time() + GIVES_WAY_WITHIN
+        look = partial(self._look_again, session, then, until)
+        after_barrier(partial(self._findable, session.runtime_url), look)
+
+    def _look_again(self, session: LiveSession, then: Callable[[bool], None], until: float) -> None:
+        """Find out who has come to another worker at the same moment and is in the way."""
+        if session not in self._undecided:
+            then(True)
+            return
+        try:
+            self._locator.ask_others(session.runtime_url, ("entered", session.id))
+        except Pending as fact:
+            fact.when_known(partial(self._look_again, session, then, until))
+        except Unavailable:
+            then(False)
+        else:
+            self._decide(session, then, until)
+
+    def _decide(self, session: LiveSession, then: Callable[[bool], None], until: float) -> None:
+        rivals = [each.id for each in self._rivals(session)]
+        loop = asyncio.get_running_loop()
+        if not rivals or session not in self._undecided or session.state not in _MAY_GIVE_WAY:
+            self._undecided.discard(session)
+            then(True)
+        elif min(rivals) < session.id or loop.time() >= until:
+            then(False)
+        else:
+            loop.call_later(_EVERY, self._decide, session, then, until)
+
+    def _rivals(self, session: LiveSession) -> Iterator[Listener]:
+        """The sessions of other workers beside which a new one could not have been opened."""
+        mine, shares, runtimes = session.speaker, self._settings.shares, self._table.runtimes
+        for url in (session.runtime_url, addresses.runtime_twin(session.runtime_url)):
+            beside = [each for each in runtimes.get(url, ()) if each.is_connected]
+            for below in self._table.runtimes_below(url):
+                beside += runtimes[below]
+            for each in beside:
+                if not each.is_here and not mine.may_follow(each.speaker, shares):
+                    yield each
+            for above in addresses.ancestors(url):
+                for each in runtimes.get(above, ()):
+                    # One that may follow this one might as well have come after it.
+                    if not each.is_here and not each.speaker.may_follow(mine, shares):
+                        yield each
 
     def _check_place(self, runtime_url: str, caller: Connection) -> None:
         for url in (runtime_url, addresses.runtime_twin(runtime_url)):

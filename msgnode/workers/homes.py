@@ -189,7 +189,7 @@ class Homes:
             async with asyncio.timeout(LIMIT):
                 about = await self._runtimes_at(opening)
                 homes = await self._interest.watch(watched.union(*about.values()))
-                is_whole = await self._is_whole()  # last: it may be emptied any time
+                is_whole = not watched or await self._is_whole()  # last: it may be emptied any time
             if not is_whole:
                 unknown = {each for each in watched if not homes[each]}
         except (RedisFault, TimeoutError):

@@ -238,10 +238,12 @@ class OwnNames:
             names = [name for each, name in new if each == kind and name in there]
             if not names:
                 continue
+            claims: list[asyncio.Future[None] | None] = []
             for name in names if kind == HOLDS else ():
                 for above in _above(name) if name in self._table.runtimes else ():
-                    self._directory.claim(Kind.BELOW, above, f"{self._epoch} {name}")
+                    claims += [self._directory.claim(Kind.BELOW, above, f"{self._epoch} {name}")]
             found = await self._directory.join(names, kind + self._epoch)
+            await asyncio.gather(*filter(None, claims), return_exceptions=True)
             self._owes(self._watchers.owed.difference(names))
             for name, members in found.items():
                 if name not in there:  # it has ended meanwhile

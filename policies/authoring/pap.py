@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -67,6 +68,10 @@ class InForce(Exception):
     """A version was to be published again that is the newest."""
 
 
+class ChangedMeanwhile(Exception):
+    """The draft, or the version in force, is no longer what its author was shown."""
+
+
 def check(document: Sequence[Any], lists: Lists) -> CheckReport:
     """Compile a document and run the active tests against it."""
     warnings: list[Problem] = []
@@ -90,21 +95,47 @@ def check_draft() -> CheckReport:
     return check(draft_document(), draft_lists())
 
 
-@transaction.atomic
-def publish(author: Any = None, note: str = "") -> Version:
-    """Publish the draft. Raises NotFit."""
-    return _publish(draft_document(), draft_lists(), author, note)
+def mark_of_draft() -> str:
+    """A mark of what publishing would change: of the draft, and the version in force."""
+    return _mark(draft_document(), draft_lists(), current())
 
 
 @transaction.atomic
-def roll_back(version: Version, author: Any = None) -> Version:
+def publish(author: Any = None, note: str = "", shown: str = "") -> Version:
+    """Publish the draft.
+
+    Args:
+        author: the user who publishes it.
+        note: what it is for.
+        shown: the mark of what the author was shown, "" if nothing was.
+
+    Raises:
+        NotFit: it cannot be compiled, or its tests fail.
+        ChangedMeanwhile: it is not what was shown.
+    """
+    document, lists = draft_document(), draft_lists()
+    if shown and shown != _mark(document, lists, current()):
+        raise ChangedMeanwhile("the draft has changed, or another version is in force")
+    return _publish(document, lists, author, note)
+
+
+@transaction.atomic
+def roll_back(version: Version, author: Any = None, shown: int | None = None) -> Version:
     """Publish an earlier version again. The draft, and with it the ids of its rules, is kept.
+
+    Args:
+        version: the earlier version.
+        author: the user who publishes it.
+        shown: the number of the version that the author was shown to be in force.
 
     Raises:
         NotFit: the version cannot be compiled any more.
         InForce: it is the newest already.
+        ChangedMeanwhile: another version is in force than was shown.
     """
     newest = current()
+    if newest is not None and shown is not None and newest.number != shown:
+        raise ChangedMeanwhile(f"version {newest.number} is in force by now")
     if newest is not None and newest.number == version.number:
         raise InForce(f"version {version.number} is in force already")
     note = f"back to version {version.number}"
@@ -124,6 +155,11 @@ def difference(before: Version | None, after: Version | None) -> list[str]:
     else:
         new = _lines(after.document, after.lists)
     return list(difflib.unified_diff(old, new, "before", "after", lineterm="", n=4))
+
+
+def _mark(document: Sequence[Any], lists: Lists, newest: Version | None) -> str:
+    text = json.dumps([newest.number if newest else 0, document, lists], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _publish(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import F
@@ -56,21 +56,20 @@ def add_hits(hits: Counter[tuple[str, ...]]) -> None:
             rows.update(hits=F("hits") + count)  # another worker may have changed it meanwhile
 
 
-def purge(days: float) -> int:
-    """Delete entries older than so many days, and the oldest beyond ENTRIES_AT_MOST.
+def purge(before: datetime) -> int:
+    """Delete entries from before a moment, and the oldest beyond ENTRIES_AT_MOST.
 
     At most 1,000 per transaction.
 
     Returns:
         The number of deleted entries.
     """
-    limit = timezone.now() - timedelta(days=days)
     gone = 0
     while (beyond := DecisionEntry.objects.count() - ENTRIES_AT_MOST) > 0:
         oldest = DecisionEntry.objects.order_by("pk").values_list("pk", flat=True)
         gone += DecisionEntry.objects.filter(pk__in=list(oldest[: min(beyond, 1000)])).delete()[0]
     while True:
-        old = list(DecisionEntry.objects.filter(at__lt=limit).values_list("pk", flat=True)[:1000])
+        old = list(DecisionEntry.objects.filter(at__lt=before).values_list("pk", flat=True)[:1000])
         if not old:
             return gone
         gone += DecisionEntry.objects.filter(pk__in=old).delete()[0]

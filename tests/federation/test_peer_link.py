@@ -84,6 +84,44 @@ async def test_a_stub_that_does_not_say_that_its_socket_is_lost_is_told_to_conne
         await one.until(lambda: peer.values == [1])
 
 
+async def test_an_operator_sees_why_a_peer_is_away_now_and_not_why_it_was_before() -> None:
+    """The stub says no more than that it is disconnected."""
+    peer = Played()
+    async with linked(stub("resumes"), peer) as one:
+        await one.live()
+        peer.cut()
+        await one.until(lambda: one.link.state == "disconnected")
+        assert one.link.last_error == "its socket was lost"
+        await one.live()
+        await peer.stop()
+        await one.until(lambda: "Connect call failed" in one.link.last_error)
+        assert one.link.state == "disconnected"
+        await peer.start()
+        await one.live()
+        peer.cut()
+        await one.until(lambda: one.link.state == "disconnected")
+        assert one.link.last_error == "its socket was lost"
+
+
+async def test_what_a_stub_says_of_its_loss_is_not_hidden_by_what_the_node_knows() -> None:
+    says = (
+        stub("resumes")
+        .replace(
+            'onclose = () => this.status("disconnected")',
+            'onclose = () => this.status("disconnected", "the contract has ended")',
+        )
+        .replace("status(value)", "status(value, desc)")
+        .replace("{ value } }", "{ value, desc } }")
+    )
+    peer = Played()
+    async with linked(says, peer) as one:
+        await one.live()
+        peer.cut()
+        await one.until(lambda: one.link.state == "disconnected")
+        await one.until(lambda: one.link._sockets.count)
+        assert one.link.last_error == "the contract has ended"
+
+
 async def test_what_a_node_was_asked_that_is_only_cut_off_stays_asked() -> None:
     async def answers(message: dict[str, Any], link: ServerConnection) -> None:
         if message["body"]["value"] == 2:

@@ -110,3 +110,24 @@ async def test_a_stub_that_asks_for_no_socket_and_says_nothing_is_ended_too() ->
     async with linked(silent, Played(), live=SHORT) as one:
         await one.until(lambda: one.link.state == "waiting")
         assert one.link.last_error == "it was not live within 0.4 s"
+
+
+@needs_deno
+@pytest.mark.asyncio
+@pytest.mark.parametrize("then", ["", "this.connect = () => {}; this.socket.close();"])
+async def test_what_was_asked_through_a_stub_that_does_not_come_back_is_answered(then: str) -> None:
+    """It says that it is disconnected, while its socket is open, or asks for no other one."""
+    leaves = stub("resumes").replace(
+        "this.socket?.readyState === 1 && this.send(message)",
+        f'{{ this.send(message); this.status("disconnected"); {then} }}',
+    )
+    peer = Played()
+    async with linked(leaves, peer, live=SHORT) as one:
+        await one.live()
+        one.post(1)
+        await one.until(lambda: one.node.said)
+        body = one.node.said[0]["body"]
+        assert body["code"] == 503
+        assert "it was not live within 0.4 s" in body["description"]
+        assert peer.values == [1]
+        await one.live()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from datetime import UTC, datetime
 
@@ -14,7 +15,16 @@ from django.urls import reverse
 from msgnode.console import roles
 from policies.authoring import pap
 from policies.authoring.drafts import draft_document, replace_draft
-from policies.models import DecisionEntry, Policy, PolicySet, PolicyTest, Rule, RuleHits, Version
+from policies.models import (
+    DecisionEntry,
+    NamedList,
+    Policy,
+    PolicySet,
+    PolicyTest,
+    Rule,
+    RuleHits,
+    Version,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -158,6 +168,42 @@ def test_publishing_and_rolling_back(operator, rule, admin_user):
     assert "nothing to roll back" in newest
     changes = operator.get(reverse("admin:policies_version_change", args=[version.pk]))
     assert changes.status_code == 200
+
+
+def shown(page):
+    """The mark of what a page has shown."""
+    return {"shown": re.search(r'name="shown" value="([^"]+)"', page.content.decode())[1]}
+
+
+@pytest.mark.parametrize("change", ["of the draft", "of a list", "of what is in force"])
+def test_a_draft_that_a_colleague_has_changed_is_not_published_unseen(operator, rule, change):
+    path = reverse("admin:policies_publish")
+    form = {"note": "mine", **shown(operator.get(path))}
+    if change == "of the draft":
+        Rule.objects.update(effect="permit")
+    elif change == "of a list":
+        NamedList.objects.create(name="friends", members="a")
+    else:
+        pap.publish(note="of a colleague")
+    before = Version.objects.count()
+    told = operator.post(path, form)
+    assert "Nothing is published" in told.content.decode()
+    assert Version.objects.count() == before
+    assert operator.post(path, {"note": "mine", **shown(told)}).status_code == 302
+    assert Version.objects.first().note == "mine"
+
+
+def test_rolling_back_does_not_undo_a_version_that_was_not_shown(operator, rule):
+    for note in ("first", "second"):
+        pap.publish(note=note)
+    path = reverse("admin:policies_roll_back", args=[1])
+    form = shown(operator.get(path))
+    pap.publish(note="urgent, of a colleague")
+    told = operator.post(path, form, follow=True)
+    assert "version 3 is in force by now" in told.content.decode()
+    assert Version.objects.first().number == 3
+    operator.post(path, shown(told))
+    assert Version.objects.first().note == "back to version 1"
 
 
 def test_a_draft_that_is_not_fit_cannot_be_published(operator, rule):

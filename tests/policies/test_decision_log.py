@@ -11,7 +11,10 @@ import pytest
 from django.core import mail
 from django.utils import timezone
 
+from msgnode.models import Alarm
 from msgnode.storage import statements
+from msgnode.storage.believed_clock import ALARM as CLOCK_JUMPED
+from msgnode.tasks import purge_decision_log
 from policies import tasks
 from policies.enforcement import decision_log
 from policies.enforcement.decision_buffer import Entry, PendingObligation
@@ -62,15 +65,32 @@ def test_old_entries_are_forgotten_and_new_ones_kept(settings):
     write([ENTRY] * 3)
     kept = replace(ENTRY, at=(timezone.now() - timedelta(days=1)).timestamp())
     write([kept])
-    assert tasks.purge_decision_log() == 3
+    assert purge_decision_log() == 3
     assert DecisionEntry.objects.count() == 1
+
+
+@pytest.mark.parametrize("years", [1, 30])
+def test_nothing_is_forgotten_on_the_word_of_a_clock_that_has_jumped(
+    settings, tmp_path, monkeypatch, years
+):
+    settings.DATA_DIR = tmp_path
+    settings.POLICY = {**settings.POLICY, "LOG_DAYS": 30.0}
+    now = timezone.now()
+    for days in (1, 29, 31):
+        write([replace(ENTRY, at=(now - timedelta(days=days)).timestamp())])
+    assert purge_decision_log() == 1
+    monkeypatch.setattr("msgnode.tasks.timezone.now", lambda: now + timedelta(days=365 * years))
+    for _ in range(2):
+        assert purge_decision_log() == 0
+    assert DecisionEntry.objects.count() == 2
+    assert Alarm.objects.filter(kind=CLOCK_JUMPED, cleared_at=None).exists()
 
 
 def test_beyond_what_is_kept_at_most_the_oldest_are_forgotten(monkeypatch):
     monkeypatch.setattr(decision_log, "ENTRIES_AT_MOST", 2)
     now = timezone.now().timestamp()
     write([replace(ENTRY, at=now, version=number) for number in range(5)])
-    assert decision_log.purge(30.0) == 3
+    assert decision_log.purge(timezone.now() - timedelta(days=30)) == 3
     assert set(DecisionEntry.objects.values_list("version", flat=True)) == {3, 4}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Hashable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.session_factory import SessionSettings
 from tests.fakes import FakeLink, FakeSession
+from tests.node import eventually
 from tests.sessions.test_states import Store
 
 URL = "runtime://d/1"
@@ -102,6 +104,17 @@ class Door:
         return [json.loads(frame)["body"] for frame in self.link.frames]
 
 
+def beside(door: Door) -> Door:
+    """The same door, at another connection."""
+    again = Door.__new__(Door)
+    again.__dict__.update(door.__dict__)
+    again.link = FakeLink()
+    again.connection = Connection(
+        again.link, "192.0.2.1", door.sessions, door._carry, door.connection._settings
+    )
+    return again
+
+
 @pytest.fixture
 async def door() -> AsyncIterator[Door]:
     door = Door()
@@ -130,8 +143,64 @@ async def test_a_new_session_comes_after_the_others_were_asked_and_all_can_find_
     assert door.answers == []
     found.set_result(None)
     await turns()
+    assert (door.others.asked, door.answers) == ([URL, URL], []), "who came at the same moment"
+    door.others.answer()
+    await turns()
     assert [each["code"] for each in door.answers] == [200]
-    assert door.others.asked == [URL]
+
+
+@pytest.mark.parametrize(
+    ("rival", "is_let_in"),
+    [("has the smaller id", False), ("has the larger id", True), ("does not give way", False)],
+)
+async def test_of_two_that_find_each_other_the_one_with_the_smaller_id_waits_for_the_other(
+    door: Door, rival: str, is_let_in: bool
+) -> None:
+    door.door._urls._settings = replace(door.door._urls._settings, shares=False)
+    there = FakeSession(f"{URL}/tab")
+    there.is_here, there.id = False, ("0" if rival == "has the smaller id" else "f") * 32
+    door.say("open")
+    door.others.answer()
+    await turns()
+    door.table.add_runtime(there)
+    await door.commit()
+    await turns()
+    door.others.answer()
+    await turns()
+    assert bool(door.answers) == (there.id[0] == "0")
+    if is_let_in:
+        door.table.remove_runtime(there)
+    async with asyncio.timeout(10):
+        while not door.answers:
+            await eventually()
+    assert [each["code"] for each in door.answers] == [200 if is_let_in else 503]
+    assert list(door.table.runtimes) == [URL if is_let_in else there.runtime_url]
+
+
+async def test_one_that_is_resumed_before_it_is_decided_on_gives_way_as_well(door: Door) -> None:
+    door.door._urls._settings = replace(door.door._urls._settings, shares=False)
+    rival = FakeSession(f"{URL}/tab")
+    rival.is_here = False
+    door.say("open")
+    door.others.answer()
+    await turns()
+    token = door.connection.session.token.decode() if door.connection.session else ""
+    await door.commit()
+    await turns()
+    door.connection.lost()
+    again = beside(door)
+    again.say("re-open", f"{URL}/{token}")
+    await turns()
+    door.table.add_runtime(rival)
+    door.others.answer()
+    await turns()
+    assert door.table.runtimes == {rival.runtime_url: [rival]}
+    assert again.answers == []
+    async with asyncio.timeout(10):
+        while again.link.closed is None:
+            await door.commit()  # of the loss, and of what it was resumed with
+            await eventually()
+    assert again.answers == []
 
 
 async def test_where_a_session_of_the_runtime_cannot_be_heard_of_none_is_opened(door: Door) -> None:
@@ -163,20 +232,16 @@ async def test_a_session_that_the_runtime_left_here_is_resumed_without_a_questio
     await turns()
     await door.commit()
     await turns()
+    door.others.answer()
     session = door.connection.session
     assert session is not None
     door.connection.lost()
-    again = Door.__new__(Door)
-    again.__dict__.update(door.__dict__)
-    again.link = FakeLink()
-    again.connection = Connection(
-        again.link, "192.0.2.1", door.sessions, door._carry, door.connection._settings
-    )
+    again = beside(door)
     again.say("open")
     await door.commit()
     await turns()
     assert again.connection.session is session
-    assert door.others.asked == [URL]
+    assert door.others.asked == [URL, URL], "both as it was opened"
     again.connection.end(1000, "")
 
 

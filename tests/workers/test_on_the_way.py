@@ -268,24 +268,49 @@ async def test_after_a_freeze_nothing_is_taken_from_whom_was_revoked_meanwhile(
     assert (await hears.ask("create", address()))["code"] == 404  # it goes on
 
 
-async def test_of_two_that_come_to_one_runtime_url_at_once_at_most_one_is_let_in(
+@pytest.mark.parametrize("below", ["", "/tab", "/tab/frame"])
+async def test_of_two_that_come_to_two_workers_at_once_one_is_let_in(
+    start: Start, settings: Any, below: str
+) -> None:
+    """To one runtime URL, or one to a URL below the other's."""
+    settings.SHARE_RUNTIME_URL = False
+    one, other = await start(), await start()
+    for each in (one, other):
+        assert each.parts.cluster is not None
+        await until(each.parts.cluster.network.knows_all)
+    for number in range(10):
+        url = runtime()
+        above, comes = Runtime(one, url), Runtime(other, url + below)
+        rivals = (above, comes) if number % 2 else (comes, above)
+        answers = await asyncio.gather(*(each.ask("open", SESSION) for each in rivals))
+        codes = sorted(each["code"] for each in answers)
+        assert codes in ([200, 403], [200, 503]), codes
+        sessions = [*one.parts.sessions.sessions.values(), *other.parts.sessions.sessions.values()]
+        (let_in,) = sessions
+        (refused,) = (each for each in rivals if each.connection.session is None)
+        if below:
+            again = await refused.ask("open", SESSION)
+            assert (again["code"], "lies" in again["description"]) == (403, True), again
+        for worker in (one, other):
+            if let_in.id in worker.parts.sessions.sessions:
+                worker.parts.sessions.end(let_in, 1000, "the next round")
+        await until(lambda: not (one.parts.table.runtimes or other.parts.table.runtimes))
+
+
+async def test_one_that_may_follow_another_is_let_in_above_it_at_once(
     start: Start, settings: Any
 ) -> None:
-    settings.SHARE_RUNTIME_URL = False
+    """As if the one below had come first."""
+    settings.SHARE_RUNTIME_URL = True
     one, other = await start(), await start()
     for each in (one, other):
         assert each.parts.cluster is not None
         await until(each.parts.cluster.network.knows_all)
     for _ in range(5):
         url = runtime()
-        rivals = Runtime(one, url), Runtime(other, url)
+        rivals = Runtime(one, url), Runtime(other, f"{url}/tab")
         answers = await asyncio.gather(*(each.ask("open", SESSION) for each in rivals))
-        codes = sorted(each["code"] for each in answers)
-        assert codes in ([200, 403], [200, 503], [503, 503]), codes
-        assert len(one.parts.sessions.sessions) + len(other.parts.sessions.sessions) < 2
-        for worker in (one, other):
-            for session in tuple(worker.parts.sessions.sessions.values()):
-                worker.parts.sessions.end(session, 1000, "the next round")
+        assert [each["code"] for each in answers] in ([200, 200], [200, 403])
 
 
 async def test_who_is_revoked_between_the_proof_and_the_session_gets_none(start: Start) -> None:
