@@ -139,8 +139,13 @@ class Handover:
                 await self._successor.take_over([], [session_id])
 
     def is_moving(self, session_id: str) -> bool:
-        """Whether a session is on its way to this worker, or to another one that may have it."""
-        return session_id in self._arrivals or session_id in self._leaving
+        """Whether a session is on its way to this worker, or to another one that may have it.
+
+        Not if it has left and the giver waits for that to be acknowledged: what its new worker says
+        of it is not said again.
+        """
+        is_leaving = session_id in self._leaving and self._host.is_here(session_id)
+        return is_leaving or session_id in self._arrivals
 
     def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
         """Handle a frame for a session that is not here; return whether it was accepted."""

@@ -455,6 +455,29 @@ async def test_a_session_that_ends_while_it_moves_has_ended_everywhere(meet: Mee
     assert not one.watchers.leaving
 
 
+async def test_what_the_new_worker_of_a_session_says_of_it_counts_before_it_is_acknowledged(
+    meet: Meet,
+) -> None:
+    """A worker that takes a connected session for detached gives it to whoever comes next."""
+    one, other = await meet(2)
+    session = one.enter()
+    await one.settled()
+    await other.know(session)
+    done_by, acknowledged = one.transport.done_by, asyncio.get_running_loop().create_future()
+    one.transport.done_by = lambda epoch: (  # type: ignore[method-assign]
+        done_by(epoch) if session.id in one.sessions else acknowledged
+    )
+    await asyncio.wait_for(other.moves.fetch(session.id), 10)
+    assert session.id in one.watchers.leaving
+    here, remote = other.sessions[session.id], one.remotes.by_id[session.id]
+    here.token_hash = "of the token with which its runtime has come back"
+    other.table.touch(here)
+    await other.settled()
+    assert (remote.is_connected, remote.token_hash) == (True, here.token_hash)
+    acknowledged.set_result(None)
+    await _until(lambda: not one.watchers.leaving)
+
+
 @pytest.mark.parametrize("newer", ["giver", "receiver", "neither"])
 async def test_a_session_that_both_have_after_the_link_broke_is_soon_one_workers(
     meet: Meet, newer: str
