@@ -100,6 +100,11 @@ class MovingSessions:
         subscribed = self._subscriptions.holdings(session_id)
         return msgspec.msgpack.encode(SessionTransfer(state_of(session), owned, subscribed))
 
+    def has_gap(self, session_id: str) -> bool:
+        """Whether a session is still to be told that it misses frames."""
+        session = self._sessions.sessions.get(session_id)
+        return session is not None and session.outbox.has_gap
+
     def next_frame(self, session_id: str) -> bytes | None:
         """Remove and return the next frame of the session's queue."""
         session = self._sessions.sessions.get(session_id)

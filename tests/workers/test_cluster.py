@@ -22,6 +22,7 @@ from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import (
     PROTOCOL,
     Backpressure,
+    LostFrames,
     PlainFrame,
     RequestSession,
     decode,
@@ -549,6 +550,42 @@ async def test_w6_a_runtime_that_comes_to_where_its_session_is_going_to_finds_it
     entered = other.names._directory.sets[Kind.NAME, session.runtime_url]  # type: ignore[attr-defined]
     assert f"={epoch}" not in entered
     assert f"={other.transport.me.epoch}" in entered
+
+
+async def test_frames_that_are_lost_on_the_way_to_a_session_that_has_moved_on_are_told_to_it(
+    meet: Meet,
+) -> None:
+    one, other, third = await meet(3)
+    session = one.enter()
+    await one.settled()
+    await other.know(session)
+    await asyncio.wait_for(other.moves.fetch(session.id), 10)
+    third.transport.peers[one.transport.me.epoch].lost.add(session.id)
+    await _until(lambda: other.gaps == [session.id])
+    assert not one.gaps
+    assert not third.gaps
+
+
+async def test_frames_that_are_lost_on_the_way_to_a_session_that_is_coming_are_told_to_it(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other, third = await meet(3)
+    session = one.enter()
+    await one.settled()
+    await _until(lambda: all(peer.takes for peer in _peers(one)))
+    epoch = one.transport.me.epoch
+    layer.loses = lambda message: (
+        "words" in message and message["epoch"] == epoch and bool(other.moves._arrivals)
+    )
+    other.transport.peers[epoch].out.put(RequestSession(session.id))
+    await _until(lambda: bool(other.moves._arrivals))
+    third.transport.peers[other.transport.me.epoch].out.put(LostFrames([session.id]))
+    told = third.transport.done_by(other.transport.me.epoch)
+    assert told is not None
+    await asyncio.wait_for(told, 10)
+    layer.loses = lambda message: False
+    await _until(lambda: session.id in other.sessions)
+    assert other.gaps == [session.id]
 
 
 async def test_the_answer_finds_the_session_that_asked_and_nobody_else_is_told(meet: Meet) -> None:

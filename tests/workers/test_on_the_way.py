@@ -200,6 +200,29 @@ async def test_what_is_under_way_for_a_session_that_moves_is_its_own_where_it_co
     assert wanted in other.parts.allocation.holdings(session_of(again).id)
 
 
+async def test_a_session_that_misses_something_after_its_state_was_sent_is_told_where_it_comes(
+    pair: tuple[Node, Node],
+) -> None:
+    one, other = pair
+    caught = await Runtime(one).open()
+    assert one.parts.cluster is not None
+    moving = one.parts.cluster.moves._host
+    pack = moving.pack
+
+    def and_then_lose_a_frame(session_id: str) -> bytes | None:
+        state = pack(session_id)
+        one.parts.sessions.missed(session_id)
+        return state
+
+    moving.pack = and_then_lose_a_frame  # type: ignore[method-assign]
+    again, body = await back(other, caught)
+    assert body == {"code": 200}
+    await until(lambda: any(b'"gap"' in frame for frame in again.link.frames))
+    answer = await again.ask("create", address())
+    assert answer["code"] == 404
+    assert sum(b'"gap"' in frame for frame in again.link.frames) == 1
+
+
 @pytest.mark.long
 async def test_a_session_that_is_lost_on_its_way_is_its_givers_again(
     pair: tuple[Node, Node],
