@@ -95,6 +95,7 @@ class LiveSession:
         "proof",
         "request_limits",
         "opened_at",
+        "orders",
         "requests",
         "resumptions",
         "runtime_url",
@@ -140,6 +141,7 @@ class LiveSession:
         self.detached_at = time.monotonic()
         self.learned: dict[str, None] = {}
         self.withdrawn: frozenset[str] = frozenset()
+        self.orders: tuple[int, ...] = ()  # done already, the newest: workers/orders.py
         self.invited: dict[str, bool] = {}  # stub of a peer -> whether invited with an identity
         self.requests: OpenRequests | None = None
         self.ask: Callable[[str, bytes, str, float], None] = self._ask_first

@@ -111,6 +111,32 @@ async def test_what_an_operator_takes_from_a_session_while_it_moves_it_has_no_mo
     assert not other.parts.allocation.holdings(session_of(again).id)
 
 
+@pytest.mark.parametrize("how", ["moves", "is taken over"])
+async def test_what_a_runtime_has_asked_for_again_after_an_operator_took_it_stays_its_own(
+    pair: tuple[Node, Node], how: str
+) -> None:
+    """Both workers have read the order, long before the session changes its worker."""
+    one, other = pair
+    caught, heard = await Runtime(one).open(), f"{address('comm')}/changes"
+    id_ = session_of(caught).id
+    assert (await caught.ask("subscribe", SM, {"resources": [heard]}))["code"] == 200
+    await order(operator_actions.delete_subscriptions, models.Subscription)
+    for each in pair:
+        await each.parts.control.read()
+    assert not one.parts.table.subscribers(heard)
+    assert (await caught.ask("subscribe", SM, {"resources": [heard]}))["code"] == 200
+    if how == "moves":
+        _, body = await back(other, caught)
+        assert body == {"code": 200}
+    else:
+        freeze(one)
+        assert await sync_to_async(membership_store.renew)(one.parts.epoch, -60.0)
+        await until(lambda: id_ in other.parts.sessions.sessions)
+    here = other.parts.sessions.sessions[id_]
+    assert [each for each in other.parts.table.subscribers(heard) if each is here]
+    assert other.parts.subscriptions.holdings(id_) == [heard]
+
+
 @pytest.mark.parametrize("closes", [True, False])
 async def test_an_identity_that_is_revoked_while_its_session_moves_has_ended(
     pair: tuple[Node, Node], closes: bool
