@@ -22,6 +22,7 @@ from django.db.models.functions import Now
 from msgnode import models
 from msgnode.bus.serving import LEASE_CLOCK
 from msgnode.bus.writing import Call, Writer
+from msgnode.core.faults import FAULTS
 
 log = logging.getLogger(__name__)
 
@@ -106,8 +107,9 @@ class ControlReader:
             return None
         try:
             applying = handler(payload)
-        except Exception:
-            log.exception("A control message could not be applied.", extra={"kind": kind})
+        except Exception as error:
+            log.error("The control message %s could not be applied.", kind)
+            FAULTS.note("control message", error)
             return None
         if applying is not None:
             applying.add_done_callback(lambda done: self._try_again(done, kind, payload))

@@ -13,6 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from msgnode import models
+from msgnode.core.faults import FAULTS
 from msgnode.storage import control
 from msgnode.storage.control import MESSAGE, ControlReader, post
 from msgnode.storage.writer import GroupWriter
@@ -78,11 +79,13 @@ async def test_every_reader_is_told_the_same_number_of_a_row(writer: GroupWriter
 async def test_an_unknown_kind_and_a_broken_handler_hold_up_nothing(
     reader: ControlReader, seen: list[int]
 ) -> None:
+    before = FAULTS.counts["control message"]
     await send("unknown")
     await send("broken")
     await send("n", n=1)
     await reader.read()
     assert seen == [1]
+    assert FAULTS.counts["control message"] == before + 1
 
 
 async def test_what_was_before_the_start_is_not_applied(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
+from msgnode.core.faults import FAULTS
 from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.directory import Kind
@@ -25,6 +26,7 @@ from msgnode.workers.protocol import (
     LostFrames,
     PlainFrame,
     RequestSession,
+    TransferBegin,
     decode,
 )
 from tests.node import eventually
@@ -428,6 +430,30 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
     await other.settled()
     assert one.seen() == other.seen() == third.seen()
     assert other.table.owners["hyperty://d/1"] is here
+
+
+async def test_a_message_of_a_worker_that_cannot_be_processed_is_counted_and_holds_up_no_other(
+    meet: Meet,
+) -> None:
+    one, other = await meet(2)
+    before = FAULTS.counts["worker link"]
+    to = one.transport.peers[other.transport.me.epoch].out
+    to.put(TransferBegin("unknown", b"no session", []))
+    to.put(LostFrames([other.enter().id]))
+    await _until(lambda: bool(other.gaps))
+    assert FAULTS.counts["worker link"] == before + 1
+
+
+async def test_a_message_that_cannot_be_read_is_counted_and_holds_up_no_other(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other = await meet(2)
+    before = FAULTS.counts["worker link"]
+    await layer.send(one.transport.inbox.name, {"type": "worker.beat", "epoch": "names nothing"})
+    one.says_something()
+    other.says_something()
+    await asyncio.gather(one.settled(), other.settled())
+    assert FAULTS.counts["worker link"] == before + 1
 
 
 async def test_a_session_that_ends_while_it_moves_has_ended_everywhere(meet: Meet) -> None:
