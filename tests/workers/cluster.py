@@ -236,6 +236,9 @@ class Fellow:
     def reassert(self, session: Listener) -> None:
         self.reasserted.append(session.id)
 
+    def give_up(self, session: Listener, worker: str, epoch: str) -> None:
+        """There is no database here."""
+
     def missed(self, session_id: str) -> None:
         if session_id in self.sessions:
             self.gaps.append(session_id)

@@ -286,6 +286,48 @@ async def test_a_session_that_is_lost_on_its_way_is_its_givers_again(
     assert row.epoch == other.parts.epoch
 
 
+async def test_the_row_of_a_session_that_both_had_names_the_worker_that_keeps_it(
+    pair: tuple[Node, Node],
+) -> None:
+    """Who takes over from a worker goes by the rows: it would make a second session of this one."""
+    one, other = pair
+    caught = await Runtime(one).open()
+    session = session_of(caught)
+    caught.connection.lost()
+    session.deliver(b"waits for its runtime")
+    assert one.parts.cluster is not None
+    assert other.parts.cluster is not None
+    giving, coming = one.parts.cluster.moves, other.parts.cluster.moves
+    unpack = coming._host.unpack
+
+    def used_earlier(*state: Any) -> LiveSession:
+        session = unpack(*state)
+        session.bound_at -= 1.0
+        return session
+
+    coming._host.unpack = used_earlier  # type: ignore[method-assign]
+    peer = giving._transport.peers[other.parts.epoch]
+
+    async def breaks() -> None:
+        """The first part of the session comes, then the link begins anew, once."""
+        del peer.room
+        await until(lambda: bool(coming._arrivals))
+        giving._transport.links._begin(peer)
+        await until(lambda: session.id in other.parts.sessions.sessions)
+        await other.parts.session_store.written()
+
+    peer.room = breaks  # type: ignore[method-assign]
+    await until(lambda: peer.takes)
+    await giving.give_all([session.id], 20)
+    assert "room" not in vars(peer), "the link has broken"
+    await until(lambda: session.id not in other.parts.sessions.sessions)
+    assert session.id in one.parts.sessions.sessions
+    for each in pair:
+        await each.parts.session_store.written()
+    (row,) = await rows(models.Session, id=session.id)
+    assert (row.worker, row.epoch) == (one.parts.worker, one.parts.epoch)
+
+
 async def test_what_is_bound_to_a_runtime_is_not_remembered_where_it_has_left(
     pair: tuple[Node, Node],
 ) -> None:
