@@ -82,10 +82,14 @@ class Alarms:
 
     def _write(self, change: Change) -> None:
         self._waiting.append(change)
-        if len(self._waiting) > KEPT:
+        self._drop_oldest()
+        self._submit()
+
+    def _drop_oldest(self) -> None:
+        """Drop what waits beyond the limit, and count it."""
+        while len(self._waiting) > KEPT:
             self._waiting.popleft()
             FAULTS.note("alarm that could not be written")
-        self._submit()
 
     def _submit(self) -> None:
         """Write what waits, once what was submitted before is written."""
@@ -105,6 +109,7 @@ class Alarms:
             return  # this worker writes no more
         if True in away:  # and what came after it once more: a clearing must not come first
             self._waiting.extendleft(reversed(changes[away.index(True) :]))
+            self._drop_oldest()
             self._timer = asyncio.get_running_loop().call_later(self._again, self._try_again)
         else:
             self._submit()

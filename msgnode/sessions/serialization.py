@@ -39,6 +39,7 @@ class SessionState(msgspec.Struct):
     history: bytes = b""
     invited: dict[str, bool] = {}
     opened_at: float = 0.0  # 0: sent by a version without this field
+    orders: tuple[int, ...] = ()
 
 
 def state_of(session: LiveSession) -> SessionState:
@@ -58,6 +59,7 @@ def state_of(session: LiveSession) -> SessionState:
         session.history(),
         session.invited,
         session.opened_at,
+        session.orders,
     )
 
 
@@ -94,6 +96,7 @@ def session_of(
     session.history = partial(bytes, state.history)
     session.invited = state.invited
     session.opened_at = state.opened_at or session.opened_at
+    session.orders = state.orders
     return session
 
 

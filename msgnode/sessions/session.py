@@ -96,6 +96,7 @@ class LiveSession:
         "proof",
         "request_limits",
         "opened_at",
+        "orders",
         "requests",
         "resumptions",
         "runtime_url",
@@ -141,6 +142,7 @@ class LiveSession:
         self.detached_at = time.monotonic()
         self.learned: dict[str, None] = {}
         self.withdrawn: frozenset[str] = frozenset()
+        self.orders: tuple[int, ...] = ()  # done already, the newest: workers/orders.py
         self.invited: dict[str, bool] = {}  # stub of a peer -> whether invited with an identity
         self.invites_many: Callable[[LiveSession], None] = _nobody_is_told
         self.requests: OpenRequests | None = None

@@ -114,6 +114,10 @@ class SessionStore:
         """Store this worker as the session's."""
         return self._update(session, worker=self._worker, epoch=self._epoch)
 
+    def left(self, session: LiveSession, worker: str, epoch: str) -> Future[Any]:
+        """Store another worker as the session's."""
+        return self._update(session, worker=worker, epoch=epoch)
+
     def written(self) -> Future[Any]:
         """Done when all that was submitted before is committed, or refused."""
         return self._writer.submit()

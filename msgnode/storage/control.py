@@ -22,11 +22,15 @@ from django.db.models.functions import Now
 from msgnode import models
 from msgnode.bus.serving import LEASE_CLOCK
 from msgnode.bus.writing import Call, Writer
+from msgnode.core.faults import FAULTS
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[dict[str, Any]], "asyncio.Future[Any] | None"]
 """Applies a change; if that takes time it gives a future, which raises if it could not be done."""
+
+MESSAGE = "message"
+"""Where a handler finds the number of the row in its payload, the same at every worker."""
 
 _WINDOW = 60.0  # seconds that a transaction may take
 _SLACK = 5.0  # seconds before the start of a reader
@@ -90,7 +94,7 @@ class ControlReader:
             if id_ in self._applied:
                 continue
             self._applied[id_] = None
-            under_way.append(self._apply(kind, payload))
+            under_way.append(self._apply(kind, {**payload, MESSAGE: id_}))
         while len(self._applied) > 100_000:
             self._applied.pop(next(iter(self._applied)))
         if waiting := [each for each in under_way if each is not None]:
@@ -103,8 +107,9 @@ class ControlReader:
             return None
         try:
             applying = handler(payload)
-        except Exception:
-            log.exception("A control message could not be applied.", extra={"kind": kind})
+        except Exception as error:
+            log.error("The control message %s could not be applied.", kind)
+            FAULTS.note("control message", error)
             return None
         if applying is not None:
             applying.add_done_callback(lambda done: self._try_again(done, kind, payload))
@@ -114,7 +119,8 @@ class ControlReader:
         """Keep what could not be applied, the same thing once, for the next round."""
         if done.cancelled() or done.exception() is not None:
             log.error("The control message %s could not be applied yet; it is tried again.", kind)
-            self._again[f"{kind} {sorted(payload.items())}"] = kind, payload
+            said = sorted((name, each) for name, each in payload.items() if name != MESSAGE)
+            self._again[f"{kind} {said}"] = kind, payload
 
 
 def _now() -> float:

@@ -7,6 +7,7 @@ banned, or an operator may have ended it. This worker was told of that before it
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from msgnode.core.faults import FAULTS
 from msgnode.identity.service import IdentityService
@@ -33,9 +34,15 @@ class Arrivals:
         self._identities = identities
         self._orders = orders
 
-    def check(self, session: LiveSession) -> None:
-        """Apply what was decided about the session while it was not at this worker."""
-        for look in (self._look_at_bans, self._identities.session_arrived, self._orders.carry_out):
+    def check(self, session: LiveSession, rows_read_at: float | None = None) -> None:
+        """Apply what was decided about the session while it was not at this worker.
+
+        Args:
+            session: the session.
+            rows_read_at: when its rows were read, on the clock of `Orders`, if it comes from them.
+        """
+        orders = partial(self._orders.carry_out, rows_read_at=rows_read_at)
+        for look in (self._look_at_bans, self._identities.session_arrived, orders):
             if not session.has_ended:
                 with FAULTS.kept_to("session"):
                     look(session)

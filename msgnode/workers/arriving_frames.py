@@ -81,7 +81,8 @@ class ArrivingFrames:
     def _lost(self, peer: Peer, message: LostFrames) -> None:
         for id_ in message.sessions:
             with FAULTS.kept_to("session"):
-                self._local.missed(id_)
+                if id_ in self._local.sessions or not self._moves.missed(peer, id_):
+                    self._local.missed(id_)
 
     def _own_probe(self, id_: str) -> Listener | None:
         for probe in self._table.probes.values():

@@ -255,6 +255,10 @@ class Cluster:
         """The session is this worker's, whatever another one has written."""
         self._store.moved(self.sessions[session.id])
 
+    def give_up(self, session: Listener, worker: str, epoch: str) -> None:
+        """The session is another worker's, whatever this one has written."""
+        self._store.left(self.sessions[session.id], worker, epoch)
+
     def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
         """Deliver a response from another worker to a session.
 

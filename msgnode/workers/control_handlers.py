@@ -22,10 +22,10 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import CloseCode, State
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.store import SessionStore
-from msgnode.storage.control import Handler
+from msgnode.storage.control import MESSAGE, Handler
 from msgnode.subscriptions.component import SubscriptionComponent
 
-from .orders import Orders
+from .orders import Order, Orders
 
 ControlPayload = dict[str, Any]
 
@@ -57,14 +57,17 @@ class ControlHandlers:
 
     def handlers(self) -> dict[str, Handler]:
         """Kind of the control message → what is done."""
-        about_sessions = {
-            "session.end": self._end_session,
+        about_holdings = {
             "allocation.delete": self._drop_allocation,
             "subscription.add": self._add_subscription,
             "subscription.delete": self._drop_subscription,
         }
         return {
-            **{kind: partial(self._order, do) for kind, do in about_sessions.items()},
+            "session.end": partial(self._order, self._end_session),
+            **{
+                kind: partial(self._order, do, is_in_rows=True)
+                for kind, do in about_holdings.items()
+            },
             MISSED: self._sessions_missed,
             "pools.changed": self._pools_changed,
             "bans.changed": self._bans_changed,
@@ -73,15 +76,19 @@ class ControlHandlers:
         }
 
     def _order(
-        self, do: Callable[[LiveSession, ControlPayload], None], payload: ControlPayload
+        self,
+        do: Callable[[LiveSession, ControlPayload], None],
+        payload: ControlPayload,
+        is_in_rows: bool = False,
     ) -> None:
         """Carry out an order about a session, now or when it comes."""
         session = self._sessions.sessions.get(payload["session"])
+        order = Order(payload.get(MESSAGE, 0), lambda one: do(one, payload), is_in_rows)
         if session is not None:
-            do(session, payload)
+            order.carry_out(session)
         is_here = session is not None and session.state is not State.LEAVING
         if self._orders is not None and not is_here:
-            self._orders.keep(payload["session"], lambda arrived: do(arrived, payload))
+            self._orders.keep(payload["session"], order)
 
     def _end_session(self, session: LiveSession, payload: ControlPayload) -> None:
         may_return = payload.get("may_return", False)
@@ -90,7 +97,7 @@ class ControlHandlers:
 
     def _sessions_missed(self, payload: ControlPayload) -> None:
         for session_id in payload["sessions"]:
-            self._order(self._session_missed, {"session": session_id})
+            self._order(self._session_missed, {**payload, "session": session_id})
 
     def _session_missed(self, session: LiveSession, payload: ControlPayload) -> None:
         self._sessions.missed(session.id)

@@ -106,6 +106,7 @@ class SessionCopies:
                 self._local.reassert(ours)
                 peer.out.put(as_up(ours))
                 return
+            self._local.give_up(ours, peer.name, peer.epoch)
             self._departures.leave(message.session, peer)
         session = self._remotes.by_id.get(message.session)
         if session is None:

@@ -199,7 +199,10 @@ class Failover:
         """
         with_gap = 0
         taking = self._store.take_over(epochs, ids)
-        while (rows := await asyncio.to_thread(_closing, next, taking, None)) is not None:
+        while True:
+            read_at = monotonic()
+            if (rows := await asyncio.to_thread(_closing, next, taking, None)) is None:
+                break
             keys = [row.id for row in rows]
             owned, subscribed = await asyncio.to_thread(_closing, _holdings, keys)
             for row in rows:
@@ -207,13 +210,18 @@ class Failover:
                 if id_ not in self._sessions.sessions:
                     with_gap += bool(row.epoch)
                     with FAULTS.kept_to("session"):
-                        self._restore_one(row, owned.get(id_, {}), subscribed.get(id_, []))
+                        held = owned.get(id_, {}), subscribed.get(id_, [])
+                        self._restore_one(row, *held, read_at)
         if with_gap:
             text = f"A worker has ended: {with_gap} of its sessions may have missed messages."
             self._raise_alarm("unclean-stop", epochs[0] if epochs else "", text)
 
     def _restore_one(
-        self, row: models.Session, owned: dict[str, str], subscribed: list[str]
+        self,
+        row: models.Session,
+        owned: dict[str, str],
+        subscribed: list[str],
+        read_at: float,
     ) -> None:
         session = self._sessions.restored(row)
         remote = self._remotes.by_id.pop(session.id, None)
@@ -222,7 +230,7 @@ class Failover:
             held = (session.runtime_url, *owned)
             self._names.taken(held, subscribed, str(row.epoch))
         self._sessions.adopt(session)
-        self._moving.has_come(session)
+        self._moving.has_come(session, read_at)
 
 
 def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str, list[str]]]:

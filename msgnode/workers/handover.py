@@ -139,8 +139,13 @@ class Handover:
                 await self._successor.take_over([], [session_id])
 
     def is_moving(self, session_id: str) -> bool:
-        """Whether a session is on its way to this worker, or to another one that may have it."""
-        return session_id in self._arrivals or session_id in self._leaving
+        """Whether a session is on its way to this worker, or to another one that may have it.
+
+        Not if it has left and the giver waits for that to be acknowledged: what its new worker says
+        of it is not said again.
+        """
+        is_leaving = session_id in self._leaving and self._host.is_here(session_id)
+        return is_leaving or session_id in self._arrivals
 
     def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
         """Handle a frame for a session that is not here; return whether it was accepted."""
@@ -153,6 +158,20 @@ class Handover:
             return False
         remote.forward(message)  # maybe to the very worker that sent it
         return True
+
+    def missed(self, peer: Peer, session_id: str) -> bool:
+        """Note that a session misses frames, which a peer says has lost them.
+
+        Returns:
+            Whether the session is on its way to this worker, or has moved on, whose worker is told.
+        """
+        arrival = self._arrivals.get(session_id)
+        remote = self._remotes.by_id.get(session_id)
+        if arrival is not None:
+            arrival.has_gap = True
+        elif remote is not None and remote.peer is not peer:
+            remote.missed()
+        return arrival is not None or remote is not None
 
     def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
         """Handle a response for a session that is not here."""
@@ -260,6 +279,7 @@ class Handover:
 
     async def _send(self, session_id: str, peer: Peer) -> None:
         """Send a session that is quiet, with what waits for it."""
+        had_gap = self._host.has_gap(session_id)
         state = self._host.pack(session_id)
         if state is None:
             peer.out.put(RequestRefused(session_id))
@@ -274,6 +294,7 @@ class Handover:
         if not self._host.is_here(session_id):
             peer.out.put(TransferEnd(session_id, [], has_ended=True))
             return
+        has_missed = self._host.has_gap(session_id) and not had_gap  # since its state was sent
         told = self._departures.leave(session_id, peer)
         moved = SessionMoved([session_id], peer.epoch)
         self._transport.tell_some(told, moved)
@@ -283,6 +304,8 @@ class Handover:
         if peer.is_up:
             paths = self._return_paths.of(session_id)
             peer.out.put(TransferEnd(session_id, paths), 256 * len(paths))
+            if has_missed:
+                peer.out.put(LostFrames([session_id]))
         if (arrived := self._transport.done_by(peer.epoch)) is not None:
             await arrived  # until then who looks for the session may ask here
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
+from msgnode.core.faults import FAULTS
 from msgnode.redis.faults import Full
 
 from . import protocol
@@ -250,10 +251,8 @@ class Links:
             self._answer(peer)
 
     def _pass_on(self, peer: Peer, message: protocol.AnyMessage) -> None:
-        try:
+        with FAULTS.kept_to("worker link"):
             self.heard[type(message)](peer, message)
-        except Exception:
-            log.exception("A word of another worker failed.", extra={"worker": peer.name})
 
     def _noticed(self, peer: Peer) -> None:
         text = f"Messages of the worker {peer.name} were lost on the way and are asked for again."

@@ -100,6 +100,11 @@ class MovingSessions:
         subscribed = self._subscriptions.holdings(session_id)
         return msgspec.msgpack.encode(SessionTransfer(state_of(session), owned, subscribed))
 
+    def has_gap(self, session_id: str) -> bool:
+        """Whether a session is still to be told that it misses frames."""
+        session = self._sessions.sessions.get(session_id)
+        return session is not None and session.outbox.has_gap
+
     def next_frame(self, session_id: str) -> bytes | None:
         """Remove and return the next frame of the session's queue."""
         session = self._sessions.sessions.get(session_id)
@@ -153,10 +158,13 @@ class MovingSessions:
         self._store.moved(session)
         self.has_come(session)
 
-    def has_come(self, session: LiveSession) -> None:
-        """A session is one of this worker's now: tell who knows of it, look whether it stays."""
+    def has_come(self, session: LiveSession, rows_read_at: float | None = None) -> None:
+        """A session is one of this worker's now: tell who knows of it, look whether it stays.
+
+        `rows_read_at` says when its rows were read, if it comes from them.
+        """
         self._announcements.announce(session)
-        self._arrivals.check(session)
+        self._arrivals.check(session, rows_read_at)
 
     def end_arrived(self, session_id: str) -> None:
         """A session that has come had ended on its way."""

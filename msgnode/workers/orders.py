@@ -3,20 +3,48 @@
 Each worker reads an order at a different time. While a session moves, the old worker may read the
 order after the session has left, and the new one before it has arrived; the new one then carries it
 out on arrival. An order is kept for some minutes, longer than any move takes.
+
+An order is carried out once. Its runtime may have undone it since, as it may: what was taken from
+it, it may have asked for again. So a session says which orders it has met already, and an order
+that its rows show is not carried out on a session that was made from them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic
 
+from msgnode.core.faults import FAULTS
 from msgnode.sessions.session import LiveSession
-
-CarryOut = Callable[[LiveSession], None]
 
 _KEPT = 300.0  # seconds
 _MOST = 50_000
+_NOTED = 1_000  # orders that a session says it has met, the newest
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order about a session.
+
+    Attributes:
+        number: the number of its row, the same at every worker; 0 for none.
+        do: carries it out.
+        is_in_rows: whether the rows of what the session holds certainly show it, too.
+    """
+
+    number: int
+    do: Callable[[LiveSession], None]
+    is_in_rows: bool = False
+
+    def carry_out(self, session: LiveSession) -> None:
+        """Carry it out on a session of this worker, unless that was done."""
+        if self.number and self.number in session.orders:
+            return
+        self.do(session)
+        if self.number:
+            session.orders = (*session.orders, self.number)[-_NOTED:]
 
 
 class Orders:
@@ -24,38 +52,43 @@ class Orders:
 
     def __init__(self, now: Callable[[], float] = monotonic) -> None:
         self._now = now
-        self._of: OrderedDict[str, list[CarryOut]] = OrderedDict()  # by session, oldest first
-        self._since: dict[str, float] = {}  # the newest order of a session
+        self._of: OrderedDict[str, list[tuple[float, Order]]] = OrderedDict()  # oldest first
         self._number = 0
 
     def __len__(self) -> int:
         return self._number
 
-    def keep(self, session_id: str, carry_out: CarryOut) -> None:
+    def keep(self, session_id: str, order: Order) -> None:
         """Carry it out on the session if that comes to this worker."""
-        self._of.setdefault(session_id, []).append(carry_out)
+        self._of.setdefault(session_id, []).append((self._now(), order))
         self._of.move_to_end(session_id)
-        self._since[session_id] = self._now()
         self._number += 1
         self._forget_old()
 
-    def carry_out(self, session: LiveSession) -> None:
-        """A session has come: do what was ordered while it was not here."""
-        self._forget_old()
-        for carry_out in self._take(session.id):
-            if not session.has_ended:
-                carry_out(session)
+    def carry_out(self, session: LiveSession, rows_read_at: float | None = None) -> None:
+        """A session has come: do what was ordered while it was not here.
 
-    def _take(self, session_id: str) -> list[CarryOut]:
+        Args:
+            session: the session.
+            rows_read_at: when its rows were read, if it was made from them.
+        """
+        self._forget_old()
+        for kept_at, order in self._take(session.id):
+            is_shown = order.is_in_rows and rows_read_at is not None and kept_at < rows_read_at
+            if not is_shown and not session.has_ended:
+                with FAULTS.kept_to("session"):
+                    order.carry_out(session)
+
+    def _take(self, session_id: str) -> list[tuple[float, Order]]:
         orders = self._of.pop(session_id, [])
-        self._since.pop(session_id, None)
         self._number -= len(orders)
         return orders
 
     def _forget_old(self) -> None:
         old = self._now() - _KEPT
         while self._of:
-            first = next(iter(self._of))
-            if self._since[first] > old and self._number <= _MOST:
+            first, orders = next(iter(self._of.items()))
+            newest, _ = orders[-1]
+            if newest > old and self._number <= _MOST:
                 return
             self._take(first)

@@ -32,6 +32,10 @@ class LocalSessions(Protocol):
         """The session is this worker's, whatever another one has written."""
         ...
 
+    def give_up(self, session: Listener, worker: str, epoch: str) -> None:
+        """The session is another worker's, whatever this one has written."""
+        ...
+
     def missed(self, session_id: str) -> None:
         """Signal a gap to the session, whose frames were lost."""
         ...

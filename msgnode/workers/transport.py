@@ -299,10 +299,8 @@ class PeerTransport:
             message = await self.inbox.receive()
             if not self._may_serve():
                 continue  # it is asked for again, or was given up long ago
-            try:
+            with FAULTS.kept_to("worker link"):
                 self._take(message)
-            except Exception:
-                log.exception("A message of another worker could not be read.")
 
     def _take(self, message: dict[str, Any]) -> None:
         epoch = message["epoch"]

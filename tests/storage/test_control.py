@@ -13,8 +13,9 @@ from django.db import transaction
 from django.utils import timezone
 
 from msgnode import models
+from msgnode.core.faults import FAULTS
 from msgnode.storage import control
-from msgnode.storage.control import ControlReader, post
+from msgnode.storage.control import MESSAGE, ControlReader, post
 from msgnode.storage.writer import GroupWriter
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -64,14 +65,27 @@ async def test_every_reader_applies_every_row(
     assert seen == other == [1]
 
 
+async def test_every_reader_is_told_the_same_number_of_a_row(writer: GroupWriter) -> None:
+    numbers: list[int] = []
+    handlers = {"n": lambda payload: numbers.append(payload[MESSAGE])}
+    readers = [ControlReader(writer, handlers) for _ in range(2)]
+    await send("n", n=1)
+    for reader in readers:
+        await reader.read()
+    (row,) = [row async for row in models.ControlMessage.objects.filter(kind="n")]
+    assert numbers == [row.pk] * 2
+
+
 async def test_an_unknown_kind_and_a_broken_handler_hold_up_nothing(
     reader: ControlReader, seen: list[int]
 ) -> None:
+    before = FAULTS.counts["control message"]
     await send("unknown")
     await send("broken")
     await send("n", n=1)
     await reader.read()
     assert seen == [1]
+    assert FAULTS.counts["control message"] == before + 1
 
 
 async def test_what_was_before_the_start_is_not_applied(
@@ -148,7 +162,7 @@ async def test_what_could_not_be_applied_is_applied_in_the_next_round(writer: Gr
     await send("n", n=1)
     for _ in range(5):
         await reader.read()
-    assert applied == [{"n": 1}] * 3
+    assert [each["n"] for each in applied] == [1, 1, 1]
 
 
 async def test_a_round_is_over_when_what_it_has_read_has_taken_effect(writer: GroupWriter) -> None:

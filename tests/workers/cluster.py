@@ -236,8 +236,12 @@ class Fellow:
     def reassert(self, session: Listener) -> None:
         self.reasserted.append(session.id)
 
+    def give_up(self, session: Listener, worker: str, epoch: str) -> None:
+        """There is no database here."""
+
     def missed(self, session_id: str) -> None:
-        self.gaps.append(session_id)
+        if session_id in self.sessions:
+            self.gaps.append(session_id)
 
     def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
         return self.guard.respond(session, frame, response, 0.0)
@@ -261,6 +265,9 @@ class Fellow:
         owned, subscribed, _ = self._holdings(session)
         self.packed[session_id] = session.requests, owned, subscribed
         return f"{session_id} {session.runtime_url}".encode()
+
+    def has_gap(self, session_id: str) -> bool:
+        return session_id in self.gaps
 
     def next_frame(self, session_id: str) -> bytes | None:
         session = self.sessions.get(session_id)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
+from msgnode.core.faults import FAULTS
 from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.directory import Kind
@@ -22,8 +23,10 @@ from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import (
     PROTOCOL,
     Backpressure,
+    LostFrames,
     PlainFrame,
     RequestSession,
+    TransferBegin,
     decode,
 )
 from tests.node import eventually
@@ -429,6 +432,30 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
     assert other.table.owners["hyperty://d/1"] is here
 
 
+async def test_a_message_of_a_worker_that_cannot_be_processed_is_counted_and_holds_up_no_other(
+    meet: Meet,
+) -> None:
+    one, other = await meet(2)
+    before = FAULTS.counts["worker link"]
+    to = one.transport.peers[other.transport.me.epoch].out
+    to.put(TransferBegin("unknown", b"no session", []))
+    to.put(LostFrames([other.enter().id]))
+    await _until(lambda: bool(other.gaps))
+    assert FAULTS.counts["worker link"] == before + 1
+
+
+async def test_a_message_that_cannot_be_read_is_counted_and_holds_up_no_other(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other = await meet(2)
+    before = FAULTS.counts["worker link"]
+    await layer.send(one.transport.inbox.name, {"type": "worker.beat", "epoch": "names nothing"})
+    one.says_something()
+    other.says_something()
+    await asyncio.gather(one.settled(), other.settled())
+    assert FAULTS.counts["worker link"] == before + 1
+
+
 async def test_a_session_that_ends_while_it_moves_has_ended_everywhere(meet: Meet) -> None:
     one, other, third = await meet(3)
     session = one.enter()
@@ -453,6 +480,29 @@ async def test_a_session_that_ends_while_it_moves_has_ended_everywhere(meet: Mee
         assert not each.table.owners
         assert not each.table.runtimes
     assert not one.watchers.leaving
+
+
+async def test_what_the_new_worker_of_a_session_says_of_it_counts_before_it_is_acknowledged(
+    meet: Meet,
+) -> None:
+    """A worker that takes a connected session for detached gives it to whoever comes next."""
+    one, other = await meet(2)
+    session = one.enter()
+    await one.settled()
+    await other.know(session)
+    done_by, acknowledged = one.transport.done_by, asyncio.get_running_loop().create_future()
+    one.transport.done_by = lambda epoch: (  # type: ignore[method-assign]
+        done_by(epoch) if session.id in one.sessions else acknowledged
+    )
+    await asyncio.wait_for(other.moves.fetch(session.id), 10)
+    assert session.id in one.watchers.leaving
+    here, remote = other.sessions[session.id], one.remotes.by_id[session.id]
+    here.token_hash = "of the token with which its runtime has come back"
+    other.table.touch(here)
+    await other.settled()
+    assert (remote.is_connected, remote.token_hash) == (True, here.token_hash)
+    acknowledged.set_result(None)
+    await _until(lambda: not one.watchers.leaving)
 
 
 @pytest.mark.parametrize("newer", ["giver", "receiver", "neither"])
@@ -526,6 +576,42 @@ async def test_w6_a_runtime_that_comes_to_where_its_session_is_going_to_finds_it
     entered = other.names._directory.sets[Kind.NAME, session.runtime_url]  # type: ignore[attr-defined]
     assert f"={epoch}" not in entered
     assert f"={other.transport.me.epoch}" in entered
+
+
+async def test_frames_that_are_lost_on_the_way_to_a_session_that_has_moved_on_are_told_to_it(
+    meet: Meet,
+) -> None:
+    one, other, third = await meet(3)
+    session = one.enter()
+    await one.settled()
+    await other.know(session)
+    await asyncio.wait_for(other.moves.fetch(session.id), 10)
+    third.transport.peers[one.transport.me.epoch].lost.add(session.id)
+    await _until(lambda: other.gaps == [session.id])
+    assert not one.gaps
+    assert not third.gaps
+
+
+async def test_frames_that_are_lost_on_the_way_to_a_session_that_is_coming_are_told_to_it(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other, third = await meet(3)
+    session = one.enter()
+    await one.settled()
+    await _until(lambda: all(peer.takes for peer in _peers(one)))
+    epoch = one.transport.me.epoch
+    layer.loses = lambda message: (
+        "words" in message and message["epoch"] == epoch and bool(other.moves._arrivals)
+    )
+    other.transport.peers[epoch].out.put(RequestSession(session.id))
+    await _until(lambda: bool(other.moves._arrivals))
+    third.transport.peers[other.transport.me.epoch].out.put(LostFrames([session.id]))
+    told = third.transport.done_by(other.transport.me.epoch)
+    assert told is not None
+    await asyncio.wait_for(told, 10)
+    layer.loses = lambda message: False
+    await _until(lambda: session.id in other.sessions)
+    assert other.gaps == [session.id]
 
 
 async def test_the_answer_finds_the_session_that_asked_and_nobody_else_is_told(meet: Meet) -> None:

@@ -111,6 +111,32 @@ async def test_what_an_operator_takes_from_a_session_while_it_moves_it_has_no_mo
     assert not other.parts.allocation.holdings(session_of(again).id)
 
 
+@pytest.mark.parametrize("how", ["moves", "is taken over"])
+async def test_what_a_runtime_has_asked_for_again_after_an_operator_took_it_stays_its_own(
+    pair: tuple[Node, Node], how: str
+) -> None:
+    """Both workers have read the order, long before the session changes its worker."""
+    one, other = pair
+    caught, heard = await Runtime(one).open(), f"{address('comm')}/changes"
+    id_ = session_of(caught).id
+    assert (await caught.ask("subscribe", SM, {"resources": [heard]}))["code"] == 200
+    await order(operator_actions.delete_subscriptions, models.Subscription)
+    for each in pair:
+        await each.parts.control.read()
+    assert not one.parts.table.subscribers(heard)
+    assert (await caught.ask("subscribe", SM, {"resources": [heard]}))["code"] == 200
+    if how == "moves":
+        _, body = await back(other, caught)
+        assert body == {"code": 200}
+    else:
+        freeze(one)
+        assert await sync_to_async(membership_store.renew)(one.parts.epoch, -60.0)
+        await until(lambda: id_ in other.parts.sessions.sessions)
+    here = other.parts.sessions.sessions[id_]
+    assert [each for each in other.parts.table.subscribers(heard) if each is here]
+    assert other.parts.subscriptions.holdings(id_) == [heard]
+
+
 @pytest.mark.parametrize("closes", [True, False])
 async def test_an_identity_that_is_revoked_while_its_session_moves_has_ended(
     pair: tuple[Node, Node], closes: bool
@@ -200,6 +226,29 @@ async def test_what_is_under_way_for_a_session_that_moves_is_its_own_where_it_co
     assert wanted in other.parts.allocation.holdings(session_of(again).id)
 
 
+async def test_a_session_that_misses_something_after_its_state_was_sent_is_told_where_it_comes(
+    pair: tuple[Node, Node],
+) -> None:
+    one, other = pair
+    caught = await Runtime(one).open()
+    assert one.parts.cluster is not None
+    moving = one.parts.cluster.moves._host
+    pack = moving.pack
+
+    def and_then_lose_a_frame(session_id: str) -> bytes | None:
+        state = pack(session_id)
+        one.parts.sessions.missed(session_id)
+        return state
+
+    moving.pack = and_then_lose_a_frame  # type: ignore[method-assign]
+    again, body = await back(other, caught)
+    assert body == {"code": 200}
+    await until(lambda: any(b'"gap"' in frame for frame in again.link.frames))
+    answer = await again.ask("create", address())
+    assert answer["code"] == 404
+    assert sum(b'"gap"' in frame for frame in again.link.frames) == 1
+
+
 @pytest.mark.long
 async def test_a_session_that_is_lost_on_its_way_is_its_givers_again(
     pair: tuple[Node, Node],
@@ -235,6 +284,48 @@ async def test_a_session_that_is_lost_on_its_way_is_its_givers_again(
     await until(lambda: any(b'"gap"' in frame for frame in again.link.frames))
     (row,) = await rows(models.Session, id=id_)
     assert row.epoch == other.parts.epoch
+
+
+async def test_the_row_of_a_session_that_both_had_names_the_worker_that_keeps_it(
+    pair: tuple[Node, Node],
+) -> None:
+    """Who takes over from a worker goes by the rows: it would make a second session of this one."""
+    one, other = pair
+    caught = await Runtime(one).open()
+    session = session_of(caught)
+    caught.connection.lost()
+    session.deliver(b"waits for its runtime")
+    assert one.parts.cluster is not None
+    assert other.parts.cluster is not None
+    giving, coming = one.parts.cluster.moves, other.parts.cluster.moves
+    unpack = coming._host.unpack
+
+    def used_earlier(*state: Any) -> LiveSession:
+        session = unpack(*state)
+        session.bound_at -= 1.0
+        return session
+
+    coming._host.unpack = used_earlier  # type: ignore[method-assign]
+    peer = giving._transport.peers[other.parts.epoch]
+
+    async def breaks() -> None:
+        """The first part of the session comes, then the link begins anew, once."""
+        del peer.room
+        await until(lambda: bool(coming._arrivals))
+        giving._transport.links._begin(peer)
+        await until(lambda: session.id in other.parts.sessions.sessions)
+        await other.parts.session_store.written()
+
+    peer.room = breaks  # type: ignore[method-assign]
+    await until(lambda: peer.takes)
+    await giving.give_all([session.id], 20)
+    assert "room" not in vars(peer), "the link has broken"
+    await until(lambda: session.id not in other.parts.sessions.sessions)
+    assert session.id in one.parts.sessions.sessions
+    for each in pair:
+        await each.parts.session_store.written()
+    (row,) = await rows(models.Session, id=session.id)
+    assert (row.worker, row.epoch) == (one.parts.worker, one.parts.epoch)
 
 
 async def test_what_is_bound_to_a_runtime_is_not_remembered_where_it_has_left(
