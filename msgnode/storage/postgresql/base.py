@@ -4,6 +4,8 @@ A server that is stopped keeps its sockets open: nothing comes, and no timeout o
 the client closes a connection on which nothing has come for the limit (core/database_limit.py). The
 server is told the same limit for a statement, so that one that waits for a locked row is given up
 by the server, and its connection stays good. The client waits a second longer.
+
+A server that can only be read, as after a fail-over, counts as one that is out of reach.
 """
 
 from __future__ import annotations
@@ -72,7 +74,14 @@ def _limited(gen: Any, limit: float) -> Generator[Any, Any, Any]:
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django's, with the limit of the moment at each new connection."""
 
-    Database: Any = SimpleNamespace(**{**vars(psycopg), "connect": LimitedConnection.connect})
+    Database: Any = SimpleNamespace(
+        **{
+            **vars(psycopg),
+            "connect": LimitedConnection.connect,
+            # Django tells by these classes which of its own errors one is.
+            "OperationalError": (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction),
+        }
+    )
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """Connect within the limit, and tell the server how long a statement may take."""
