@@ -16,7 +16,6 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Any
 
-import environ
 import psycopg
 from django.apps import apps
 from django.conf import settings
@@ -29,6 +28,7 @@ from django.db.models import Field, JSONField, Model
 from psycopg.types.json import Jsonb
 
 from msgnode.launch.error_messages import without_password
+from msgnode.settings.environment import database_of
 
 from . import in_use
 
@@ -90,9 +90,9 @@ def connect(url: str) -> None:
         CannotMove: it is none of PostgreSQL, or out of reach.
     """
     try:
-        named = environ.Env.db_url_config(url)
-    except (ValueError, ImproperlyConfigured) as fault:
-        raise CannotMove(f"This is no URL of a database: {fault}") from None
+        named = database_of(url, "The URL")
+    except ImproperlyConfigured as fault:
+        raise CannotMove(str(fault)) from None
     if "postgresql" not in str(named.get("ENGINE", "")):
         raise CannotMove("The target is no PostgreSQL database: postgres://user:password@host/name")
     named["OPTIONS"] = {"connect_timeout": 5, **named.get("OPTIONS", {})}
