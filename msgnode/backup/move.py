@@ -29,6 +29,7 @@ from psycopg.types.json import Jsonb
 
 from msgnode.launch.error_messages import without_password
 from msgnode.settings.environment import database_of
+from msgnode.storage import migrating
 
 from . import in_use
 
@@ -120,6 +121,11 @@ def _prepare() -> None:
     there = target.introspection.table_names()
     if there and PROGRESS not in there:
         raise CannotMove(f"The target has tables already, such as {min(there)}; name an empty one.")
+    if not there:
+        try:
+            migrating.look_at_encoding(TARGET, str)
+        except migrating.UnfitDatabase as fault:
+            raise CannotMove(str(fault)) from None
     with target.cursor() as cursor:
         cursor.execute(
             f"CREATE TABLE IF NOT EXISTS {PROGRESS} "

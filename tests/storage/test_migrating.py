@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.backup.test_backup import fails
 from tests.databases import database
 from tests.node import Node
 from tests.waiting import until
@@ -86,20 +88,16 @@ def test_a_migration_that_waits_for_a_backup_lets_others_write_and_is_made_behin
 
 
 def test_a_database_that_cannot_keep_every_text_is_refused(
-    tmp_path: Path, postgres_url: str
+    tmp_path: Path, postgres_url: str, template: Path
 ) -> None:
-    name = sql.Identifier(f"t{uuid4().hex[:12]}")
-    make = "CREATE DATABASE {} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
-    with psycopg.connect(postgres_url, autocommit=True) as server:
-        server.execute(sql.SQL(make).format(name))
-        try:
-            url = urlsplit(postgres_url)._replace(path=f"/{name.as_string(None)[1:-1]}").geturl()
-            with migrating(tmp_path / "n", url) as process:
-                status, said = ended(process)
-        finally:
-            server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
-    assert status == 1
-    assert said.startswith("CommandError: The encoding of the database is LATIN1"), said
+    with database(postgres_url, encoding="LATIN1") as url:
+        with migrating(tmp_path / "n", url) as process:
+            status, said = ended(process)
+        assert status == 1
+        assert said.startswith("CommandError: The encoding of the database is LATIN1"), said
+        shutil.copy(template, tmp_path / "node.sqlite3")
+        status, said = fails(Node(tmp_path), "move_to", url)
+        assert (status, "The encoding of the database is LATIN1" in said) == (2, True), said
 
 
 def test_a_role_without_a_right_is_told_in_one_line(tmp_path: Path, postgres_url: str) -> None:
