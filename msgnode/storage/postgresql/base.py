@@ -4,8 +4,6 @@ A server that is stopped keeps its sockets open: nothing comes, and no timeout o
 the client closes a connection on which nothing has come for the limit (core/database_limit.py). The
 server is told the same limit for a statement, so that one that waits for a locked row is given up
 by the server, and its connection stays good. The client waits a second longer.
-
-A server that can only be read, as after a fail-over, counts as one that is out of reach.
 """
 
 from __future__ import annotations
@@ -78,7 +76,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         **{
             **vars(psycopg),
             "connect": LimitedConnection.connect,
-            # Django tells by these classes which of its own errors one is.
+            # Django tells by these classes which of its own errors one is. A server that can only
+            # be read, as after a fail-over, counts as one that is out of reach.
             "OperationalError": (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction),
         }
     )
