@@ -18,6 +18,8 @@ def main() -> None:
         settings.DEBUG  # noqa: B018  (reads the settings: a fault there is a line, not a traceback)
     except (ImproperlyConfigured, OSError) as fault:
         sys.exit(f"{Path(sys.argv[0]).name}: {fault}")
+    from django.db import DatabaseError
+
     from msgnode.console.actor import acting_as
 
     with acting_as(f"manage.py {sys.argv[1] if len(sys.argv) > 1 else ''}"):
@@ -26,4 +28,10 @@ def main() -> None:
 
             Command().run_from_argv(sys.argv)  # loads the apps if it needs them
         else:
-            execute_from_command_line(sys.argv)
+            try:
+                execute_from_command_line(sys.argv)
+            except DatabaseError as fault:
+                if "--traceback" in sys.argv or sys.argv[1] in ("shell", "test"):
+                    raise
+                first = (str(fault).strip().splitlines() or ["no reason given"])[0]
+                sys.exit(f"{Path(sys.argv[0]).name}: the database refuses: {first}")

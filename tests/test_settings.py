@@ -64,6 +64,9 @@ def test_the_database_is_in_the_data_directory_whatever_that_is_called(
     [
         ("LOG_LEVEL", "loud", "LOG_LEVEL is 'loud'; it is DEBUG, INFO, WARNING or ERROR."),
         ("DATABASE_URL", "mysql://u:hush@h/n", "DATABASE_URL is not the URL of a database"),
+        ("DATABASE_URL", "postgres://u:hush/x@h/n", "DATABASE_URL cannot be read. In the user's"),
+        ("DATABASE_URL", "postgres://u:x?hush@h/n", "DATABASE_URL cannot be read. In the user's"),
+        ("DATABASE_URL", "postgres://u:12/hush@h/n", "DATABASE_URL cannot be read. In the user's"),
         ("DATABASE_URL", "nonsense://u:hush@h/n", "DATABASE_URL is not the URL of a database"),
         ("DATA_DIR", "/dev/null/x", "DATA_DIR /dev/null/x: "),
     ],
@@ -82,4 +85,14 @@ def test_a_command_for_a_database_without_tables_is_refused_in_one_line(tmp_path
     done = run("manage.py", "node_status", DATA_DIR=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("CommandError: The database refuses: no such table")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_command_of_django_for_a_database_that_is_away_is_refused_in_one_line(
+    tmp_path: Path,
+) -> None:
+    away = "postgres://node:hush@127.0.0.1:1/node"
+    done = run("manage.py", "migrate", "--no-input", DATA_DIR=tmp_path, DATABASE_URL=away)
+    assert done.returncode == 1
+    assert done.stderr.startswith("manage.py: the database refuses: connection failed")
     assert len(done.stderr.splitlines()) == 1

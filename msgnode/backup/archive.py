@@ -13,9 +13,10 @@ import hashlib
 import os
 import shutil
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -54,21 +55,20 @@ def staging(folder: Path) -> Iterator[Path]:
         folder: where the archive will be; made if it is missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(f"{_STAGING}*"):
-        with _locked(left) as is_ours:
-            if is_ours:
-                shutil.rmtree(left, ignore_errors=True)
-    own = folder / f"{_STAGING}{os.getpid()}"
-    own.mkdir(mode=0o700)
-    try:
-        with _locked(own):
-            yield own
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
+    with ExitStack() as stack:
+        with _locked(folder, waits=True):  # else another removes ours before it is locked
+            for left in folder.glob(f"{_STAGING}*"):
+                with _locked(left) as is_ours:
+                    if is_ours:
+                        shutil.rmtree(left, ignore_errors=True)
+            own = Path(tempfile.mkdtemp(prefix=_STAGING, dir=folder))
+            stack.callback(shutil.rmtree, own, ignore_errors=True)
+            stack.enter_context(_locked(own))
+        yield own
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
+def _locked(folder: Path, *, waits: bool = False) -> Iterator[bool]:
     """Lock the directory; return whether nobody else has it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -76,10 +76,11 @@ def _locked(folder: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except BlockingIOError:
         yield False
+    else:
+        yield True
     finally:
         os.close(descriptor)
 

@@ -16,7 +16,6 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Any
 
-import environ
 import psycopg
 from django.apps import apps
 from django.conf import settings
@@ -29,6 +28,8 @@ from django.db.models import Field, JSONField, Model
 from psycopg.types.json import Jsonb
 
 from msgnode.launch.error_messages import without_password
+from msgnode.settings.environment import database_of
+from msgnode.storage import migrating
 
 from . import in_use
 
@@ -90,9 +91,9 @@ def connect(url: str) -> None:
         CannotMove: it is none of PostgreSQL, or out of reach.
     """
     try:
-        named = environ.Env.db_url_config(url)
-    except (ValueError, ImproperlyConfigured) as fault:
-        raise CannotMove(f"This is no URL of a database: {fault}") from None
+        named = database_of(url, "The URL")
+    except ImproperlyConfigured as fault:
+        raise CannotMove(str(fault)) from None
     if "postgresql" not in str(named.get("ENGINE", "")):
         raise CannotMove("The target is no PostgreSQL database: postgres://user:password@host/name")
     named["OPTIONS"] = {"connect_timeout": 5, **named.get("OPTIONS", {})}
@@ -120,6 +121,11 @@ def _prepare() -> None:
     there = target.introspection.table_names()
     if there and PROGRESS not in there:
         raise CannotMove(f"The target has tables already, such as {min(there)}; name an empty one.")
+    if not there:
+        try:
+            migrating.look_at_encoding(TARGET, str)
+        except migrating.UnfitDatabase as fault:
+            raise CannotMove(str(fault)) from None
     with target.cursor() as cursor:
         cursor.execute(
             f"CREATE TABLE IF NOT EXISTS {PROGRESS} "

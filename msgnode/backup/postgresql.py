@@ -3,11 +3,13 @@
 They are read with COPY in one transaction that sees one state of the database, and written in one
 transaction, so that either everything is there afterwards or nothing has changed. The node's own
 migrations create the tables, as many as the archive has; no program of PostgreSQL is needed.
+
+Tables that somebody else has in the same database are neither copied nor dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,12 +20,15 @@ from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 
+from msgnode.storage.table_version import known
+
 from .manifest import ArchiveFault, Database, Migration
 from .sqlite import SEALED
 
 FOLDER = "tables"
 _BLOCK = 256 * 1024
 _MIGRATIONS = "django_migrations"
+_WORKERS = "msgnode_worker"
 
 
 def dump(folder: Path) -> tuple[Database, list[str]]:
@@ -31,14 +36,19 @@ def dump(folder: Path) -> tuple[Database, list[str]]:
 
     Returns:
         What they have, and the names of the parts.
+
+    Raises:
+        DatabaseError: the database refuses, or has gone away.
+        OSError: the disk does not take the files.
     """
     (folder / FOLDER).mkdir(mode=0o700)
     rows: dict[str, int] = {}
     columns: dict[str, list[str]] = {}
     with _one_moment() as cursor:
-        for table in sorted(connection.introspection.table_names(cursor)):
+        for table in _tables(cursor):
             columns[table] = _columns(cursor, table)
             with (
+                connection.wrap_database_errors,  # which Django does not do for a COPY
                 (folder / FOLDER / table).open("wb") as file,
                 cursor.copy(f"COPY {_listed(table, columns[table])} TO STDOUT") as copy,
             ):
@@ -54,15 +64,71 @@ def dump(folder: Path) -> tuple[Database, list[str]]:
 def _one_moment() -> Iterator[Any]:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        _take_time(cursor)
         yield cursor
 
 
+def _take_time(cursor: Any) -> None:
+    """Lift, in this transaction, the limits that a server or a role may have for statements."""
+    cursor.execute(
+        "SELECT set_config('statement_timeout', '0', true), "
+        "set_config('idle_in_transaction_session_timeout', '0', true)"
+    )
+
+
 def has_tables() -> bool:
-    """Whether the database has any."""
-    return bool(connection.introspection.table_names())
+    """Whether the database has any of a node."""
+    with connection.cursor() as cursor:
+        return bool(_tables(cursor))
 
 
-def load(folder: Path, said: Database, *, replace: bool) -> list[str]:
+def _tables(cursor: Any) -> list[str]:
+    """The node's tables, and those that a later version of it has made."""
+    there = connection.introspection.table_names(cursor)
+    apps_there: set[str] = set()
+    if _MIGRATIONS in there:
+        cursor.execute(f"SELECT DISTINCT app FROM {_MIGRATIONS}")  # noqa: S608
+        apps_there = {row[0] for row in cursor.fetchall()}
+    return sorted(_of_apps(there, apps_there))
+
+
+def _of_apps(tables: Iterable[str], further: Iterable[str]) -> set[str]:
+    """Those of these tables that are of the node's apps, or of further ones."""
+    named = {_MIGRATIONS, *connection.introspection.django_table_names()}
+    begin = tuple(f"{app}_" for app in {app for app, _ in known()}.union(further))
+    return {table for table in tables if table in named or table.startswith(begin)}
+
+
+def check(folder: Path, said: Database) -> list[str]:
+    """Compare the parts with what the manifest says of the tables.
+
+    Args:
+        folder: the directory of the parts.
+        said: what the manifest says of the database.
+
+    Returns:
+        The encrypted values in them.
+
+    Raises:
+        ArchiveFault: a table is missing, or has another number of rows.
+    """
+    sealed: list[str] = []
+    for table, number in said.rows.items():
+        part = folder / FOLDER / table
+        if "/" in table or not part.is_file():
+            raise ArchiveFault(f"The table {table} is missing.")
+        found = 0
+        at = [n for n, column in enumerate(said.columns[table]) if (table, column) in SEALED]
+        with part.open("rb") as file:
+            for row in file:
+                found += 1
+                sealed += [value for value in _values(row, at) if value not in ("", "\\N")]
+        if found != number:
+            raise ArchiveFault(f"{table} has {found} rows, not {number}.")
+    return sealed
+
+
+def load(folder: Path, said: Database, *, replace: bool) -> None:
     """Create the tables with the rows of an archive, in one transaction.
 
     Args:
@@ -70,43 +136,40 @@ def load(folder: Path, said: Database, *, replace: bool) -> list[str]:
         said: what the manifest says of the database.
         replace: whether existing tables are dropped first.
 
-    Returns: The encrypted values, so that the caller, whose transaction this is part of, can check
-        whether they can be decrypted.
-
     Raises:
         ArchiveFault: a table has other columns or another number of rows than it should.
+        DatabaseError: the database refuses, or has gone away.
     """
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL lock_timeout = '10s'")
+        _take_time(cursor)
         # Else a migration that writes rows keeps the next from changing their table.
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         if replace:
-            for table in connection.introspection.table_names(cursor):
+            for table in _tables(cursor):
                 cursor.execute(f"DROP TABLE {_quoted(table)} CASCADE")
         executor = MigrationExecutor(connection)
         executor.migrate(_last(executor, {(app, name) for app, name in said.migrations}))
         applied = sorted(MigrationRecorder(connection).applied_migrations())
         if applied != sorted(tuple(each) for each in said.migrations):
             raise ArchiveFault("The archive has some migrations without those they need.")
-        there = set(connection.introspection.table_names(cursor)) - {_MIGRATIONS}
-        if there != set(said.rows) - {_MIGRATIONS}:
-            odd = min(there ^ (set(said.rows) - {_MIGRATIONS}))
+        there = set(_tables(cursor)) - {_MIGRATIONS}
+        archived = _of_apps(said.rows, ()) - {_MIGRATIONS}  # earlier ones have tables of others
+        if there != archived:
+            odd = min(there ^ archived)
             raise ArchiveFault(f"The table {odd} is in the archive or in its version, not in both.")
         cursor.execute(f"TRUNCATE {', '.join(map(_quoted, sorted(there)))}")
         cursor.execute("SET CONSTRAINTS ALL DEFERRED")
         for table in sorted(there):
             _fill(cursor, table, said, folder / FOLDER / table)
-        cursor.execute("DELETE FROM msgnode_worker")
-        for statement in connection.ops.sequence_reset_sql(
-            no_style(), list(apps.get_models(include_auto_created=True))
-        ):
+        if _WORKERS in there:
+            cursor.execute(f"DELETE FROM {_WORKERS}")  # noqa: S608
+        every = apps.get_models(include_auto_created=True)
+        made = [
+            model for model in every if model._meta.db_table in there
+        ]  # an earlier one has less
+        for statement in connection.ops.sequence_reset_sql(no_style(), made):
             cursor.execute(statement)
-        sealed: list[str] = []
-        for table, column in SEALED:
-            if table in there:
-                cursor.execute(f"SELECT {column} FROM {table} WHERE {column} <> ''")  # noqa: S608
-                sealed += [row[0] for row in cursor.fetchall()]
-        return sealed
 
 
 def _last(executor: MigrationExecutor, wanted: set[Migration]) -> list[Migration]:
@@ -121,11 +184,18 @@ def _last(executor: MigrationExecutor, wanted: set[Migration]) -> list[Migration
     )
 
 
+def _values(row: bytes, at: list[int]) -> list[str]:
+    """Some columns of a row in the text of COPY; encrypted ones have nothing that is escaped."""
+    columns = row.decode(errors="replace").rstrip("\n").split("\t") if at else []
+    return [columns[each] for each in at if each < len(columns)]
+
+
 def _fill(cursor: Any, table: str, said: Database, path: Path) -> None:
     columns = said.columns[table]
     if sorted(columns) != sorted(_columns(cursor, table)):
         raise ArchiveFault(f"The table {table} has other columns than its version makes.")
     with (
+        connection.wrap_database_errors,
         path.open("rb") as file,
         cursor.copy(f"COPY {_listed(table, columns)} FROM STDIN") as copy,
     ):

@@ -55,6 +55,7 @@ def check(file: Path) -> Manifest:
 
     Raises:
         ArchiveFault: it is damaged, or of another version.
+        Refused: the secrets in it cannot be read here.
     """
     with archive.staging(settings.DATA_DIR) as folder:
         return _checked(file, folder)[0]
@@ -123,6 +124,8 @@ def _checked(file: Path, folder: Path) -> tuple[Manifest, list[RecordFile]]:
         key = folder / SECRET_KEY
         further = [key.read_text()] if key.exists() and settings.OWN_SECRET_KEY else []
         _refuse_sealed(sqlite.sealed_of(folder / sqlite.PART), *further)
+    else:
+        _refuse_sealed(postgresql.check(folder, manifest.database))
     return manifest, record
 
 
@@ -179,7 +182,7 @@ def _into_postgresql(folder: Path, manifest: Manifest, *, replace: bool) -> None
     elif connection.in_atomic_block:
         raise RuntimeError("A restore is a transaction of its own.")
     with transaction.atomic(durable=True):
-        _refuse_sealed(postgresql.load(folder, manifest.database, replace=replace))
+        postgresql.load(folder, manifest.database, replace=replace)
 
 
 def described(manifest: Manifest) -> dict[str, Any]:

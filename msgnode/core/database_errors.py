@@ -18,6 +18,8 @@ _OF_SQLITE = {
     sqlite3.SQLITE_LOCKED: "Another process keeps the database locked",
 }
 _OF_POSTGRESQL = {
+    "25006": "The database can only be read: it is a standby, or is set so",
+    "42501": "The database refuses the node's role a right that it needs",
     "53100": "The database's disk is full",
     "53300": "The database has no connection left",
     "55P03": "Somebody else keeps rows of the database locked",

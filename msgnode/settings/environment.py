@@ -101,12 +101,36 @@ PROXIES: int = env.int("PROXIES", default=0 if NODE_MODE == "embedded" else 1)
 
 def database_of_environment() -> dict[str, Any]:
     """The database of DATABASE_URL. Raises ImproperlyConfigured for one that a node cannot use."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they show the URL with its password
-        found: dict[str, Any] = env.db_url("DATABASE_URL")
+    found = database_of(env("DATABASE_URL"), "DATABASE_URL")
     if not found.get("ENGINE", "").endswith((".sqlite3", ".postgresql")):
         raise ImproperlyConfigured(
             "DATABASE_URL is not the URL of a database that the node can use: "
             "postgres://user:password@host/name, or sqlite:///path."
+        )
+    return found
+
+
+def database_of(url: str, named: str) -> dict[str, Any]:
+    """The database of a URL, as Django's settings have it; of no engine if it is none.
+
+    Args:
+        url: may contain a password, which no error shows.
+        named: what errors call it.
+
+    Raises:
+        ImproperlyConfigured: it cannot be read.
+    """
+    _, _, behind = url.partition("://")
+    is_cut = "@" in behind.partition("/")[2].partition("?")[0] and not url.startswith("sqlite:")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they show the URL with its password
+            found: dict[str, Any] = environ.Env.db_url_config(url)
+    except ValueError:  # its text shows a part of the password
+        is_cut = True
+    if is_cut:
+        raise ImproperlyConfigured(
+            f"{named} cannot be read. In the user's name and password, write / as %2F, ? as %3F, "
+            "# as %23, @ as %40 and % as %25."
         )
     return found

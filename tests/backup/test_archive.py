@@ -7,7 +7,9 @@ import io
 import json
 import os
 import tarfile
+import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,21 @@ def test_what_a_killed_backup_left_is_removed_and_that_of_a_running_one_is_not(
         assert {path.name for path in tmp_path.iterdir()} == {".node-backup-2"}
     with archive.staging(tmp_path):
         pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_many_backups_that_begin_at_once_none_removes_what_is_anothers(tmp_path: Path) -> None:
+    crowd = 8
+
+    def staged(_: int) -> bool:
+        with archive.staging(tmp_path) as own:
+            begun.wait(20)
+            return own.is_dir()
+
+    for _ in range(40):
+        begun = threading.Barrier(crowd)
+        with ThreadPoolExecutor(crowd) as threads:
+            assert all(threads.map(staged, range(crowd)))
     assert not list(tmp_path.iterdir())
 
 

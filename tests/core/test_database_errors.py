@@ -30,6 +30,8 @@ def behind(cause: Exception) -> Exception:
         (of_sqlite(sqlite3.SQLITE_FULL), "full"),
         (of_sqlite(sqlite3.SQLITE_IOERR_WRITE), "cannot be read or written"),
         (behind(psycopg.errors.DiskFull()), "full"),
+        (behind(psycopg.errors.ReadOnlySqlTransaction()), "can only be read"),
+        (behind(psycopg.errors.InsufficientPrivilege()), "refuses the node's role a right"),
         (behind(psycopg.errors.QueryCanceled()), "keeps rows locked"),
         (behind(psycopg.errors.TooManyConnections()), "no connection left"),
         (behind(psycopg.OperationalError("FATAL: sorry, too many clients already")), "no conn"),

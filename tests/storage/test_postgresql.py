@@ -96,3 +96,10 @@ def test_a_transaction_that_is_given_up_leaves_nothing(database: Any) -> None:
 def test_without_a_limit_a_statement_takes_as_long_as_it_takes(database: Any) -> None:
     assert value(database, "SHOW statement_timeout") == "0"
     value(database, "SELECT pg_sleep(1.2)")
+
+
+def test_a_database_that_can_only_be_read_counts_as_one_that_is_away(database: Any) -> None:
+    value(database, "SELECT set_config('default_transaction_read_only', 'on', false)")
+    with pytest.raises(OperationalError) as refused:
+        value(database, "CREATE TABLE t ()")
+    assert "can only be read" in in_words(refused.value)

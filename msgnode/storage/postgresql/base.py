@@ -80,7 +80,15 @@ def _limited(gen: Any, limit: float) -> Generator[Any, Any, Any]:
 class DatabaseWrapper(base.DatabaseWrapper):
     """Django's, with the limit of the moment at each new connection."""
 
-    Database: Any = SimpleNamespace(**{**vars(psycopg), "connect": LimitedConnection.connect})
+    Database: Any = SimpleNamespace(
+        **{
+            **vars(psycopg),
+            "connect": LimitedConnection.connect,
+            # Django tells by these classes which of its own errors one is. A server that can only
+            # be read, as after a fail-over, counts as one that is out of reach.
+            "OperationalError": (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction),
+        }
+    )
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """Connect within the limit, and tell the server how long a statement may take."""

@@ -1,0 +1,33 @@
+"""Django's `migrate`, on PostgreSQL beside processes that write and others that migrate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandError
+from django.core.management.commands import migrate
+from django.db import connections
+
+from msgnode.storage import migrating
+
+
+class Command(migrate.Command):
+    def handle(self, *args: Any, **options: Any) -> None:
+        using = options["database"]
+
+        def once() -> None:
+            super(Command, self).handle(*args, **options)
+
+        if connections[using].vendor != "postgresql" or connections[using].in_atomic_block:
+            once()
+            return
+        try:
+            with migrating.alone(using, self._say):
+                migrating.look_at_encoding(using, self._say)
+                migrating.repeated(once, self._say)
+        except migrating.UnfitDatabase as fault:
+            raise CommandError(str(fault)) from None
+
+    def _say(self, line: str) -> None:
+        self.stderr.write(line)
+        self.stderr.flush()
