@@ -103,7 +103,6 @@ class Parts:
         self.sessions = SessionManager(
             session_settings, self.table, self.session_store, self.alarms.raise_alarm
         )
-        self.writer.late = self.sessions.end_unsure
         if self.record is not None:
             self.sessions.steps.listeners.append(self.record.note_session)
         self.sockets = ConnectionLimits(

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -20,6 +21,7 @@ from msgnode.sessions.bans import BanList
 from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
+from msgnode.sessions.unsure import end_unsure
 from msgnode.storage import alarms
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers.fencing import note_fencing
@@ -40,6 +42,7 @@ class Node:
         self.is_ready = False
         self.on_drain: list[Callable[[], None]] = []
         self.parts = Parts()
+        self.parts.writer.late = partial(end_unsure, self.parts.sessions)
         self._tasks: list[asyncio.Task[None]] = []
         self._renewing: asyncio.Task[None] | None = None
 

@@ -138,15 +138,6 @@ class SessionManager:
         if socket is not None:
             socket.end(code, told)
 
-    def end_unsure(self, ids: Iterable[str]) -> None:
-        """End sessions of which the database has other holdings than they were told."""
-        for id_ in ids:
-            session = self.sessions.get(id_)
-            if session is not None:
-                with FAULTS.kept_to("session"):
-                    reason = "changes were committed after they had been refused"
-                    self.end(session, CloseCode.GOING_AWAY, reason, reason)
-
     def identify(
         self, session: LiveSession, identity: Identity | None, proof: str = ""
     ) -> asyncio.Future[Any] | None:
