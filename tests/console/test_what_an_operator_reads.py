@@ -196,7 +196,7 @@ def test_pages_of_the_schedule_have_no_script_between_their_lines(operator: Clie
         assert scripts == [], path
 
 
-@pytest.mark.parametrize("term", ["x", str(uuid.uuid4()), "a://b/c", "7"])
+@pytest.mark.parametrize("term", ["x", "6f1c1fb8-55a1-4d0a-9c5d-2f3e8c1b7a90", "a://b/c", "7"])
 def test_every_list_that_offers_a_search_can_be_searched(operator: Client, term: str) -> None:
     lists = [each.opts for each in admin.site._registry.values() if each.search_fields]
     assert len(lists) > 30
