@@ -42,7 +42,7 @@ class Node:
         self.is_ready = False
         self.on_drain: list[Callable[[], None]] = []
         self.parts = Parts()
-        self.parts.writer.late = partial(end_unsure, self.parts.sessions)
+        self.parts.writer.on_late.append(partial(end_unsure, self.parts.sessions))
         self._tasks: list[asyncio.Task[None]] = []
         self._renewing: asyncio.Task[None] | None = None
 

@@ -5,7 +5,7 @@ of many sessions into few statements; group_commit.py shares the transactions.
 
 A commit that was not answered counts as what has become of it, as soon as the database tells
 (commit_outcome.py). If that is only after its submissions were refused, and it was committed, then
-memory and database differ about what the sessions hold: they are named to `late`, to be ended.
+memory and database differ about what the sessions hold: they are named to `on_late`, to be ended.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class GroupWriter:
         patience: seconds for which a database out of reach is waited for.
 
     Attributes:
-        late: called, on the event loop, with the ids of sessions whose changes were committed
-            though they had been refused.
+        on_late: each is called, on the event loop, with the ids of sessions whose changes were
+            committed though they had been refused.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GroupWriter:
         fenced: Callable[[], None] | None = None,
         patience: float = 8.0,
     ) -> None:
-        self.late: Callable[[set[str]], None] = lambda _: None
+        self.on_late: list[Callable[[set[str]], None]] = []
         self._check = check
         self._loop: asyncio.AbstractEventLoop | None = None
         self._unanswered: list[_Unanswered] = []  # the writer's thread's
@@ -133,7 +133,8 @@ class GroupWriter:
     def _tell_late(self, ids: set[str]) -> None:
         log.warning("Changes of %s sessions were committed after they were refused.", len(ids))
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self.late, ids)
+            for each in self.on_late:
+                self._loop.call_soon_threadsafe(each, ids)
 
 
 def _holders(group: list[_Submission]) -> set[str]:
