@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests import waiting
 from tests.client import ALLOCATION, Client, code
 from tests.commit_proxy import CommitProxy, commit_proxy
 from tests.databases import database
@@ -119,7 +120,7 @@ async def test_who_waits_together_with_a_locked_row_is_served(
                 [one.runtime_url],
             )
             first = await ask_for(one, 1)  # the writer waits for the lock, the rest for the writer
-            await asyncio.to_thread(_is_waiting, migrated_url)
+            await asyncio.to_thread(_wait_for_lock, migrated_url)
             second = await ask_for(one, 1)
             beside = [await ask_for(other, 1), await ask_for(third, 1)]
             answers = [await other.answer(beside[0]), await third.answer(beside[1])]
@@ -132,10 +133,11 @@ async def test_who_waits_together_with_a_locked_row_is_served(
         assert await other.allocate()
 
 
-def _is_waiting(url: str) -> None:
+def _wait_for_lock(url: str) -> None:
     """Return once somebody waits for a lock."""
     with psycopg.connect(url, autocommit=True) as rows:
-        while True:
-            found = rows.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone()
-            if found is not None:
-                return
+        asked = (
+            "SELECT 1 FROM pg_stat_activity "
+            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        waiting.until(lambda: rows.execute(asked).fetchone(), 30.0)
