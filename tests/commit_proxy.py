@@ -13,9 +13,11 @@ from urllib.parse import urlsplit
 
 import psycopg
 
+from tests import waiting
+
 _BYTES = 65_536
-_IN_THE_MIDST = 0.03
-"""Seconds after which a COMMIT has begun that waits COMMIT_DELAY before it is written."""
+_IN_THE_MIDST = 0.01
+"""Seconds that a process takes at most from the beginning of a COMMIT to _COMMIT_DELAY."""
 _COMMIT_DELAY = 100_000
 """In microseconds; PostgreSQL's largest."""
 
@@ -81,12 +83,15 @@ class CommitProxy:
         """Hand the COMMIT on; whether its answer is to be lost."""
         self._wanted = b""
         if self._freezes:
-            with psycopg.connect(self._url) as rows:
-                asked = "SELECT pid FROM pg_stat_activity WHERE client_port = %s"
-                (pid,) = rows.execute(asked, [server.getsockname()[1]]).fetchone() or (0,)
-            server.sendall(data)
-            time.sleep(_IN_THE_MIDST)
-            os.kill(pid, signal.SIGSTOP)
+            with psycopg.connect(self._url, autocommit=True) as rows:
+                asked = (
+                    "SELECT pid FROM pg_stat_activity WHERE client_port = %s AND query = 'COMMIT'"
+                )
+                where = [server.getsockname()[1]]
+                server.sendall(data)
+                (pid,) = waiting.until(lambda: rows.execute(asked, where).fetchone(), 30.0, every=0)
+                time.sleep(_IN_THE_MIDST)
+                os.kill(pid, signal.SIGSTOP)
             self._frozen = pid
         else:
             server.sendall(data)

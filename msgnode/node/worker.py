@@ -19,9 +19,9 @@ from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.monitoring import fault_alarms, path_probe
 from msgnode.sessions.bans import BanList
 from msgnode.sessions.expiry import run_expiry
+from msgnode.sessions.late_commits import end_differing
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
-from msgnode.sessions.unsure import end_unsure
 from msgnode.storage import alarms
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers.fencing import note_fencing
@@ -42,7 +42,7 @@ class Node:
         self.is_ready = False
         self.on_drain: list[Callable[[], None]] = []
         self.parts = Parts()
-        self.parts.writer.on_late.append(partial(end_unsure, self.parts.sessions))
+        self.parts.writer.on_late.append(partial(end_differing, self.parts.sessions))
         self._tasks: list[asyncio.Task[None]] = []
         self._renewing: asyncio.Task[None] | None = None
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from django.db import DatabaseError, OperationalError, connections
 
+from msgnode.core import database_errors
+
 GIVEN_UP = "3s"
 """Shorter than what a commit of a worker waits for."""
 _PAUSE = 5.0
@@ -21,7 +23,6 @@ _TIMES = 75
 """For ten minutes in all."""
 _LOCK = 0x6D736E6D
 """The advisory lock of the one who migrates."""
-_LOCK_NOT_AVAILABLE = "55P03"
 
 Say = Callable[[str], Any]
 
@@ -66,7 +67,7 @@ def repeated(migrate: Callable[[], None], say: Say) -> None:
         try:
             migrate()
         except OperationalError as fault:
-            if getattr(fault.__cause__, "sqlstate", "") != _LOCK_NOT_AVAILABLE or not left:
+            if not database_errors.is_locked(fault) or not left:
                 raise
         else:
             return

@@ -16,7 +16,7 @@ from .rules import CloseCode
 REASON = "changes were committed after they had been refused"
 
 
-def end_unsure(sessions: SessionManager, ids: Iterable[str]) -> None:
+def end_differing(sessions: SessionManager, ids: Iterable[str]) -> None:
     """End these sessions, as far as they are here."""
     for id_ in ids:
         session = sessions.sessions.get(id_)
