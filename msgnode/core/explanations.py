@@ -174,8 +174,8 @@ CLOSE_CODES: Mapping[int, Explanation] = {
     3001: Explanation(
         "Reconnect",
         "The node, or the worker that serves this connection, stops or restarts: an upgrade, a "
-        "restart, a lost lease. The session is kept. It is not if the database was late, and "
-        "committed a change of the session that had been refused.",
+        "restart, a lost lease. The session is kept, unless the database committed a change of it "
+        "too late, after the change had been refused.",
         "Reconnect with `re-open` after a short random pause, and with `open` if there is no such "
         "session. Messages that arrive meanwhile wait; lost messages are signalled as a gap.",
     ),
