@@ -9,8 +9,8 @@ A response is delivered to the session only if it comes from a session that was 
   requests.
 - Ids are compared by value (messages.plain_id), because the responder may spell them differently.
 
-Adding a request is on the hot path, so it is only appended to its sender's list. The list is
-indexed when a response is looked up, each entry once. Pure: no clock, no I/O.
+Adding a request is on the hot path, so it is only appended to its sender's list. What the list has
+moves to the sender's index when a response is looked up. Pure: no clock, no I/O.
 """
 
 from __future__ import annotations
@@ -38,27 +38,23 @@ DEFAULT_LIMITS = RequestLimits()
 
 
 class _Log(list[Any]):
-    """The requests of one sender: id, asked, id, asked and so on.
+    """The requests of one sender that are not in its index yet: id, asked, id, asked and so on."""
 
-    The first `indexed` items are in the index.
-    """
-
-    __slots__ = ("by_id", "indexed")
+    __slots__ = ("by_id",)
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         super().__init__(items)
         self.by_id: dict[str, Asked | set[str]] = {}
-        self.indexed = 0
 
-    def find(self, id_: str) -> Asked | set[str] | None:
-        """The sessions that were asked the request of this id."""
-        if self.indexed < len(self):
-            self._bring_up_to_date()
-        return self.by_id.get(id_)
+    def indexed(self) -> dict[str, Asked | set[str]]:
+        """The sessions that were asked each request, by its id."""
+        if self:
+            self._move_to_index()
+        return self.by_id
 
-    def _bring_up_to_date(self) -> None:
+    def _move_to_index(self) -> None:
         by_id = self.by_id
-        for at in range(self.indexed, len(self), 2):
+        for at in range(0, len(self), 2):
             raw, asked = self[at], self[at + 1]
             id_ = plain_id(raw) if isinstance(raw, bytes) else str(raw)
             before = by_id.get(id_)
@@ -68,7 +64,7 @@ class _Log(list[Any]):
                 several = before if isinstance(before, set) else set(_members(before))
                 several.update(_members(asked))
                 by_id[id_] = several
-        self.indexed = len(self)
+        self.clear()
 
 
 class OpenRequests:
@@ -118,7 +114,7 @@ class OpenRequests:
             self._turn(now)
         for generation in (self._newer, self._older):
             log = generation.get(sender)
-            asked = log.find(id_) if log is not None else None
+            asked = log.indexed().get(id_) if log is not None else None
             if asked is not None and (
                 asked == session if asked.__class__ is str else session in asked
             ):
@@ -150,7 +146,8 @@ class OpenRequests:
 
     def __len__(self) -> int:
         """The number of requests kept."""
-        return sum(len(log) // 2 for each in (self._newer, self._older) for log in each.values())
+        generations = (self._newer, self._older)
+        return sum(len(log.indexed()) for each in generations for log in each.values())
 
     def _turn(self, now: float) -> None:
         due = self._turns_at
@@ -167,15 +164,13 @@ def _members(asked: Asked) -> frozenset[str]:
     return frozenset((asked,)) if isinstance(asked, str) else asked
 
 
-def _dumped(generation: dict[str, _Log]) -> Dumped:
-    return {
-        sender: [
-            plain_id(item) if isinstance(item, bytes)
-            else item if isinstance(item, str) else list(item)
-            for item in log
-        ]
-        for sender, log in generation.items()
-    }  # fmt: skip
+def _dumped(generation: dict[str, _Log]) -> dict[str, list[str | list[str]]]:
+    dumped: dict[str, list[str | list[str]]] = {}
+    for sender, log in generation.items():
+        items = dumped[sender] = []
+        for id_, asked in log.indexed().items():
+            items += (id_, asked if isinstance(asked, str) else list(asked))
+    return dumped
 
 
 def _loaded(dumped: Dumped) -> dict[str, _Log]:
