@@ -5,7 +5,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
-from msgnode.console import acted_meanwhile, edited_meanwhile
+from msgnode.console import acted_meanwhile, edited_meanwhile, prefilled
 from msgnode.console.domains import domains
 from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
@@ -28,8 +28,9 @@ _TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
 _CATALOGUE = rf"^\.well-known/(?P<kind>{_TYPES})(?:/(?P<rest>.*))?$"
 
 handler500 = unavailable.server_error
-acted_meanwhile.watch(admin.site)
-edited_meanwhile.watch(admin.site)  # all its pages are registered by now
+# All pages of the console are registered by now.
+for each in (acted_meanwhile, edited_meanwhile, prefilled):
+    each.watch(admin.site)
 
 urlpatterns = [
     path("", landing, name="newcomer"),

@@ -19,6 +19,7 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminSplitDateTimeWidget
 
 from msgnode.console.lists import ConsoleAdmin, WrittenByTheNode
+from msgnode.console.prefilled import fitting
 from spark import pages, report_runs
 from spark.enqueue import enqueue
 from spark.jobs import periods
@@ -163,7 +164,7 @@ class ReportRunAdmin(ConsoleAdmin):
         return () if obj is None else self.readonly
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        given = super().get_changeform_initial_data(request)
+        given = fitting(self.model, super().get_changeform_initial_data(request))
         kind = given.get("kind", "daily")
         return {"kind": kind, "start": report_runs.last_full(kind), **given}
 

@@ -29,6 +29,7 @@ from .acted_meanwhile import is_as_shown
 from .audit import AuditedAdmin
 from .confirm import ask
 from .lists import WrittenByTheNode
+from .prefilled import fitting
 
 
 class ApiKeyForm(forms.ModelForm):
@@ -70,7 +71,8 @@ class ApiKeyAdmin(AuditedAdmin):
 
     def get_changeform_initial_data(self, request: HttpRequest) -> Any:
         ends = timezone.now() + timedelta(days=settings.API_KEYS["DAYS"])
-        return {"expires_at": ends, **super().get_changeform_initial_data(request)}
+        named = super().get_changeform_initial_data(request)
+        return {"expires_at": ends, **fitting(self.model, named)}
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
         text = ""
