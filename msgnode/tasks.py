@@ -27,6 +27,7 @@ from oauth2_provider.models import (
 from msgnode.bus.last_owners import LAST_OWNERS
 from msgnode.identity.provider import keys as provider_keys
 from policies.enforcement import decision_log
+from registry import api as registry
 
 from .identity import binding_store
 from .models import (
@@ -156,6 +157,15 @@ def purge_decision_log() -> int:
     """
     now = believed_now(timezone.now())
     return decision_log.purge(now - timedelta(days=settings.POLICY["LOG_DAYS"]))
+
+
+@shared_task(name="registry.purge", ignore_result=True)
+def purge_registry() -> int:
+    """Mark entries of the registry that ended long ago as dead, delete old dead ones; their number.
+
+    Here and not in `registry`, for the same reason.
+    """
+    return registry.purge(believed_now(timezone.now()))
 
 
 @shared_task(name="msgnode.send_notices", ignore_result=True)

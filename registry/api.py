@@ -9,6 +9,7 @@ Bodies and records have the wire format of docs/reference/registry.md; a refusal
     apply                                  many changes in one transaction
     get find find_each by_urls             entries as they are now
     runtimes_gone take_news statistics     the end of sessions, the feed of ended entries, figures
+    purge                                  mark and delete what ended long ago
     on_change                              subscribe to announced changes, in their transaction
     operations                             callbacks for operators' actions, in their transaction
     person_export person_erase             all rows about a person, by user ids and GUIDs
@@ -18,6 +19,7 @@ Bodies and records have the wire format of docs/reference/registry.md; a refusal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import Count, Model
@@ -41,7 +43,7 @@ __all__ = [
     "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register", "Search", "Update", "apply",
     "by_urls", "disconnect", "find", "find_each", "get", "global_digest", "global_get",
     "global_put", "key", "on_change", "operations", "outcome", "owners_gone", "owns",
-    "person_erase", "person_export", "record", "refresh", "register", "registration",
+    "person_erase", "person_export", "purge", "record", "refresh", "register", "registration",
     "runtimes_gone", "session_mark", "statistics", "subject_mark", "take_news", "update",
     "update_of",
 ]  # fmt: skip
@@ -143,6 +145,19 @@ def owners_gone(live: Mapping[str, frozenset[str]], shares: bool) -> int:
         shares: whether sessions of one runtime URL share what they registered without a subject.
     """
     return lifecycle.owners_gone(live, shares)
+
+
+def purge(now: datetime) -> int:
+    """Mark entries as dead that ended long ago, and delete old dead ones.
+
+    Args:
+        now: the time by which age is measured.
+
+    Returns:
+        The number of entries.
+    """
+    aged = lifecycle.repeat(lambda: lifecycle.age(now))
+    return aged + lifecycle.repeat(lambda: lifecycle.purge(now))
 
 
 def on_change(listener: store.Listener) -> None:

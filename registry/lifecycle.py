@@ -7,6 +7,7 @@ an index, never by reading all. Rows that another process is changing are left t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,9 +24,25 @@ from .entries import DEAD, DISCONNECTED, Cause, Change, Entry, Kind
 from .models import Hyperty, RegistryEntry, StatusChange, User
 
 MAX_ROWS = 1000
+MAX_SECONDS = 60.0
 ENDED_AT_MOST = 100_000
 """Most entries of a kind that are kept after their end; those that ended first are deleted."""
 CHANGES_AT_MOST = 1_000_000
+
+
+def repeat(step: Callable[[], int], seconds: float = MAX_SECONDS) -> int:
+    """Repeat a step until nothing is left or the time is over; return the number of entries.
+
+    What is left is for the next run of the schedule, so that runs do not pile up.
+    """
+    until = time.monotonic() + seconds
+    total = 0
+    while time.monotonic() < until:
+        done = step()
+        if not done:
+            break
+        total += done
+    return total
 
 
 def expire_due(limit: int = MAX_ROWS) -> int:
@@ -92,9 +109,8 @@ def _end_rows(kind: Kind, chosen: list[int], cause: Cause, limit: int = MAX_ROWS
     )
 
 
-def age(limit: int = MAX_ROWS) -> int:
+def age(now: datetime, limit: int = MAX_ROWS) -> int:
     """Mark entries as dead that have been disconnected for DEAD_AFTER."""
-    now = timezone.now()
     before = now - timedelta(seconds=settings.REGISTRY["DEAD_AFTER"])
     done = 0
     for kind, model in rows.MODELS.items():
@@ -113,12 +129,11 @@ def age(limit: int = MAX_ROWS) -> int:
     return done
 
 
-def purge(limit: int = MAX_ROWS) -> int:
+def purge(now: datetime, limit: int = MAX_ROWS) -> int:
     """Delete entries dead for PURGE_AFTER, and those beyond the limits.
 
     Users without entries and old history are deleted, too.
     """
-    now = timezone.now()
     before = now - timedelta(seconds=settings.REGISTRY["PURGE_AFTER"])
     done = 0
     for model in rows.MODELS.values():

@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 
+from msgnode.models import Alarm
+from msgnode.storage.believed_clock import ALARM as CLOCK_JUMPED
+from msgnode.tasks import purge_registry
 from registry import api, lifecycle, tasks
 from registry.api import Kind
 from registry.models import Hyperty, StatusChange, User
@@ -22,6 +26,10 @@ pytestmark = pytest.mark.django_db
 
 def register(url: str = ONE, user: str = "alice", **other: object) -> None:
     api.register(Kind.HYPERTY, url, hyperty(**other), user)
+
+
+def purge() -> int:
+    return api.purge(timezone.now())
 
 
 def test_case_22_a_sign_of_life_of_a_live_entry_is_no_news(heard: list, clock: Clock) -> None:
@@ -106,17 +114,37 @@ def test_an_ended_entry_dies_and_is_purged_with_its_user(clock: Clock, settings)
     register(status="disconnected")
     register("hyperty://d/2", user="bob")
     clock.forward(99)
-    assert tasks.purge() == 0
+    assert purge() == 0
     clock.forward(2)
-    tasks.purge()
+    purge()
     assert api.get(Kind.HYPERTY, ONE).status == "dead"
     clock.forward(999)
-    tasks.purge()
+    purge()
     assert api.get(Kind.HYPERTY, ONE).status == "dead"
     clock.forward(2)
-    tasks.purge()
+    purge()
     assert api.get(Kind.HYPERTY, ONE) is None
     assert list(User.objects.values_list("user_id", flat=True)) == ["bob"]
+
+
+@pytest.mark.parametrize("days", [365, 30 * 365])
+def test_nothing_is_purged_on_the_word_of_a_clock_that_has_jumped(
+    clock: Clock, settings, tmp_path: Path, days: int
+) -> None:
+    settings.DATA_DIR = tmp_path
+    settings.REGISTRY = settings.REGISTRY | {"DEAD_AFTER": 100, "PURGE_AFTER": 1000}
+    register(status="disconnected")
+    clock.forward(101)
+    assert purge_registry() == 1  # it is dead
+    register("hyperty://d/2", status="disconnected")
+    clock.forward(days * 86_400)
+    for _ in range(2):
+        assert purge_registry() == 0
+    assert Alarm.objects.filter(kind=CLOCK_JUMPED, cleared_at=None).exists()
+    clock.forward(-days * 86_400)
+    assert [api.get(Kind.HYPERTY, url).status for url in (ONE, "hyperty://d/2")] == [
+        "dead", "disconnected",
+    ]  # fmt: skip
 
 
 def test_beyond_what_is_kept_at_most_what_ended_first_is_deleted(
@@ -129,7 +157,7 @@ def test_beyond_what_is_kept_at_most_what_ended_first_is_deleted(
         clock.forward(5)
         lifecycle.expire_due()
     register("hyperty://d/live", expires=3600)
-    tasks.purge()
+    purge()
     left = set(Hyperty.objects.values_list("url", flat=True))
     assert left == {"hyperty://d/3", "hyperty://d/4", "hyperty://d/live"}
     assert StatusChange.objects.count() <= 3
@@ -138,7 +166,7 @@ def test_beyond_what_is_kept_at_most_what_ended_first_is_deleted(
 def test_a_dead_entry_is_unavailable_and_can_come_back(clock: Clock, settings) -> None:
     settings.REGISTRY = settings.REGISTRY | {"DEAD_AFTER": 0}
     register(status="disconnected")
-    tasks.purge()
+    purge()
     assert api.outcome(api.find(api.Search(Kind.HYPERTY, user="alice"))) == 408
     assert api.refresh(Kind.HYPERTY, ONE).status_changed
     assert api.get(Kind.HYPERTY, ONE).status == "live"
@@ -149,7 +177,7 @@ def test_history_is_kept_for_its_time(clock: Clock, settings) -> None:
     register()
     clock.forward(101)
     register("hyperty://d/2")
-    tasks.purge()
+    purge()
     assert list(StatusChange.objects.values_list("url", flat=True)) == ["hyperty://d/2"]
 
 

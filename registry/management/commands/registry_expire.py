@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
+from django.utils import timezone
 
-from registry import lifecycle, tasks
+from registry import api, tasks
 
 
 class Command(BaseCommand):
@@ -24,7 +25,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        done = tasks.repeat(lifecycle.expire_due)
+        done = tasks.expire()
         if options["purge"]:
-            done += tasks.purge()
+            done += api.purge(timezone.now())
         self.stdout.write(json.dumps({"done": done}) if options["json"] else f"{done} entries")
