@@ -100,7 +100,7 @@ def test_a_fault_in_a_rule_stands_at_its_field_with_its_path(operator, rule):
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ('{"not":' * 5_000 + "{}" + "}" * 5_000, "nested too deeply"),
+        ('{"not":' * 20_000 + "{}" + "}" * 20_000, "nested too deeply"),
         ('{"msgTo": ', "Enter a valid JSON."),
     ],
     ids=["too deep", "half"],

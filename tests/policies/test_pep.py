@@ -216,7 +216,7 @@ def test_a_limit_of_what_is_no_part_of_the_body_is_refused():
 def test_an_obligation_that_cannot_be_carried_out_refuses(caplog):
     point = Point(permit(obligations={"limitByNumberOfEntries": {"bodyValue": 1}}))
     message = parsed()
-    message.body = b'{"value":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    message.body = b'{"value":' + b"[" * 20_000 + b"]" * 20_000 + b"}"
     decision = point.pep.enforce(message, BOB, IN)
     assert (decision.passes, decision.auth) == (False, False)
 
