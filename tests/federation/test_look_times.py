@@ -170,3 +170,6 @@ def test_a_node_notices_by_itself_what_a_catalogue_offers_later(
         alarms = node.rows("SELECT subject FROM msgnode_alarm WHERE kind = 'stub-changed'")
         approved = node.rows("SELECT approved_digest FROM msgnode_peer WHERE approved_digest != ''")
         assert (alarms, approved) == ([("changes.example",)], [(before,)])
+        node.manage("peers", "remove", "changes.example")
+        cleared = "SELECT 1 FROM msgnode_alarm WHERE kind = 'stub-changed' AND cleared_at > ''"
+        waiting.until(lambda: bool(node.rows(cleared)), 30.0)
