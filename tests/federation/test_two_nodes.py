@@ -62,6 +62,7 @@ async def test_a_frame_of_several_lines_is_one_message_to_a_stub_and_no_order(
     asker, answerer = await come(nodes.a, A, "lines"), await come(nodes.b, B, "of-lines")
     to = f"hyperty://{B}/lines"
     assert code(await subscribe(answerer, B, to)) == 200
+    nodes.wait_live()
     before = {each.pid for each in nodes.sandboxes()}
     orders = [
         {"op": "disconnect"},
