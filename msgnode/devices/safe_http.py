@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,6 +21,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpcore
+
+from .client_tls import client_context
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -103,6 +106,33 @@ async def allowed_addresses(
     return found
 
 
+class _Stream(httpcore.AsyncNetworkStream):
+    """A connection that takes the shared context for TLS: httpcore makes one for each."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
+        return await self._inner.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  (httpcore's)
+    ) -> httpcore.AsyncNetworkStream:
+        return await self._inner.start_tls(await client_context(), server_hostname, timeout)
+
+
 class _PublicNetwork(httpcore.AsyncNetworkBackend):
     """Connects only to the checked addresses of a host."""
 
@@ -126,7 +156,7 @@ class _PublicNetwork(httpcore.AsyncNetworkBackend):
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in addresses:
             try:
-                return await self._network.connect_tcp(address, port, timeout)
+                return _Stream(await self._network.connect_tcp(address, port, timeout))
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
         raise failure
@@ -162,6 +192,7 @@ class SafeHttp:
             max_connections=1_000,
             max_keepalive_connections=100,
             keepalive_expiry=60.0,
+            ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # never used: see _Stream
             network_backend=_PublicNetwork(networks, resolve or _resolved),
         )
 

@@ -93,8 +93,9 @@ class KnownPeers:
         except NodeError as fault:  # the result could not be stored
             error = fault
         if error is not None and self._is_there(row.domain, row):
-            why = error.description
-            await result_of(self._writer, partial(store.note_not_found, row.domain, why, row.place))
+            was_reached = not isinstance(error, GatewayTimeout)
+            note = (row.domain, error.description, row.place, was_reached)
+            await result_of(self._writer, partial(store.note_not_found, *note))
 
     async def _look(self, domain: str, row: PeerRow | None) -> NodeError | None:
         """Look for a stub, and store it; return why there is none."""

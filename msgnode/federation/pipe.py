@@ -157,7 +157,8 @@ def shown(text: str) -> str:
 
 
 def _line(operation: dict[str, Any]) -> bytes:
-    return _encode(operation) + b"\n"
+    """One line, whatever line breaks a message has between its parts: the next line is an order."""
+    return _encode(operation).replace(b"\n", b" ") + b"\n"
 
 
 def load(source: str, stub_url: str, configuration: dict[str, Any]) -> bytes:

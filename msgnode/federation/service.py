@@ -32,7 +32,7 @@ from msgnode.devices.safe_http import SafeHttp
 from msgnode.storage.alarms import STUB_CHANGED
 from msgnode.storage.control import Handler
 
-from . import deno, discovery, signed_rows, store, stub_loading
+from . import alarm_rows, deno, discovery, signed_rows, store, stub_loading
 from .known_peers import KnownPeers
 from .link_figures import LinkFigures
 from .node_proofs import HEADER, NodeProofs, secret
@@ -149,7 +149,7 @@ class Federation:
                 if self._is_stale.is_set():
                     self._is_stale.clear()
                     self._use(await self._blocking(store.read))
-                    await self._blocking(self._tell_of_unsigned)
+                    await self._blocking(self._tell_of_rows)
                 await self._serve()
                 await self.observers.sweep()
                 await self._waiting.follow()
@@ -247,8 +247,9 @@ class Federation:
         await self._tell_of(others, len(by_pk) >= self._settings.max_stubs)
         await self._note_states()
 
-    def _tell_of_unsigned(self) -> None:
-        """Tell of the peers that nothing passes to because their stub is not signed. Blocks."""
+    def _tell_of_rows(self) -> None:
+        """Have the alarms stand that the rows call for, and no others. Blocks."""
+        alarm_rows.clear_settled()
         rows = self._peers.rows.values()
         signed_rows.tell(row.domain for row in rows if row.is_approved and row.is_unsigned)
 

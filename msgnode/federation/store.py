@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from msgnode.storage import claims
 from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED, clear_alarm
 from msgnode.storage.control import post
 
-from . import signed_rows, stub_signature
+from . import look_times, signed_rows, stub_signature
 from .descriptor import FoundStub
 
 CHANGED = "peers.changed"
@@ -27,15 +28,18 @@ Place = tuple[str, frozenset[str], str]
 """Where a stub is looked for, the allowed hosts, and the keys that must have signed it."""
 NO_PLACE: Place = ("", frozenset(), "")
 """The place of a domain without a row."""
-MAX_TOLD = 50
-"""Most stubs of one domain that are listed."""
+MAX_STUBS = 50
+"""Most stubs of one domain that are kept; the oldest are deleted first."""
 MAX_ROWS = 1_000
 """Most peers that wait for an operator; further ones are looked for again once there is room."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerRow:
-    """The row of a peer, as a worker sees it. `hosts` are lower case."""
+    """The row of a peer, as a worker sees it.
+
+    `hosts` are lower case; `look_at` is when its stub is to be looked for, in seconds since 1970.
+    """
 
     pk: int
     domain: str
@@ -44,7 +48,7 @@ class PeerRow:
     decision: str
     approved_digest: str
     discovery: str
-    needs_look: bool
+    look_at: float
     stub_id: str
     runtime_id: str
     keys: str = ""
@@ -54,6 +58,11 @@ class PeerRow:
     def place(self) -> Place:
         """The place of its stub."""
         return self.url, self.hosts, self.keys
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether its stub is to be looked for now."""
+        return time.time() >= self.look_at
 
     @property
     def is_served(self) -> bool:
@@ -98,7 +107,7 @@ def read() -> list[PeerRow]:
             row.decision,
             row.approved_digest,
             row.discovery,
-            row.looked_at is None,
+            look_times.next_look(row),
             row.stub_id.hex,
             row.runtime_id.hex,
             row.keys,
@@ -155,7 +164,8 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
         is_open: whether stubs need no approval.
 
     Returns:
-        "new" if an operator must decide, "changed" if the approved stub is another, else "".
+        "new" if an operator must decide, "changed" if the approved stub is another and that is
+        new, or was asked for, else "".
     """
     with transaction.atomic():
         peer = models.Peer.objects.select_for_update().filter(domain=domain).first()
@@ -175,6 +185,7 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
                 "signed_by": found.signed_by,
             },
         )
+        is_told = peer.looked_at is not None and peer.found_digest == found.digest
         told = (found.configuration, found.signed_by)
         if not is_new and (stub.configuration, stub.signed_by) != told:
             stub.configuration, stub.signed_by = told
@@ -182,33 +193,45 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
         peer.found_digest, peer.discovery, peer.looked_at = found.digest, "", timezone.now()
         if is_open and peer.decision == peer.Decision.PENDING:
             peer.decision = peer.Decision.APPROVED
-        if is_open:
+        if is_open and not (is_told and peer.approved_digest):
             peer.approved_digest, peer.approved_at = found.digest, timezone.now()
             peer.approved_by = "FEDERATION=open"
         peer.save()
+        if is_new:
+            _forget_oldest(peer)
         post(CHANGED)
     if is_open:
         return ""
     if peer.decision == peer.Decision.PENDING:
         return "new"
-    return "changed" if peer.approved_digest not in ("", found.digest) else ""
+    return "changed" if peer.approved_digest not in ("", found.digest) and not is_told else ""
 
 
-def note_not_found(domain: str, why: str, place: Place) -> None:
+def _forget_oldest(peer: models.Peer) -> None:
+    """Delete the stubs beyond MAX_STUBS that are not in use: a domain may offer ever others."""
+    others = peer.stubs.exclude(digest__in=(peer.approved_digest, peer.found_digest))
+    beyond = list(others.values_list("pk", flat=True)[MAX_STUBS - 2 :])
+    peer.stubs.filter(pk__in=beyond).delete()
+
+
+def note_not_found(domain: str, why: str, place: Place, was_reached: bool = True) -> None:
     """Store that a domain with a row offers no usable stub; earlier ones lose their signature.
 
-    The one that was approved stays signed, if it is with a key of now.
+    The one that was approved stays signed, if it is with a key of now; so do all if the domain was
+    only out of reach when it was looked at again.
 
     Args:
         domain: the peer's domain.
         why: the reason, for display.
         place: its place when the search began; see `note_found`.
+        was_reached: whether the domain has answered.
     """
     with transaction.atomic():
         peer = models.Peer.objects.select_for_update().filter(domain=domain).first()
         if peer is None or _place_of(peer) != place:
             return
-        peer.stubs.exclude(digest=peer.approved_digest).update(signed_by="")
+        if was_reached or peer.looked_at is None:
+            peer.stubs.exclude(digest=peer.approved_digest).update(signed_by="")
         peer.discovery, peer.looked_at = why[:300], timezone.now()
         peer.save(update_fields=["discovery", "looked_at"])
         post(CHANGED)
@@ -238,7 +261,7 @@ def figures_of(peer: models.Peer) -> dict[str, Any]:
 
 def stubs_of(peer: models.Peer) -> list[dict[str, Any]]:
     """The stubs that a domain has offered, without their source; newest first."""
-    found = peer.stubs.values("digest", "version", "signed_by", "found_at")[:MAX_TOLD]
+    found = peer.stubs.values("digest", "version", "signed_by", "found_at")[:MAX_STUBS]
     return [dict(each) for each in found]
 
 

@@ -28,6 +28,7 @@ from websockets.protocol import State
 
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
+from msgnode.devices.client_tls import client_context
 from msgnode.devices.safe_http import Network, NotAllowed, Resolve, allowed_addresses
 
 from . import pipe
@@ -73,8 +74,7 @@ class StubSockets:
         tell: sends a line to the sandbox.
         ready: waits until the node accepts more of the peer.
         watch: inspects the frames.
-        ssl_context: for `wss`; the system's by default.
-        resolve: resolves the addresses of a host; the system's by default.
+        ssl_context, resolve: for `wss`, and for the addresses of a host; the system's by default.
     """
 
     def __init__(
@@ -249,6 +249,7 @@ class StubSockets:
     async def _connect(self, wanted: SocketWanted) -> ClientConnection:
         is_tls = (parts := urlsplit(wanted.url)).scheme == "wss"
         host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)
+        tls = (self._ssl or await client_context()) if is_tls else None
         found = await allowed_addresses(host, port, self._limits.networks, self._resolve)
         failure: OSError = OSError(f"{host} has no address")
         is_refused = bool(found)
@@ -270,7 +271,7 @@ class StubSockets:
                 return await connect(
                     wanted.url,
                     sock=plain,
-                    ssl=(self._ssl or ssl.create_default_context()) if is_tls else None,
+                    ssl=tls,
                     server_hostname=host if is_tls else None,
                     subprotocols=[websockets.Subprotocol(each) for each in wanted.protocols]
                     or None,

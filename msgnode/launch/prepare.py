@@ -36,8 +36,9 @@ def hold(data_dir: Path, patience: float) -> IO[str]:
     """Lock the data directory until the returned file is closed by every process that has it.
 
     supervisord inherits it: what is left of a killed launcher is waited for, at most `patience`
-    seconds.
+    seconds. A directory that is made here is for its owner alone.
     """
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     for folder in ("logs", "celery/queue", "celery/control", "static"):
         (data_dir / folder).mkdir(parents=True, exist_ok=True)
     lock = (data_dir / "run.lock").open("a+")
@@ -134,7 +135,8 @@ def migrate() -> None:
         call_command("migrate", interactive=False, verbosity=0)
     except DatabaseError as fault:
         first = str(fault).strip().splitlines()[0]
-        raise StartFailed(f"the database refuses: {first}") from None
+        place = f" {connection.settings_dict['NAME']}" if connection.vendor == "sqlite" else ""
+        raise StartFailed(f"the database{place} refuses: {first}") from None
     finally:
         connection.close()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from . import stun
 from .coturn_cli import Cli, CliFault, connected
-from .turn_state import Visit
+from .turn_state import DOWN, Visit
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,6 @@ VISIT_SECONDS = 20.0
 AGAIN_SECONDS = 2.0
 """Between two visits to a server where something is still to be ended."""
 _MISSES = 2
-DOWN = "turn-down"
 
 Alarm = Callable[[str, str, str], None]
 Clear = Callable[[str, str], None]
@@ -87,9 +86,10 @@ class TurnServers:
         else:
             self._missed[visit.server] = self._missed.get(visit.server, 0) + 1
             self._seen[visit.server] = time.monotonic() - self._poll + min(2.0, self._poll)
+        is_new = visit.name not in self.up
         was_up = self.up.get(visit.name, True)
         is_up = self._missed[visit.server] < _MISSES and (bool(visit.is_up) or was_up)
-        if not is_up and self._missed[visit.server] == _MISSES:
+        if not is_up and (self._missed[visit.server] == _MISSES or is_new):
             text = f"The TURN server {visit.name} does not answer: {visit.fault or 'no STUN'}."
             self._raise_alarm(DOWN, visit.name, text)
         self.up[visit.name] = is_up

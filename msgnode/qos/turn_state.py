@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from django.db import transaction
 
 from msgnode.identity.encryption import decrypt
+from msgnode.models import Alarm
+from msgnode.storage.alarms import clear_alarm
 
 from . import bookings, credentials, lease
 from .models import Reservation, TurnServer
 
+DOWN = "turn-down"
+"""The alarm for a server that does not answer; its subject is the server's name."""
 CUTS = 50
 """Most reservations whose sessions are ended in one visit to a server."""
 
@@ -42,14 +46,24 @@ class Visit:
 
 
 def visits(polled: Iterable[int]) -> list[Visit]:
-    """The servers with something to do; those in `polled` need no visit."""
+    """The servers with something to do; those in `polled` need no visit.
+
+    Each server has a number of its own: what cannot be ended at one that is gone delays no other.
+    """
     resting = set(polled)
-    cuts: dict[int, dict[str, list[str]]] = {}
     ended = Reservation.objects.filter(state="ended", cut_at=None, server__isnull=False)
-    for row in ended.order_by("ended_at")[: 20 * CUTS]:
-        mine = cuts.setdefault(row.server_id or 0, {})
-        if len(mine) < CUTS:
-            mine[row.pk] = list(row.users)
+    cuts = {
+        server: dict(
+            ended.filter(server=server).order_by("ended_at").values_list("pk", "users")[:CUTS]
+        )
+        for server in ended.order_by().values_list("server", flat=True).distinct()
+    }
+    servers = list(TurnServer.objects.all())
+    down = Alarm.objects.filter(kind=DOWN, cleared_at=None)
+    for name in down.exclude(subject__in=[server.name for server in servers]).values_list(
+        "subject"
+    ):
+        clear_alarm(DOWN, *name)  # it was removed, or is called otherwise now
     return [
         Visit(
             server.pk,
@@ -60,7 +74,7 @@ def visits(polled: Iterable[int]) -> list[Visit]:
             cuts.get(server.pk, {}),
             server.pk not in resting,
         )
-        for server in TurnServer.objects.all()
+        for server in servers
         if server.pk not in resting or server.pk in cuts
     ]
 

@@ -70,7 +70,7 @@ def _secret_key() -> str:
 
 
 def _make_secret_key(path: Path) -> None:
-    DATA_DIR.mkdir(parents=True, exist_ok=True)
+    DATA_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_suffix(f".{secrets.token_hex(4)}")
     try:
         fresh.touch(mode=0o600)

@@ -47,6 +47,7 @@ def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_pat
         assert "Traceback" not in node.text()
     assert read_address(tmp_path / "data") is None
     assert stat.S_IMODE((tmp_path / "data" / "secret_key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700, "personal data is in it"
 
 
 @pytest.mark.long
@@ -99,6 +100,16 @@ def test_a_broken_setting_is_named(tmp_path: Path, name: str, value: str, said: 
     assert said in node.text()
     assert "Traceback" not in node.text()
     assert "secret" not in node.text()
+
+
+def test_a_database_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "data" / "node.sqlite3"
+    place.parent.mkdir()
+    place.write_bytes(b"of another program " * 1_000)
+    with Launched(place.parent, free_port()) as node:
+        assert node.status() == 1
+    assert f"the database {place} refuses: file is not a database" in node.text()
+    assert "Traceback" not in node.text()
 
 
 @pytest.mark.long

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from websockets.exceptions import WebSocketException
@@ -24,6 +27,20 @@ async def sessions_end() -> AsyncIterator[None]:
     yield
     await asyncio.gather(*map(_end, have_come))
     have_come.clear()
+
+
+@pytest.fixture
+def readers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The thread of each time that all trusted certificates are read, by its name."""
+    found: list[str] = []
+    make = ssl.create_default_context
+
+    def noted(*args: Any, **named: Any) -> ssl.SSLContext:
+        found.append(threading.current_thread().name)
+        return make(*args, **named)
+
+    monkeypatch.setattr(ssl, "create_default_context", noted)
+    return found
 
 
 async def _end(client: Client) -> None:

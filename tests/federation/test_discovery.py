@@ -6,6 +6,9 @@ import asyncio
 import ipaddress
 import json
 import ssl
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +100,11 @@ async def test_case_9_unless_the_operator_has_named_the_host() -> None:
     assert found.url == "wss://node.other.example/ws"
 
 
-async def test_case_7_a_server_that_cannot_prove_its_name_is_not_asked(tmp_path: Path) -> None:
-    """The certificate is one that nobody has signed whom the node trusts."""
+@asynccontextmanager
+async def untrusted(place: Path) -> AsyncIterator[tuple[SafeHttp, int, list[bytes]]]:
+    """A server whose certificate nobody has signed whom the node trusts, and what it has heard."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate(tmp_path))
+    context.load_cert_chain(certificate(place))
     heard: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -111,15 +115,30 @@ async def test_case_7_a_server_that_cannot_prove_its_name_is_not_asked(tmp_path:
         return ["127.0.0.1"]
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
     http = SafeHttp(LOOPBACK, 10.0, 1_000_000, resolve)
     try:
-        with pytest.raises(NotReached, match="certificate"):
-            await discovery.find(http, f"{B}:{port}")
+        yield http, server.sockets[0].getsockname()[1], heard
     finally:
         await http.close()
         server.close()
+
+
+async def test_case_7_a_server_that_cannot_prove_its_name_is_not_asked(tmp_path: Path) -> None:
+    async with untrusted(tmp_path) as (http, port, heard):
+        with pytest.raises(NotReached, match="certificate"):
+            await discovery.find(http, f"{B}:{port}")
     assert not any(heard), "not a word of the request was said"
+
+
+async def test_the_certificates_that_are_trusted_are_not_read_where_messages_are_carried(
+    tmp_path: Path, readers: list[str]
+) -> None:
+    async with untrusted(tmp_path) as (http, port, _):
+        for _ in range(3):
+            with pytest.raises(NoAnswer, match="certificate"):
+                await http.get(f"https://{B}:{port}/")
+    assert threading.main_thread().name not in readers
+    assert len(readers) <= 1, "once for all connections"
 
 
 async def test_case_5_a_domain_that_answers_slowly_takes_no_more_time_than_one_may(

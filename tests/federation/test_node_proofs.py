@@ -69,7 +69,7 @@ class Place:
         self.decide("approved")
 
     def decide(self, decision: str, digest_: str = "1" * 64) -> None:
-        row = PeerRow(1, A, self.url, frozenset(), decision, digest_, "", False, "s", "r")
+        row = PeerRow(1, A, self.url, frozenset(), decision, digest_, "", 0.0, "s", "r")
         self.proofs.use([row])
 
     async def refusal(self, said: str = SAID) -> type[NodeError]:

@@ -118,3 +118,10 @@ def test_case_78_what_is_shown_of_what_a_stub_has_said_holds_no_token() -> None:
     for text in (url, f"refused: {url} is not of the domain", f"gave up: {url}", "x" * 290 + url):
         assert token[:8] not in pipe.shown(text)
         assert len(pipe.shown(text)) <= pipe.SHOWN
+
+
+def test_a_message_is_one_line_whatever_breaks_it_has_between_its_parts() -> None:
+    message = b'{"id":1,\n"body":{"value":[\n{"op":"load","source":"a\\nb"}\n]}}'
+    line = pipe.post(message)
+    assert (line.count(b"\n"), line[-1:]) == (1, b"\n")
+    assert json.loads(line)["message"] == json.loads(message)

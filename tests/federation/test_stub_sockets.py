@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import ssl
+import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from msgnode.federation.back_off import BackOff
 from msgnode.federation.session_watch import SessionWatch
 from msgnode.federation.socket_urls import url_fault
 from msgnode.federation.stub_sockets import SocketLimits, StubSockets
+from tests.runtime.tls_front import certificate
 
 from .sandboxes import Watched, needs_deno, stub
 
@@ -162,6 +166,27 @@ async def test_case_8_a_name_that_leads_to_an_address_that_is_not_public_is_refu
     assert "does not connect to" in (await lines.next("close"))["reason"]
     assert asked == ["b.example"]
     await one.end()
+
+
+@pytest.mark.asyncio
+async def test_the_certificates_that_are_trusted_are_not_read_where_messages_are_carried(
+    tmp_path: Path, readers: list[str]
+) -> None:
+    """The peer has a certificate that nobody has signed, so its stub comes again and again."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate(tmp_path))
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    lines = Lines()
+    one = sockets(lines)
+    for number in range(3):
+        one.hurry()
+        one.want(wanted(f"wss://127.0.0.1:{port}/ws", number + 1))
+        assert "certificate" in (await lines.next("close"))["reason"]
+    await one.end()
+    server.close()
+    assert threading.main_thread().name not in readers
+    assert len(readers) <= 1, "once for all connections"
 
 
 @pytest.mark.asyncio

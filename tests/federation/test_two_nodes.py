@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -52,6 +53,30 @@ async def test_case_1_a_request_reaches_the_other_domain_and_its_response_return
         assert answer["from"] == to
         assert answer["body"]["value"] == "here"
         assert "via" not in answer["body"]
+
+
+async def test_a_frame_of_several_lines_is_one_message_to_a_stub_and_no_order(
+    nodes: TwoNodes,
+) -> None:
+    """JSON may have line breaks between its parts, and each line of the pipe is an order."""
+    asker, answerer = await come(nodes.a, A, "lines"), await come(nodes.b, B, "of-lines")
+    to = f"hyperty://{B}/lines"
+    assert code(await subscribe(answerer, B, to)) == 200
+    nodes.wait_live()
+    before = {each.pid for each in nodes.sandboxes()}
+    orders = [
+        {"op": "disconnect"},
+        {"op": "load", "source": "while (true);", "stubURL": "x", "config": {}},
+    ]
+    value = "[" + ",".join(f"\n{json.dumps(each)}\n" for each in orders) + "]"
+    frame = f'{{"id":"lines","type":"read","from":"{asker.runtime_url}","to":"{to}",'
+    await asker.send_raw(f'{frame}"body":{{"value":{value}}}\n}}')
+    request = await answerer.expect(type="read", to=to)
+    assert request["body"]["value"] == orders
+    body = {"code": 200}
+    await answerer.send("response", request["from"], body, id=request["id"], sender=to)
+    assert code(await asker.answer("lines")) == 200
+    assert {each.pid for each in nodes.sandboxes()} == before
 
 
 async def test_a_request_of_the_other_domain_is_answered_too(nodes: TwoNodes) -> None:

@@ -18,6 +18,11 @@ def test_the_directory_is_held_by_one_and_free_afterwards(tmp_path: Path) -> Non
     prepare.hold(tmp_path, 0).close()
 
 
+def test_a_directory_that_is_made_is_for_its_owner_alone(tmp_path: Path) -> None:
+    prepare.hold(tmp_path / "new", 0).close()
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+
+
 def test_remains_that_do_not_stop_are_named(tmp_path: Path) -> None:
     with prepare.hold(tmp_path, 0) as lock:
         lock.truncate(0)  # its launcher is gone
