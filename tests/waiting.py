@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def until(
-    look: Callable[[], T], seconds: float, said: Callable[[], str] = str, *, every: float = 0.2
+    look: Callable[[], T], seconds: float, said: Callable[[], str] = str, *, every: float = 0.02
 ) -> T:
     """Look again and again until it is true; what it was. After `seconds` the test fails with what
     `said` tells."""
