@@ -205,4 +205,4 @@ def running(data_dir: Path, template: Path | None = None, **settings: object) ->
 
 async def eventually(seconds: float = 10.0) -> None:
     """A pause between two looks at something that no event announces."""
-    await asyncio.sleep(min(0.01, seconds))
+    await asyncio.sleep(min(0.02, seconds))
