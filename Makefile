@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 PACKAGES := msgnode policies registry spark
 SOURCES := $(PACKAGES) manage.py $(wildcard tests bench docs)
 PARALLEL := -n auto --dist loadgroup
+# The short tests wait for a third of their time, for a server to start or a limit to pass.
+MORE_PARALLEL = -n $(shell $(BIN)/python -c 'import os; print(os.cpu_count() * 3 // 2)') --dist loadgroup
 # make's own notes would stand between the lines of the node.
 MAKEFLAGS += --no-print-directory
 
@@ -52,7 +54,7 @@ second: $(VENV)/.start  ## Start a second node beside the first, of the domain s
 	@$(WHEN_READY) $(BIN)/python manage.py run --second
 
 test: $(VENV)/.dev  ## Run the tests, without the long ones
-	$(BIN)/python -m pytest $(PARALLEL) -m "not long" $(ARGS)
+	$(BIN)/python -m pytest $(MORE_PARALLEL) -m "not long" $(ARGS)
 
 test-long: $(VENV)/.dev  ## Run the long tests
 	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
@@ -31,6 +32,17 @@ them use."""
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Of all tests in several processes: migrate the database that they copy while they are
+    collected, instead of letting each process wait for it then."""
+    config = session.config
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if is_whole and config.getoption("numprocesses", None):
+        shared = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        threading.Thread(target=migrated_database, args=(shared,), daemon=True).start()
 
 
 @pytest.fixture(scope="session")

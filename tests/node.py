@@ -109,7 +109,7 @@ class Node:
         while self.get("/health/ready") != 200:
             assert self._process.poll() is None, f"the node ended:\n{self.log()}"
             assert time.monotonic() < limit, f"the node does not get ready:\n{self.log()}"
-            time.sleep(0.05)
+            time.sleep(0.02)
         return self
 
     def terminate(self) -> None:
@@ -205,4 +205,4 @@ def running(data_dir: Path, template: Path | None = None, **settings: object) ->
 
 async def eventually(seconds: float = 10.0) -> None:
     """A pause between two looks at something that no event announces."""
-    await asyncio.sleep(min(0.05, seconds))
+    await asyncio.sleep(min(0.02, seconds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ def migrated_database(shared: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed
         if not made.exists():
             being_made = shared / "template.new"
+            shutil.rmtree(being_made, ignore_errors=True)  # of a process that was stopped
             being_made.mkdir()
             Node(being_made).migrate()
             with closing(sqlite3.connect(being_made / "node.sqlite3")) as connection:

@@ -13,11 +13,14 @@ def until(
     look: Callable[[], T], seconds: float, said: Callable[[], str] = str, *, every: float = 0.2
 ) -> T:
     """Look again and again until it is true; what it was. After `seconds` the test fails with what
-    `said` tells."""
+    `said` tells. The looks are close at first and come each `every` seconds at last, since
+    they take the time of who is looked at."""
     limit = time.monotonic() + seconds
+    pause = min(0.01, every)
     while not (seen := look()):
         assert time.monotonic() < limit, said() or f"not so within {seconds:g} s"
-        time.sleep(every)
+        time.sleep(pause)
+        pause = min(pause * 1.2, every)
     return seen
 
 

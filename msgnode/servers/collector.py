@@ -43,8 +43,11 @@ class Collector:
         self._counted = self._blocks = 0  # frozen objects at the last count, blocks of memory then
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Freeze all present objects, and later the survivors of each collection."""
-        gc.collect()
+        """Freeze all present objects, and later the survivors of each collection.
+
+        A start leaves little garbage, a few thousand objects: to look for it takes longer than it
+        is worth, and the first full collection finds it.
+        """
         gc.freeze()
         self._kept = self._count()
         young, middle, _ = gc.get_threshold()

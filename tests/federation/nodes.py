@@ -83,7 +83,7 @@ class TwoNodes:
         until = time.monotonic() + SECONDS
         while not condition(peer := self.peer(node, domain)):
             assert time.monotonic() < until, f"{peer}\n{(node or self.a).log()}"
-            time.sleep(0.1)
+            time.sleep(0.02)
         return peer
 
     def wait_live(self) -> None:
@@ -126,7 +126,7 @@ async def until_row(node: Node, condition: Any, domain: str = B) -> dict[str, An
     until = time.monotonic() + SECONDS
     while not condition(row := peer_row(node, domain)):
         assert time.monotonic() < until, f"{row}\n{node.log()}"
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.02)
     return row
 
 

@@ -55,7 +55,7 @@ class Peer:
 @pytest_asyncio.fixture
 async def peer() -> AsyncIterator[Peer]:
     one = Peer()
-    async with serve(one.serve, "127.0.0.1", 0) as one.server:
+    async with serve(one.serve, "127.0.0.1", 0, close_timeout=0.2) as one.server:
         yield one
 
 

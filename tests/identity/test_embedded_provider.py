@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings
+from oauth2_provider.models import get_application_model
 
 from msgnode.identity.ports import AssertionRequest
 from msgnode.identity.provider.backend import EmbeddedProvider
-from msgnode.identity.provider.clients import CONNECTOR, ensure_own_clients
+from msgnode.identity.provider.clients import CONNECTOR, OWN_PAGE, ensure_own_clients
 from msgnode.identity.provider.revocation import end_logins
 from msgnode.models import ControlMessage
 
@@ -34,6 +35,11 @@ def own(party: RelyingParty) -> RelyingParty:
     ensure_own_clients()
     ensure_own_clients()
     return party
+
+
+def test_the_own_clients_have_no_secret_and_none_is_hashed(own: RelyingParty) -> None:
+    clients = get_application_model().objects.filter(client_id__in=(OWN_PAGE, CONNECTOR))
+    assert list(clients.values_list("client_secret", flat=True)) == ["", ""]
 
 
 def returned(own: RelyingParty, contents: str) -> str:

@@ -12,6 +12,13 @@ from tests.node import ROOT
 
 MODULES = ("spark.tasks", "msgnode.celery", "msgnode.asgi")
 CELERY = "import msgnode.celery; msgnode.celery.app.loader.import_default_modules()"
+ASKED = "import gc; print(gc.isenabled(), gc.get_freeze_count() > 0)"
+COMMAND = f"""
+import sys
+from msgnode.command_line import main
+sys.argv = ["manage.py", "shell", "-v0", "-c", {ASKED!r}]
+main()
+"""
 LAUNCHER = "from msgnode.management.commands.run import Command"
 
 
@@ -50,3 +57,7 @@ def test_what_a_start_does_not_need_is_loaded_by_who_asks(
 ) -> None:
     lines = f"{program}\nimport sys\nprint(*[each for each in {late!r} if each in sys.modules])"
     assert loaded(lines, tmp_path) == []
+
+
+def test_a_command_collects_garbage_once_it_is_loaded_and_only_its_own(tmp_path: Path) -> None:
+    assert loaded(COMMAND, tmp_path) == ["True", "True"]

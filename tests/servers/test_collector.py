@@ -42,6 +42,16 @@ def run(script: str) -> str:
     return done.stdout
 
 
+def test_a_start_does_not_wait_for_a_look_through_all_that_was_loaded() -> None:
+    out = run("""
+        seen = []
+        gc.callbacks.append(lambda phase, info: seen.append(info["generation"]))
+        collector.Collector().start(loop)
+        print(2 in seen)
+    """)
+    assert out.split() == ["False"]
+
+
 def test_what_survives_a_collection_is_not_looked_at_again() -> None:
     out = run("""
         kept = [[] for _ in range(50_000)]

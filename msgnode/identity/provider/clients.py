@@ -2,7 +2,8 @@
 
 `newcomer` is its own page, which shows what logging in does; `idm` its identity connector, which
 logs runtimes in that have no page. Both are public and use PKCE; nobody is asked for consent, since
-client and provider are one. They are written down when a worker starts, because their redirects
+client and provider are one. They have no secret, and none is hashed, which would take half a second
+of a node's first start. They are written down when a worker starts, because their redirects
 depend on where the node is reached.
 """
 
@@ -30,6 +31,7 @@ def _ensure(client_id: str, name: str, redirects: str) -> None:
         "client_type": "public",
         "authorization_grant_type": "authorization-code",
         "client_secret": "",
+        "hash_client_secret": False,
         "redirect_uris": redirects,
         "post_logout_redirect_uris": redirects,
         "skip_authorization": True,
