@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import uuid
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 
 from msgnode.runtime.python import Runtime, Settings
 from msgnode.runtime.python.loader import OwnStub, SandboxedStub
@@ -72,6 +74,27 @@ async def test_two_runtimes_talk_over_one_node(node: Node, in_process: bool) -> 
         a, b = await claim(alice, "alice"), await claim(bob, "bob")
         assert await ask(alice, a, b, 1) == ["bob", 1]
         assert await ask(bob, b, a, 2) == ["alice", 2]
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["own process", "sandbox"])
+async def test_an_answer_whose_code_is_beyond_all_numbers_stops_no_runtime(
+    node: Node, in_process: bool
+) -> None:
+    """The node passes the body of a message on as it was written."""
+    chosen = settings(node, home_in_process=in_process)
+    async with Runtime(chosen) as alice, connect(f"ws://127.0.0.1:{node.port}/ws") as mallory:
+        assert await alice.log_in() == "live"
+        me = "runtime://localhost/mallory"
+        await mallory.send(json.dumps({"id": 1, "type": "open", "from": me, "to": "mn:/session"}))
+        await mallory.recv()
+        to_mallory = {"type": "read", "from": f"{alice.url}/y", "to": f"{me}/x"}
+        asked = asyncio.create_task(alice.bus.request(to_mallory, SECONDS))
+        got = json.loads(await mallory.recv())
+        head = {"id": got["id"], "type": "response", "from": got["to"], "to": got["from"]}
+        await mallory.send(json.dumps({**head, "body": {"code": 0}}).replace("0}}", "1e999}}"))
+        assert (await asked)["body"]["code"] == 500
+        to_nobody = {**to_mallory, "to": "comm://localhost/nobody"}
+        assert (await alice.bus.request(to_nobody, SECONDS))["body"]["code"] == 404
 
 
 async def test_the_first_message_connects_without_a_log_in(node: Node) -> None:
