@@ -15,8 +15,10 @@ import pytest
 from websockets.asyncio.client import connect
 
 from msgnode.runtime.python import Runtime, Settings
+from msgnode.runtime.python.housekeeping import replace
 from msgnode.runtime.python.loader import OwnStub, SandboxedStub
 from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.stub_list import new_url
 from tests.node import Node
 from tests.stubs.runtimes import Cast
 
@@ -199,3 +201,34 @@ async def test_a_frozen_foreign_node_delays_nobody_at_home(domains: tuple[Node, 
             assert (await hanging)["body"]["code"] == 504
         finally:
             os.kill(f.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["own process", "sandbox"])
+async def test_a_new_version_of_the_home_stub_keeps_what_the_old_one_had(
+    node: Node, in_process: bool
+) -> None:
+    """It has a session of its own, and is reached where the old one was, without saying a word."""
+    chosen = settings(node, home_in_process=in_process)
+    async with Runtime(chosen) as alice, Runtime(chosen) as bob:
+        assert await alice.log_in() == await bob.log_in() == "live"
+        a, b = await claim(alice, "alice"), await claim(bob, "bob")
+        got: list[Message] = []
+        told: list[Message] = []
+        alice.bus.add_listener(f"{b}/changes", got.append)
+        alice.bus.add_listener(f"{alice.url}/status", told.append)
+        head = {"type": "subscribe", "from": a, "to": "domain://msg-node.localhost/sm"}
+        said = await alice.bus.request({**head, "body": {"resources": [f"{b}/changes"]}})
+        assert said["body"]["code"] == 200
+        entry = alice.resolver.stubs.get("localhost")
+        assert entry is not None
+        old = entry.url
+        await replace(alice.resolver, entry, new_url("localhost", "protocolstub"))
+        assert (entry.url != old, entry.status) == (True, "live")
+        change = {"type": "update", "from": b, "to": f"{b}/changes", "body": {"value": 1}}
+        async with asyncio.timeout(SECONDS):
+            while not got:  # the subscription is on its way
+                bob.bus.post_message(change)
+                await asyncio.sleep(0.05)
+        assert await ask(bob, b, a, 2) == ["alice", 2]
+        assert "gap" in [each["body"]["value"] for each in told]
+        assert await asyncio.to_thread(sessions_of, node, alice.url) == 1

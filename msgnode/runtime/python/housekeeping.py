@@ -143,3 +143,4 @@ async def replace(resolver: Resolver, entry: StubEntry, url: str) -> None:
     if old is not None:
         await resolver.stop(old)
     resolver.stubs.forget(old_url)
+    await resolver.come_back(entry)
