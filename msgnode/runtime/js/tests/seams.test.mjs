@@ -6,7 +6,7 @@ import { inProcessChannel } from "../src/sandbox/in-process.js";
 import { Sandboxes } from "../src/sandbox/sandboxes.js";
 import { StubEntry, StubList, MAX_ENTRIES } from "../src/stub-list.js";
 import { settled } from "./fake-clock.mjs";
-import { STUB, newWorld, until } from "./world.mjs";
+import { R, STUB, newWorld, until } from "./world.mjs";
 
 const A = "hyperty://d/a";
 const FAR = "hyperty://f/x";
@@ -58,6 +58,28 @@ test("an answer counts only through the stub that asked, or through the home stu
   stubOf("d").bring(answer(two, "true, by way of home"));
   await until(() => got.length === 2, "the answers");
   assert.deepEqual(got, [[1, "true"], [2, "true, by way of home"]]);
+});
+
+test("a foreign stub brings no answer to what a hyperty has asked somebody else, whose ids it can foresee", async () => {
+  for (const domain of ["d", "f", "g"]) await catalogues.add(domain, STUB, {}, `https://${domain}/.well-known/protocolstub/default`);
+  const { bus: own } = runtime.addHyperty(A);
+  bus.addListener("hyperty://d/silent", () => {});
+  const got = [];
+  const to = [FAR, "domain://registry.d", "hyperty://g/x", "hyperty://d/silent"];
+  const ids = to.map((each) => own.postMessage(create(each), ({ body }) => got.push([each, body.value])));
+  await started(3);
+  await until(() => ["d", "f", "g"].every((domain) => stubOf(domain).sent.length), "the requests");
+  const answer = (n, value, from) => ({ id: ids[n], type: "response", from, to: A, body: { code: 200, value } });
+  to.slice(1).forEach((each, n) => stubOf("f").bring(answer(n + 1, "a lie", n === 2 ? FAR : each)));
+  await settled();
+  assert.deepEqual(got, []);
+  assert.equal(runtime.counters["answers.unexpected"], 3);
+  stubOf("f").bring(answer(0, "true", FAR));
+  stubOf("d").bring(answer(1, "true", to[1]));
+  stubOf("d").bring(answer(2, "true, by way of home", to[2]));
+  bus.postMessage(answer(3, "true", to[3]));
+  await until(() => got.length === 4, "the answers");
+  assert.deepEqual(got.map(([, value]) => value), ["true", "true", "true, by way of home", "true"]);
 });
 
 test("a stub that says created twice gets what has waited once", async () => {
@@ -170,4 +192,53 @@ test("what opens at the same time counts: there are 16 sandboxes, and one for ea
   assert.equal(opened.length, 16);
   assert.equal(results.filter(({ reason }) => reason?.code === 503).length, 4);
   sandboxes.close();
+});
+
+// --- answers that would never come -----------------------------------------------------------------
+
+test("a handler whose result is no message refuses that one with 500; what waits behind it goes on", async () => {
+  await catalogues.add("f");
+  let release;
+  const handled = bus.pipelineOut.use((message) => (message.body.n === 1 ? new Promise((resolve) => (release = () => resolve({ type: "create" }))) : undefined));
+  const codes = [];
+  bus.postMessage(create(FAR, 1), ({ body }) => codes.push(body.code));
+  await until(() => release, "the handler");
+  bus.postMessage(create(FAR, 2));
+  await settled();
+  release();
+  await started(1);
+  await until(() => stubOf("f").sent.length, "the message behind");
+  handled.remove();
+  assert.deepEqual(stubOf("f").sent.map(({ body }) => body.n), [2]);
+  assert.deepEqual(codes, [500]);
+});
+
+test("who waits for an answer to an event that nobody hears is told after 15 s", async () => {
+  const codes = [];
+  bus.postMessage({ type: "update", from: A, to: `${R}/nobody/status`, body: {} }, ({ body }) => codes.push(body.code));
+  await settled();
+  await clock.turn(15_000);
+  assert.deepEqual(codes, [408]);
+});
+
+test("a message for many that is too large is answered once with 413", async () => {
+  const codes = [];
+  const message = { type: "create", from: A, to: ["hyperty://d/x", "hyperty://d/y"], body: { value: "x".repeat(2 ** 20) } };
+  bus.postMessage(message, ({ body }) => codes.push(body.code));
+  await settled();
+  assert.deepEqual(codes, [413]);
+});
+
+test("one timer serves all who wait, however often they ask again", async () => {
+  const { bus: mini } = runtime.addHyperty(A);
+  bus.addListener("hyperty://d/silent", () => {});
+  const timers = clock.timers;
+  for (let n = 0; n < 3; n += 1) {
+    mini.postMessageWithRetries({ type: "create", from: A, to: "hyperty://d/silent" }, 3, () => {});
+    await clock.turn(100);
+  }
+  for (let n = 0; n < 3; n += 1) {
+    await clock.turn(15_000);
+    assert.equal(clock.timers - timers, 1);
+  }
 });
