@@ -369,7 +369,7 @@ test("R37 the catalogue is asked for the version every quarter of an hour", asyn
   await loaded();
   await until(() => runtime.stubs.get("f").status === "created", "created");
   world.started[0].say("live");
-  runtime.stubs.get("f").held.add("comm://f/o");
+  runtime.stubs.get("f").held.set("comm://f/o", { from: `${R}/sm`, to: "domain://msg-node.f/sm" });
   await clock.turn(900_000);
   assert.deepEqual(catalogues.asked, [`GET ${F}`, `GET ${F}/version`]);
 });

@@ -194,6 +194,120 @@ test("what opens at the same time counts: there are 16 sandboxes, and one for ea
   sandboxes.close();
 });
 
+// --- stubs that follow one another -----------------------------------------------------------------
+
+const SM = "domain://msg-node.f/sm";
+const said = () => {
+  const told = [];
+  bus.addListener(`${R}/status`, ({ body }) => told.push(body));
+  return told;
+};
+const subscribe = (from, resources, more = {}) => ({ type: "subscribe", from, to: SM, body: { resources, ...more } });
+
+/** Have a stub grant whatever is subscribed. */
+function granting() {
+  world.sent = (stub, { id, type, from, to }) => type !== "response" && stub.bring({ id, type: "response", from: to, to: from, body: { code: 200 } });
+}
+
+/** Subscriptions that a stub was asked for: each address, with who asked and for whom. */
+const asked = (stub) => stub.sent.filter(({ type }) => type === "subscribe").flatMap(({ from, body: { resources, source } }) => resources.map((each) => [each, from, source]));
+
+test("a new version of a stub abroad connects as nobody, and subscribes what the old one had", async () => {
+  await catalogues.add("d");
+  await catalogues.add("f");
+  await runtime.logIn({ token: "secret of d" });
+  granting();
+  const observed = Array.from({ length: 101 }, (_, n) => `comm://f/${n}/changes`);
+  await bus.request(subscribe(A, observed));
+  await bus.request(subscribe(`${R}/sm`, ["comm://f/o"], { source: A }));
+  await bus.request({ type: "unsubscribe", from: A, to: SM, body: { resources: ["comm://f/7/changes"] } });
+  const old = stubOf("f");
+  old.say("live");
+  await settled();
+  const told = said();
+  await catalogues.add("f", STUB, { version: "2.0" });
+  await runtime.renew("f");
+  const next = stubOf("f");
+  assert.notEqual(next, old);
+  await until(() => asked(next).length === 101, "the subscriptions");
+  assert.ok(next.calls.length && !JSON.stringify([next.calls, next.sent]).includes("secret"), JSON.stringify(next.calls));
+  const expected = observed.filter((each) => each !== "comm://f/7/changes").map((each) => [each, A, undefined]);
+  assert.deepEqual(asked(next), [...expected, ["comm://f/o", `${R}/sm`, A]]);
+  assert.ok(next.sent.every(({ body }) => !(body?.resources?.length > 100)));
+  assert.deepEqual(told.filter(({ value }) => value === "gap").map(({ resource }) => resource), [next.url]);
+});
+
+test("a new version that ends before it can take over does not", async () => {
+  await runtime.close();
+  all = newWorld({ platform: "browser" });
+  ({ runtime, bus, clock, catalogues, world } = all);
+  await catalogues.add("f");
+  bus.postMessage(create(FAR, 1)); // is not answered, so that the new one waits
+  await started(1);
+  await until(() => stubOf("f").sent.length, "the request");
+  stubOf("f").say("live");
+  await catalogues.add("f", STUB, { version: "2.0", constraints: { windowSandbox: true } }); // in a sandbox of its own
+  const renewed = runtime.renew("f");
+  await started(2);
+  await settled();
+  all.channels.at(-1).onClose("It ended.");
+  for (let n = 0; n < 200; n += 1) await clock.turn(200);
+  await renewed;
+  bus.postMessage(create(FAR, 2));
+  await until(() => world.started[0].sent.some(({ body }) => body?.n === 2), "the message, at the old one");
+});
+
+test("the home stub whose sandbox died connects again by itself, as who has logged in, and subscribes again", async () => {
+  await runtime.close();
+  all = newWorld({ sandbox: "all" });
+  ({ runtime, bus, clock, catalogues, world } = all);
+  await catalogues.add("d");
+  const entry = await runtime.logIn({ token: "mine" });
+  granting();
+  await bus.request({ ...subscribe(A, ["hyperty://d/a"], { source: A }), to: "domain://msg-node.d/sm" });
+  const told = said();
+  all.channels.at(-1).onClose("It ended.");
+  await clock.turn(1000);
+  await started(2);
+  await until(() => asked(stubOf("d")).length, "the subscription");
+  assert.deepEqual(stubOf("d").calls, [["connect", { token: "mine" }]]);
+  assert.deepEqual(asked(stubOf("d")), [["hyperty://d/a", A, A]]);
+  assert.equal(entry.status, "live");
+  assert.ok(told.some(({ value }) => value === "gap"));
+});
+
+test("who does not wait until a dead stub is started again has it loaded once", async () => {
+  await runtime.close();
+  all = newWorld({ sandbox: "all" });
+  ({ runtime, bus, clock, catalogues, world } = all);
+  await catalogues.add("d");
+  await runtime.logIn();
+  all.channels.at(-1).onClose("It ended.");
+  const entry = await runtime.connect("d");
+  await clock.turn(2000);
+  await settled();
+  assert.deepEqual([entry.status, world.started.length], ["live", 2]);
+  assert.equal(stubOf("d").bus.listenersOf("*").length, 1);
+  bus.postMessage(create("hyperty://d/elsewhere", 3));
+  await until(() => stubOf("d").sent.some(({ body }) => body?.n === 3), "the message");
+});
+
+test("a hyperty's URL is taken once; who asks for it again changes nothing", async () => {
+  const first = runtime.addHyperty(A);
+  const heard = [];
+  first.bus.addListener(A, (message) => heard.push(message));
+  assert.throws(() => runtime.addHyperty(A), ({ code }) => code === 500);
+  await assert.rejects(runtime.deployHyperty(STUB, {}, A), ({ code }) => code === 500);
+  const both = await Promise.allSettled([1, 2].map(() => runtime.deployHyperty(STUB, {}, "hyperty://d/b")));
+  assert.deepEqual(both.map(({ reason }) => reason?.code), [undefined, 500]);
+  bus.postMessage({ type: "update", from: FAR, to: A, body: {} });
+  bus.postMessage({ type: "update", from: FAR, to: "hyperty://d/b", body: { n: 1 } });
+  await until(() => world.started[0].sent.length, "the message for the one that was deployed");
+  assert.equal(heard.length, 1);
+  first.remove();
+  runtime.addHyperty(A);
+});
+
 // --- answers that would never come -----------------------------------------------------------------
 
 test("a handler whose result is no message refuses that one with 500; what waits behind it goes on", async () => {
@@ -241,4 +355,14 @@ test("one timer serves all who wait, however often they ask again", async () => 
     await clock.turn(15_000);
     assert.equal(clock.timers - timers, 1);
   }
+});
+
+test("a log-in that waits for its node ends with the runtime", async () => {
+  await catalogues.add("d", STUB.replace('stub.say("live");', ""));
+  const logIn = assert.rejects(runtime.logIn(), ({ code }) => code === 503);
+  await until(() => runtime.stubs.get("d")?.status === "in-progress", "its try");
+  const closing = runtime.close();
+  await settled();
+  await clock.turn(5000);
+  await Promise.all([closing, logIn]);
 });
