@@ -343,6 +343,18 @@ test("a message for many that is too large is answered once with 413", async () 
   assert.deepEqual(codes, [413]);
 });
 
+test("a message is as large as the buffers in it, whatever JSON would make of them", async () => {
+  const heard = [];
+  bus.addListener("hyperty://d/x", ({ body }) => heard.push(body.value.content.byteLength));
+  const codes = [];
+  for (const content of [new ArrayBuffer(2 ** 20 + 1), new Uint8Array(2 ** 20), new Uint8Array(500_000), new ArrayBuffer(1_000_000)]) {
+    bus.postMessage({ type: "create", from: A, to: "hyperty://d/x", body: { value: { content } } }, ({ body }) => codes.push(body.code));
+  }
+  await settled();
+  assert.deepEqual([codes, heard], [[413, 413], [500_000, 1_000_000]]);
+  bus.removeAllListenersOf(A);
+});
+
 test("one timer serves all who wait, however often they ask again", async () => {
   const { bus: mini } = runtime.addHyperty(A);
   bus.addListener("hyperty://d/silent", () => {});
