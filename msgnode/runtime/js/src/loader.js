@@ -309,9 +309,15 @@ export class Loader {
     for (const entry of this.#stubs) {
       if (!entry.sandbox || entry.isLoading) continue;
       const version = await this.#catalogue.version(entry.descriptorURL).catch(() => undefined);
-      if (version !== undefined && version !== entry.descriptor?.version) await this.renew(entry);
+      if (version !== undefined && version !== entry.descriptor?.version && (await this.#isNewer(entry))) await this.renew(entry);
     }
     this.#later(this.#times.versionEvery, () => this.#lookForVersions());
+  }
+
+  /** Whether the catalogue has another version indeed: it may not agree with itself. */
+  async #isNewer(entry) {
+    const now = await this.sources.fetch(entry).catch((error) => this.#bus.report("loader.renewal-failed", { error }));
+    return now !== undefined && now.descriptor.version !== entry.descriptor?.version;
   }
 
   /** Load the version that the catalogue has now beside an entry's stub, and let it take over. */
