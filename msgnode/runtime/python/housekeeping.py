@@ -145,7 +145,7 @@ async def replace(resolver: Resolver, entry: StubEntry, url: str) -> None:
         resolver.bus.home_stub = url
     entry.stub = stub
     resolver.enter(entry, "created")
-    if old is not None:
-        await resolver.stop(old)
-    resolver.stubs.forget(old_url)
-    await resolver.come_back(entry)
+    try:
+        await resolver.come_back(entry, old)
+    finally:
+        resolver.stubs.forget(old_url)

@@ -134,10 +134,6 @@ class Resolver:
         for message in entry.take_waiting():
             self._hand(entry, message)
 
-    def _refuse_waiting(self, entry: StubEntry, code: int, text: str) -> None:
-        for message in entry.take_waiting():
-            self._refuse(entry, message, code, text)
-
     # --- loading ----------------------------------------------------------------------------------
 
     def require(self, domain: str) -> StubEntry:
@@ -175,11 +171,13 @@ class Resolver:
             entry.task = None
         await self.come_back(entry)
 
-    async def come_back(self, entry: StubEntry) -> None:
-        """Have a stub connect that does so by itself, and subscribe again what the last one had."""
+    async def come_back(self, entry: StubEntry, old: Any = None) -> None:
+        """Have a stub connect that does so by itself, and subscribe again what the old one had."""
         is_by_itself = self.is_home(entry) and self.is_logged_in
         connecting = [self.spawn(self._connect(entry))] if is_by_itself else []
         await asyncio.sleep(0)  # with the identity, before a message has it connect
+        if old is not None:
+            await self.stop(old)
         if entry.was_live and entry.stub is not None:
             announce(entry, self.bus, self._tell)
         await asyncio.gather(*connecting)
@@ -205,7 +203,8 @@ class Resolver:
             for message in entry.take_waiting():
                 self._send_home(message, copy_of(message)[1])
         else:
-            self._refuse_waiting(entry, code, text)
+            for message in entry.take_waiting():
+                self._refuse(entry, message, code, text)
 
     def receiver(self, entry: StubEntry, url: str) -> Callable[[Any], None]:
         """What takes the messages of a stub."""
@@ -324,7 +323,8 @@ class Resolver:
         self.is_closed = True
         entries = list(self.stubs)
         for entry in entries:
-            self._refuse_waiting(entry, 503, "The runtime closes.")
+            for message in entry.take_waiting():
+                self._refuse(entry, message, 503, "The runtime closes.")
         stubs = [entry.stub for entry in entries if entry.stub is not None]
         await asyncio.gather(*(self.stop(stub) for stub in stubs))
         for entry in entries:

@@ -144,7 +144,9 @@ export class Loader {
     try {
       await limited(Promise.race([this.#steps(entry, attempt), cancelled]), this.#times.loadTime, late, this.#clock);
       if (entry.kind === "idp") entry.failures = 0; // any other has to be live for that
-      if (entry.wasLive && entry.sandbox) this.#comeBack(entry, this.#isHome(entry));
+      if (!entry.wasLive || !entry.sandbox) return;
+      if (this.#isHome(entry)) this.#connectAgain(entry);
+      this.#announce(entry);
     } catch (error) {
       attempt.isOver = true;
       this.#failed(entry, attempt, error);
@@ -338,14 +340,19 @@ export class Loader {
       return;
     }
     this.#stubs.add(newer); // from here on messages go to it
+    if (entry.wasLive) this.#connectAgain(newer); // before a message has it connect as nobody
     await this.#stop(entry, "The stub was replaced by a newer version.");
-    this.#comeBack(newer, entry.wasLive);
+    this.#announce(newer);
   }
 
-  /** A stub follows one whose session is gone. The user's identity is for the home domain alone. */
-  #comeBack(entry, isToConnect) {
+  /** A stub follows one that was live. The user's identity is for the home domain alone. */
+  #connectAgain(entry) {
     const identity = this.#isHome(entry) ? this.#options.identity?.() : undefined;
-    if (isToConnect) this.connect(entry, ...(identity === undefined ? [] : [identity]));
+    this.connect(entry, ...(identity === undefined ? [] : [identity]));
+  }
+
+  /** What the node held for the stub before, whose session is gone, is subscribed again. */
+  #announce(entry) {
     if (!entry.held.size) return;
     const gap = (desc) => this.#options.onStatus?.(entry, { value: "gap", desc });
     announce(entry.held, this.#bus, gap);

@@ -237,6 +237,19 @@ test("a new version of a stub abroad connects as nobody, and subscribes what the
   assert.deepEqual(told.filter(({ value }) => value === "gap").map(({ resource }) => resource), [next.url]);
 });
 
+test("a new home stub connects as the user before the old one has gone", async () => {
+  await catalogues.add("d", STUB.replace('stub.calls.push(["disconnect"]);', 'stub.calls.push(["disconnect"]); return new Promise((resolve) => (stub.gone = resolve));'));
+  await runtime.logIn({ token: "mine" });
+  const old = stubOf("d");
+  await catalogues.add("d", STUB, { version: "2.0" });
+  const renewed = runtime.renew("d");
+  await until(() => old.gone, "the good-bye of the old one");
+  await settled();
+  assert.deepEqual(stubOf("d").calls, [["connect", { token: "mine" }]]);
+  old.gone();
+  await renewed;
+});
+
 test("a new version that ends before it can take over does not", async () => {
   await runtime.close();
   all = newWorld({ platform: "browser" });

@@ -6,8 +6,9 @@ import asyncio
 
 from world import ECHO, FAR, A, FakeCatalogue, R, World, descriptor
 
-from msgnode.runtime.python.housekeeping import keep_house
+from msgnode.runtime.python.housekeeping import keep_house, replace
 from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.stub_list import new_url
 
 LOOK = "GET /d/.well-known/protocolstub/python/version"
 
@@ -80,6 +81,31 @@ async def test_r37_a_new_version_that_takes_its_time_to_connect_has_taken_over(
         assert len(urls) == 2
         assert "version.refused" not in world.bus.counters
         house.cancel()
+
+
+async def test_r37_a_new_home_stub_connects_as_the_user_before_the_old_one_has_gone(
+    catalogue: FakeCatalogue,
+) -> None:
+    last = """    async def disconnect(self):
+        await __import__('asyncio').sleep(0.5)
+        head = {"type": "update", "from": "hyperty://d/far", "to": "hyperty://d/a"}
+        self.bus.post_message({**head, "body": {}})
+"""
+    catalogue.serve(descriptor(ECHO.replace("    async def disconnect(self):\n", last)), "d")
+    async with World(catalogue) as world:
+        assert await world.resolver.log_in({"token": "mine"}) == "live"
+        catalogue.serve(descriptor(version="2.0"), "d")
+        entry = world.resolver.stubs.get("d")
+        assert entry is not None
+        entry.descriptor, entry.source = await world.resolver.loader.fetch("d", "protocolstub")
+        heard: list[object] = []
+        world.bus.add_listener(A, lambda _: heard.append("the old one has gone"))
+        world.bus.add_listener(
+            f"{R}/status", lambda each: heard.append(each["body"].get("identity"))
+        )
+        await replace(world.resolver, entry, new_url("d", "protocolstub"))
+        told = [each for each in heard if each]
+        assert told == [{"token": "mine"}, "the old one has gone"]
 
 
 async def test_r49_each_status_is_copied_and_others_see_the_original(
