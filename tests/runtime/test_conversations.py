@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from tests.node import Node, running
-from tests.runtime import talkers
+from tests.runtime import started, talkers
 from tests.runtime.talkers import Talker, talker
 from tests.runtime.tls_front import certificate, tls_front
+from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.any_server]
 
@@ -104,4 +105,19 @@ def test_a_sandbox_connects_over_tls(kind: str, over_tls: tuple[int, Path], brow
         talker(kind, browser, options, **trusted) as one,
         talker("nodejs", browser, options, **trusted) as other,
     ):
+        they_talk(one, other)
+
+
+@pytest.mark.parametrize("sandbox", ["own", "all"])
+def test_a_newer_home_stub_is_reached_where_the_older_one_was(sandbox: str, node: Node) -> None:
+    catalogues = {"localhost": f"http://127.0.0.1:{node.port}"}
+    options = {"domain": "localhost", "catalogues": catalogues, "sandbox": sandbox}
+    with (
+        started.process("talker", "nodejs", options) as renewed,
+        talker("python", None, options) as other,
+    ):
+        one = talkers.Process(renewed)
+        they_talk(one, other, 1)
+        renewed.order(renew="localhost")
+        until(lambda: other.ask(one.url, 1)["codes"] == [200], 20)  # its subscription is on its way
         they_talk(one, other)

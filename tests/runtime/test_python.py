@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import uuid
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
 
 from msgnode.runtime.python import Runtime, Settings
+from msgnode.runtime.python.housekeeping import replace
 from msgnode.runtime.python.loader import OwnStub, SandboxedStub
 from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.stub_list import new_url
 from tests.node import Node
 from tests.stubs.runtimes import Cast
 
@@ -72,6 +76,27 @@ async def test_two_runtimes_talk_over_one_node(node: Node, in_process: bool) -> 
         a, b = await claim(alice, "alice"), await claim(bob, "bob")
         assert await ask(alice, a, b, 1) == ["bob", 1]
         assert await ask(bob, b, a, 2) == ["alice", 2]
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["own process", "sandbox"])
+async def test_an_answer_whose_code_is_beyond_all_numbers_stops_no_runtime(
+    node: Node, in_process: bool
+) -> None:
+    """The node passes the body of a message on as it was written."""
+    chosen = settings(node, home_in_process=in_process)
+    async with Runtime(chosen) as alice, connect(f"ws://127.0.0.1:{node.port}/ws") as mallory:
+        assert await alice.log_in() == "live"
+        me = "runtime://localhost/mallory"
+        await mallory.send(json.dumps({"id": 1, "type": "open", "from": me, "to": "mn:/session"}))
+        await mallory.recv()
+        to_mallory = {"type": "read", "from": f"{alice.url}/y", "to": f"{me}/x"}
+        asked = asyncio.create_task(alice.bus.request(to_mallory, SECONDS))
+        got = json.loads(await mallory.recv())
+        head = {"id": got["id"], "type": "response", "from": got["to"], "to": got["from"]}
+        await mallory.send(json.dumps({**head, "body": {"code": 0}}).replace("0}}", "1e999}}"))
+        assert (await asked)["body"]["code"] == 500
+        to_nobody = {**to_mallory, "to": "comm://localhost/nobody"}
+        assert (await alice.bus.request(to_nobody, SECONDS))["body"]["code"] == 404
 
 
 async def test_the_first_message_connects_without_a_log_in(node: Node) -> None:
@@ -176,3 +201,34 @@ async def test_a_frozen_foreign_node_delays_nobody_at_home(domains: tuple[Node, 
             assert (await hanging)["body"]["code"] == 504
         finally:
             os.kill(f.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("in_process", [True, False], ids=["own process", "sandbox"])
+async def test_a_new_version_of_the_home_stub_keeps_what_the_old_one_had(
+    node: Node, in_process: bool
+) -> None:
+    """It has a session of its own, and is reached where the old one was, without saying a word."""
+    chosen = settings(node, home_in_process=in_process)
+    async with Runtime(chosen) as alice, Runtime(chosen) as bob:
+        assert await alice.log_in() == await bob.log_in() == "live"
+        a, b = await claim(alice, "alice"), await claim(bob, "bob")
+        got: list[Message] = []
+        told: list[Message] = []
+        alice.bus.add_listener(f"{b}/changes", got.append)
+        alice.bus.add_listener(f"{alice.url}/status", told.append)
+        head = {"type": "subscribe", "from": a, "to": "domain://msg-node.localhost/sm"}
+        said = await alice.bus.request({**head, "body": {"resources": [f"{b}/changes"]}})
+        assert said["body"]["code"] == 200
+        entry = alice.resolver.stubs.get("localhost")
+        assert entry is not None
+        old = entry.url
+        await replace(alice.resolver, entry, new_url("localhost", "protocolstub"))
+        assert (entry.url != old, entry.status) == (True, "live")
+        change = {"type": "update", "from": b, "to": f"{b}/changes", "body": {"value": 1}}
+        async with asyncio.timeout(SECONDS):
+            while not got:  # the subscription is on its way
+                bob.bus.post_message(change)
+                await asyncio.sleep(0.05)
+        assert await ask(bob, b, a, 2) == ["alice", 2]
+        assert "gap" in [each["body"]["value"] for each in told]
+        assert await asyncio.to_thread(sessions_of, node, alice.url) == 1

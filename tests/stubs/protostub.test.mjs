@@ -415,6 +415,13 @@ test("a socket that is full is given no more until it drains", () => {
   assert.deepEqual(messages().map((each) => each.id), [1, 2]);
 });
 
+test("an answer of mn:/session that says nothing is a try that failed", () => {
+  stub.connect();
+  socket().opens();
+  socket().answers(null);
+  assert.deepEqual(statuses(), ["created", "in-progress", "disconnected"]);
+});
+
 test("a connection that breaks while messages are on their way out is a gap", () => {
   goLive();
   bus.send(request(1));

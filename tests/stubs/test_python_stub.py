@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
+from msgnode.runtime.python import protostub
 from msgnode.runtime.python.minibus import MiniBus
 from msgnode.runtime.python.protostub import Protostub, Settings, activate, back_off
 
@@ -351,6 +353,26 @@ async def test_a_node_that_is_away_is_a_disconnection(load: Load) -> None:
     assert bus.statuses == ["created", "in-progress", "disconnected"]
 
 
+async def test_a_node_that_takes_connections_and_is_silent_is_left_in_peace(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def noted(attempt: int, settings: Settings) -> float:
+        tries.append(attempt)
+        return back_off(attempt, settings)
+
+    monkeypatch.setattr(protostub, "back_off", noted)
+    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as silent:
+        url = f"ws://127.0.0.1:{silent.sockets[0].getsockname()[1]}/ws"
+        _, bus = load(url=url, connect_timeout=0.05, stable_after=0.01)
+        bus.send(request(1))
+        async with asyncio.timeout(SECONDS):
+            while len(tries) < 3:  # noqa: ASYNC110 (its tries are no events)
+                await asyncio.sleep(0.01)
+    assert tries[:3] == [0, 1, 2]
+
+
 # --- messages -------------------------------------------------------------------------------------
 
 
@@ -396,6 +418,22 @@ async def test_a_full_queue_refuses_requests_and_says_that_events_are_lost(
     await live(scripted, bus)
     await bus.status("gap", 2)
     assert bus.got[-1]["body"]["desc"].startswith("2 messages")
+
+
+async def test_a_connection_that_breaks_while_messages_are_on_their_way_out_is_a_gap(
+    scripted: ScriptedNode, load: Load
+) -> None:
+    _, bus = load(max_queue=2**27)
+    bus.send(request(1))
+    socket = await live(scripted, bus)
+    socket.transport.pause_reading()
+    for _ in range(400):  # more than the buffers of the kernel hold, however it is compressed
+        bus.send(change(secrets.token_urlsafe(75_000)))
+        await asyncio.sleep(0)
+    assert "gap" not in bus.statuses
+    socket.transport.abort()
+    await bus.status("disconnected")
+    await bus.status("gap")
 
 
 async def test_a_message_that_the_node_would_not_take_is_answered_413(load: Load) -> None:

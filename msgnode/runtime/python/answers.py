@@ -72,6 +72,11 @@ class Answers:
             wait.stop()
             self._call(wait.on_answer, answer_to(wait.request, code, text))
 
+    def end_all(self, code: int, text: str) -> None:
+        """End every wait with this answer."""
+        for address in {address for address, _ in self.waits}:
+            self.end_all_of(address, code, text)
+
     def begin(self, request: Message) -> None:
         """A request was taken from the queue: its time runs."""
         wait = self.to(request)

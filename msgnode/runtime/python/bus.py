@@ -207,19 +207,24 @@ class Bus:
 
     def _drain(self) -> None:
         queue = self._queue
-        for _ in range(_TURN):
-            if not queue:
-                self._is_scheduled = False
-                return
-            message, via, size = queue.popleft()
-            if self._answers.waits and not via and message["type"] != "response":
-                self._answers.begin(message)
-            try:
-                self._route(message, via, size)
-            except Exception as error:  # a fault of the bus ends one message, never the queue
-                self.report("bus.failed", f"The bus failed: {error!r}", message, error)
-                self.undeliverable(message, 500, "The bus of the runtime failed.")
-        asyncio.get_running_loop().call_soon(self._drain)
+        try:
+            for _ in range(_TURN):
+                if not queue:
+                    return
+                self._process(*queue.popleft())
+        finally:  # a fault of the bus ends one message, never the queue
+            self._is_scheduled = bool(queue)
+            if queue:
+                asyncio.get_running_loop().call_soon(self._drain)
+
+    def _process(self, message: Message, via: str, size: int) -> None:
+        if self._answers.waits and not via and message["type"] != "response":
+            self._answers.begin(message)
+        try:
+            self._route(message, via, size)
+        except Exception as error:
+            self.report("bus.failed", f"The bus failed: {error!r}", message, error)
+            self.undeliverable(message, 500, "The bus of the runtime failed.")
 
     def _route(self, message: Message, via: str, size: int) -> None:
         raise NotImplementedError

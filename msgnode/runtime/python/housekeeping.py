@@ -84,12 +84,17 @@ async def _revalidate(resolver: Resolver, entry: StubEntry, now: float) -> None:
     version = await resolver.loader.catalogue.version(entry.domain, entry.kind)
     if known is None or not version or version == known.version:
         return
-    old = known, entry.source
+    old, url = (known, entry.source), entry.url
     try:
         async with asyncio.timeout(resolver.settings.load + resolver.settings.replace):
-            entry.descriptor, entry.source = await resolver.loader.fetch(entry.domain, entry.kind)
+            newer, source = await resolver.loader.fetch(entry.domain, entry.kind)
+            if newer.version == known.version:  # the catalogue does not agree with itself
+                return
+            entry.descriptor, entry.source = newer, source
             await replace(resolver, entry, new_url(entry.domain, entry.kind))
     except (LoadError, TimeoutError) as error:
+        if entry.url != url:
+            return  # it has taken over, and takes its time to connect
         entry.descriptor, entry.source = old
         resolver.bus.report("version.refused", f"{entry.domain}: {error}", error=error)
 
@@ -140,6 +145,7 @@ async def replace(resolver: Resolver, entry: StubEntry, url: str) -> None:
         resolver.bus.home_stub = url
     entry.stub = stub
     resolver.enter(entry, "created")
-    if old is not None:
-        await resolver.stop(old)
-    resolver.stubs.forget(old_url)
+    try:
+        await resolver.come_back(entry, old)
+    finally:
+        resolver.stubs.forget(old_url)

@@ -139,13 +139,15 @@ class MessageBus(Bus):
         )
 
     async def close(self) -> None:
-        """End the handlers that are awaited, and what the endings end."""
+        """End the handlers that are awaited, what the endings end, and all waits with 503."""
         while self.endings:
             self.endings.pop()()
         for task in self._working:
             task.cancel()
         if self._working:
             await asyncio.wait(self._working)
+        await asyncio.sleep(0)  # who was answered last is told so
+        self._answers.end_all(503, "The bus was closed.")
 
     # --- the decision -----------------------------------------------------------------------------
 

@@ -82,16 +82,16 @@ def body_of(message: Any) -> dict[str, Any]:
 
 
 def code_of(message: Message) -> int:
-    """The code of an answer: 200 for "2XX", 500 for one that has none."""
+    """The code of an answer: 200 for "2XX", 500 for one that has none that can be read."""
     code = body_of(message).get("code")
     if isinstance(code, str):
-        text = code.strip().upper()
+        text = code.upper()
         if len(text) == 3 and text.endswith("XX") and text[0] in "12345":
             return int(text[0]) * 100
-        return int(text) if text.isascii() and text.isdigit() and len(text) == 3 else 500
-    if isinstance(code, (int, float)) and not isinstance(code, bool):
-        return int(code)
-    return 500
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= 3 else 500
+    if isinstance(code, float):  # such as 1e999, which is JSON and no number
+        return int(code) if code.is_integer() else 500
+    return code if isinstance(code, int) and not isinstance(code, bool) else 500
 
 
 def is_final(code: int) -> bool:

@@ -155,6 +155,8 @@ class Protostub:
         self._settled = asyncio.Event()
         self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._live_since = 0.0  # of the loop's clock, 0 while there is no session
+        self._is_sending = False
         bus.add_listener("*", self._send)
         self._enter("created")
 
@@ -206,14 +208,14 @@ class Protostub:
         clock = asyncio.get_running_loop().time
         while True:
             self._hurry.clear()
-            began = clock()
             closing = await self._connection()
             if closing.final:
                 self._task = None
                 self._stop("failed", closing.final, closing.text)
                 return
-            if clock() - began > self.settings.stable_after:
+            if self._live_since and clock() - self._live_since > self.settings.stable_after:
                 attempt = 0
+            self._live_since = 0.0
             self._settled.clear()
             self._enter("disconnected", closing.text)
             delay = back_off(attempt, self.settings)
@@ -261,6 +263,9 @@ class Protostub:
             self._socket = None
             if writer is not None:
                 writer.cancel()
+            if self._is_sending:
+                self._is_sending = False
+                self._say("gap", "A message was on its way out when the connection broke.")
 
     def _stop(self, state: str, code: int, text: str) -> None:
         """Leave the connection be until connect() is called; nothing waits any longer."""
@@ -290,6 +295,7 @@ class Protostub:
             raise _Refused(code, text, is_final=code != 429 and code < 500)
         if body.get("runtimeToken"):
             self._session_url = f"{self.settings.runtimeURL}/{body['runtimeToken']}"
+        self._live_since = asyncio.get_running_loop().time()
         self._enter("live")
         if is_lost or type_ == "open":
             await self._announce(socket)
@@ -417,11 +423,9 @@ class Protostub:
         with contextlib.suppress(ConnectionClosed):
             while True:
                 while self._queue and socket.state.name == "OPEN":
-                    try:
-                        await socket.send(self._take().frame)
-                    except ConnectionClosed:
-                        self._say("gap", "A message was on its way out when the connection broke.")
-                        return
+                    self._is_sending = True
+                    await socket.send(self._take().frame)
+                    self._is_sending = False
                 if self._lost > 1:
                     self._say("gap", f"{self._lost} messages did not go out.")
                 self._lost = 0

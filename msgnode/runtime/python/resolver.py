@@ -23,6 +23,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from .announcements import announce
 from .destinations import Destination, NoDestination, destination
 from .inbound import InboundCheck
 from .loader import Loader, LoadError
@@ -30,11 +31,9 @@ from .message_bus import MessageBus
 from .messages import Message, copy_of
 from .sandbox import SandboxError
 from .settings import Settings
-from .stub_list import STATES, SYNONYMS, USABLE, StubEntry, StubList
+from .stub_list import STATES, USABLE, StubEntry, StubList, back_off, status_of
 
 MAX_LOADS = 100  # domains that are looked up at a time
-TOO_MANY_LOADS = "Too many domains are being looked up; {} is not."
-QUEUE_FULL = "Too many messages wait for the stub of {}."
 
 
 class Resolver:
@@ -64,8 +63,7 @@ class Resolver:
             except NoDestination as error:
                 self.bus.refuse(message, error.code, str(error))
                 return ""
-        now = self._now()
-        entry.last_used = now
+        entry.last_used = now = self._now()
         if entry.status in USABLE and entry.stub is not None and not entry.waiting:
             return entry.url if self._hand(entry, message) else ""
         if entry.status == "failed" and entry.stub is not None:
@@ -76,10 +74,12 @@ class Resolver:
             self._refuse(entry, message, entry.code, entry.desc)
             return ""
         if not entry.has_room(size):
-            self._refuse(entry, message, 503, QUEUE_FULL.format(entry.domain))
+            text = f"Too many messages wait for the stub of {entry.domain}."
+            self._refuse(entry, message, 503, text)
             return ""
         if entry.task is None and self._loading >= MAX_LOADS:
-            self._refuse(entry, message, 503, TOO_MANY_LOADS.format(entry.domain))
+            text = f"Too many domains are being looked up; {entry.domain} is not."
+            self._refuse(entry, message, 503, text)
             return ""
         entry.wait(message, size)
         if entry.task is None:
@@ -107,7 +107,7 @@ class Resolver:
             text = entry.desc or f"The stub of {entry.domain} has failed."
             self._refuse(entry, message, 503, text)
             return ""
-        entry.retry_at = now + self._delay(self.settings.retry_load, entry.failures)
+        entry.retry_at = now + back_off(self.settings.retry_load, entry.failures)
         self.spawn(self._connect(entry))
         return entry.url if self._hand(entry, message) else ""
 
@@ -133,10 +133,6 @@ class Resolver:
     def _let_go(self, entry: StubEntry) -> None:
         for message in entry.take_waiting():
             self._hand(entry, message)
-
-    def _refuse_waiting(self, entry: StubEntry, code: int, text: str) -> None:
-        for message in entry.take_waiting():
-            self._refuse(entry, message, code, text)
 
     # --- loading ----------------------------------------------------------------------------------
 
@@ -173,8 +169,18 @@ class Resolver:
         finally:
             self._loading -= 1
             entry.task = None
-        if entry.stub is not None and self.is_home(entry) and self.is_logged_in:
-            await self._connect(entry)
+        await self.come_back(entry)
+
+    async def come_back(self, entry: StubEntry, old: Any = None) -> None:
+        """Have a stub connect that does so by itself, and subscribe again what the old one had."""
+        is_by_itself = self.is_home(entry) and self.is_logged_in
+        connecting = [self.spawn(self._connect(entry))] if is_by_itself else []
+        await asyncio.sleep(0)  # with the identity, before a message has it connect
+        if old is not None:
+            await self.stop(old)
+        if entry.was_live and entry.stub is not None:
+            announce(entry, self.bus, self._tell)
+        await asyncio.gather(*connecting)
 
     async def _start(self, entry: StubEntry) -> None:
         if entry.descriptor is None:
@@ -189,7 +195,7 @@ class Resolver:
         """A stub cannot be used: until it is tried again that is what messages for it are told."""
         entry.stub, entry.descriptor, entry.source = None, None, ""
         entry.code, entry.desc = code, text
-        entry.retry_at = self._now() + self._delay(self.settings.retry_load, entry.failures)
+        entry.retry_at = self._now() + back_off(self.settings.retry_load, entry.failures)
         entry.failures += 1
         self.bus.counters["loads.failed"] += 1
         self.enter(entry, "deployment-failed", text)
@@ -197,7 +203,8 @@ class Resolver:
             for message in entry.take_waiting():
                 self._send_home(message, copy_of(message)[1])
         else:
-            self._refuse_waiting(entry, code, text)
+            for message in entry.take_waiting():
+                self._refuse(entry, message, code, text)
 
     def receiver(self, entry: StubEntry, url: str) -> Callable[[Any], None]:
         """What takes the messages of a stub."""
@@ -225,18 +232,14 @@ class Resolver:
         self.bus.receive(message, url)
 
     def _status(self, entry: StubEntry, message: Message) -> None:
-        body = message.get("body")
-        body = body if isinstance(body, dict) else {"value": body}
-        value = body.get("value")
-        value = SYNONYMS.get(value, value) if isinstance(value, str) else ""
-        desc = body.get("desc") if isinstance(body.get("desc"), str) else ""
+        value, desc, body = status_of(message)
         if value in STATES:
             if value == "failed":
-                entry.retry_at = self._now() + self._delay(self.settings.retry_load, entry.failures)
+                entry.retry_at = self._now() + back_off(self.settings.retry_load, entry.failures)
                 entry.failures += 1
             elif value == "live":
-                entry.failures = 0
-            entry.enter(value, desc or "")
+                entry.failures, entry.was_live = 0, True
+            entry.enter(value, desc)
         shown = {**body, "value": value or body.get("value")}
         self._tell(entry, {**message, "body": shown})
         if value == "created" and entry.stub is not None:
@@ -266,7 +269,7 @@ class Resolver:
         self.bus.report("sandbox.ended", f"The sandbox of {entry.domain} has ended: {reason}")
         self.answer_open(entry, f"The sandbox of {entry.domain} has ended: {reason}")
         self.enter(entry, "disconnected", reason)
-        delay = self._delay(self.settings.retry_sandbox, entry.failures)
+        delay = back_off(self.settings.retry_sandbox, entry.failures)
         entry.failures += 1
         entry.task = self.spawn(self._start_again(entry, delay))
 
@@ -320,7 +323,8 @@ class Resolver:
         self.is_closed = True
         entries = list(self.stubs)
         for entry in entries:
-            self._refuse_waiting(entry, 503, "The runtime closes.")
+            for message in entry.take_waiting():
+                self._refuse(entry, message, 503, "The runtime closes.")
         stubs = [entry.stub for entry in entries if entry.stub is not None]
         await asyncio.gather(*(self.stop(stub) for stub in stubs))
         for entry in entries:
@@ -334,10 +338,6 @@ class Resolver:
     def is_home(self, entry: StubEntry) -> bool:
         """Whether an entry is that of the home domain's stub."""
         return entry.key == self.settings.domain
-
-    def _delay(self, bounds: tuple[float, float], failures: int) -> float:
-        first, longest = bounds
-        return float(min(longest, first * 2 ** min(failures, 20)))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

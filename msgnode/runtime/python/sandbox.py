@@ -236,7 +236,14 @@ class Sandbox:
                 self._ready.set_result(None)
             elif "pong" not in got:
                 raise ValueError
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ):
             self.counters["nonsense"] += 1
             if self.counters["nonsense"] > MAX_NONSENSE:
                 self.end("It does not keep to the protocol of its port.")

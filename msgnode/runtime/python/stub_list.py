@@ -13,11 +13,12 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .descriptor import Descriptor
 from .messages import Message, body_of, code_of, is_answerable, is_final
@@ -33,6 +34,15 @@ GETTING_LIVE = frozenset({"deployed", "created", "in-progress"})
 """A stub that is there and says neither that it is live nor that it cannot be."""
 SYNONYMS = {"connected": "live", "create": "created"}
 STATES = USABLE | {"failed"}
+_AT_NODE = re.compile(r"domain://msg-node\.[^/]+/(sm|address-allocation)")
+
+
+class Held(NamedTuple):
+    """Who subscribed an address, where, and for whom."""
+
+    sender: str
+    to: str
+    source: str = ""
 
 
 class Stub(Protocol):
@@ -71,6 +81,7 @@ class StubEntry:
     code     of the answer to messages while the stub failed, `desc` its words
     open     requests that went out and are not answered
     held     what the runtime has at that domain's node: subscriptions, allocated addresses
+    was_live  whether it ever was
     due_since  when it was given something to do and was not live, 0 if it need not be
     """
 
@@ -91,7 +102,8 @@ class StubEntry:
     waiting: deque[tuple[Message, int]] = field(default_factory=deque)
     waiting_size: int = 0
     open: OrderedDict[tuple[str, str], tuple[Message, float]] = field(default_factory=OrderedDict)
-    held: set[str] = field(default_factory=set)
+    held: dict[str, Held] = field(default_factory=dict)
+    was_live: bool = False
     task: asyncio.Task[None] | None = None
     is_replaced: bool = False
     due_since: float = 0.0
@@ -140,9 +152,20 @@ class StubEntry:
             self.open[message["from"], str(message["id"])] = message, now
             if len(self.open) > MAX_OPEN:
                 self.open.popitem(last=False)
-        if message["type"] in ("subscribe", "unsubscribe") and message["to"].endswith("/sm"):
-            named = _named(body_of(message))
-            self.held = self.held | named if message["type"] == "subscribe" else self.held - named
+        if not _AT_NODE.fullmatch(message["to"]):
+            return
+        body = body_of(message)
+        if message["type"] == "subscribe":
+            source = body.get("source")
+            source = source if isinstance(source, str) else ""
+            held = Held(message["from"], message["to"], source)
+            self.held.update(dict.fromkeys(_named(body), held))
+        elif message["type"] in ("unsubscribe", "delete"):
+            self._forget(_named(body))
+
+    def _forget(self, addresses: list[str]) -> None:
+        for each in addresses:
+            self.held.pop(each, None)
 
     def received(self, message: Message) -> None:
         """Note what an answer says of it; what brings something in is live, whatever it says."""
@@ -155,25 +178,28 @@ class StubEntry:
         if request is None or not is_final(code):
             return
         del self.open[key]
-        if code != 200:
+        at_node = _AT_NODE.fullmatch(request["to"])
+        if at_node is None:
             return
-        if request["to"].endswith("/address-allocation"):
+        if request["type"] == "subscribe" and code != 200:
+            self._forget(_named(body_of(request)))
+        elif request["type"] == "create" and code == 200:
             value = body_of(message).get("value")
             allocated = value.get("allocated") if isinstance(value, dict) else None
-            if request["type"] == "create" and isinstance(allocated, list):
-                self.held.update(each for each in allocated if isinstance(each, str))
-            elif request["type"] == "delete":
-                self.held -= _named(body_of(request))
+            held = Held(request["from"], request["to"][: at_node.start(1)] + "sm")
+            self.held.update(dict.fromkeys(_texts(allocated), held))
 
 
-def _named(body: dict[str, Any]) -> set[str]:
-    found: set[str] = set()
+def _named(body: dict[str, Any]) -> list[str]:
+    found: list[str] = []
     for name in ("resource", "resources", "childrenResources"):
         value = body.get(name)
-        for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, str):
-                found.add(item)
+        found += _texts(value if isinstance(value, list) else [value])
     return found
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
 class StubList:
@@ -220,6 +246,21 @@ class StubList:
         self._entries.pop(entry.key, None)
         for url in [url for url, each in self._urls.items() if each is entry]:
             del self._urls[url]
+
+
+def back_off(bounds: tuple[float, float], failures: int) -> float:
+    """Seconds before the next try after so many failures: doubling, between these bounds."""
+    first, longest = bounds
+    return float(min(longest, first * 2 ** min(failures, 20)))
+
+
+def status_of(message: Message) -> tuple[str, str, dict[str, Any]]:
+    """The state that a status event says, "" if none; its words; its body."""
+    body = message.get("body")
+    body = body if isinstance(body, dict) else {"value": body}
+    value, desc = body.get("value"), body.get("desc")
+    value = SYNONYMS.get(value, value) if isinstance(value, str) else ""
+    return value, desc if isinstance(desc, str) else "", body
 
 
 def new_url(domain: str, kind: str) -> str:

@@ -103,6 +103,7 @@ export class Answers {
   }
 
   #arm(milliseconds) {
+    if (this.#timer !== null) this.#clock.clearTimeout(this.#timer); // one that was told of its end has asked again
     this.#timer = this.#clock.setTimeout(() => this.#expire(), milliseconds);
   }
 

@@ -206,17 +206,23 @@ export class Bus {
     }
   }
 
+  /** Process an entry, or do this with it: a fault of the bus ends one message, never the queue. */
+  attempt(entry, act = () => this.process(entry)) {
+    try {
+      act();
+    } catch (error) {
+      this.report("bus.failed", { error });
+      this.failed?.(entry);
+    }
+  }
+
   #drain() {
     const queue = this.#queue;
     let done = 0;
     while (done < queue.length && done < IN_A_ROW) {
       const entry = queue[done];
       done += 1;
-      try {
-        this.process(entry);
-      } catch (error) {
-        this.report("bus.failed", { error });
-      }
+      this.attempt(entry);
     }
     if (done === queue.length) {
       queue.length = 0;

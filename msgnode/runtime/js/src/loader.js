@@ -12,11 +12,14 @@
  *   has something to do and is not live within 30 s (live-watch.js).
  * - A stub whose sandbox died is started again after 1 s, doubling to 60 s, under the same URL;
  *   requests it had not answered are answered 503.
+ * - A stub that was started anew has a session of its own: what the node held for the one before is
+ *   subscribed again, and `gap` is told. The home stub connects by itself if it was live before.
  * - A new version is loaded beside the old one and takes over when nothing is unanswered, after 30 s at
  *   the latest; the old one is then asked to disconnect.
  * - A stub that is not needed any more is disconnected and its sandbox ended.
  */
 
+import { announce } from "./announcements.js";
 import { backOff, limited, systemClock } from "./clock.js";
 import { digestOf } from "./digest.js";
 import { LoadError } from "./errors.js";
@@ -141,6 +144,9 @@ export class Loader {
     try {
       await limited(Promise.race([this.#steps(entry, attempt), cancelled]), this.#times.loadTime, late, this.#clock);
       if (entry.kind === "idp") entry.failures = 0; // any other has to be live for that
+      if (!entry.wasLive || !entry.sandbox) return;
+      if (this.#isHome(entry)) this.#connectAgain(entry);
+      this.#announce(entry);
     } catch (error) {
       attempt.isOver = true;
       this.#failed(entry, attempt, error);
@@ -235,6 +241,7 @@ export class Loader {
     if (state === "failed") entry.retryAt = this.#clock.now() + this.#times.leastRetry;
     if (state === "live") {
       entry.liveSince = this.#clock.now();
+      entry.wasLive = true;
       entry.failures = 0;
     }
     if (!entry.isGettingLive) this.#liveWatch.forget(entry);
@@ -249,12 +256,12 @@ export class Loader {
     entry.enter("disconnected", reason);
     this.#options.onStatus?.(entry, { value: "disconnected", desc: reason });
     this.#refuseOpen(entry, `The stub of ${entry.domain} ended: ${reason}`);
-    entry.held.clear();
     if (entry.liveSince && now - entry.liveSince > this.#times.mostRestart) entry.deaths = 0;
     entry.deaths += 1;
     entry.isLoading = true; // what comes meanwhile waits
     const delay = backOff(entry.deaths, this.#times.leastRestart, this.#times.mostRestart);
-    this.#later(delay, () => this.#stubs.get(entry.key) === entry && this.load(entry));
+    // Who could not wait may have had it loaded already.
+    this.#later(delay, () => this.#stubs.get(entry.key) === entry && entry.isLoading && this.load(entry));
   }
 
   async #stop(entry, text) {
@@ -304,9 +311,15 @@ export class Loader {
     for (const entry of this.#stubs) {
       if (!entry.sandbox || entry.isLoading) continue;
       const version = await this.#catalogue.version(entry.descriptorURL).catch(() => undefined);
-      if (version !== undefined && version !== entry.descriptor?.version) await this.renew(entry);
+      if (version !== undefined && version !== entry.descriptor?.version && (await this.#isNewer(entry))) await this.renew(entry);
     }
     this.#later(this.#times.versionEvery, () => this.#lookForVersions());
+  }
+
+  /** Whether the catalogue has another version indeed: it may not agree with itself. */
+  async #isNewer(entry) {
+    const now = await this.sources.fetch(entry).catch((error) => this.#bus.report("loader.renewal-failed", { error }));
+    return now !== undefined && now.descriptor.version !== entry.descriptor?.version;
   }
 
   /** Load the version that the catalogue has now beside an entry's stub, and let it take over. */
@@ -322,13 +335,31 @@ export class Loader {
     while (entry.open.size && this.#clock.now() < until && !this.#isClosed) {
       await new Promise((resolve) => this.#later(Math.min(200, this.#times.switchTime / 10), resolve));
     }
-    if (this.#isClosed || this.#stubs.get(entry.key) !== entry) {
+    if (this.#isClosed || this.#stubs.get(entry.key) !== entry || !newer.sandbox) {
       await this.#stop(newer, "The stub was replaced.");
       return;
     }
     this.#stubs.add(newer); // from here on messages go to it
-    const identity = this.#options.identity?.();
-    if (entry.status === "live") this.connect(newer, ...(identity === undefined ? [] : [identity]));
+    if (entry.wasLive) this.#connectAgain(newer); // before a message has it connect as nobody
     await this.#stop(entry, "The stub was replaced by a newer version.");
+    this.#announce(newer);
+  }
+
+  /** A stub follows one that was live. The user's identity is for the home domain alone. */
+  #connectAgain(entry) {
+    const identity = this.#isHome(entry) ? this.#options.identity?.() : undefined;
+    this.connect(entry, ...(identity === undefined ? [] : [identity]));
+  }
+
+  /** What the node held for the stub before, whose session is gone, is subscribed again. */
+  #announce(entry) {
+    if (!entry.held.size) return;
+    const gap = (desc) => this.#options.onStatus?.(entry, { value: "gap", desc });
+    announce(entry.held, this.#bus, gap);
+    gap("The stub was started anew, with a session of its own.");
+  }
+
+  #isHome({ kind, key }) {
+    return kind === "domain" && key === this.#options.homeDomain;
   }
 }

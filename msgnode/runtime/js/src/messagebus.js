@@ -15,6 +15,8 @@
  * - Messages of one sender to one address keep their order, also while a handler or the resolver takes
  *   its time with one of them.
  * - An answer goes back through the stub that its question came through, while the runtime has it.
+ * - A foreign stub brings no answer to a question that went to somebody here, or through another stub: what
+ *   hyperties ask they wait for in their own MiniBUS, which cannot tell.
  * - What cannot be delivered is answered, or else counted. An error answer nobody takes is reported.
  */
 
@@ -23,7 +25,8 @@ import { Bus } from "./bus.js";
 import { MAX_RECIPIENTS, answerTo, codeOf, copyFor, errorBody, isAnswerable, recipientsOf, taken } from "./messages.js";
 import { Pipeline, isRefusal } from "./pipeline.js";
 
-const MAX_WAYS = 10_000; // requests from outside whose way back is remembered
+const MAX_WAYS = 10_000; // requests whose way is remembered, those from outside and those from here
+const HERE = ""; // the way of what somebody in this runtime was asked
 const MAX_WAITING = 1000; // messages behind slow handlers, together
 
 export class MessageBus extends Bus {
@@ -38,6 +41,7 @@ export class MessageBus extends Bus {
   #lanes = new Map(); // sender and `to` of messages that wait behind a handler -> entries
   #waiting = 0;
   #waysBack = new Map(); // sender and id of a request from outside -> the stub that brought it
+  #waysOut = new Map(); // sender and id of a request from here -> the stub that it went through, or HERE
 
   /**
    * @param runtimeURL the address of this runtime
@@ -94,7 +98,10 @@ export class MessageBus extends Bus {
   /** Hand a message to the listener of a stub. */
   forward(stubURL, message) {
     const items = this.listenersOf(stubURL);
-    if (message.type !== "response") this.answers.sentThrough(stubURL, message);
+    if (message.type !== "response") {
+      this.answers.sentThrough(stubURL, message);
+      keep(this.#waysOut, message, stubURL);
+    }
     if (items.length) this.deliver(items, message);
     else this.refuse(message, 503, `The stub ${stubURL} is gone.`);
   }
@@ -107,6 +114,7 @@ export class MessageBus extends Bus {
       this.#drop(message);
     } else {
       this.report("message.undelivered", { message, isQuiet: true });
+      this.answers.start(message.from, message.id); // who waits all the same, waits no longer than for others
     }
   }
 
@@ -128,7 +136,11 @@ export class MessageBus extends Bus {
   }
 
   tooLarge(message, error) {
-    this.refuse(message, 413, error.message);
+    this.refuse({ ...message, to: recipientsOf(message.to)[0] }, 413, error.message);
+  }
+
+  failed({ message }) {
+    this.refuse(message, 500, "The bus of the runtime failed.");
   }
 
   process(entry) {
@@ -140,11 +152,16 @@ export class MessageBus extends Bus {
         return;
       }
     }
+    if (message.type === "response" && this.#isOfAnother(message, via)) {
+      this.unclaimed(message);
+      return;
+    }
     if (message.type === "response" && this.answers.take(message, via, this.resolver?.isHome?.(via))) return;
     const own = this.#ownListeners(message.to);
     if (via !== undefined) this.#enter(message, via, own);
     else if (own.length) {
       const isPublished = this.#published.has(message.to);
+      if (isAnswerable(message) && !isPublished) keep(this.#waysOut, message, HERE);
       this.deliver(own, isPublished ? copyFor(message) : message);
       if (isPublished) this.#leave(message);
     } else if (isBelow(message.to, this.runtimeURL)) this.#nobody(message);
@@ -154,7 +171,7 @@ export class MessageBus extends Bus {
   // --- in and out -----------------------------------------------------------------------------------
 
   #enter(message, via, own) {
-    if (isAnswerable(message)) this.#rememberWay(message, via);
+    if (isAnswerable(message)) keep(this.#waysBack, message, via);
     if (!own.length) this.#nobody(message);
     else if (this.pipelineIn.isEmpty || isExempt(message)) this.deliver(own, message);
     else {
@@ -180,11 +197,16 @@ export class MessageBus extends Bus {
     if (stubURL !== undefined) this.forward(stubURL, message);
   }
 
-  #rememberWay({ from, id }, via) {
-    const key = `${from}\n${id}`;
-    this.#waysBack.delete(key); // the newest stands last
-    this.#waysBack.set(key, via);
-    if (this.#waysBack.size > MAX_WAYS) this.#waysBack.delete(this.#waysBack.keys().next().value);
+  /** Whether an answer came through a foreign stub that was not asked. */
+  #isOfAnother({ to, id, body }, via) {
+    const key = `${to}\n${id}`;
+    const asked = this.#waysOut.get(key);
+    if (asked === undefined) return false;
+    const stubs = this.resolver?.stubs;
+    const isForeign = via !== undefined && via !== asked && !this.resolver?.isHome?.(via) && Boolean(stubs?.ofURL(via));
+    if (isForeign && (asked === HERE || stubs.ofURL(asked))) return true;
+    if (codeOf(body) >= 200) this.#waysOut.delete(key);
+    return false;
   }
 
   /** The stub that an answer goes back through: the node there has seen the question, no other has. */
@@ -207,7 +229,7 @@ export class MessageBus extends Bus {
     this.#lanes.set(key, lane);
     result.then((late) => {
       this.#lanes.delete(key);
-      this.#passed(late, message, next);
+      this.attempt({ message }, () => this.#passed(late, message, next));
       this.#resume(lane);
     });
   }
@@ -224,7 +246,7 @@ export class MessageBus extends Bus {
     this.#waiting -= lane.length;
     while (lane.length) {
       const entry = lane.shift();
-      this.process(entry);
+      this.attempt(entry);
       const again = this.#lanes.get(laneOf(entry.message));
       if (again) {
         this.#waiting += lane.length;
@@ -255,6 +277,14 @@ export class MessageBus extends Bus {
   #drop(message) {
     this.unclaimed(message);
   }
+}
+
+/** Remember the way of a request; the newest stands last. */
+function keep(ways, { from, id }, way) {
+  const key = `${from}\n${id}`;
+  ways.delete(key);
+  ways.set(key, way);
+  if (ways.size > MAX_WAYS) ways.delete(ways.keys().next().value);
 }
 
 function laneOf({ from, to }) {

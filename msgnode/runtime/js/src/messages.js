@@ -14,7 +14,8 @@ export const MAX_RECIPIENTS = 100;
 const MAX_DEPTH = 200;
 const HEADER = { id: 1, type: 1, from: 1, to: 1, body: 1 };
 
-let weight = 0; // characters seen by the copy that runs: at most a sixth of its bytes as JSON
+let weight = 0; // characters seen by the copy that runs: at least a sixth of its bytes
+let hasBuffers = false; // which JSON cannot carry
 
 /** A deep copy. Throws TypeError for what cannot travel. */
 export function copyOf(value, depth = 0) {
@@ -40,6 +41,7 @@ export function copyOf(value, depth = 0) {
   const prototype = Object.getPrototypeOf(value);
   if (prototype !== Object.prototype && prototype !== null && Object.getPrototypeOf(prototype) !== null) {
     weight += value.byteLength ?? value.size ?? 16;
+    hasBuffers ||= isBuffer(value);
     return structuredClone(value);
   }
   const copy = {};
@@ -59,7 +61,7 @@ export function copyOf(value, depth = 0) {
  *
  * @param message what was posted
  * @param id the id to give it if it has none
- * @param limit most bytes it may have as JSON
+ * @param limit most bytes it may have as JSON, with those of the buffers in it
  * @throws TypeError for what is no message, RangeError for one that is larger than `limit`
  */
 export function taken(message, id, limit = MAX_MESSAGE) {
@@ -70,13 +72,14 @@ export function taken(message, id, limit = MAX_MESSAGE) {
   if (typeof to !== "string" || !to) throw new TypeError("A message needs a to, which is a text.");
   if (message.id && typeof message.id === "object") throw new TypeError("An id is a number or a text.");
   weight = 64;
+  hasBuffers = false;
   const copy = { id: message.id || id, type: lowered(type), from, to };
   if (body !== undefined) {
     if (body === null || typeof body !== "object") copy.body = copyOf(body);
     else copy.body = copyOf(body);
   }
   for (const key in message) if (!HEADER[key]) copy[key] = copyOf(message[key]);
-  if ((weight + from.length + to.length) * 6 > limit && bytesOf(copy) > limit) {
+  if ((weight + from.length + to.length) * 6 > limit && bytesOf(copy, hasBuffers) > limit) {
     throw new RangeError(`The message is larger than ${limit} bytes.`);
   }
   return Object.freeze(copy);
@@ -89,10 +92,16 @@ export function copyFor(message, changes) {
   return Object.freeze(copy);
 }
 
-/** Bytes of a message as JSON in UTF-8. */
-export function bytesOf(message) {
-  const text = JSON.stringify(message);
-  let bytes = text.length;
+/** Bytes of a message as JSON in UTF-8, and of the buffers in it if it has any. */
+export function bytesOf(message, isWithBuffers = false) {
+  let inBuffers = 0;
+  const aside = (_, value) => {
+    if (!isBuffer(value)) return value;
+    inBuffers += value.byteLength;
+    return null;
+  };
+  const text = JSON.stringify(message, isWithBuffers ? aside : undefined);
+  let bytes = text.length + inBuffers;
   for (let index = 0; index < text.length; index += 1) {
     const code = text.charCodeAt(index);
     if (code > 0x7ff && (code < 0xd800 || code > 0xdfff)) bytes += 2;
@@ -130,6 +139,10 @@ export function answerTo({ id, from, to }, body) {
 /** The body of an error answer. */
 export function errorBody(code, text) {
   return { code, desc: text, description: text };
+}
+
+function isBuffer(value) {
+  return value instanceof ArrayBuffer || ArrayBuffer.isView(value);
 }
 
 function lowered(type) {

@@ -252,11 +252,12 @@ export default class MessagingNodeProtoStub {
     return id;
   }
 
-  #answered({ type, id, body = {} }) {
+  #answered({ type, id, body: told }) {
+    const body = told ?? {};
     const asked = this.#handshake;
     if (type !== "response" || !asked || id !== asked.id) return;
     this.#handshake = null;
-    const code = Number(body.code);
+    const code = Number(body.code) || 500;
     const text = body.desc ?? body.description ?? `The node answered ${body.code}.`;
     if (code === 200) {
       if (body.runtimeToken) this.#sessionURL = `${this.#config.runtimeURL}/${body.runtimeToken}`;
@@ -297,10 +298,10 @@ export default class MessagingNodeProtoStub {
   }
 
   /** Note the node's answer; whether it is to an announcement of ours, which is nobody else's. */
-  #granted({ to, id, body = {} }) {
+  #granted({ to, id, body }) {
     const key = `${to}\n${id}`;
     const claim = this.#claims.get(key);
-    const code = Number(body.code);
+    const code = Number(body?.code);
     if (!claim || code < 200) return false;
     this.#claims.delete(key);
     const { type, from, to: sm, body: asked = {}, isAgain } = claim;

@@ -172,8 +172,10 @@ export class Runtime {
    *
    * @param url such as hyperty://<domain>/<guid>; made if it is not given
    * @returns {url, bus, runtimeURL, listen(address): hear an address beside its own, remove()}
+   * @throws LoadError 500: there is one with this URL
    */
   addHyperty(url = `hyperty://${this.domain}/${newId()}`) {
+    this.#refuseTwice(url);
     const bus = new MiniBus((message) => this.bus.postMessage(message), { clock: this.#options.clock });
     const items = [];
     const listen = (address) => {
@@ -200,7 +202,9 @@ export class Runtime {
    * @throws LoadError
    */
   async deployHyperty(sourceCode, config = {}, url = `hyperty://${this.domain}/${newId()}`) {
+    this.#refuseTwice(url);
     const sandbox = await this.#sandboxes.openForHyperty(domainOf(url));
+    this.#refuseTwice(url); // one that was deployed meanwhile is in this sandbox
     const items = [];
     const listen = (address) => {
       const item = this.bus.addListener(address, (message) => {
@@ -244,6 +248,10 @@ export class Runtime {
     return { url, remove };
   }
 
+  #refuseTwice(url) {
+    if (this.#hyperties.has(url)) throw new LoadError(500, `Instance ${url} already exist!`);
+  }
+
   /** End everything: hyperties are told and have 3 s, stubs disconnect, sandboxes end. */
   async close() {
     if (this.#isClosed) return;
@@ -270,8 +278,9 @@ export class Runtime {
   /** Resolves when the stub of an entry is live; rejects if it fails or takes over 20 s. */
   #settled(entry) {
     if (entry.status === "live") return Promise.resolve();
-    let item;
+    let item, closing;
     const live = new Promise((resolve, reject) => {
+      closing = this.bus.onClose(() => reject(new LoadError(503, "The runtime closes.")));
       item = this.bus.addListener(`${entry.url}/status`, ({ from, body }) => {
         if (from !== entry.url) return;
         if (entry.status === "live") resolve();
@@ -279,7 +288,7 @@ export class Runtime {
       });
     });
     const late = () => new LoadError(504, `The node of ${entry.domain} does not answer in time.`);
-    return limited(live, 20_000, late, this.#options.clock).finally(() => item.remove());
+    return limited(live, 20_000, late, this.#options.clock).finally(() => [item, closing].forEach((each) => each.remove()));
   }
 
   #tell(body) {

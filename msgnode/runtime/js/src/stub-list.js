@@ -9,7 +9,7 @@
  * 1,000 or 4 Mi characters at most.
  */
 
-import { bytesOf, isAnswerable } from "./messages.js";
+import { bytesOf, codeOf, isAnswerable } from "./messages.js";
 
 export const MAX_QUEUED = 1000; // messages
 export const MAX_QUEUED_SIZE = 4_194_304; // characters
@@ -18,6 +18,7 @@ const MAX_OPEN = 10_000; // unanswered requests that are remembered
 const OPEN_TIME = 30_000; // ms after which nobody waits any more
 const STATES = ["created", "in-progress", "live", "disconnected", "failed"];
 const GETTING_LIVE = ["deployed", "created", "in-progress"];
+const AT_NODE = /^domain:\/\/msg-node\.[^/]+\/(sm|address-allocation)$/;
 const SYNONYMS = { connected: "live", create: "created" };
 
 export class StubEntry {
@@ -38,10 +39,11 @@ export class StubEntry {
   loading = null; // the promise of the load that runs
   cancel = null; // ends the load that runs
   liveSince = 0;
+  wasLive = false;
   queue = [];
   queued = 0;
   open = new Map(); // sender and id -> {message, at}: requests that went out and are not answered
-  held = new Set(); // addresses the node holds for this runtime
+  held = new Map(); // address the node holds for this runtime -> {from, to, source}: how it is subscribed again
 
   constructor({ kind, key, domain }, now) {
     this.kind = kind;
@@ -83,18 +85,28 @@ export class StubEntry {
       if (this.open.size >= MAX_OPEN) this.open.delete(this.open.keys().next().value);
       this.open.set(`${from}\n${id}`, { message, at: now });
     }
-    if (!to.startsWith("domain://msg-node.")) return;
-    const named = [body?.resources, body?.subscribe, body?.unsubscribe].flat().filter((each) => typeof each === "string");
-    if (to.endsWith("/sm") && type === "subscribe") named.forEach((each) => this.held.add(each));
-    else if (to.endsWith("/sm") && type === "unsubscribe") named.forEach((each) => this.held.delete(each));
-    else if (to.endsWith("address-allocation") && type === "create") this.held.add(to);
-    else if (to.endsWith("address-allocation") && type === "delete") this.held.delete(to);
+    const [, part] = AT_NODE.exec(to) ?? [];
+    if (!part) return;
+    for (const each of named(body)) {
+      if (part === "sm" && type === "subscribe") this.held.set(each, { from, to, source: body.source });
+      else if (type === "unsubscribe" || type === "delete") this.held.delete(each);
+    }
   }
 
   /** Note a message that the stub brought in. */
   received(message, now) {
     this.lastUsed = now;
-    if (message.type === "response" && !(message.body?.code < 200)) this.open.delete(`${message.to}\n${message.id}`);
+    if (message.type !== "response" || message.body?.code < 200) return;
+    const key = `${message.to}\n${message.id}`;
+    const request = this.open.get(key)?.message;
+    this.open.delete(key);
+    const [, part] = AT_NODE.exec(request?.to) ?? [];
+    if (!part) return;
+    const { type, from, to, body } = request;
+    const isGranted = codeOf(message.body) === 200;
+    if (!isGranted && type === "subscribe") for (const each of named(body)) this.held.delete(each);
+    if (!isGranted || type !== "create") return;
+    for (const each of texts(message.body.value?.allocated)) this.held.set(each, { from, to: to.replace(/address-allocation$/, "sm") });
   }
 
   /** Whether nobody needs the stub since `since`. */
@@ -114,6 +126,14 @@ export class StubEntry {
     this.desc = desc;
     return state;
   }
+}
+
+function named(body) {
+  return texts([body?.resources, body?.resource, body?.childrenResources, body?.subscribe, body?.unsubscribe].flat());
+}
+
+function texts(all) {
+  return Array.isArray(all) ? all.filter((each) => typeof each === "string") : [];
 }
 
 export class StubList {

@@ -369,9 +369,26 @@ test("R37 the catalogue is asked for the version every quarter of an hour", asyn
   await loaded();
   await until(() => runtime.stubs.get("f").status === "created", "created");
   world.started[0].say("live");
-  runtime.stubs.get("f").held.add("comm://f/o");
+  runtime.stubs.get("f").held.set("comm://f/o", { from: `${R}/sm`, to: "domain://msg-node.f/sm" });
   await clock.turn(900_000);
   assert.deepEqual(catalogues.asked, [`GET ${F}`, `GET ${F}/version`]);
+});
+
+test("R37 a catalogue that does not agree with itself replaces nothing; one that has a newer version does", async () => {
+  await catalogues.add("f");
+  catalogues.answers.set(`${F}/version`, { text: "<html>Welcome</html>" });
+  bus.postMessage(create("domain://msg-node.f/sm", 1));
+  await loaded();
+  await until(() => runtime.stubs.get("f").status === "created", "created");
+  world.started[0].say("live");
+  runtime.stubs.get("f").held.set("comm://f/o", { from: `${R}/sm`, to: "domain://msg-node.f/sm" });
+  await clock.turn(900_000);
+  await until(() => catalogues.asked.length >= 3, "the look at the descriptor");
+  await settled();
+  assert.equal(world.started.length, 1);
+  await catalogues.add("f", STUB, { version: "2.0" });
+  await clock.turn(900_000);
+  await until(() => world.started.length === 2, "the newer one");
 });
 
 test("R39 a component that runs is not started twice; deleted twice is an error too", async () => {

@@ -188,6 +188,18 @@ test("a stub that floods with large messages gets no more through than its share
   });
 });
 
+test("a stub that floods with buffers gets no more through than its share", async () => {
+  const large = hostile.FLOOD.replace('"x".repeat(100)', "new ArrayBuffer(500_000)").replace("n < 2000", "n < 4");
+  await beside(large, { times: { leastRestart: 60_000 } }, async () => {
+    const flooded = heard("hyperty://d/flooded");
+    runtime.bus.postMessage(create("hyperty://f/x"));
+    await until(() => flooded.length > 8, "the first of the flood", 30_000);
+    const before = flooded.length;
+    await pause(2000);
+    assert.ok(flooded.length - before < 50, `${flooded.length - before} of half a MiB got through in 2 s`);
+  });
+});
+
 test("a stub cannot take the port away from the inside", async () => {
   const thief = `${hostile.GOOD}
     const seen = [];

@@ -1,6 +1,7 @@
 /** The sandbox of Node.js: cases R40 to R43, R46, R47 of the runtime, with real child processes. */
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { createServer } from "node:http";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer as createNetServer } from "node:net";
@@ -209,6 +210,46 @@ test("a stub that floods with large messages is read no faster than its share", 
     await new Promise((resolve) => setTimeout(resolve, 2000));
     assert.ok(flooded.length - before < 50, `${flooded.length - before} of half a MiB got through in 2 s`);
   });
+});
+
+/** Nodes that open a session, and read nothing after that: their sockets. */
+function deafNodes(context) {
+  const sockets = [];
+  const letIn = ({ headers }, socket) => {
+    const key = createHash("sha1").update(`${headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
+    socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${key}\r\n\r\n`);
+    socket.once("data", () => {
+      const text = JSON.stringify({ id: 1, type: "response", from: "mn:/session", to: runtime.url, body: { code: 200, runtimeToken: "t" } });
+      socket.write(Buffer.concat([Buffer.from([0x81, 126, text.length >> 8, text.length & 255]), Buffer.from(text)]));
+      socket.pause();
+    });
+    socket.on("error", () => {});
+    sockets.push(socket);
+  };
+  server.on("upgrade", letIn);
+  context.after(() => {
+    server.off("upgrade", letIn);
+    for (const socket of sockets) socket.destroy();
+  });
+  return sockets;
+}
+
+test("a stub in a child process waits for a node that does not read, and knows what was lost with its socket", async (context) => {
+  const sockets = deafNodes(context);
+  begin({ f: readFileSync(new URL("../src/protostub.js", import.meta.url), "utf8") }, { times: { leastRestart: 60_000 } });
+  const told = heard(`${runtime.url}/status`);
+  const text = "x".repeat(100_000);
+  const refused = [];
+  for (let n = 0; n < 250; n += 1) {
+    const message = { type: "create", from: "hyperty://d/a", to: "hyperty://f/x", body: { text } };
+    runtime.bus.postMessage(message, ({ body }) => refused.push(body.desc));
+    if (n === 0) await until(() => entry("f")?.status === "live", "the session", 30_000);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  await until(() => refused.includes("Too many messages wait for the node."), "the stub's refusal", 30_000);
+  assert.equal(entry("f").status, "live");
+  sockets.forEach((socket) => socket.destroy());
+  await until(() => told.some(({ body }) => /on their way out/.test(body.desc)), "the gap", 30_000);
 });
 
 test("R54 a closed runtime leaves no process behind", async () => {

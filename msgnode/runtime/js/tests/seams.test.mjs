@@ -6,7 +6,7 @@ import { inProcessChannel } from "../src/sandbox/in-process.js";
 import { Sandboxes } from "../src/sandbox/sandboxes.js";
 import { StubEntry, StubList, MAX_ENTRIES } from "../src/stub-list.js";
 import { settled } from "./fake-clock.mjs";
-import { STUB, newWorld, until } from "./world.mjs";
+import { R, STUB, newWorld, until } from "./world.mjs";
 
 const A = "hyperty://d/a";
 const FAR = "hyperty://f/x";
@@ -58,6 +58,28 @@ test("an answer counts only through the stub that asked, or through the home stu
   stubOf("d").bring(answer(two, "true, by way of home"));
   await until(() => got.length === 2, "the answers");
   assert.deepEqual(got, [[1, "true"], [2, "true, by way of home"]]);
+});
+
+test("a foreign stub brings no answer to what a hyperty has asked somebody else, whose ids it can foresee", async () => {
+  for (const domain of ["d", "f", "g"]) await catalogues.add(domain, STUB, {}, `https://${domain}/.well-known/protocolstub/default`);
+  const { bus: own } = runtime.addHyperty(A);
+  bus.addListener("hyperty://d/silent", () => {});
+  const got = [];
+  const to = [FAR, "domain://registry.d", "hyperty://g/x", "hyperty://d/silent"];
+  const ids = to.map((each) => own.postMessage(create(each), ({ body }) => got.push([each, body.value])));
+  await started(3);
+  await until(() => ["d", "f", "g"].every((domain) => stubOf(domain).sent.length), "the requests");
+  const answer = (n, value, from) => ({ id: ids[n], type: "response", from, to: A, body: { code: 200, value } });
+  to.slice(1).forEach((each, n) => stubOf("f").bring(answer(n + 1, "a lie", n === 2 ? FAR : each)));
+  await settled();
+  assert.deepEqual(got, []);
+  assert.equal(runtime.counters["answers.unexpected"], 3);
+  stubOf("f").bring(answer(0, "true", FAR));
+  stubOf("d").bring(answer(1, "true", to[1]));
+  stubOf("d").bring(answer(2, "true, by way of home", to[2]));
+  bus.postMessage(answer(3, "true", to[3]));
+  await until(() => got.length === 4, "the answers");
+  assert.deepEqual(got.map(([, value]) => value), ["true", "true", "true, by way of home", "true"]);
 });
 
 test("a stub that says created twice gets what has waited once", async () => {
@@ -170,4 +192,202 @@ test("what opens at the same time counts: there are 16 sandboxes, and one for ea
   assert.equal(opened.length, 16);
   assert.equal(results.filter(({ reason }) => reason?.code === 503).length, 4);
   sandboxes.close();
+});
+
+// --- stubs that follow one another -----------------------------------------------------------------
+
+const SM = "domain://msg-node.f/sm";
+const said = () => {
+  const told = [];
+  bus.addListener(`${R}/status`, ({ body }) => told.push(body));
+  return told;
+};
+const subscribe = (from, resources, more = {}) => ({ type: "subscribe", from, to: SM, body: { resources, ...more } });
+
+/** Have a stub grant whatever is subscribed. */
+function granting() {
+  world.sent = (stub, { id, type, from, to }) => type !== "response" && stub.bring({ id, type: "response", from: to, to: from, body: { code: 200 } });
+}
+
+/** Subscriptions that a stub was asked for: each address, with who asked and for whom. */
+const asked = (stub) => stub.sent.filter(({ type }) => type === "subscribe").flatMap(({ from, body: { resources, source } }) => resources.map((each) => [each, from, source]));
+
+test("a new version of a stub abroad connects as nobody, and subscribes what the old one had", async () => {
+  await catalogues.add("d");
+  await catalogues.add("f");
+  await runtime.logIn({ token: "secret of d" });
+  granting();
+  const observed = Array.from({ length: 101 }, (_, n) => `comm://f/${n}/changes`);
+  await bus.request(subscribe(A, observed));
+  await bus.request(subscribe(`${R}/sm`, ["comm://f/o"], { source: A }));
+  await bus.request({ type: "unsubscribe", from: A, to: SM, body: { resources: ["comm://f/7/changes"] } });
+  const old = stubOf("f");
+  old.say("live");
+  await settled();
+  const told = said();
+  await catalogues.add("f", STUB, { version: "2.0" });
+  await runtime.renew("f");
+  const next = stubOf("f");
+  assert.notEqual(next, old);
+  await until(() => asked(next).length === 101, "the subscriptions");
+  assert.ok(next.calls.length && !JSON.stringify([next.calls, next.sent]).includes("secret"), JSON.stringify(next.calls));
+  const expected = observed.filter((each) => each !== "comm://f/7/changes").map((each) => [each, A, undefined]);
+  assert.deepEqual(asked(next), [...expected, ["comm://f/o", `${R}/sm`, A]]);
+  assert.ok(next.sent.every(({ body }) => !(body?.resources?.length > 100)));
+  assert.deepEqual(told.filter(({ value }) => value === "gap").map(({ resource }) => resource), [next.url]);
+});
+
+test("a new home stub connects as the user before the old one has gone", async () => {
+  await catalogues.add("d", STUB.replace('stub.calls.push(["disconnect"]);', 'stub.calls.push(["disconnect"]); return new Promise((resolve) => (stub.gone = resolve));'));
+  await runtime.logIn({ token: "mine" });
+  const old = stubOf("d");
+  await catalogues.add("d", STUB, { version: "2.0" });
+  const renewed = runtime.renew("d");
+  await until(() => old.gone, "the good-bye of the old one");
+  await settled();
+  assert.deepEqual(stubOf("d").calls, [["connect", { token: "mine" }]]);
+  old.gone();
+  await renewed;
+});
+
+test("a new version that ends before it can take over does not", async () => {
+  await runtime.close();
+  all = newWorld({ platform: "browser" });
+  ({ runtime, bus, clock, catalogues, world } = all);
+  await catalogues.add("f");
+  bus.postMessage(create(FAR, 1)); // is not answered, so that the new one waits
+  await started(1);
+  await until(() => stubOf("f").sent.length, "the request");
+  stubOf("f").say("live");
+  await catalogues.add("f", STUB, { version: "2.0", constraints: { windowSandbox: true } }); // in a sandbox of its own
+  const renewed = runtime.renew("f");
+  await started(2);
+  await settled();
+  all.channels.at(-1).onClose("It ended.");
+  for (let n = 0; n < 200; n += 1) await clock.turn(200);
+  await renewed;
+  bus.postMessage(create(FAR, 2));
+  await until(() => world.started[0].sent.some(({ body }) => body?.n === 2), "the message, at the old one");
+});
+
+test("the home stub whose sandbox died connects again by itself, as who has logged in, and subscribes again", async () => {
+  await runtime.close();
+  all = newWorld({ sandbox: "all" });
+  ({ runtime, bus, clock, catalogues, world } = all);
+  await catalogues.add("d");
+  const entry = await runtime.logIn({ token: "mine" });
+  granting();
+  await bus.request({ ...subscribe(A, ["hyperty://d/a"], { source: A }), to: "domain://msg-node.d/sm" });
+  const told = said();
+  all.channels.at(-1).onClose("It ended.");
+  await clock.turn(1000);
+  await started(2);
+  await until(() => asked(stubOf("d")).length, "the subscription");
+  assert.deepEqual(stubOf("d").calls, [["connect", { token: "mine" }]]);
+  assert.deepEqual(asked(stubOf("d")), [["hyperty://d/a", A, A]]);
+  assert.equal(entry.status, "live");
+  assert.ok(told.some(({ value }) => value === "gap"));
+});
+
+test("who does not wait until a dead stub is started again has it loaded once", async () => {
+  await runtime.close();
+  all = newWorld({ sandbox: "all" });
+  ({ runtime, bus, clock, catalogues, world } = all);
+  await catalogues.add("d");
+  await runtime.logIn();
+  all.channels.at(-1).onClose("It ended.");
+  const entry = await runtime.connect("d");
+  await clock.turn(2000);
+  await settled();
+  assert.deepEqual([entry.status, world.started.length], ["live", 2]);
+  assert.equal(stubOf("d").bus.listenersOf("*").length, 1);
+  bus.postMessage(create("hyperty://d/elsewhere", 3));
+  await until(() => stubOf("d").sent.some(({ body }) => body?.n === 3), "the message");
+});
+
+test("a hyperty's URL is taken once; who asks for it again changes nothing", async () => {
+  const first = runtime.addHyperty(A);
+  const heard = [];
+  first.bus.addListener(A, (message) => heard.push(message));
+  assert.throws(() => runtime.addHyperty(A), ({ code }) => code === 500);
+  await assert.rejects(runtime.deployHyperty(STUB, {}, A), ({ code }) => code === 500);
+  const both = await Promise.allSettled([1, 2].map(() => runtime.deployHyperty(STUB, {}, "hyperty://d/b")));
+  assert.deepEqual(both.map(({ reason }) => reason?.code), [undefined, 500]);
+  bus.postMessage({ type: "update", from: FAR, to: A, body: {} });
+  bus.postMessage({ type: "update", from: FAR, to: "hyperty://d/b", body: { n: 1 } });
+  await until(() => world.started[0].sent.length, "the message for the one that was deployed");
+  assert.equal(heard.length, 1);
+  first.remove();
+  runtime.addHyperty(A);
+});
+
+// --- answers that would never come -----------------------------------------------------------------
+
+test("a handler whose result is no message refuses that one with 500; what waits behind it goes on", async () => {
+  await catalogues.add("f");
+  let release;
+  const handled = bus.pipelineOut.use((message) => (message.body.n === 1 ? new Promise((resolve) => (release = () => resolve({ type: "create" }))) : undefined));
+  const codes = [];
+  bus.postMessage(create(FAR, 1), ({ body }) => codes.push(body.code));
+  await until(() => release, "the handler");
+  bus.postMessage(create(FAR, 2));
+  await settled();
+  release();
+  await started(1);
+  await until(() => stubOf("f").sent.length, "the message behind");
+  handled.remove();
+  assert.deepEqual(stubOf("f").sent.map(({ body }) => body.n), [2]);
+  assert.deepEqual(codes, [500]);
+});
+
+test("who waits for an answer to an event that nobody hears is told after 15 s", async () => {
+  const codes = [];
+  bus.postMessage({ type: "update", from: A, to: `${R}/nobody/status`, body: {} }, ({ body }) => codes.push(body.code));
+  await settled();
+  await clock.turn(15_000);
+  assert.deepEqual(codes, [408]);
+});
+
+test("a message for many that is too large is answered once with 413", async () => {
+  const codes = [];
+  const message = { type: "create", from: A, to: ["hyperty://d/x", "hyperty://d/y"], body: { value: "x".repeat(2 ** 20) } };
+  bus.postMessage(message, ({ body }) => codes.push(body.code));
+  await settled();
+  assert.deepEqual(codes, [413]);
+});
+
+test("a message is as large as the buffers in it, whatever JSON would make of them", async () => {
+  const heard = [];
+  bus.addListener("hyperty://d/x", ({ body }) => heard.push(body.value.content.byteLength));
+  const codes = [];
+  for (const content of [new ArrayBuffer(2 ** 20 + 1), new Uint8Array(2 ** 20), new Uint8Array(500_000), new ArrayBuffer(1_000_000)]) {
+    bus.postMessage({ type: "create", from: A, to: "hyperty://d/x", body: { value: { content } } }, ({ body }) => codes.push(body.code));
+  }
+  await settled();
+  assert.deepEqual([codes, heard], [[413, 413], [500_000, 1_000_000]]);
+  bus.removeAllListenersOf(A);
+});
+
+test("one timer serves all who wait, however often they ask again", async () => {
+  const { bus: mini } = runtime.addHyperty(A);
+  bus.addListener("hyperty://d/silent", () => {});
+  const timers = clock.timers;
+  for (let n = 0; n < 3; n += 1) {
+    mini.postMessageWithRetries({ type: "create", from: A, to: "hyperty://d/silent" }, 3, () => {});
+    await clock.turn(100);
+  }
+  for (let n = 0; n < 3; n += 1) {
+    await clock.turn(15_000);
+    assert.equal(clock.timers - timers, 1);
+  }
+});
+
+test("a log-in that waits for its node ends with the runtime", async () => {
+  await catalogues.add("d", STUB.replace('stub.say("live");', ""));
+  const logIn = assert.rejects(runtime.logIn(), ({ code }) => code === 503);
+  await until(() => runtime.stubs.get("d")?.status === "in-progress", "its try");
+  const closing = runtime.close();
+  await settled();
+  await clock.turn(5000);
+  await Promise.all([closing, logIn]);
 });

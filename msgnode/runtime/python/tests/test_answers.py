@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -115,6 +116,34 @@ async def test_r13_who_leaves_the_bus_gets_503_for_what_he_waits_for(bench: Benc
     await turn()
     bench.bus.remove_all_listeners_of(A)
     assert got[0]["body"]["code"] == 503
+
+
+async def test_a_bus_that_closes_ends_every_wait(bench: Bench) -> None:
+    bench.listen(B)
+    codes: list[int] = []
+
+    def take(each: Message) -> None:
+        codes.append(each["body"]["code"])
+
+    bench.bus.post_message(message(B, "read"), take)
+    bench.bus.add_response_listener(A, 7, take)
+    asking = asyncio.create_task(bench.bus.request(message(B, "read")))
+    await turn()
+    await bench.bus.close()
+    assert codes == [503, 503]
+    assert (await asking)["body"]["code"] == 503
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "NaN", "200.5"])
+async def test_a_code_that_is_no_number_stops_no_bus(bench: Bench, number: str) -> None:
+    body = json.loads(f'{{"code": {number}}}')
+    bench.bus.post_message(answer(f"{R}/nobody", 1, body))
+    await turn()
+    heard = bench.listen(B)
+    bench.bus.post_message(message(B))
+    await turn()
+    assert len(heard) == 1
+    assert [fault.reason for fault in bench.faults] == ["answers.unexpected"]
 
 
 async def test_an_error_answer_that_nobody_takes_goes_to_the_error_hook(bench: Bench) -> None:

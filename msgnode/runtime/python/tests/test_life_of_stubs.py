@@ -6,8 +6,11 @@ import asyncio
 
 from world import ECHO, FAR, A, FakeCatalogue, R, World, descriptor
 
-from msgnode.runtime.python.housekeeping import keep_house
+from msgnode.runtime.python.housekeeping import keep_house, replace
 from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.stub_list import new_url
+
+LOOK = "GET /d/.well-known/protocolstub/python/version"
 
 
 async def test_r37_a_new_version_takes_over_and_nothing_is_lost(catalogue: FakeCatalogue) -> None:
@@ -34,6 +37,75 @@ async def test_r37_a_new_version_takes_over_and_nothing_is_lost(catalogue: FakeC
         assert world.url() != old
         await world.until(lambda: len(world.resolver.loader.sandboxes) == 1)
         house.cancel()
+
+
+async def test_r37_a_catalogue_that_does_not_agree_with_itself_replaces_nothing(
+    catalogue: FakeCatalogue,
+) -> None:
+    catalogue.serve(descriptor())
+    catalogue.serve((200, {}, b"<html>Welcome</html>"), "f", "python/version")
+    async with World(catalogue, revalidate=0.1) as world:
+        house = asyncio.create_task(keep_house(world.resolver))
+        await world.ask()
+        url = world.url()
+        fetched = "POST /f/.well-known/protocolstub/default"
+        async with asyncio.timeout(20):
+            while catalogue.asked.count(fetched) < 4:
+                await world.ask()  # it is in use
+                await asyncio.sleep(0.02)
+        assert world.url() == url
+        house.cancel()
+
+
+async def test_r37_a_new_version_that_takes_its_time_to_connect_has_taken_over(
+    catalogue: FakeCatalogue,
+) -> None:
+    connect = "    async def connect(self, identity=None):\n"
+    slow = ECHO.replace(connect, f"{connect}        await __import__('asyncio').sleep(60)\n")
+    catalogue.serve(descriptor(), "d")
+    catalogue.serve((200, {}, b"1.0"), "d", "python/version")
+    async with World(catalogue, revalidate=0.2, load=1.5, replace=0.1) as world:
+        house = asyncio.create_task(keep_house(world.resolver))
+        assert await world.resolver.log_in() == "live"
+        catalogue.serve(descriptor(slow, version="2.0"), "d")
+        catalogue.serve((200, {}, b"2.0"), "d", "python/version")
+        urls = {world.url("d")}
+        looks = 0
+        async with asyncio.timeout(20):
+            while len(urls) < 2 or catalogue.asked[looks:].count(LOOK) < 2:
+                if len(urls) < 2:
+                    looks = len(catalogue.asked)
+                await world.ask("hyperty://d/x")  # it is in use
+                urls.add(world.url("d"))
+                await asyncio.sleep(0.02)
+        assert len(urls) == 2
+        assert "version.refused" not in world.bus.counters
+        house.cancel()
+
+
+async def test_r37_a_new_home_stub_connects_as_the_user_before_the_old_one_has_gone(
+    catalogue: FakeCatalogue,
+) -> None:
+    last = """    async def disconnect(self):
+        await __import__('asyncio').sleep(0.5)
+        head = {"type": "update", "from": "hyperty://d/far", "to": "hyperty://d/a"}
+        self.bus.post_message({**head, "body": {}})
+"""
+    catalogue.serve(descriptor(ECHO.replace("    async def disconnect(self):\n", last)), "d")
+    async with World(catalogue) as world:
+        assert await world.resolver.log_in({"token": "mine"}) == "live"
+        catalogue.serve(descriptor(version="2.0"), "d")
+        entry = world.resolver.stubs.get("d")
+        assert entry is not None
+        entry.descriptor, entry.source = await world.resolver.loader.fetch("d", "protocolstub")
+        heard: list[object] = []
+        world.bus.add_listener(A, lambda _: heard.append("the old one has gone"))
+        world.bus.add_listener(
+            f"{R}/status", lambda each: heard.append(each["body"].get("identity"))
+        )
+        await replace(world.resolver, entry, new_url("d", "protocolstub"))
+        told = [each for each in heard if each]
+        assert told == [{"token": "mine"}, "the old one has gone"]
 
 
 async def test_r49_each_status_is_copied_and_others_see_the_original(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from world import ECHO, FAR, A, FakeCatalogue, World, descriptor
 
+from msgnode.runtime.python import loader, protostub
 from msgnode.runtime.python.housekeeping import keep_house
 from msgnode.runtime.python.stub_list import StubEntry
 
 LIMIT = 30.0
+OWN = Path(protostub.__file__).read_text(encoding="utf-8")
 MUTE = ECHO.replace('self.say("in-progress")', "return")
 """Says `created`, and then takes what it is handed without a word."""
 
@@ -87,3 +90,15 @@ async def test_it_is_tried_again_after_longer_and_longer_until_it_is_live(
         assert (await world.ask(value=3))["value"] == 3
         assert (found.status, found.failures) == ("live", 0)
         house.cancel()
+
+
+async def test_a_log_in_ends_though_the_node_is_not_there(
+    catalogue: FakeCatalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "CONNECT_SECONDS", 0.2)
+    entry = descriptor(OWN, configuration={"url": "ws://127.0.0.1:1/ws"})
+    catalogue.serve(entry, "d")
+    async with World(catalogue) as world, asyncio.timeout(10):
+        assert await world.resolver.log_in() == "disconnected"
+        home = world.resolver.stubs.get("d")
+        assert home is not None and isinstance(home.stub, loader.OwnStub)

@@ -3,7 +3,7 @@
  * joins the inside with the core by lines of JSON on file descriptor 3.
  *
  * Sockets   The core dials. {socket: n, open: url}, {socket: n, send: text}, {socket: n, close: code}
- *           go out; {socket: n, event: "open" | "message" | "close" | "error", …} comes back.
+ *           go out; {socket: n, event: "open" | "message" | "close" | "error" | "left", …} comes back.
  */
 
 const HARMLESS = new Set(["buffer", "events", "path", "querystring", "string_decoder", "timers", "timers/promises", "url", "util"]);
@@ -47,6 +47,8 @@ function socketClass(send, sockets) {
     static CLOSING = 2;
     static CLOSED = 3;
     #number = ++numbers;
+    #untaken = []; // length of each text that the core's socket has not taken
+    #given = 0; // how many it has
     readyState = 0;
     bufferedAmount = 0;
     onopen = null;
@@ -64,6 +66,8 @@ function socketClass(send, sockets) {
     send(text) {
       if (typeof text !== "string") throw new TypeError("Only text is sent from a sandbox.");
       if (this.readyState === 0) throw new DOMException("The socket is not open.", "InvalidStateError");
+      this.#untaken.push(text.length);
+      this.bufferedAmount += text.length; // it leaves this realm, and not yet the machine
       if (this.readyState === 1) send({ socket: this.#number, send: text });
     }
 
@@ -73,7 +77,13 @@ function socketClass(send, sockets) {
       send({ socket: this.#number, close: code, reason });
     }
 
-    #heard({ event, data, code, reason }) {
+    #heard({ event, data, code, reason, taken, buffered }) {
+      if (taken !== undefined) {
+        this.#untaken.splice(0, taken - this.#given);
+        this.#given = taken;
+        this.bufferedAmount = this.#untaken.reduce((sum, length) => sum + length, buffered);
+      }
+      if (event === "left") return;
       if (event === "open") this.readyState = 1;
       if (event === "close") {
         this.readyState = 3;

@@ -4,10 +4,13 @@
  * Rules
  * - Only the origin of the stub's `url` is dialled; at most 4 sockets at a time.
  * - What is asked for and refused is told to the sandbox as a socket that closes.
+ * - The sandbox is told how many of its texts the socket has taken, and how much of them has not left: at
+ *   the end, too, so that a stub knows of what was lost.
  */
 
 const MAX_SOCKETS = 4;
 const MAX_BUFFERED = 4_194_304; // bytes that a socket of the core holds
+const TELL_EVERY = 20; // ms
 
 /**
  * @param send takes a frame for the sandbox
@@ -34,22 +37,40 @@ export function dialling(send, allowed, WebSocket, failed) {
     } catch (error) {
       return refuse(String(error.message).slice(0, 100));
     }
-    open.set(number, socket);
+    // What has not left is looked at while the socket lives: Node.js counts as gone what a broken one had.
+    const account = { socket, taken: 0, buffered: 0, timer: null };
+    account.tell = (event, more) => tell(event, { taken: account.taken, buffered: account.buffered, ...more });
+    open.set(number, account);
     socket.onopen = () => tell("open");
     socket.onmessage = ({ data }) => typeof data === "string" && tell("message", { data });
     socket.onerror = () => tell("error");
     socket.onclose = ({ code, reason }) => {
+      clearTimeout(account.timer);
       open.delete(number);
-      tell("close", { code, reason });
+      account.tell("close", { code, reason });
     };
     return undefined;
   }
 
+  /** Have the sandbox told what has left, until all has. */
+  function tellSoon(account) {
+    account.timer ??= setTimeout(() => {
+      account.timer = null;
+      account.buffered = account.socket.bufferedAmount;
+      account.tell("left");
+      if (account.buffered) tellSoon(account);
+    }, TELL_EVERY);
+  }
+
   function heard({ socket: number, open: url, protocols, send: text, close: code, reason }) {
-    const socket = open.get(number);
+    const account = open.get(number);
+    const socket = account?.socket;
     if (typeof url === "string") dial(number, url, Array.isArray(protocols) ? protocols.map(String) : []);
     else if (typeof text === "string" && socket?.readyState === 1) {
       socket.send(text);
+      account.taken += 1;
+      account.buffered = socket.bufferedAmount;
+      tellSoon(account);
       if (socket.bufferedAmount > MAX_BUFFERED) failed("Its socket does not take what it sends.");
     } else if (code !== undefined) {
       try {
@@ -61,7 +82,8 @@ export function dialling(send, allowed, WebSocket, failed) {
   }
 
   function close() {
-    for (const socket of open.values()) {
+    for (const { socket, timer } of open.values()) {
+      clearTimeout(timer);
       socket.onopen = socket.onmessage = socket.onerror = socket.onclose = null;
       socket.close();
     }
