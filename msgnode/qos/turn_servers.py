@@ -12,9 +12,11 @@ import logging
 import time
 from collections.abc import Callable
 
+from msgnode.storage.alarms import TURN_DOWN
+
 from . import stun
 from .coturn_cli import Cli, CliFault, connected
-from .turn_state import DOWN, Visit
+from .turn_state import Visit
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +84,7 @@ class TurnServers:
         if visit.is_up:
             self._missed[visit.server] = 0
             if not self.up.get(visit.name, False):
-                self._clear_alarm(DOWN, visit.name)
+                self._clear_alarm(TURN_DOWN, visit.name)
         else:
             self._missed[visit.server] = self._missed.get(visit.server, 0) + 1
             self._seen[visit.server] = time.monotonic() - self._poll + min(2.0, self._poll)
@@ -91,7 +93,7 @@ class TurnServers:
         is_up = self._missed[visit.server] < _MISSES and (bool(visit.is_up) or was_up)
         if not is_up and (self._missed[visit.server] == _MISSES or is_new):
             text = f"The TURN server {visit.name} does not answer: {visit.fault or 'no STUN'}."
-            self._raise_alarm(DOWN, visit.name, text)
+            self._raise_alarm(TURN_DOWN, visit.name, text)
         self.up[visit.name] = is_up
         return is_up
 

@@ -9,13 +9,11 @@ from django.db import transaction
 
 from msgnode.identity.encryption import decrypt
 from msgnode.models import Alarm
-from msgnode.storage.alarms import clear_alarm
+from msgnode.storage.alarms import TURN_DOWN, clear_alarm
 
 from . import bookings, credentials, lease
 from .models import Reservation, TurnServer
 
-DOWN = "turn-down"
-"""The alarm for a server that does not answer; its subject is the server's name."""
 CUTS = 50
 """Most reservations whose sessions are ended in one visit to a server."""
 
@@ -59,11 +57,11 @@ def visits(polled: Iterable[int]) -> list[Visit]:
         for server in ended.order_by().values_list("server", flat=True).distinct()
     }
     servers = list(TurnServer.objects.all())
-    down = Alarm.objects.filter(kind=DOWN, cleared_at=None)
+    down = Alarm.objects.filter(kind=TURN_DOWN, cleared_at=None)
     for name in down.exclude(subject__in=[server.name for server in servers]).values_list(
         "subject"
     ):
-        clear_alarm(DOWN, *name)  # it was removed, or is called otherwise now
+        clear_alarm(TURN_DOWN, *name)  # it was removed, or is called otherwise now
     return [
         Visit(
             server.pk,

@@ -19,6 +19,7 @@ POOL_EXHAUSTED = "pool-exhausted"
 PEER_PENDING = "peer-pending"
 STUB_CHANGED = "stub-changed"
 STUB_UNSIGNED = "stub-unsigned"
+TURN_DOWN = "turn-down"
 
 STANDING_AT_MOST = 1_000
 """Most standing alarms of one kind."""
