@@ -24,8 +24,9 @@ import { INFRASTRUCTURE, isBelow, isP2P, schemeOf, twinOf } from "./addresses.js
 import { Bus } from "./bus.js";
 import { MAX_RECIPIENTS, answerTo, codeOf, copyFor, errorBody, isAnswerable, recipientsOf, taken } from "./messages.js";
 import { Pipeline, isRefusal } from "./pipeline.js";
+import { Ways } from "./ways.js";
 
-const MAX_WAYS = 10_000; // requests whose way is remembered, those from outside and those from here
+const MAX_WAYS = 10_000; // requests of a kind whose way is remembered
 const HERE = ""; // the way of what somebody in this runtime was asked
 const MAX_WAITING = 1000; // messages behind slow handlers, together
 
@@ -40,8 +41,9 @@ export class MessageBus extends Bus {
   #published = new Map(); // address -> how often
   #lanes = new Map(); // sender and `to` of messages that wait behind a handler -> entries
   #waiting = 0;
-  #waysBack = new Map(); // sender and id of a request from outside -> the stub that brought it
-  #waysOut = new Map(); // sender and id of a request from here -> the stub that it went through, or HERE
+  #waysBack = new Ways(MAX_WAYS); // of requests from outside: the stub that brought it
+  #waysOut = new Ways(MAX_WAYS); // of requests from here: the stub that they went through
+  #askedHere = new Ways(MAX_WAYS); // of those to somebody here: HERE. There are many more of them
 
   /**
    * @param runtimeURL the address of this runtime
@@ -100,7 +102,7 @@ export class MessageBus extends Bus {
     const items = this.listenersOf(stubURL);
     if (message.type !== "response") {
       this.answers.sentThrough(stubURL, message);
-      keep(this.#waysOut, message, stubURL);
+      this.#waysOut.keep(message, stubURL);
     }
     if (items.length) this.deliver(items, message);
     else this.refuse(message, 503, `The stub ${stubURL} is gone.`);
@@ -161,7 +163,7 @@ export class MessageBus extends Bus {
     if (via !== undefined) this.#enter(message, via, own);
     else if (own.length) {
       const isPublished = this.#published.has(message.to);
-      if (isAnswerable(message) && !isPublished) keep(this.#waysOut, message, HERE);
+      if (isAnswerable(message) && !isPublished) this.#askedHere.keep(message, HERE);
       this.deliver(own, isPublished ? copyFor(message) : message);
       if (isPublished) this.#leave(message);
     } else if (isBelow(message.to, this.runtimeURL)) this.#nobody(message);
@@ -171,7 +173,7 @@ export class MessageBus extends Bus {
   // --- in and out -----------------------------------------------------------------------------------
 
   #enter(message, via, own) {
-    if (isAnswerable(message)) keep(this.#waysBack, message, via);
+    if (isAnswerable(message)) this.#waysBack.keep(message, via);
     if (!own.length) this.#nobody(message);
     else if (this.pipelineIn.isEmpty || isExempt(message)) this.deliver(own, message);
     else {
@@ -198,23 +200,21 @@ export class MessageBus extends Bus {
   }
 
   /** Whether an answer came through a foreign stub that was not asked. */
-  #isOfAnother({ to, id, body }, via) {
-    const key = `${to}\n${id}`;
-    const asked = this.#waysOut.get(key);
+  #isOfAnother(message, via) {
+    const asked = this.#waysOut.of(message) ?? this.#askedHere.of(message);
     if (asked === undefined) return false;
     const stubs = this.resolver?.stubs;
     const isForeign = via !== undefined && via !== asked && !this.resolver?.isHome?.(via) && Boolean(stubs?.ofURL(via));
     if (isForeign && (asked === HERE || stubs.ofURL(asked))) return true;
-    if (codeOf(body) >= 200) this.#waysOut.delete(key);
+    if (codeOf(message.body) >= 200) for (const ways of [this.#waysOut, this.#askedHere]) ways.forget(message);
     return false;
   }
 
   /** The stub that an answer goes back through: the node there has seen the question, no other has. */
-  #wayBack({ type, to, id, body }) {
-    if (type !== "response") return undefined;
-    const key = `${to}\n${id}`;
-    const via = this.#waysBack.get(key);
-    if (codeOf(body) >= 200) this.#waysBack.delete(key); // another follows a provisional one
+  #wayBack(message) {
+    if (message.type !== "response") return undefined;
+    const via = this.#waysBack.of(message);
+    if (codeOf(message.body) >= 200) this.#waysBack.forget(message); // another follows a provisional one
     return via;
   }
 
@@ -277,14 +277,6 @@ export class MessageBus extends Bus {
   #drop(message) {
     this.unclaimed(message);
   }
-}
-
-/** Remember the way of a request; the newest stands last. */
-function keep(ways, { from, id }, way) {
-  const key = `${from}\n${id}`;
-  ways.delete(key);
-  ways.set(key, way);
-  if (ways.size > MAX_WAYS) ways.delete(ways.keys().next().value);
 }
 
 function laneOf({ from, to }) {
