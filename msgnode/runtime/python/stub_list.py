@@ -34,7 +34,7 @@ GETTING_LIVE = frozenset({"deployed", "created", "in-progress"})
 """A stub that is there and says neither that it is live nor that it cannot be."""
 SYNONYMS = {"connected": "live", "create": "created"}
 STATES = USABLE | {"failed"}
-_AT_NODE = re.compile(r"domain://msg-node\.[^/]+/(sm|address-allocation)")
+_AT_NODE = re.compile(r"domain://msg-node\.[^/]+/(sm|(?:hyperty-|object-)?address-allocation)")
 
 
 class Held(NamedTuple):

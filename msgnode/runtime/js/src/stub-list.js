@@ -18,7 +18,7 @@ const MAX_OPEN = 10_000; // unanswered requests that are remembered
 const OPEN_TIME = 30_000; // ms after which nobody waits any more
 const STATES = ["created", "in-progress", "live", "disconnected", "failed"];
 const GETTING_LIVE = ["deployed", "created", "in-progress"];
-const AT_NODE = /^domain:\/\/msg-node\.[^/]+\/(sm|address-allocation)$/;
+const AT_NODE = /^domain:\/\/msg-node\.[^/]+\/(sm|(?:hyperty-|object-)?address-allocation)$/;
 const SYNONYMS = { connected: "live", create: "created" };
 
 export class StubEntry {
@@ -106,7 +106,7 @@ export class StubEntry {
     const isGranted = codeOf(message.body) === 200;
     if (!isGranted && type === "subscribe") for (const each of named(body)) this.held.delete(each);
     if (!isGranted || type !== "create") return;
-    for (const each of texts(message.body.value?.allocated)) this.held.set(each, { from, to: to.replace(/address-allocation$/, "sm") });
+    for (const each of texts(message.body.value?.allocated)) this.held.set(each, { from, to: `${to.slice(0, -part.length)}sm` });
   }
 
   /** Whether nobody needs the stub since `since`. */

@@ -250,6 +250,17 @@ test("a new version of a stub abroad connects as nobody, and subscribes what the
   assert.deepEqual(told.filter(({ value }) => value === "gap").map(({ resource }) => resource), [next.url]);
 });
 
+test("what is allocated by any name of the component is held until it is given back", () => {
+  for (const kind of ["", "hyperty-", "object-"]) {
+    const entry = new StubEntry({ kind: "domain", key: "d", domain: "d" }, 0);
+    const node = `domain://msg-node.d/${kind}address-allocation`;
+    entry.sent({ id: 1, type: "create", from: A, to: node, body: {} }, 0);
+    entry.received({ id: 1, type: "response", from: node, to: A, body: { code: 200, value: { allocated: ["hyperty://d/1", "hyperty://d/2"] } } }, 0);
+    entry.sent({ id: 2, type: "delete", from: A, to: node, body: { resource: "hyperty://d/1" } }, 0);
+    assert.deepEqual([...entry.held], [["hyperty://d/2", { from: A, to: "domain://msg-node.d/sm" }]]);
+  }
+});
+
 test("a new home stub connects as the user before the old one has gone", async () => {
   await catalogues.add("d", STUB.replace('stub.calls.push(["disconnect"]);', 'stub.calls.push(["disconnect"]); return new Promise((resolve) => (stub.gone = resolve));'));
   await runtime.logIn({ token: "mine" });

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from world import ECHO, FAR, A, FakeCatalogue, R, World, descriptor
 
 from msgnode.runtime.python.housekeeping import keep_house, replace
 from msgnode.runtime.python.messages import Message
-from msgnode.runtime.python.stub_list import new_url
+from msgnode.runtime.python.stub_list import Held, StubEntry, new_url
 
 LOOK = "GET /d/.well-known/protocolstub/python/version"
 
@@ -106,6 +107,22 @@ async def test_r37_a_new_home_stub_connects_as_the_user_before_the_old_one_has_g
         await replace(world.resolver, entry, new_url("d", "protocolstub"))
         told = [each for each in heard if each]
         assert told == [{"token": "mine"}, "the old one has gone"]
+
+
+@pytest.mark.parametrize("kind", ["", "hyperty-", "object-"])
+def test_what_is_allocated_by_any_name_of_the_component_is_held_until_it_is_given_back(
+    kind: str,
+) -> None:
+    entry = StubEntry("d", "d", "protostub", "runtime://d/protostub/1", "live")
+    node = f"domain://msg-node.d/{kind}address-allocation"
+    request: Message = {"id": 1, "type": "create", "from": A, "to": node, "body": {}}
+    entry.sent(request, 0.0)
+    body = {"code": 200, "value": {"allocated": ["hyperty://d/1", "hyperty://d/2"]}}
+    entry.received({"id": 1, "type": "response", "from": node, "to": A, "body": body})
+    held = Held(A, "domain://msg-node.d/sm")
+    assert entry.held == {"hyperty://d/1": held, "hyperty://d/2": held}
+    entry.sent({**request, "type": "delete", "body": {"resource": "hyperty://d/1"}}, 0.0)
+    assert entry.held == {"hyperty://d/2": held}
 
 
 async def test_r49_each_status_is_copied_and_others_see_the_original(
