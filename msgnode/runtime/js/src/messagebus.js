@@ -24,10 +24,10 @@ import { INFRASTRUCTURE, isBelow, isP2P, schemeOf, twinOf } from "./addresses.js
 import { Bus } from "./bus.js";
 import { MAX_RECIPIENTS, answerTo, codeOf, copyFor, errorBody, isAnswerable, recipientsOf, taken } from "./messages.js";
 import { Pipeline, isRefusal } from "./pipeline.js";
-import { Ways } from "./ways.js";
+import { RequestRoutes } from "./request-routes.js";
 
-const MAX_WAYS = 10_000; // requests of a kind whose way is remembered
-const HERE = ""; // the way of what somebody in this runtime was asked
+const MAX_ROUTES = 10_000; // requests of a kind whose route is remembered
+const HERE = ""; // the route of what somebody in this runtime was asked
 const MAX_WAITING = 1000; // messages behind slow handlers, together
 
 export class MessageBus extends Bus {
@@ -41,9 +41,9 @@ export class MessageBus extends Bus {
   #published = new Map(); // address -> how often
   #lanes = new Map(); // sender and `to` of messages that wait behind a handler -> entries
   #waiting = 0;
-  #waysBack = new Ways(MAX_WAYS); // of requests from outside: the stub that brought it
-  #waysOut = new Ways(MAX_WAYS); // of requests from here: the stub that they went through
-  #askedHere = new Ways(MAX_WAYS); // of those to somebody here: HERE. There are many more of them
+  #returnRoutes = new RequestRoutes(MAX_ROUTES); // of requests from outside: the stub that brought it
+  #outRoutes = new RequestRoutes(MAX_ROUTES); // of requests from here: the stub that they went through
+  #askedHere = new RequestRoutes(MAX_ROUTES); // of those to somebody here, which are many more: HERE
 
   /**
    * @param runtimeURL the address of this runtime
@@ -102,7 +102,7 @@ export class MessageBus extends Bus {
     const items = this.listenersOf(stubURL);
     if (message.type !== "response") {
       this.answers.sentThrough(stubURL, message);
-      this.#waysOut.keep(message, stubURL);
+      this.#outRoutes.keep(message, stubURL);
     }
     if (items.length) this.deliver(items, message);
     else this.refuse(message, 503, `The stub ${stubURL} is gone.`);
@@ -173,7 +173,7 @@ export class MessageBus extends Bus {
   // --- in and out -----------------------------------------------------------------------------------
 
   #enter(message, via, own) {
-    if (isAnswerable(message)) this.#waysBack.keep(message, via);
+    if (isAnswerable(message)) this.#returnRoutes.keep(message, via);
     if (!own.length) this.#nobody(message);
     else if (this.pipelineIn.isEmpty || isExempt(message)) this.deliver(own, message);
     else {
@@ -195,26 +195,26 @@ export class MessageBus extends Bus {
       this.refuse(message, 404, `Nobody listens to ${message.to}.`);
       return;
     }
-    const stubURL = this.resolver.route(message, this.#wayBack(message));
+    const stubURL = this.resolver.route(message, this.#returnRoute(message));
     if (stubURL !== undefined) this.forward(stubURL, message);
   }
 
   /** Whether an answer came through a foreign stub that was not asked. */
   #isOfAnother(message, via) {
-    const asked = this.#waysOut.of(message) ?? this.#askedHere.of(message);
+    const asked = this.#outRoutes.of(message) ?? this.#askedHere.of(message);
     if (asked === undefined) return false;
     const stubs = this.resolver?.stubs;
     const isForeign = via !== undefined && via !== asked && !this.resolver?.isHome?.(via) && Boolean(stubs?.ofURL(via));
     if (isForeign && (asked === HERE || stubs.ofURL(asked))) return true;
-    if (codeOf(message.body) >= 200) for (const ways of [this.#waysOut, this.#askedHere]) ways.forget(message);
+    if (codeOf(message.body) >= 200) for (const routes of [this.#outRoutes, this.#askedHere]) routes.forget(message);
     return false;
   }
 
   /** The stub that an answer goes back through: the node there has seen the question, no other has. */
-  #wayBack(message) {
+  #returnRoute(message) {
     if (message.type !== "response") return undefined;
-    const via = this.#waysBack.of(message);
-    if (codeOf(message.body) >= 200) this.#waysBack.forget(message); // another follows a provisional one
+    const via = this.#returnRoutes.of(message);
+    if (codeOf(message.body) >= 200) this.#returnRoutes.forget(message); // another follows a provisional one
     return via;
   }
 

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, test } from "node:test";
 import { inProcessChannel } from "../src/sandbox/in-process.js";
 import { Sandboxes } from "../src/sandbox/sandboxes.js";
 import { StubEntry, StubList, MAX_ENTRIES } from "../src/stub-list.js";
-import { Ways } from "../src/ways.js";
+import { RequestRoutes } from "../src/request-routes.js";
 import { settled } from "./fake-clock.mjs";
 import { R, STUB, newWorld, until } from "./world.mjs";
 
@@ -84,15 +84,15 @@ test("a foreign stub brings no answer to what a hyperty has asked somebody else,
 });
 
 test("what is asked is remembered for the newest, and forgotten after its answer", () => {
-  const ways = new Ways(100);
-  for (let id = 0; id < 1000; id += 1) ways.keep({ from: A, id }, `stub ${id}`);
-  const known = Array.from({ length: 1000 }, (_, id) => ways.of({ to: A, id })).filter(Boolean);
+  const routes = new RequestRoutes(100);
+  for (let id = 0; id < 1000; id += 1) routes.keep({ from: A, id }, `stub ${id}`);
+  const known = Array.from({ length: 1000 }, (_, id) => routes.of({ to: A, id })).filter(Boolean);
   assert.ok(known.length >= 50 && known.length <= 100, String(known.length));
   assert.equal(known.at(-1), "stub 999");
-  ways.keep({ from: A, id: 999 }, "another");
-  assert.equal(ways.of({ to: A, id: 999 }), "another");
-  ways.forget({ to: A, id: 999 });
-  assert.equal(ways.of({ to: A, id: 999 }), undefined);
+  routes.keep({ from: A, id: 999 }, "another");
+  assert.equal(routes.of({ to: A, id: 999 }), "another");
+  routes.forget({ to: A, id: 999 });
+  assert.equal(routes.of({ to: A, id: 999 }), undefined);
 });
 
 test("a stub that says created twice gets what has waited once", async () => {
