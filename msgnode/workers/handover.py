@@ -46,6 +46,7 @@ from .transport import PeerTransport
 log = logging.getLogger(__name__)
 
 _TRY_AGAIN = 0.1  # seconds until it is asked again whether a worker's sessions may be taken
+_LOOK_INTERVAL = 0.05  # seconds between two looks whether one that starts takes sessions by now
 MAX_CONCURRENT = 64
 
 
@@ -252,18 +253,26 @@ class Handover:
                     with FAULTS.kept_to("session"):
                         await self._give(id_, peer)
 
-        peers = [peer for peer in self._transport.peers.values() if peer.is_up and peer.takes]
-        if not peers:
-            return
         left = [id_ for id_ in session_ids if id_ not in self._leaving]
-        jobs = [give(id_, peers[at % len(peers)]) for at, id_ in enumerate(left)]
         try:
             async with asyncio.timeout(seconds):
+                if not left or not (peers := await self._takers()):
+                    return
+                jobs = [give(id_, peers[at % len(peers)]) for at, id_ in enumerate(left)]
                 await asyncio.gather(*jobs)
                 while self._leaving:  # for runtimes that have already connected to another worker
                     await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             log.warning("Not all sessions could be given to other workers in time.")
+
+    async def _takers(self) -> list[Peer]:
+        """The peers that accept sessions; if there are none but one starts, wait for it."""
+        while True:
+            up = [peer for peer in self._transport.peers.values() if peer.is_up]
+            takers = [peer for peer in up if peer.takes]
+            if takers or not any(peer.is_starting for peer in up):
+                return takers
+            await asyncio.sleep(_LOOK_INTERVAL)
 
     async def _give(self, session_id: str, peer: Peer) -> None:
         if session_id in self._leaving or not self._host.is_here(session_id):

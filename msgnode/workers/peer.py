@@ -49,6 +49,7 @@ class Peer:
         self.reads_brief_beats = False
         self.owes_entries = False  # something it has is not in the directory
         self.takes = False  # sessions that another worker gives away
+        self.is_starting = True  # it will take some
         self.is_synced = False  # our snapshot is said whole
         self.snapshot_mark = 0  # the change with which it was, as the peer was asked
         self.has_snapshot = False  # it has acknowledged that one
@@ -87,6 +88,7 @@ class Peer:
         self.heard_at = monotonic()
         self.inbox = beat["inbox"]
         self.takes = beat["takes"]
+        self.is_starting = not beat["is_ready"]
         self.reads_brief_beats = beat.get("is_brief", False)
         unnamed = self.known_stream if self.reads_brief_beats else DOWN
         self.told_stream = beat["links"].get(own_epoch, unnamed)

@@ -116,6 +116,7 @@ class PeerTransport:
             async with asyncio.timeout(self.timeout):
                 if (settled := self.barrier()) is not None:
                     await settled
+                await self._heartbeat_now()  # one that stops gives its sessions to who takes some
 
     async def stop(self) -> None:
         """Publish what was sent, then leave."""

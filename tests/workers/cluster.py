@@ -75,6 +75,7 @@ class Fellow:
     ] = {}  # goes along with a session
 
     def __init__(self, layer: Any, name: str, secret: str, link_bytes: int = 1024 * 1024) -> None:
+        self.secret = secret
         self.alarms: list[str] = []
         self.cleared: list[str] = []
         self.strays: list[bytes] = []

@@ -432,6 +432,45 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
     assert other.table.owners["hyperty://d/1"] is here
 
 
+async def test_w7_a_worker_that_stops_gives_its_sessions_to_one_that_has_just_come(
+    meet: Meet,
+) -> None:
+    one, other = await meet(2)
+    session = one.enter()
+    await one.moves.give_all([session.id], 10)
+    assert (list(one.sessions), list(other.sessions)) == ([], [session.id])
+
+
+async def test_w7_a_worker_that_stops_waits_for_one_that_starts(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    [one] = await meet(1)
+    session = one.enter()
+    starts = Fellow(layer, "starts", one.secret)
+    await starts.transport.start()
+    try:
+        await _until(lambda: any(peer.is_up for peer in one.transport.peers.values()))
+        giving = asyncio.create_task(one.moves.give_all([session.id], 10))
+        await asyncio.sleep(0)
+        assert not giving.done()
+        await starts.transport.join({one.transport.me.epoch})
+        await giving
+        assert (list(one.sessions), list(starts.sessions)) == ([], [session.id])
+    finally:
+        await starts.transport.stop()
+
+
+async def test_w7_workers_that_all_stop_do_not_wait_for_one_another(meet: Meet) -> None:
+    workers = await meet(2)
+    for worker in workers:
+        worker.transport.close()
+    peers = [peer for worker in workers for peer in worker.transport.peers.values()]
+    await _until(lambda: not any(peer.takes or peer.is_starting for peer in peers))
+    session = workers[0].enter()
+    await asyncio.wait_for(workers[0].moves.give_all([session.id], 60), 10)
+    assert list(workers[0].sessions) == [session.id]
+
+
 async def test_a_message_of_a_worker_that_cannot_be_processed_is_counted_and_holds_up_no_other(
     meet: Meet,
 ) -> None:
