@@ -24,6 +24,7 @@ from msgnode.bus.ports import Body
 from msgnode.core import addresses
 from msgnode.core.errors import BadGateway, Conflict, Forbidden, NodeError, TooMany
 from msgnode.core.faults import FAULTS
+from msgnode.storage.database_threads import in_any_thread
 from registry.api import Claimant, Kind, Search
 
 from . import registry_answers
@@ -145,7 +146,7 @@ class RemoteRegistry:
                 left = len(told) - len(self._untold)
                 log.warning("The feed of the registry names %d entries that cannot be.", left)
         if self._untold:
-            await asyncio.to_thread(self._news, [(url, "disconnected") for url in self._untold])
+            await in_any_thread(self._news, [(url, "disconnected") for url in self._untold])
             self._untold = []
 
     async def _find(self, request: Find) -> Body:
@@ -225,7 +226,7 @@ class RemoteRegistry:
         if status not in _ANNOUNCED or not isinstance(answer.body, dict):
             return
         if answer.body.get("statusChanged") == "true" or before not in (None, status):
-            await asyncio.to_thread(self._news, [(request.url, status)])
+            await in_any_thread(self._news, [(request.url, status)])
 
 
 def _is_address(url: str) -> bool:

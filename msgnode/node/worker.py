@@ -23,6 +23,7 @@ from msgnode.sessions.late_commits import end_differing
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms
+from msgnode.storage.database_threads import in_any_thread
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers.fencing import note_fencing
 from msgnode.workers.inbox import LAYER_AWAY, LAYER_FULL
@@ -61,9 +62,9 @@ class Node:
             AnotherRuns: another worker serves this database, and has no Redis either.
         """
         parts = self.parts
-        await asyncio.to_thread(self._register)
+        await in_any_thread(self._register)
         self._renewing = asyncio.create_task(parts.lease.run(self._figures, self._catch_up))
-        with_gap, bans = await asyncio.to_thread(self._load)
+        with_gap, bans = await in_any_thread(self._load)
         parts.alarms.begin()
         if parts.record is not None:
             parts.record.start()
@@ -249,7 +250,7 @@ class Node:
         if self.parts.cluster is not None:
             await self.parts.cluster.stop()
         else:
-            await asyncio.to_thread(retire, self.parts.epoch)
+            await in_any_thread(retire, self.parts.epoch)
         self.parts.lease.close()
 
 

@@ -1,4 +1,4 @@
-"""Runs database calls off the event loop, in a few threads and with a bounded queue.
+"""Runs database calls off the event loop: in a few threads with a queue, or in any thread.
 
 Opening a connection costs several times what a search does, so a thread keeps its own between
 calls; it closes it after a second without work, and after a database error. Each call begins in
@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from django.db import connections
 
@@ -21,10 +21,32 @@ from msgnode.core.errors import TooMany
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+Params = ParamSpec("Params")
 _Call = tuple[asyncio.Future[Any], Callable[[], Any]]
 
 _IDLE = 1.0
 """Seconds without a call after which a thread closes its connection."""
+
+
+async def in_any_thread(
+    call: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs
+) -> Result:
+    """Run a call in a thread that other code uses, too, and leave no connection of the call there.
+
+    For calls that are rare. One that was left would stay broken after a restart of the database,
+    and keep SQLite's log from being removed when the process ends.
+
+    Returns:
+        The result of the call.
+    """
+
+    def called() -> Result:
+        try:
+            return call(*args, **kwargs)
+        finally:
+            connections.close_all()
+
+    return await asyncio.to_thread(called)
 
 
 class DatabaseThreads:

@@ -203,7 +203,7 @@ class Cluster:
         await self.transport.stop()
         await self.network.homes.stop()
         await self.entries.stop()
-        await asyncio.to_thread(self.failover.deregister)
+        await self.failover.deregister()
 
     async def fence(self) -> set[str]:
         """Stop receiving and sending, because the lease is lost.

@@ -13,16 +13,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any
 from uuid import UUID
-
-from django.db import connection
 
 from msgnode import models
 from msgnode.allocation.store import AllocationStore
 from msgnode.core.faults import FAULTS
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.store import SessionStore
+from msgnode.storage.database_threads import in_any_thread
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
 from msgnode.workers.announcements import Announcements
@@ -95,9 +93,9 @@ class Failover:
         """Take the sessions of those that have ended. Blocks, perhaps for longer than a lease."""
         return [row for rows in self._store.take_over(None) for row in rows]
 
-    def deregister(self) -> None:
-        """Deregister this worker. Blocks."""
-        _closing(membership_store.retire, self._me.epoch)
+    async def deregister(self) -> None:
+        """Deregister this worker."""
+        await in_any_thread(membership_store.retire, self._me.epoch)
 
     def stop(self) -> list[asyncio.Task[None]]:
         """Stop taking sessions over; return the tasks to wait for."""
@@ -130,7 +128,7 @@ class Failover:
                 if monotonic() - looked >= min(_LOOK_INTERVAL, self._timeout / 3):
                     looked = monotonic()
                     heard_of = set(self._transport.peers)
-                    rows = await asyncio.to_thread(_closing, membership_store.list_others, self._me)
+                    rows = await in_any_thread(membership_store.list_others, self._me)
                     if self._lease.is_held:
                         await self._look(rows, heard_of)
             except Exception as error:
@@ -153,8 +151,8 @@ class Failover:
             if has_ended(self._me, row.host, row.pid):
                 self._handle_dead(row.epoch)
         for epoch in self._watch.overdue(registered, now(), self._lease.failed):
-            if epoch not in self._others.dead and await asyncio.to_thread(
-                _closing, membership_store.retire_expired, epoch, margin_of(self._lease.seconds)
+            if epoch not in self._others.dead and await in_any_thread(
+                membership_store.retire_expired, epoch, margin_of(self._lease.seconds)
             ):
                 self._handle_dead(epoch)
 
@@ -177,7 +175,7 @@ class Failover:
         log.info("A worker has ended.", extra={"worker": name})
         while True:
             try:
-                if await asyncio.to_thread(_closing, membership_store.retire, epoch):
+                if await in_any_thread(membership_store.retire, epoch):
                     text = f"The worker {name} has ended without taking leave."
                     self._raise_alarm("unclean-stop", epoch, text)
                 await self.take_over([epoch], [])
@@ -201,10 +199,10 @@ class Failover:
         taking = self._store.take_over(epochs, ids)
         while True:
             read_at = monotonic()
-            if (rows := await asyncio.to_thread(_closing, next, taking, None)) is None:
+            if (rows := await in_any_thread(next, taking, None)) is None:
                 break
             keys = [row.id for row in rows]
-            owned, subscribed = await asyncio.to_thread(_closing, _holdings, keys)
+            owned, subscribed = await in_any_thread(_holdings, keys)
             for row in rows:
                 id_ = row.id.hex
                 if id_ not in self._sessions.sessions:
@@ -242,11 +240,3 @@ def _holdings(keys: Sequence[UUID]) -> tuple[dict[str, dict[str, str]], dict[str
     for address, session in SubscriptionStore.load(keys):
         subscribed.setdefault(session, []).append(address)
     return owned, subscribed
-
-
-def _closing(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a borrowed thread, and close its database connection afterwards."""
-    try:
-        return call(*arguments)
-    finally:
-        connection.close()

@@ -108,6 +108,7 @@ async def test_a_clean_stop_sends_everybody_back_and_signals_no_gap(own: Node, c
     assert await client.close_code() == 3001
     assert await stub.close_code() == 3001
     assert own.status() == 0
+    assert not (own.data_dir / "node.sqlite3-wal").exists()  # no thread has kept a connection
     own.start()
     async with own.ws() as back, own.stub(stub.runtime_url) as stub_back:
         assert code(await back.reopen(client.runtime_url, client.token)) == 200

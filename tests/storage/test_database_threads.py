@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from django.db import DatabaseError, connection, connections
 
 from msgnode.core.errors import TooMany
 from msgnode.storage import database_threads
-from msgnode.storage.database_threads import DatabaseThreads
+from msgnode.storage.database_threads import DatabaseThreads, in_any_thread
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PATIENCE = 30
@@ -110,3 +111,19 @@ async def test_stopping_cancels_what_has_not_begun_and_lets_the_rest_end(
         await waiting
     with pytest.raises(RuntimeError, match="stopped"):
         await threads.run(opened)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_call_in_any_thread_leaves_no_connection_there(fails: bool) -> None:
+    wrappers: list[Any] = []
+
+    def look() -> str:
+        connection.ensure_connection()
+        wrappers.append(connections["default"])
+        if fails:
+            raise DatabaseError
+        return "seen"
+
+    with pytest.raises(DatabaseError) if fails else nullcontext():
+        assert await in_any_thread(look) == "seen"
+    assert [each.connection for each in wrappers] == [None]
