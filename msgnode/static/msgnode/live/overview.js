@@ -64,13 +64,16 @@ function showNow(now) {
     addPoint(now.node);
   }
   showLights(now);
+  const empty = now.node?.messages ? "Messages are counted: a few seconds." : "No messages are passing.";
   showTop("talkers", now.talkers, ({ name, session, messages, bytes: size, failed }) => [
     link(name, sessionUrl(session)), count(messages), bytes(size), count(failed),
-  ]);
+  ], empty);
   showTop("addresses", now.addresses, ({ name, messages, bytes: size, failed }) => [
     link(name, `${root.dataset.allocationsUrl}?q=${encodeURIComponent(name)}`), count(messages), bytes(size), count(failed),
-  ]);
-  showTop("readers", now.readers, ({ name, session, waiting: size }) => [link(name, sessionUrl(session)), bytes(size)]);
+  ], empty);
+  showTop("readers", now.readers, ({ name, session, waiting: size }) => [
+    link(name, sessionUrl(session)), bytes(size),
+  ], "No messages are waiting.");
   showWorkers(now);
   if (now.alarms) showAlarms(now);
 }
@@ -89,9 +92,8 @@ function showLights({ lights = [], database }) {
   }));
 }
 
-function showTop(name, rows, cells) {
+function showTop(name, rows, cells, empty) {
   const body = $(`[data-top="${name}"]`);
-  const empty = name === "readers" ? "No messages are waiting." : "No messages are passing.";
   const lines = rows.map((row) => line(cells(row)));
   keep(body, lines.length ? lines : [line([empty])]);
 }
