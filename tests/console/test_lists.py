@@ -177,3 +177,19 @@ def test_the_heavy_pages_that_are_measured_answer(operator: Client) -> None:
         answer = operator.get(page, follow=True)
         assert answer.status_code == 200, page
         assert not answer.request["PATH_INFO"].endswith("/login/"), page
+
+
+def test_an_empty_list_says_so_and_offers_only_what_one_may_do(operator: Client) -> None:
+    bans, sessions = (operator.get(f"/admin/msgnode/{each}/") for each in ("ban", "session"))
+    for page in (bans, sessions):
+        assert "This list is empty" in page.content.decode()
+        assert "Show all" not in page.content.decode()
+    assert "Add ban</a>" in bans.content.decode()
+    assert "/admin/msgnode/session/add/" not in sessions.content.decode()
+
+
+@pytest.mark.parametrize("question", ["q=nobody", "kind__exact=runtime"])
+def test_a_list_without_a_match_offers_to_show_all(operator: Client, question: str) -> None:
+    page = operator.get(f"/admin/msgnode/ban/?{question}").content.decode()
+    assert "Nothing matches" in page
+    assert "This list is empty" not in page
