@@ -97,6 +97,8 @@ async def test_what_is_no_redis_or_too_old_a_one_is_named(
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(said)
+        await reader.read()
+        writer.close()  # Python 3.12 ends no server that has connections
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
