@@ -261,8 +261,9 @@ async def test_fifty_pages_are_told_the_same_and_there_is_a_limit() -> None:
 async def test_the_pages_of_one_log_in_leave_room_for_those_of_others() -> None:
     feed = make_feed(every=30.0)
     pages = [Page(feed, "mine") for _ in range(MOST_OF_ONE + 5)]
-    serving = [asyncio.create_task(page.serve()) for page in pages]
-    for number, page in enumerate(pages):
+    serving = []
+    for number, page in enumerate(pages):  # each log-in is checked in a thread, in no order
+        serving.append(asyncio.create_task(page.serve()))
         assert (await page.next())["type"] == "websocket.accept"
         if number >= MOST_OF_ONE:
             assert (await page.next())["code"] == consumer.BUSY

@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Callable
+from socket import create_server
 from typing import Any
 
 import pytest
@@ -363,8 +364,8 @@ async def test_a_node_that_takes_connections_and_is_silent_is_left_in_peace(
         return back_off(attempt, settings)
 
     monkeypatch.setattr(protostub, "back_off", noted)
-    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as silent:
-        url = f"ws://127.0.0.1:{silent.sockets[0].getsockname()[1]}/ws"
+    with create_server(("127.0.0.1", 0)) as silent:
+        url = f"ws://127.0.0.1:{silent.getsockname()[1]}/ws"
         _, bus = load(url=url, connect_timeout=0.05, stable_after=0.01)
         bus.send(request(1))
         async with asyncio.timeout(SECONDS):

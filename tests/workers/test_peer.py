@@ -11,7 +11,7 @@ from msgnode.workers.peer import DOWN, Peer
 
 BEAT: dict[str, Any] = {
     **{"name": "other", "epoch": "other", "host": "host", "pid": 1, "inbox": "there"},
-    **{"takes": True, "is_brief": True, "links": {}},
+    **{"is_ready": True, "takes": True, "is_brief": True, "links": {}},
 }
 ALL_NAMED = {key: value for key, value in BEAT.items() if key != "is_brief"}  # the version before
 
