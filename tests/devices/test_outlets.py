@@ -111,6 +111,41 @@ async def test_case_22_failures_are_repeated_under_one_id_and_410_is_the_end(
     assert [each["body"]["value"] for each in left] == [3]
 
 
+async def test_what_is_posted_after_a_webhook_was_set_again_has_an_id_of_its_own(
+    server: Receiver, worker: Worker
+) -> None:
+    """A receiver takes what comes under a known id for a repetition, and drops it."""
+    token = await worker.open()
+    for number in range(3):
+        await hook(worker, token, server)
+        worker.deliver(number)
+        assert await values(server, 1) == [number]
+    assert len({headers["webhook-id"] for headers, _ in server.raw}) == 3
+
+
+async def test_a_post_that_is_taken_late_moves_no_stream_that_took_over(
+    server: Receiver, worker: Worker
+) -> None:
+    token = await worker.open()
+    await hook(worker, token, server)
+    server.may_answer.clear()
+    worker.deliver(1)
+    async with asyncio.timeout(LIMIT):
+        while not server.raw:
+            await eventually()
+    stream = worker.request("GET", "/events", token=token)
+    await stream.says(b"retry")
+    worker.deliver(2, 3)
+    await stream.says(b'"value": 3')
+    server.may_answer.set()
+    await until_hooks(worker, 0)
+    worker.deliver(4)
+    await stream.says(b'"value": 4')
+    stream.leave()
+    await stream.task
+    assert stream.body.count(b'"value": 2') == 1, "nothing comes twice"
+
+
 @pytest.mark.usefixtures("quick")
 async def test_a_server_that_takes_nothing_costs_no_more_than_its_session_may_have(
     server: Receiver, worker: Worker
