@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from msgnode.devices import webhook
-from msgnode.devices.push import ALARM
+from msgnode.devices.push import ALARM, AT_ONCE
 from msgnode.sessions.rules import CloseCode
 from tests.client import LIMIT
 from tests.devices.in_process import OUTBOX, Worker
@@ -264,6 +264,28 @@ async def test_case_31_what_a_push_service_answers(
     assert worker.alarms == ([ALARM] if status == 403 else [])
     worker.wakeups.look(101.0)
     assert pushes.asked.empty(), "not again within thirty seconds"
+
+
+async def test_a_push_service_that_is_frozen_holds_up_no_other(pushes: Service) -> None:
+    worker = Worker()
+    async with service("127.0.0.2") as frozen:
+        frozen.may_answer.clear()
+        for number in range(AT_ONCE + 8):
+            await asleep(worker, f"runtime://d/{number}", frozen.endpoint)
+        await asleep(worker, "runtime://d/other", pushes.endpoint)
+        worker.wakeups.look(100.0)
+        await pushes.next()
+        await worker.stop()
+
+
+async def asleep(worker: Worker, name: str, endpoint: str) -> None:
+    """A device that is to be woken."""
+    token = await worker.open(name)
+    answer = await worker.ask("PUT", "/push", {"endpoint": endpoint}, token)
+    assert answer.status == 201, answer.body
+    for each in worker.sessions.sessions.values():
+        if each.runtime_url == name:
+            each.deliver(b'{"body": {"value": 1}}')
 
 
 async def settled(worker: Worker) -> None:
