@@ -15,6 +15,7 @@ from typing import Protocol
 from msgnode.core.errors import GatewayTimeout, NodeError, TooMany
 from msgnode.core.faults import FAULTS
 from msgnode.devices.connection import FrameConnection
+from msgnode.sessions.rules import CloseCode
 
 from .delivery import Delivery
 from .link import BrokerLink
@@ -246,9 +247,13 @@ class BrokerSession:
             self._give_up(*self._waiting.popleft(), self._refusal)
 
     def _ended_by_the_node(self, connection: BrokerConnection) -> None:
+        closed = connection.link.closed
+
         def lose() -> None:
             if self.connection is connection:
                 self.lose()
+                if closed is not None and closed.code == CloseCode.TOO_SLOW:
+                    self.want()  # whoever only listens would not come back of his own accord
 
         asyncio.get_running_loop().call_soon(lose)
 

@@ -122,6 +122,29 @@ async def test_case_30_a_flood_is_held_back_and_the_node_lives(
             assert values == list(range(1_500)), "something of QoS 1 was lost, or out of order"
 
 
+@pytest.mark.long
+@pytest.mark.any_server
+async def test_a_device_that_was_sent_more_than_may_wait_is_reached_again(
+    start_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    """It says nothing of its own: a lamp, which stays connected to the broker."""
+    with mosquitto(tmp_path / "broker") as broker:
+        node = start_node(DEVICE_MQTT=True, MQTT_URL=broker.url, OUTBOX_BYTES=20_000)
+        await until_state(node, "connected")
+        async with talker(node) as client, thing(broker, "lamp") as lamp:
+            await lamp.ask("read", SM)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(20):  # more than the link and the queue take
+                    large = {"value": "x" * 70_000}
+                    group.create_task(client.send("create", lamp.runtime_url, large))
+            await until_alarm(node, "gap")
+            await client.send("create", lamp.runtime_url, {"value": "after"})
+            values = [(await lamp.receive())["body"].get("value")]
+            while values[-1] != "after":
+                values.append((await lamp.receive())["body"].get("value"))
+            assert "gap" in values
+
+
 async def test_hostile_topics_and_payloads_are_counted_and_touch_no_other(
     served: Node, broker: Mosquitto
 ) -> None:
