@@ -145,6 +145,29 @@ async def test_a_device_that_was_sent_more_than_may_wait_is_reached_again(
             assert "gap" in values
 
 
+@pytest.mark.long
+@pytest.mark.any_server
+async def test_a_command_that_was_on_its_way_when_the_broker_died_is_answered(
+    start_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    with mosquitto(tmp_path / "broker") as broker:
+        node = start_node(DEVICE_MQTT=True, MQTT_URL=broker.url)
+        add_topic(
+            node, topic="n/+", object=OBJECT + "{1}", attribute="n", command_topic="n/{1}/set"
+        )
+        await until_served(node)
+        async with talker(node) as client, broker.client("oven") as sensor:
+            await sensor.publish("n/oven", b"20", qos=1)
+            async with asyncio.timeout(LIMIT):
+                while code(await client.ask("read", f"{OBJECT}oven")) != 200:
+                    await eventually()
+            broker.send_signal(signal.SIGSTOP)
+            asked = await client.send("update", f"{OBJECT}oven", {"value": 180})
+            assert code(await client.ask("read", SM)) == 400  # what came before was carried
+            broker.send_signal(signal.SIGKILL)
+            assert code(await client.answer(asked)) == 504, "it may have been published"
+
+
 async def test_hostile_topics_and_payloads_are_counted_and_touch_no_other(
     served: Node, broker: Mosquitto
 ) -> None:
