@@ -1,14 +1,15 @@
 """A connection to the broker, with explicit acknowledgements.
 
 Only this file uses private names of aiomqtt and paho. A broker that violates what was agreed is
-disconnected: one that sends more than MAX_BYTES of unacknowledged messages, or refuses the
-subscription.
+disconnected: one that sends more than MAX_BYTES of unacknowledged messages, refuses the
+subscription, or acknowledges nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,12 +29,15 @@ KEEPALIVE = 10
 """Seconds of silence until the broker is pinged; after as many more it counts as gone."""
 PATIENCE = 10.0
 """Seconds that the broker may take for an answer."""
+ACKNOWLEDGED_SECONDS = 30.0
+"""Seconds without an acknowledgement of what was published until the connection is given up."""
 KEPT_SECONDS = 3_600
 """Seconds for which the broker keeps the session and its messages while the node is away."""
 UNDER_WAY = 20
 """Most pending own messages, unless the broker accepts fewer."""
 MAX_BYTES = 64 * 1024 * 1024
 """Of messages that were read and not carried."""
+_LOOKS_EVERY = 2.0
 CONNECTING_AT_ONCE = 64
 _CONNECTING = ThreadPoolExecutor(CONNECTING_AT_ONCE, "mqtt")  # of all connections
 _AROUND = 64
@@ -85,6 +89,7 @@ class BrokerClient(aiomqtt.Client):
         self.unacknowledged: deque[Delivery] = deque()
         self._bytes = 0
         self._sent: dict[int, Done] = {}
+        self._acknowledged_at = 0.0  # one of these, or when the first was sent
         self._at_most = UNDER_WAY
         self._max_packet = 0
         self._has_ended = False
@@ -123,11 +128,15 @@ class BrokerClient(aiomqtt.Client):
 
     async def gone(self) -> str:
         """Wait for the end of the connection; why it ended."""
-        try:
-            await asyncio.shield(self._disconnected)
-        except (aiomqtt.MqttError, OSError) as error:
-            return str(error)
-        return "the broker has ended the connection"
+        while not self._disconnected.done():
+            await asyncio.wait([self._disconnected], timeout=_LOOKS_EVERY)
+            waited = time.monotonic() - self._acknowledged_at
+            if self._sent and waited > ACKNOWLEDGED_SECONDS and not self._disconnected.done():
+                return f"it has acknowledged nothing for {waited:.0f} s"
+        error = self._disconnected.exception()
+        if error is None:
+            return "the broker has ended the connection"
+        return str(error) or type(error).__name__
 
     def send(
         self,
@@ -151,6 +160,8 @@ class BrokerClient(aiomqtt.Client):
         info = self._client.publish(topic, payload, 1, properties=properties)
         if info.rc:
             raise aiomqtt.MqttCodeError(info.rc, "Could not publish")
+        if not self._sent:
+            self._acknowledged_at = time.monotonic()
         self._sent[info.mid] = done
 
     def acknowledge(self) -> None:
@@ -259,6 +270,7 @@ class BrokerClient(aiomqtt.Client):
         done = self._sent.pop(mid, None)
         if done is None:
             return
+        self._acknowledged_at = time.monotonic()
         why = str(reason_code) if reason_code.is_failure else ""
         counters = self._broker.counters
         if why:

@@ -97,6 +97,19 @@ async def test_a_broker_that_sends_more_than_it_may_of_nothing_is_left(
         assert len(taken) < 100
 
 
+async def test_a_broker_that_answers_pings_and_acknowledges_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever waits for what was published would wait for good, and no alarm would say so."""
+    monkeypatch.setattr(broker_client, "ACKNOWLEDGED_SECONDS", 0.1)
+    monkeypatch.setattr(broker_client, "_LOOKS_EVERY", 0.01)
+    async with lying_broker(subscribed(), lambda delivery: None) as broker:
+        await broker.until(lambda: broker.ours.has_room)
+        broker.ours.publish("b", b"x", lambda why: None)
+        await broker.until(lambda: bool(broker.downs))
+        assert "acknowledged nothing" in broker.downs[0]
+
+
 async def test_a_connection_that_does_not_last_is_made_again_less_and_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
