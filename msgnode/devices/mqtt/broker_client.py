@@ -87,7 +87,8 @@ class BrokerClient(aiomqtt.Client):
         )
         self._broker = broker
         self.unacknowledged: deque[Delivery] = deque()
-        self._bytes = 0
+        self._bytes = 0  # not acknowledged
+        self._droppable = 0  # bytes of QoS 0 that wait
         self._sent: dict[int, Done] = {}
         self._acknowledged_at = 0.0  # one of these, or when the first was sent
         self._at_most = UNDER_WAY
@@ -95,6 +96,11 @@ class BrokerClient(aiomqtt.Client):
         self._has_ended = False
         self._client.manual_ack_set(True)
         self._client.connect_timeout = PATIENCE / 2
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether half of the room for what was read and not carried is taken."""
+        return 2 * (self._bytes + self._droppable) > MAX_BYTES
 
     @property
     def has_room(self) -> bool:
@@ -173,6 +179,13 @@ class BrokerClient(aiomqtt.Client):
             if not self._has_ended:
                 self._client.ack(delivery.mid, delivery.qos)
 
+    def released(self, size: int, qos: int) -> None:
+        """Count so many bytes less of what was read."""
+        if qos:
+            self._bytes -= size
+        else:
+            self._droppable -= size
+
     def hang_up(self, keeps: bool = True) -> None:
         """Disconnect properly if the broker still listens, and close the socket.
 
@@ -226,7 +239,9 @@ class BrokerClient(aiomqtt.Client):
             delivery = Delivery(self, message)
             delivery.is_done = True
         if delivery.qos == 0:
-            broker.receive(delivery)
+            if not delivery.is_done:
+                self._droppable += delivery.size
+                self._receive(delivery)
             return
         known = broker.known.get(delivery.mid)
         if self._bytes + delivery.size > MAX_BYTES:
@@ -245,11 +260,14 @@ class BrokerClient(aiomqtt.Client):
         if delivery.is_done:
             self.acknowledge()
             return
+        self._receive(delivery)
+
+    def _receive(self, delivery: Delivery) -> None:
         try:
-            broker.receive(delivery)
+            self._broker.receive(delivery)
         except Exception as error:  # or it would keep back all that come after it
             FAULTS.note("MQTT message", error)
-            broker.counters.refuse("The node failed at a message.")
+            self._broker.counters.refuse("The node failed at a message.")
             delivery.done()
 
     def _append(self, delivery: Delivery) -> None:

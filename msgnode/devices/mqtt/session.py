@@ -117,7 +117,9 @@ class BrokerSession:
             self._carry(connection, delivery, frame)
         elif self._refusal is not None and asyncio.get_running_loop().time() < self._refused_until:
             self._give_up(delivery, frame, self._refusal)
-        elif len(self._waiting) >= self._at_most and not (self._holds_back and delivery.qos):
+        elif not (self._holds_back and delivery.qos) and (
+            len(self._waiting) >= self._at_most or delivery.client.is_filling
+        ):
             self._give_up(delivery, frame, TooFast())
         else:
             self._waiting.append((delivery, frame))

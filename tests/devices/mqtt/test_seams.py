@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ from tests.devices.mqtt.watching import (
     add_topic,
     health,
     heard_up_to,
+    number_of,
     refused,
     say_numbers,
     talker,
@@ -166,6 +168,26 @@ async def test_a_command_that_was_on_its_way_when_the_broker_died_is_answered(
             assert code(await client.ask("read", SM)) == 400  # what came before was carried
             broker.send_signal(signal.SIGKILL)
             assert code(await client.answer(asked)) == 504, "it may have been published"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_a_device_whose_large_frames_wait_ends_no_connection_of_others(
+    served: Node, broker: Mosquitto, qos: int
+) -> None:
+    """A hundred may wait, which are more bytes than the node keeps of all devices together."""
+    lost = await asyncio.to_thread(number_of, served, "msgnode_mqtt_lost_connections_total")
+    async with talker(served) as reader, thing(broker, f"large-{qos}") as large:
+        reader.socket.transport.pause_reading()
+        frame = {"id": 0, "type": "update", "from": large.runtime_url, "to": reader.runtime_url}
+        text = json.dumps({**frame, "body": {"value": "x" * 900_000}})
+        for _ in range(120):
+            await large.client.publish(f"{large.base}/out", text, qos=qos)
+        async with thing(broker, "small") as small:
+            assert code(await small.ask("read", SM)) == 400
+        reader.cut()
+    found = await asyncio.to_thread(number_of, served, "msgnode_mqtt_lost_connections_total")
+    assert found == lost
 
 
 async def test_hostile_topics_and_payloads_are_counted_and_touch_no_other(
