@@ -97,8 +97,9 @@ async def test_a_broker_that_is_frozen_is_noticed_and_one_that_wakes_is_served_a
             assert node.get("/health/ready") == 200
             broker.send_signal(signal.SIGCONT)
             await until_state(node, "connected")
-            heard = {(await lamp.receive())["body"].get("value") for _ in range(3)}
-            assert heard == {0, 1, 2}
+            heard = {(await lamp.receive())["body"].get("value")}
+            while not heard >= {0, 1, 2}:  # some may come twice
+                heard.add((await lamp.receive())["body"].get("value"))
 
 
 @pytest.mark.long
@@ -135,11 +136,11 @@ async def test_a_device_that_was_sent_more_than_may_wait_is_reached_again(
         await until_state(node, "connected")
         async with talker(node) as client, thing(broker, "lamp") as lamp:
             await lamp.ask("read", SM)
-            async with asyncio.TaskGroup() as group:
-                for _ in range(20):  # more than the link and the queue take
-                    large = {"value": "x" * 70_000}
-                    group.create_task(client.send("create", lamp.runtime_url, large))
+            broker.send_signal(signal.SIGSTOP)  # or it might be as fast
+            for _ in range(3):  # more than the link and the queue take
+                await client.send("create", lamp.runtime_url, {"value": "x" * 70_000})
             await until_alarm(node, "gap")
+            broker.send_signal(signal.SIGCONT)
             await client.send("create", lamp.runtime_url, {"value": "after"})
             values = [(await lamp.receive())["body"].get("value")]
             while values[-1] != "after":
