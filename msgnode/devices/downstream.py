@@ -95,6 +95,11 @@ class Downstream:
         self._device.link.taken()
         return events
 
+    def confirm(self, sent: EventId) -> None:
+        """The device has all up to this event; nothing once another reads, who has gone on."""
+        if self._closed is None:
+            self._device.buffer.resume(sent)
+
     async def wait(self, seconds: float) -> None:
         """Wait for news, at most so long."""
         self.news.clear()

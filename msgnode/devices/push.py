@@ -13,6 +13,7 @@ import asyncio
 import base64
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,8 @@ LEAST_SECONDS = 30.0
 TOKEN_SECONDS = 12 * 3600
 _LOOKS_EVERY = 1.0
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-_AT_ONCE = 32
+AT_ONCE = 32
+"""Most concurrent wake-ups at one of the `hosts`, so that a frozen one delays only its own."""
 
 
 def _text(data: bytes) -> str:
@@ -80,10 +82,15 @@ def read_endpoint(body: Any, hosts: Sequence[str], http: SafeHttp) -> str:
         raise BadMessage("`endpoint` must be that of a push subscription.")
     if fault := url_fault(endpoint, http.networks):
         raise BadMessage(f"The endpoint {fault}.")
-    host = (urlsplit(endpoint).hostname or "").lower()
-    if not any(_fits(host, each.lower()) for each in hosts):
+    host = urlsplit(endpoint).hostname or ""
+    if not _service(host, hosts):
         raise BadMessage(f"{host} is none of the push services of this node (PUSH_HOSTS).")
     return endpoint
+
+
+def _service(host: str, hosts: Sequence[str]) -> str:
+    """Which of the allowed hosts it is, "" if none."""
+    return next((each for each in hosts if _fits(host.lower(), each.lower())), "")
 
 
 def _fits(host: str, allowed: str) -> bool:
@@ -95,6 +102,7 @@ def _fits(host: str, allowed: str) -> bool:
 class _Subscription:
     session: LiveSession
     endpoint: str
+    service: str  # which of the hosts
     is_woken: bool = False
     woken_at: float = 0.0
     is_busy: bool = False
@@ -142,6 +150,7 @@ class PushWakeups:
         self._forget = forget
         self._subscriptions: dict[str, _Subscription] = {}
         self._sending: set[asyncio.Task[None]] = set()
+        self._under_way: Counter[str] = Counter()  # by service
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -152,7 +161,8 @@ class PushWakeups:
 
     def subscribe(self, session: LiveSession, endpoint: str) -> None:
         """Wake the device of this session from now on."""
-        self._subscriptions[session.id] = _Subscription(session, endpoint)
+        service = _service(urlsplit(endpoint).hostname or "", self._hosts)
+        self._subscriptions[session.id] = _Subscription(session, endpoint, service)
 
     def unsubscribe(self, device: Device) -> None:
         """Wake it no longer."""
@@ -184,9 +194,10 @@ class PushWakeups:
                 not each.is_woken
                 and not each.is_busy
                 and now - each.woken_at >= LEAST_SECONDS
-                and len(self._sending) < _AT_ONCE
+                and self._under_way[each.service] < AT_ONCE
             ):
                 each.is_busy, each.woken_at = True, now
+                self._under_way[each.service] += 1
                 task = asyncio.create_task(self._wake(id_, each))
                 self._sending.add(task)
                 task.add_done_callback(self._sending.discard)
@@ -205,6 +216,7 @@ class PushWakeups:
             status = 0
         finally:
             to.is_busy = False
+            self._under_way[to.service] -= 1
         if 200 <= status < 300:
             to.is_woken = True
             self.counters.sent += 1

@@ -32,7 +32,7 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 MAX_URL = 2_000
 LOOKUPS_AT_ONCE = 64
 _LOOKUPS = ThreadPoolExecutor(LOOKUPS_AT_ONCE, "lookup")  # of all instances
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # others may lead to an IPv4 address
 
 
 class NotAllowed(Exception):
@@ -68,8 +68,8 @@ def url_fault(url: str, networks: Sequence[Network]) -> str:
     return ""
 
 
-def is_allowed(address: str, networks: Iterable[Network]) -> bool:
-    """Whether the node may connect to an IP address: a public one, or one of these networks.
+def is_allowed(address: str, networks: Iterable[Network], is_tls: bool = True) -> bool:
+    """Whether the node may connect to an IP address: of these networks or, by TLS, a public one.
 
     >>> is_allowed("127.0.0.1", ()), is_allowed("169.254.169.254", ()), is_allowed("8.8.8.8", ())
     (False, False, True)
@@ -78,20 +78,24 @@ def is_allowed(address: str, networks: Iterable[Network]) -> bool:
         ip: IpAddress = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is not None:
-            ip = ip.ipv4_mapped
-        elif ip in _NAT64 or ip.sixtofour is not None or ip.teredo is not None:
-            return False  # an IPv4 address in disguise
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
     if any(ip in network for network in networks):
         return True
-    return ip.is_global and not ip.is_multicast
+    if isinstance(ip, ipaddress.IPv6Address):
+        is_plain = ip in _GLOBAL_UNICAST and ip.sixtofour is None and ip.teredo is None
+        return is_tls and is_plain and ip.is_global
+    return is_tls and ip.is_global and not ip.is_multicast
 
 
 async def allowed_addresses(
-    host: str, port: int, networks: Sequence[Network], resolve: Resolve | None = None
+    host: str,
+    port: int,
+    networks: Sequence[Network],
+    resolve: Resolve | None = None,
+    is_tls: bool = True,
 ) -> list[str]:
-    """The addresses of a host, each of which the node may connect to.
+    """The addresses of a host, each of which the node may connect to: without TLS, in `networks`.
 
     Raises:
         NotAllowed: one of them is not for the node.
@@ -101,8 +105,9 @@ async def allowed_addresses(
         found = await (resolve or _resolved)(host, port)
     except (OSError, UnicodeError) as error:
         raise OSError(f"{host} cannot be resolved: {error}") from None
-    if any(not is_allowed(each, networks) for each in found):
-        raise NotAllowed(f"{host} leads to an address that the node does not connect to.")
+    if any(not is_allowed(each, networks, is_tls) for each in found):
+        how = "" if is_tls else " without TLS"
+        raise NotAllowed(f"{host} leads to an address that the node does not connect to{how}.")
     return found
 
 
@@ -136,9 +141,10 @@ class _Stream(httpcore.AsyncNetworkStream):
 class _PublicNetwork(httpcore.AsyncNetworkBackend):
     """Connects only to the checked addresses of a host."""
 
-    def __init__(self, networks: Sequence[Network], resolve: Resolve) -> None:
+    def __init__(self, networks: Sequence[Network], resolve: Resolve, is_tls: bool) -> None:
         self._networks = networks
         self._resolve = resolve
+        self._is_tls = is_tls
         self._network = httpcore.AnyIOBackend()
 
     async def connect_tcp(
@@ -150,7 +156,9 @@ class _PublicNetwork(httpcore.AsyncNetworkBackend):
         socket_options: Any = None,
     ) -> httpcore.AsyncNetworkStream:
         try:
-            addresses = await allowed_addresses(host, port, self._networks, self._resolve)
+            addresses = await allowed_addresses(
+                host, port, self._networks, self._resolve, self._is_tls
+            )
         except OSError as error:
             raise httpcore.ConnectError(str(error)) from None
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
@@ -188,13 +196,16 @@ class SafeHttp:
         self.networks = networks
         self._seconds = seconds
         self._max_body = max_body
-        self._pool = httpcore.AsyncConnectionPool(
-            max_connections=1_000,
-            max_keepalive_connections=100,
-            keepalive_expiry=60.0,
-            ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # never used: see _Stream
-            network_backend=_PublicNetwork(networks, resolve or _resolved),
-        )
+        self._pools = {
+            scheme: httpcore.AsyncConnectionPool(
+                max_connections=1_000,
+                max_keepalive_connections=100,
+                keepalive_expiry=60.0,
+                ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # never used: see _Stream
+                network_backend=_PublicNetwork(networks, resolve or _resolved, scheme == "https"),
+            )
+            for scheme in ("https", "http")
+        }
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Post to a URL.
@@ -231,24 +242,27 @@ class SafeHttp:
 
     async def close(self) -> None:
         """End all connections."""
-        await self._pool.aclose()
+        for pool in self._pools.values():
+            await pool.aclose()
 
     async def _exchange(
         self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Answer:
-        parts: list[bytes] = []
+        received: list[bytes] = []
         size = 0
-        sent = {**headers, "User-Agent": "messaging-node", "Host": urlsplit(url).netloc}
+        parts = urlsplit(url)
+        sent = {**headers, "User-Agent": "messaging-node", "Host": parts.netloc}
         told = [(name.encode(), value.encode()) for name, value in sent.items()]
-        async with self._pool.stream(method, url, headers=told, content=body) as answer:
+        pool = self._pools[parts.scheme]
+        async with pool.stream(method, url, headers=told, content=body) as answer:
             async for part in answer.aiter_stream():
                 size += len(part)
                 if size > self._max_body:
                     raise NoAnswer(f"It answered more than {self._max_body} bytes.")
-                parts.append(part)
+                received.append(part)
             found = (value for name, value in answer.headers if name.lower() == b"location")
             location = next(found, b"").decode("latin-1")
-            return Answer(answer.status, b"".join(parts), location)
+            return Answer(answer.status, b"".join(received), location)
 
 
 async def _resolved(host: str, port: int) -> list[str]:

@@ -2,7 +2,8 @@
 
 One request is pending at a time, with up to 100 messages, to keep their order; 2xx confirms them. A
 failed request is retried after 1, 2, 4 … 300 seconds, for a day. Requests are signed according to
-Standard Webhooks: HMAC-SHA-256 over `<id>.<timestamp>.<body>`.
+Standard Webhooks: HMAC-SHA-256 over `<id>.<timestamp>.<body>`. A receiver drops what comes under a
+known id, so the id is made of the body: the same at a repetition, wherever that comes from.
 """
 
 from __future__ import annotations
@@ -142,7 +143,6 @@ class Webhook:
         self._http = http
         self._counters = counters
         self._is_held = is_held
-        self._posted = 0
 
     async def run(self) -> Closed | None:
         """Post messages until the session goes, another reader comes, or the server wants no more.
@@ -170,12 +170,11 @@ class Webhook:
                 body = head[:-1] + b',"messages":[' + listed + b"]}"
                 if not await self._deliver(downstream, body):
                     return downstream.closed
-                device.buffer.resume(sent)
+                downstream.confirm(sent)
 
     async def _deliver(self, downstream: Downstream, body: bytes) -> bool:
         """Post until it is taken; False if it will not be."""
-        self._posted += 1
-        id_ = f"{self.device.session.id}-{self.device.buffer.epoch}-{self._posted}"
+        id_ = f"{self.device.session.id}-{hashlib.sha256(body).hexdigest()[:32]}"
         pause, began = FIRST_PAUSE, time.monotonic()
         while True:
             if not self._is_held():  # the session is another worker's, or is about to be

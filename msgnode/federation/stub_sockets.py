@@ -250,7 +250,7 @@ class StubSockets:
         is_tls = (parts := urlsplit(wanted.url)).scheme == "wss"
         host, port = parts.hostname or "", parts.port or (443 if is_tls else 80)
         tls = (self._ssl or await client_context()) if is_tls else None
-        found = await allowed_addresses(host, port, self._limits.networks, self._resolve)
+        found = await allowed_addresses(host, port, self._limits.networks, self._resolve, is_tls)
         failure: OSError = OSError(f"{host} has no address")
         is_refused = bool(found)
         for address in found:

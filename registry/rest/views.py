@@ -23,7 +23,6 @@ from rest_framework import mixins, viewsets
 from rest_framework.decorators import action
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
-from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -38,6 +37,7 @@ from registry.models import DataObject, Hyperty, StatusChange, User
 
 from . import conditions, filters, problems, serializers
 from .access import RegistryAccess, RegistryThrottle, claimant
+from .parsers import SafeJSONParser
 from .paths import url_of
 
 KEY = OpenApiParameter("key", OpenApiTypes.STR, "path", pattern=r"^[A-Za-z0-9_-]{1,3300}$")
@@ -123,7 +123,7 @@ class V1View(viewsets.GenericViewSet[Any]):
     """What all views of /api/v1 have in common."""
 
     renderer_classes = (JSONRenderer,)
-    parser_classes = (JSONParser,)
+    parser_classes = (SafeJSONParser,)
     permission_classes = (RegistryAccess,)
     throttle_classes = (RegistryThrottle,)
     filter_backends: Any = (filters.KnownFilters,)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -28,6 +29,8 @@ from pyspark.sql.types import StructType
 
 from spark.jobs import schema
 from spark.jobs.storage import File, Storage
+
+log = logging.getLogger(__name__)
 
 _DAY = re.compile(r"date=(\d{4}-\d\d-\d\d)")
 _HOUR = re.compile(r"hour=([01]\d|2[0-3])")
@@ -109,8 +112,14 @@ def decisions(storage: Storage, listed: Sequence[File]) -> dict[str, set[str]]:
     for name, file in decided.items():
         pending = pending_of(name)
         made = pending if pending in found else settled_of(pending)
-        if made in found:  # else it was set aside or thrown away, and what it was made of is there
+        if made not in found:  # set aside or thrown away, and what it was made of is there
+            continue
+        try:
             stands[made] = set(json.loads(storage.read(file.path)))
+        except (ValueError, TypeError):
+            log.warning("a decision of a compaction cannot be read", extra={"file": file.path})
+            if made != pending:  # it is complete; else what it was made of is there
+                stands[made] = set()
     counting: dict[str, set[str]] = {}
     for made in sorted(stands, key=lambda each: (-len(stands[each]), each)):
         for larger in counting.values():

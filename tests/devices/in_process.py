@@ -168,7 +168,7 @@ class Worker:
         rows: Any = self.outlets
         self.webhooks = Webhooks(SafeHttp(LOOPBACK, 2.0, 50_000), lambda: True, rows.forget)
         self.wakeups = PushWakeups(
-            PushKey("key", "mailto:o@example.org"), ["127.0.0.1"], self.webhooks.http,
+            PushKey("key", "mailto:o@example.org"), ["127.0.0.1", "127.0.0.2"], self.webhooks.http,
             self.devices, 60, lambda kind, *_: self.alarms.append(kind), rows.forget,
         )  # fmt: skip
         outlets = Outlets(50_000, rows, self.webhooks, lambda _: True, self.wakeups)

@@ -29,7 +29,10 @@ def is_signed(secret: str, headers: dict[str, str], body: bytes, now: float) -> 
 
 
 class Receiver:
-    """`answer(posted)` gives the status and the body of each answer but those to challenges."""
+    """`answer(posted)` gives the status and the body of each answer but those to challenges.
+
+    It answers none of those while `may_answer` is not set.
+    """
 
     def __init__(self) -> None:
         self.port = 0
@@ -38,6 +41,8 @@ class Receiver:
         self.posted: asyncio.Queue[Posted] = asyncio.Queue()
         self.raw: list[tuple[dict[str, str], bytes]] = []
         self.is_polite = True
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self.answer: Callable[[Posted], tuple[int, bytes]] = lambda _: (204, b"")
 
     @property
@@ -79,6 +84,7 @@ class Receiver:
             if self.secret:
                 assert is_signed(self.secret, headers, body, time.time())
             self.raw.append((headers, body))
+            await self.may_answer.wait()
             status, text = self.answer(posted)
             if 200 <= status < 300:
                 self.posted.put_nowait(posted)

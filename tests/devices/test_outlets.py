@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from msgnode.devices import webhook
-from msgnode.devices.push import ALARM
+from msgnode.devices.push import ALARM, AT_ONCE
 from msgnode.sessions.rules import CloseCode
 from tests.client import LIMIT
 from tests.devices.in_process import OUTBOX, Worker
@@ -109,6 +109,41 @@ async def test_case_22_failures_are_repeated_under_one_id_and_410_is_the_end(
     await until_hooks(worker, 0)
     left = (await worker.ask("GET", "/poll", token=token)).json()["messages"]
     assert [each["body"]["value"] for each in left] == [3]
+
+
+async def test_what_is_posted_after_a_webhook_was_set_again_has_an_id_of_its_own(
+    server: Receiver, worker: Worker
+) -> None:
+    """A receiver takes what comes under a known id for a repetition, and drops it."""
+    token = await worker.open()
+    for number in range(3):
+        await hook(worker, token, server)
+        worker.deliver(number)
+        assert await values(server, 1) == [number]
+    assert len({headers["webhook-id"] for headers, _ in server.raw}) == 3
+
+
+async def test_a_post_that_is_taken_late_moves_no_stream_that_took_over(
+    server: Receiver, worker: Worker
+) -> None:
+    token = await worker.open()
+    await hook(worker, token, server)
+    server.may_answer.clear()
+    worker.deliver(1)
+    async with asyncio.timeout(LIMIT):
+        while not server.raw:
+            await eventually()
+    stream = worker.request("GET", "/events", token=token)
+    await stream.says(b"retry")
+    worker.deliver(2, 3)
+    await stream.says(b'"value": 3')
+    server.may_answer.set()
+    await until_hooks(worker, 0)
+    worker.deliver(4)
+    await stream.says(b'"value": 4')
+    stream.leave()
+    await stream.task
+    assert stream.body.count(b'"value": 2') == 1, "nothing comes twice"
 
 
 @pytest.mark.usefixtures("quick")
@@ -229,6 +264,28 @@ async def test_case_31_what_a_push_service_answers(
     assert worker.alarms == ([ALARM] if status == 403 else [])
     worker.wakeups.look(101.0)
     assert pushes.asked.empty(), "not again within thirty seconds"
+
+
+async def test_a_push_service_that_is_frozen_holds_up_no_other(pushes: Service) -> None:
+    worker = Worker()
+    async with service("127.0.0.2") as frozen:
+        frozen.may_answer.clear()
+        for number in range(AT_ONCE + 8):
+            await asleep(worker, f"runtime://d/{number}", frozen.endpoint)
+        await asleep(worker, "runtime://d/other", pushes.endpoint)
+        worker.wakeups.look(100.0)
+        await pushes.next()
+        await worker.stop()
+
+
+async def asleep(worker: Worker, name: str, endpoint: str) -> None:
+    """A device that is to be woken."""
+    token = await worker.open(name)
+    answer = await worker.ask("PUT", "/push", {"endpoint": endpoint}, token)
+    assert answer.status == 201, answer.body
+    for each in worker.sessions.sessions.values():
+        if each.runtime_url == name:
+            each.deliver(b'{"body": {"value": 1}}')
 
 
 async def settled(worker: Worker) -> None:

@@ -37,11 +37,13 @@ def woken(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[
 
 
 class Service:
-    """What a push service is asked, and what it answers."""
+    """What a push service is asked, and what it answers: nothing while it may not."""
 
     def __init__(self) -> None:
         self.endpoint = ""
         self.status = 201
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
         self.asked: asyncio.Queue[dict[str, str]] = asyncio.Queue()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,6 +54,7 @@ class Service:
                 headers = {name.lower(): value.strip() for name, _, value in pairs}
                 assert headers["content-length"] == "0", "nothing of the message is told"
                 self.asked.put_nowait(headers)
+                await self.may_answer.wait()
                 writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % self.status)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             writer.close()
@@ -62,11 +65,11 @@ class Service:
 
 
 @asynccontextmanager
-async def service() -> AsyncIterator[Service]:
+async def service(host: str = "127.0.0.1") -> AsyncIterator[Service]:
     found = Service()
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(found.serve, host, 0)
     port = server.sockets[0].getsockname()[1]
-    found.endpoint = f"http://127.0.0.1:{port}/subscription"
+    found.endpoint = f"http://{host}:{port}/subscription"
     try:
         yield found
     finally:

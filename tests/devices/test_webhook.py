@@ -229,12 +229,25 @@ async def test_names_whose_servers_do_not_answer_hold_up_nothing_else(
 DISGUISED = (
     *("::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "fe80::1%eth0", "100.64.0.1"),
     *("224.0.0.1", "255.255.255.255", "::", "fc00::1", "ff02::1", "198.18.0.1"),
+    *("64:ff9b:1::a9fe:a9fe", "::127.0.0.1", "::ffff:0:10.0.0.1", "fec0::1"),
 )
 
 
 def test_addresses_in_disguise_are_private() -> None:
     assert not [each for each in DISGUISED if is_allowed(each, ())]
     assert is_allowed("2606:2800:21f:cb07:6820:80da:af6b:8b2c", ())
+
+
+async def test_without_tls_only_the_listed_networks_are_connected_to() -> None:
+    """What is in the open passes nobody else's networks."""
+
+    async def public(host: str, port: int) -> list[str]:
+        return ["93.184.215.14"]
+
+    http = SafeHttp(LOOPBACK, 1.0, 1024, public)
+    with pytest.raises(NotAllowed, match="without TLS"):
+        await http.post("http://public.example/", b"{}", {})
+    await http.close()
 
 
 async def test_a_server_that_never_answers_holds_up_nobody_else(hooked: Node, key: str) -> None:

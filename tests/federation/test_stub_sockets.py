@@ -169,6 +169,18 @@ async def test_case_8_a_name_that_leads_to_an_address_that_is_not_public_is_refu
 
 
 @pytest.mark.asyncio
+async def test_a_socket_without_tls_leads_to_the_listed_networks_alone() -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["8.8.8.8"]
+
+    lines = Lines()
+    one = sockets(lines, resolve=resolve)
+    one.want(wanted("ws://b.example/ws"))
+    assert "without TLS" in (await lines.next("close"))["reason"]
+    await one.end()
+
+
+@pytest.mark.asyncio
 async def test_the_certificates_that_are_trusted_are_not_read_where_messages_are_carried(
     tmp_path: Path, readers: list[str]
 ) -> None:

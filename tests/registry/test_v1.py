@@ -136,6 +136,8 @@ def test_what_is_missing_or_wrong_is_named(v1: Client) -> None:
     body = without(hyperty(), "runtime") | {"expires": "soon"}
     answer = v1.put(f"{BASE}/{key_of(ONE)}", body, content_type="application/json")
     assert set(is_problem(answer, 400)["errors"]) == {"runtime", "user", "expires"}
+    deep = v1.put(f"{BASE}/{key_of(ONE)}", "[" * 5_000, content_type="application/json")
+    is_problem(deep, 400)
     answer = v1.put(f"{BASE}/{key_of(ONE)}", "{", content_type="application/json")
     is_problem(answer, 400)
     is_problem(v1.put(f"{BASE}/{key_of(ONE)}", "x", content_type="text/plain"), 415)

@@ -221,6 +221,11 @@ def test_a_period_no_record_has_is_refused(operator: Client, start: str, end: st
     assert not ReportRun.objects.exists()
 
 
+def test_a_body_nested_more_deeply_than_can_be_read_is_refused(operator: Client) -> None:
+    answer = operator.post("/api/v1/report-runs/", "[" * 5_000, content_type="application/json")
+    assert answer.status_code == 400, answer.content
+
+
 def test_a_run_is_asked_for_in_the_console(operator: Client) -> None:
     page = operator.get("/admin/spark/reportrun/add/?kind=monthly")
     assert page.status_code == 200

@@ -60,6 +60,24 @@ def test_a_file_that_is_gone_is_named_and_the_others_are_read(tmp_path: Path) ->
     assert found == (["b.parquet", "compact-0.parquet"], {"a.parquet": damage.GONE})
 
 
+@pytest.mark.parametrize("text", ["", '["a.par', "7", "\x00"])
+def test_a_decision_that_cannot_be_read_ends_no_run(tmp_path: Path, text: str) -> None:
+    """What is not settled yet is made of what is there; what is, stands beside late rows."""
+    raw = Storage(str(tmp_path))
+    folder = folder_with(tmp_path, "a.parquet", "b.parquet", "compact-1.pending")
+    (folder / "_compact-1.json").write_text(text)
+    assert [file.name for file in record.files_of(raw, HOUR)] == ["a.parquet", "b.parquet"]
+    compaction.settle(raw, HOUR)
+    assert not (folder / "compact-1.pending").exists()
+    (folder / "_compact-1.json").unlink()
+    folder_with(tmp_path, "compact-2.parquet")
+    (folder / "_compact-2.json").write_text(text)
+    names = ["a.parquet", "b.parquet", "compact-2.parquet"]
+    assert [file.name for file in record.files_of(raw, HOUR)] == names
+    compaction.settle(raw, HOUR)
+    assert files_in(folder) == names
+
+
 def test_both_decide_alike_and_a_file_that_both_moved_is_no_failure(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, "a.parquet", "compact-1.pending")
     (folder / "_compact-1.json").write_text(json.dumps(["a.parquet"]))

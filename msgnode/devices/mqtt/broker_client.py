@@ -1,14 +1,15 @@
 """A connection to the broker, with explicit acknowledgements.
 
 Only this file uses private names of aiomqtt and paho. A broker that violates what was agreed is
-disconnected: one that sends more than MAX_BYTES of unacknowledged messages, or refuses the
-subscription.
+disconnected: one that sends more than MAX_BYTES of unacknowledged messages, refuses the
+subscription, or acknowledges nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -28,12 +29,15 @@ KEEPALIVE = 10
 """Seconds of silence until the broker is pinged; after as many more it counts as gone."""
 PATIENCE = 10.0
 """Seconds that the broker may take for an answer."""
+ACKNOWLEDGED_SECONDS = 30.0
+"""Seconds without an acknowledgement of what was published until the connection is given up."""
 KEPT_SECONDS = 3_600
 """Seconds for which the broker keeps the session and its messages while the node is away."""
 UNDER_WAY = 20
 """Most pending own messages, unless the broker accepts fewer."""
 MAX_BYTES = 64 * 1024 * 1024
 """Of messages that were read and not carried."""
+_LOOKS_EVERY = 2.0
 CONNECTING_AT_ONCE = 64
 _CONNECTING = ThreadPoolExecutor(CONNECTING_AT_ONCE, "mqtt")  # of all connections
 _AROUND = 64
@@ -83,13 +87,20 @@ class BrokerClient(aiomqtt.Client):
         )
         self._broker = broker
         self.unacknowledged: deque[Delivery] = deque()
-        self._bytes = 0
+        self._bytes = 0  # not acknowledged
+        self._droppable = 0  # bytes of QoS 0 that wait
         self._sent: dict[int, Done] = {}
+        self._acknowledged_at = 0.0  # one of these, or when the first was sent
         self._at_most = UNDER_WAY
         self._max_packet = 0
         self._has_ended = False
         self._client.manual_ack_set(True)
         self._client.connect_timeout = PATIENCE / 2
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether half of the room for what was read and not carried is taken."""
+        return 2 * (self._bytes + self._droppable) > MAX_BYTES
 
     @property
     def has_room(self) -> bool:
@@ -123,11 +134,15 @@ class BrokerClient(aiomqtt.Client):
 
     async def gone(self) -> str:
         """Wait for the end of the connection; why it ended."""
-        try:
-            await asyncio.shield(self._disconnected)
-        except (aiomqtt.MqttError, OSError) as error:
-            return str(error)
-        return "the broker has ended the connection"
+        while not self._disconnected.done():
+            await asyncio.wait([self._disconnected], timeout=_LOOKS_EVERY)
+            waited = time.monotonic() - self._acknowledged_at
+            if self._sent and waited > ACKNOWLEDGED_SECONDS and not self._disconnected.done():
+                return f"it has acknowledged nothing for {waited:.0f} s"
+        error = self._disconnected.exception()
+        if error is None:
+            return "the broker has ended the connection"
+        return str(error) or type(error).__name__
 
     def send(
         self,
@@ -151,6 +166,8 @@ class BrokerClient(aiomqtt.Client):
         info = self._client.publish(topic, payload, 1, properties=properties)
         if info.rc:
             raise aiomqtt.MqttCodeError(info.rc, "Could not publish")
+        if not self._sent:
+            self._acknowledged_at = time.monotonic()
         self._sent[info.mid] = done
 
     def acknowledge(self) -> None:
@@ -161,6 +178,13 @@ class BrokerClient(aiomqtt.Client):
             self._bytes -= delivery.size
             if not self._has_ended:
                 self._client.ack(delivery.mid, delivery.qos)
+
+    def released(self, size: int, qos: int) -> None:
+        """Count so many bytes less of what was read."""
+        if qos:
+            self._bytes -= size
+        else:
+            self._droppable -= size
 
     def hang_up(self, keeps: bool = True) -> None:
         """Disconnect properly if the broker still listens, and close the socket.
@@ -215,7 +239,9 @@ class BrokerClient(aiomqtt.Client):
             delivery = Delivery(self, message)
             delivery.is_done = True
         if delivery.qos == 0:
-            broker.receive(delivery)
+            if not delivery.is_done:
+                self._droppable += delivery.size
+                self._receive(delivery)
             return
         known = broker.known.get(delivery.mid)
         if self._bytes + delivery.size > MAX_BYTES:
@@ -234,11 +260,14 @@ class BrokerClient(aiomqtt.Client):
         if delivery.is_done:
             self.acknowledge()
             return
+        self._receive(delivery)
+
+    def _receive(self, delivery: Delivery) -> None:
         try:
-            broker.receive(delivery)
+            self._broker.receive(delivery)
         except Exception as error:  # or it would keep back all that come after it
             FAULTS.note("MQTT message", error)
-            broker.counters.refuse("The node failed at a message.")
+            self._broker.counters.refuse("The node failed at a message.")
             delivery.done()
 
     def _append(self, delivery: Delivery) -> None:
@@ -259,6 +288,7 @@ class BrokerClient(aiomqtt.Client):
         done = self._sent.pop(mid, None)
         if done is None:
             return
+        self._acknowledged_at = time.monotonic()
         why = str(reason_code) if reason_code.is_failure else ""
         counters = self._broker.counters
         if why:

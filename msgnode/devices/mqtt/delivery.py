@@ -13,6 +13,15 @@ class Acknowledger(Protocol):
         """Acknowledge what is done, up to the first message that is not."""
         ...
 
+    def released(self, size: int, qos: int) -> None:
+        """Note that so many bytes of a message are in memory no longer."""
+        ...
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether half of the room for what was read and not carried is taken."""
+        ...
+
 
 OVERHEAD = 512
 """Memory of a message besides its topic and payload, in bytes."""
@@ -21,6 +30,7 @@ OVERHEAD = 512
 class Delivery:
     """One message from the broker; `done` once it was carried, or refused for good.
 
+    Its `size` is what it takes in memory: little once it is done, nothing if it is of QoS 0.
     `expires_at` is by `time.monotonic`, 0.0 for a message that does not say it.
     """
 
@@ -49,6 +59,9 @@ class Delivery:
         """It need not come again."""
         if not self.is_done:
             self.is_done = True
+            released = len(self.payload) if self.qos else self.size
             self.payload = b""
+            self.size -= released
+            self.client.released(released, self.qos)
             if self.qos:
                 self.client.acknowledge()

@@ -6,7 +6,8 @@ after `idle` seconds of silence.
 
 The broker sends no more than its window until the oldest message is acknowledged. So if a device's
 frames wait for a reason of its own, such as its rate, they are refused once half the window is used
-and others wait behind them; frames that wait for the node are refused after HELD_SECONDS.
+and others wait behind them; frames that wait for the node are refused after HELD_SECONDS. While
+half of the bytes that may wait are taken, none begins to wait.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class ObjectClaims:
         """Carry a reading, now or once the object is claimed."""
         if found.held is None or not (found.held or self._session.is_open):
             self._session.take(delivery, frame)
-        elif self._number_held >= HELD_AT_MOST and not delivery.qos:
+        elif not delivery.qos and (self._number_held >= HELD_AT_MOST or delivery.client.is_filling):
             self._refuse(delivery, frame, TooFast())
             delivery.done()
         else:

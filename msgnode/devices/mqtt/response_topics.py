@@ -22,6 +22,8 @@ from .delivery import Delivery
 
 KEPT_AT_MOST = 100
 """Most awaited responses of one device; beyond, the oldest are sent to `in`."""
+MAX_CORRELATION = 1_024
+"""Bytes of a request's correlation data; MQTT allows 65,535."""
 KEPT_SECONDS = 300.0
 """Seconds for which a response is awaited if the request has no expiry."""
 
@@ -63,7 +65,7 @@ class ResponseTopics:
         """Remember where the response to a request goes.
 
         Raises:
-            BadMessage: the topic is none of the device's own.
+            BadMessage: the topic is none of the device's own, or the correlation data too long.
         """
         topic = delivery.response_topic
         if self._asked and message.id:
@@ -72,6 +74,8 @@ class ResponseTopics:
             return
         if topic and not self._is_own(topic):
             raise BadMessage(f"A response topic must be a usual one below {self._base}.")
+        if len(delivery.correlation) > MAX_CORRELATION:
+            raise BadMessage(f"Correlation data may have {MAX_CORRELATION:,} bytes.")
         while len(self._asked) >= KEPT_AT_MOST:
             self._asked.popitem(last=False)
         until = delivery.expires_at or time.monotonic() + KEPT_SECONDS

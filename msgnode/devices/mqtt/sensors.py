@@ -23,6 +23,7 @@ from msgnode.core import addresses, messages
 from msgnode.core.errors import (
     BadMessage,
     Forbidden,
+    GatewayTimeout,
     NodeError,
     TooMany,
     Unavailable,
@@ -84,6 +85,7 @@ class SensorFeed:
         self._ids = itertools.count(1)
         self._objects: dict[str, SensorObject] = {}  # by the topic that says it
         self._commands: deque[tuple[str, bytes, Message]] = deque()
+        self._on_their_way: list[Message] = []  # commands that the broker has not acknowledged
         self._wildcards = topics.wildcards(topic.topic)
         self._session = BrokerSession(
             f"runtime://{domain}/mqtt-topic-{topic.id}", f"topic {topic.id}", opener,
@@ -122,6 +124,10 @@ class SensorFeed:
     def _down(self, why: str) -> None:
         """The session stays: objects can be read and observed, and commands are refused."""
         self.fault = why or "disconnected"
+        on_their_way, self._on_their_way = self._on_their_way, []
+        for asked in on_their_way:
+            lost = GatewayTimeout("The MQTT broker was lost before it acknowledged the command.")
+            self._answer(asked, lost)
         while self._commands:
             _, _, asked = self._commands.popleft()
             self._answer(asked, Unavailable("The MQTT broker cannot be reached."))
@@ -246,13 +252,18 @@ class SensorFeed:
         while self._commands and self.broker.has_room:
             topic, payload, asked = self._commands[0]
             try:
-                self.broker.publish(topic, payload, partial(self._published, asked))
+                self.broker.publish(topic, payload, partial(self._acknowledged, asked))
+                self._on_their_way.append(asked)
             except NotTaken as error:
                 self._counters.note_not_taken(f"{topic[:200]}: {error}")
                 self._published(asked, str(error))
             except aiomqtt.MqttError:  # it is answered when the connection is known to be lost
                 return
             self._commands.popleft()
+
+    def _acknowledged(self, asked: Message, why: str) -> None:
+        self._on_their_way.remove(asked)
+        self._published(asked, why)
 
     def _published(self, asked: Message, why: str) -> None:
         """The broker has a command, or does not take it."""

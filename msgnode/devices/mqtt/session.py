@@ -15,6 +15,7 @@ from typing import Protocol
 from msgnode.core.errors import GatewayTimeout, NodeError, TooMany
 from msgnode.core.faults import FAULTS
 from msgnode.devices.connection import FrameConnection
+from msgnode.sessions.rules import CloseCode
 
 from .delivery import Delivery
 from .link import BrokerLink
@@ -116,7 +117,9 @@ class BrokerSession:
             self._carry(connection, delivery, frame)
         elif self._refusal is not None and asyncio.get_running_loop().time() < self._refused_until:
             self._give_up(delivery, frame, self._refusal)
-        elif len(self._waiting) >= self._at_most and not (self._holds_back and delivery.qos):
+        elif not (self._holds_back and delivery.qos) and (
+            len(self._waiting) >= self._at_most or delivery.client.is_filling
+        ):
             self._give_up(delivery, frame, TooFast())
         else:
             self._waiting.append((delivery, frame))
@@ -246,9 +249,13 @@ class BrokerSession:
             self._give_up(*self._waiting.popleft(), self._refusal)
 
     def _ended_by_the_node(self, connection: BrokerConnection) -> None:
+        closed = connection.link.closed
+
         def lose() -> None:
             if self.connection is connection:
                 self.lose()
+                if closed is not None and closed.code == CloseCode.TOO_SLOW:
+                    self.want()  # whoever only listens would not come back of his own accord
 
         asyncio.get_running_loop().call_soon(lose)
 

@@ -16,6 +16,7 @@ from msgnode.devices.mqtt.broker_client import BrokerClient, NotTaken
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
 from tests.devices.mqtt.lying_broker import PUBACK, PUBLISH, lying_broker, message, subscribed
+from tests.node import eventually
 
 
 async def test_a_worker_whose_lease_has_run_out_does_not_end_its_successors_connection() -> None:
@@ -95,6 +96,38 @@ async def test_a_broker_that_sends_more_than_it_may_of_nothing_is_left(
         await broker.until(lambda: bool(broker.downs))
         assert "more at once" in broker.downs[0]
         assert len(taken) < 100
+
+
+async def test_a_broker_that_answers_pings_and_acknowledges_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever waits for what was published would wait for good, and no alarm would say so."""
+    monkeypatch.setattr(broker_client, "ACKNOWLEDGED_SECONDS", 0.1)
+    monkeypatch.setattr(broker_client, "_LOOKS_EVERY", 0.01)
+    async with lying_broker(subscribed(), lambda delivery: None) as broker:
+        await broker.until(lambda: broker.ours.has_room)
+        broker.ours.publish("b", b"x", lambda why: None)
+        await broker.until(lambda: bool(broker.downs))
+        assert "acknowledged nothing" in broker.downs[0]
+
+
+async def test_what_waits_counts_until_it_is_done_of_either_quality(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broker_client, "MAX_BYTES", 4_000)
+    taken: list[Delivery] = []
+    unsure = bytes((0x30, 4, 0, 1)) + b"a\0"
+    async with lying_broker(subscribed() + message(1) + 4 * unsure, taken.append) as broker:
+        await broker.until(lambda: len(taken) >= 1)
+        async with asyncio.timeout(30):
+            while len(taken) < 5:
+                await eventually()
+        seen = []
+        for delivery in taken:
+            seen.append(delivery.client.is_filling)
+            delivery.done()
+        assert seen == [True, True, False, False, False]
+        assert not broker.downs
 
 
 async def test_a_connection_that_does_not_last_is_made_again_less_and_less_often(

@@ -48,7 +48,12 @@ def heard(frames: DeviceFrames, kind: str, payload: bytes) -> Delivery:
         properties=None,
     )  # fmt: skip
     client: Any = SimpleNamespace(
-        acknowledge=lambda: None, unacknowledged=deque(), has_room=False, drop=lambda: None
+        acknowledge=lambda: None,
+        released=lambda size, qos: None,
+        is_filling=False,
+        unacknowledged=deque(),
+        has_room=False,
+        drop=lambda: None,
     )
     delivery = Delivery(client, message)
     client.unacknowledged.append(delivery)

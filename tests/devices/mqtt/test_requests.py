@@ -93,6 +93,19 @@ async def test_a_response_of_a_runtime_goes_there_too_and_lasts_no_longer_than_t
         assert 200 <= said.MessageExpiryInterval <= 300
 
 
+async def test_more_correlation_data_than_the_node_keeps_is_refused(
+    served: Node, broker: Mosquitto
+) -> None:
+    """It is kept for each request, of a hundred requests of each device."""
+    async with thing(broker, "keeps") as device:
+        place = f"{device.base}/in"
+        await request(device, "long", ResponseTopic=place, CorrelationData=b"x" * 1_025)
+        assert "Correlation" in (await answer_to(device, "long"))["body"]["description"]
+        await request(device, "good", ResponseTopic=place, CorrelationData=b"x" * 1_024)
+        _, frame, said = await heard(device)
+        assert (frame["id"], said.CorrelationData) == ("good", b"x" * 1_024)
+
+
 @pytest.mark.long
 async def test_a_request_whose_time_is_over_before_its_turn_is_answered_504(
     served: Node, broker: Mosquitto
