@@ -11,6 +11,7 @@ Rules
   are in no list. Keys come from the issuer's configuration (see keys), never from the token.
 - Results are cached by the token's SHA-256: valid ones until `exp`, at most CACHE_SECONDS, failures
   for FAILURE_CACHE_SECONDS; the cache is bounded, least recently used entries go first.
+- A JWT is named by what is signed, so it stays the same token under another good signature.
 - A revoked token, or one issued to a revoked subject before that moment, is invalid whatever was
   cached.
 - Opaque tokens are introspected (RFC 7662, or the embedded provider in-process), `rate` per second;
@@ -174,9 +175,9 @@ class Verifier:
             raise Rejected("The token's signature is not its issuer's.") from None
         audiences = issuer.audiences or (self.client_ids if issuer.is_embedded else frozenset())
         said = claims.read(content, issuer, audiences, now, self._leeway)
-        if issuer.is_embedded and isinstance(jti := content.get("jti"), str):
-            return replace(said, token_name=claims.id_token_name(jti))
-        return said
+        jti = content.get("jti") if issuer.is_embedded else None
+        name = claims.id_token_name(jti) if isinstance(jti, str) else _name_of_jwt(token)
+        return replace(said, token_name=name)
 
     def _ask_about(self, credential: Credential, name: str) -> _CachedResult:
         """Introspect an opaque token at the issuer of its domain, else at all that support it."""
@@ -294,3 +295,11 @@ class Verifier:
         elif not clients:
             clients, told["aud"] = frozenset({"-"}), "-"
         return claims.read(told, issuer, clients, now, self._leeway)
+
+
+def _name_of_jwt(token: str) -> str:
+    """The name of a JWT to bind it: of what is signed, since one content has many signatures.
+
+    Whoever has a signature of an elliptic curve can write another one that is as good.
+    """
+    return digest(token.rpartition(".")[0])

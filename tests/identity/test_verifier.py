@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
+from joserfc import jwk, jwt
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -30,6 +31,8 @@ from msgnode.identity.verifier import CACHE_SECONDS, FAILURE_CACHE_SECONDS, Veri
 from tests.fakes import FakeSession
 from tests.issuer import AUDIENCE
 from tests.issuer import Issuer as Authority
+
+_ORDER_OF_P256 = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 class Scene:
@@ -377,6 +380,23 @@ def test_a_token_that_was_said_is_its_runtimes_while_that_lives(issuer: Authorit
     free = Stage(issuer, binds=False)
     free.say(free.session("1"), identity=identity)
     assert free.say(free.session("2"), identity=identity) is not None
+
+
+def test_the_other_signature_of_an_elliptic_curve_makes_no_other_token(issuer: Authority) -> None:
+    stage = Stage(issuer)
+    one, other = stage.session("1"), stage.session("2")
+    key = jwk.ECKey.generate_key("P-256", {"kid": "e1"})
+    jwks = json.dumps({"keys": [key.as_dict(private=False)]})
+    stage.verifier.use(IssuerBook([replace(stage.issuer, jwks=jwks)]))
+    token = jwt.encode({"alg": "ES256", "kid": "e1"}, issuer.claims(), key)
+    stage.say(one, identity=issuer.identity(token=token))
+    content, _, signature = token.rpartition(".")
+    octets = base64.urlsafe_b64decode(signature + "==")
+    mirrored = _ORDER_OF_P256 - int.from_bytes(octets[32:])
+    otherwise = f"{content}.{_base64(octets[:32] + mirrored.to_bytes(32))}"
+    assert stage.verifier.verify(Credential(otherwise, True))  # it is a good signature, too
+    with pytest.raises(Rejected):
+        stage.say(other, identity=issuer.identity(token=otherwise))
 
 
 def test_a_session_has_so_many_checks_a_second_and_no_other_pays(issuer: Authority) -> None:
