@@ -158,7 +158,7 @@ class UserInfo(toolkit.UserInfoView):
 
 
 class Logout(toolkit.RPInitiatedLogoutView):
-    """RP-initiated log-out: the browser's log-in, the user's tokens and what they had bound."""
+    """RP-initiated log-out: the browser's log-in, its user's tokens and what they had bound."""
 
     def validate_post_logout_redirect_uri(self, application: Any, uri: str | None) -> Any:
         """Refuse a URI that the client has not registered as it stands."""
@@ -180,11 +180,14 @@ class Logout(toolkit.RPInitiatedLogoutView):
         state: str | None = None,
         token_user: Any = None,
     ) -> Any:
-        """Log out of the browser and end the user's tokens; their sessions go on as anonymous."""
-        user = token_user or self.request.user
+        """Log out of the browser and end its user's tokens; their sessions go on as anonymous.
+
+        Whose identity token was given does not count: users send theirs to their peers.
+        """
+        user = self.request.user
         if user.is_authenticated:
             end_logins(user, close=False)
-        return super().do_logout(application, post_logout_redirect_uri, state, token_user)
+        return super().do_logout(application, post_logout_redirect_uri, state)
 
 
 def done(request: HttpRequest) -> HttpResponse:
