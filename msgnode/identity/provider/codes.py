@@ -1,6 +1,6 @@
-"""Revokes what was issued from an authorization code when the code is used again.
+"""Revokes what was issued from an authorization code when something of it is used twice.
 
-RFC 6749, 4.1.2.
+That is the code itself (RFC 6749, 4.1.2), or a refresh token that another one has followed.
 
 The family of the refresh tokens that follow from a code is named by the code's hash, so that what
 was issued to whom is known while the tokens exist, at every worker, and no code need be stored. The
@@ -21,6 +21,7 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
+from msgnode.core.digest import digest
 from msgnode.identity.claims import id_token_name
 from msgnode.identity.revocation_store import revoke
 
@@ -49,10 +50,22 @@ def _family(request: Any) -> uuid.UUID | None:
     return refreshed.token_family if refreshed is not None else None
 
 
-@transaction.atomic
 def end_issued(code: str, client: Any) -> int:
     """End all tokens that a client was issued from a code, and tell the workers; how many."""
-    family = family_of(code)
+    return _end_family(family_of(code), client)
+
+
+def end_if_used(refresh_token: str, client: Any) -> int:
+    """End all tokens of a refresh token's family, if it is one that was ended; how many."""
+    ended = get_refresh_token_model().objects.filter(
+        token_checksum=digest(refresh_token), application=client, revoked__isnull=False
+    )
+    used = ended.exclude(token_family=None).first()
+    return _end_family(used.token_family, client) if used is not None else 0
+
+
+@transaction.atomic
+def _end_family(family: uuid.UUID, client: Any) -> int:
     refresh_tokens = get_refresh_token_model().objects.filter(
         token_family=family, application=client
     )

@@ -14,6 +14,7 @@ from joserfc.errors import JoseError
 from jwcrypto.jwk import JWK
 from oauth2_provider.models import get_application_model, get_id_token_model
 from oauth2_provider.oauth2_validators import OAuth2Validator
+from oauthlib.oauth2.rfc6749.errors import InvalidGrantError
 
 from . import codes, keys, redirects
 
@@ -105,6 +106,19 @@ class Validator(OAuth2Validator):
             return True
         codes.end_issued(code, client)
         return False
+
+    def validate_refresh_token(
+        self, refresh_token: str, client: Any, request: Any, *args: Any, **kwargs: Any
+    ) -> bool:
+        """A refresh token that is shown again ends what was issued with it."""
+        codes.end_if_used(refresh_token, client)
+        return bool(super().validate_refresh_token(refresh_token, client, request, *args, **kwargs))
+
+    def _save_bearer_token(self, token: dict[str, Any], request: Any, *args: Any) -> None:
+        """Of two that use a refresh token at once, the first has tokens; no other is told them."""
+        super()._save_bearer_token(token, request, *args)
+        if not token["access_token"]:  # the toolkit has stored a hash of it only
+            raise InvalidGrantError("The refresh token has just been used.", request=request)
 
     def _create_refresh_token(
         self, request: Any, refresh_token_code: str, access_token: Any, previous: Any

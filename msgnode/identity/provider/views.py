@@ -129,7 +129,10 @@ class Token(toolkit.TokenView):
         grant = request.POST.get("grant_type")
         if grant and grant not in settings.OAUTH2_PROVIDER["OAUTH2_GRANT_TYPES_SUPPORTED"]:
             return JsonResponse({"error": "unsupported_grant_type"}, status=400)
-        return super().post(request, *args, **kwargs)
+        response = super().post(request, *args, **kwargs)
+        response["Content-Type"] = "application/json"  # also of an error while it was saved
+        response["Cache-Control"] = "no-store"
+        return response
 
 
 class Revoke(toolkit.RevokeTokenView):
