@@ -65,9 +65,9 @@ class Scene:
         assert credential is not None
         return self.verifier.verify(credential)
 
-    async def ask(self, token: str) -> Any:
+    async def ask(self, token: str, idp: str = "") -> Any:
         """For an opaque token, as a message does: once more when the answer is there."""
-        credential = Credential(token, False)
+        credential = Credential(token, False, idp)
         try:
             return self.verifier.verify(credential)
         except Pending as fact:
@@ -422,6 +422,41 @@ def start_issuer() -> Iterator[Callable[[], Authority]]:
     yield start
     for each in started:
         each.stop()
+
+
+async def test_an_issuer_that_freezes_takes_no_connections_from_the_others(
+    issuer: Authority, start_issuer: Callable[[], Authority]
+) -> None:
+    scene, frozen = Scene(issuer), start_issuer()
+    entered = [
+        replace(scene.issuer, url=each.url, domains=(name,), introspection_url=f"{each.url}/i")
+        for each, name in ((frozen, "frozen.test"), (issuer, "good.test"))
+    ]
+    scene.verifier.use(IssuerBook(entered))
+    issuer.opaque["t"] = {"sub": "s", "client_id": AUDIENCE}
+    frozen.gate.clear()
+    waiting = [asyncio.ensure_future(scene.ask(f"t{n}", "frozen.test")) for n in range(40)]
+    await asyncio.sleep(0)  # they are on their way
+    async with asyncio.timeout(1.5):  # the frozen one has two seconds for each
+        assert (await scene.ask("t", "good.test")).identity.subject == "s"
+    for fault in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(fault, Unavailable)
+
+
+async def test_whoever_says_that_a_token_is_anothers_issuer_does_not_make_it_invalid(
+    issuer: Authority, start_issuer: Callable[[], Authority]
+) -> None:
+    scene, other = Scene(issuer), start_issuer()
+    elsewhere = replace(
+        scene.issuer, url=other.url, domains=("b.test",), introspection_url=f"{other.url}/i"
+    )
+    scene.verifier.use(IssuerBook([scene.issuer, elsewhere]))
+    issuer.opaque["t"] = {"sub": "s", "client_id": AUDIENCE}
+    with pytest.raises(Rejected):
+        await scene.ask("t", "b.test")
+    with pytest.raises(Unknown):
+        await scene.ask("t", "nowhere.test")
+    assert (await scene.ask("t", issuer.domain)).identity.subject == "s"
 
 
 async def test_an_issuer_that_is_slow_delays_nobody_whom_another_knows(
