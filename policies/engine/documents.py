@@ -13,6 +13,7 @@ Rules
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -220,8 +221,9 @@ class DocumentReader:
         return found or Algorithm.BLOCK_OVERRIDES
 
     def _distinct(self, ids: list[str], at: str) -> None:
-        if len(set(ids)) < len(ids):
-            twice = next(id_ for id_ in ids if ids.count(id_) > 1)
+        times = Counter(ids)
+        if len(times) < len(ids):
+            twice = next(id_ for id_ in ids if times[id_] > 1)
             self.report(at, f"the id {twice!r} stands twice among siblings")
 
     def _by_rule(
