@@ -54,7 +54,7 @@ def read_text(
         raw = json_text.decode_document(text)
     except RecursionError:
         raise PolicyError([Problem("$", f"nested deeper than {MAX_DEPTH} layers")]) from None
-    except json_text.DuplicateKey as error:
+    except json_text.UnfitDocument as error:
         raise PolicyError([Problem("$", str(error))]) from None
     except (json_text.DecodeError, UnicodeDecodeError) as error:
         raise PolicyError([Problem("$", f"not JSON: {error}")]) from None
