@@ -137,6 +137,22 @@ def test_a_refresh_token_shown_again_ends_what_followed_from_its_code(party: Rel
     assert ControlMessage.objects.count() == len(told)  # there is nothing left to end
 
 
+@pytest.mark.parametrize("odd", ["http://[", "https://[::1"])
+def test_what_is_no_url_is_refused(party: RelyingParty, odd: str) -> None:
+    for browser in (party.browser, Client()):
+        asked = {"client_id": "party", "post_logout_redirect_uri": odd}
+        assert browser.get("/o/logout/", asked).status_code == 400
+        assert browser.post("/o/logout/", {**asked, "allow": "on"}).status_code == 400
+    assert refused(party.ask(resource=odd), party) == "invalid_target"
+
+
+def test_a_consent_that_does_not_say_for_what_is_refused(party: RelyingParty) -> None:
+    consent = {**party.question(), "allow": "Authorize", "scope": ""}
+    answer = party.browser.post("/o/authorize/", consent)
+    assert answer.status_code == 400
+    assert "The request is incomplete" in answer.content.decode()
+
+
 def test_of_two_that_use_a_refresh_token_at_once_none_is_given_an_empty_one(
     party: RelyingParty,
 ) -> None:
@@ -145,7 +161,7 @@ def test_of_two_that_use_a_refresh_token_at_once_none_is_given_an_empty_one(
     others: list[Any] = []
 
     def let_another_be_first(execute: Any, sql: str, *rest: Any) -> Any:
-        if "UPDATE" not in sql and 'refreshtoken"."id" = ' in sql and not others:
+        if sql.startswith("SELECT") and 'refreshtoken"."id" = ' in sql and not others:
             others.append(None)
             others[0] = party.browser.post("/o/token/", form)
         return execute(sql, *rest)

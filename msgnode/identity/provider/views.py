@@ -54,6 +54,11 @@ class Authorization(toolkit.AuthorizationView):
         application = get_application_model().objects.get(client_id=asked["client_id"])
         return self._refused(error, asked["redirect_uri"], asked.get("state"), application)
 
+    def form_invalid(self, form: Any) -> HttpResponse:
+        """Refuse a consent that does not name what it is for."""
+        text = "The request is incomplete. Go back to the application and try again."
+        return render(self.request, self.template_name, {"error": {"error": text}}, status=400)
+
     def redirect(self, redirect_to: str, application: Any) -> Any:
         """Every answer, errors included, names the issuer (RFC 9207)."""
         issuer = settings.PROVIDER["ISSUER"]
@@ -94,6 +99,8 @@ def _not_supported(request: HttpRequest) -> str:
     """The error for what discovery says is not there (OpenID Connect Core, 3.1.2.6)."""
     if request.GET.get("response_mode", "query") != "query":
         return "invalid_request"
+    if not all(map(redirects.is_url, request.GET.getlist("resource"))):
+        return "invalid_target"
     return next((error for name, error in _UNSUPPORTED.items() if name in request.GET), "")
 
 
@@ -165,10 +172,10 @@ class Logout(toolkit.RPInitiatedLogoutView):
 
     def validate_post_logout_redirect_uri(self, application: Any, uri: str | None) -> Any:
         """Refuse a URI that the client has not registered as it stands."""
-        super().validate_post_logout_redirect_uri(application, uri)
-        registered = application.post_logout_redirect_uris.split() if uri else ()
-        if uri and not redirects.is_registered(uri, registered):
+        registered = application.post_logout_redirect_uris.split() if application else ()
+        if uri and application and not redirects.is_registered(uri, registered):
             raise InvalidOIDCRedirectURIError("This client has not registered this redirect URI.")
+        super().validate_post_logout_redirect_uri(application, uri)
 
     def get_request_application(self, id_token: Any, client_id: str | None) -> Any:
         """Refuse a client that does not exist, before its name is used."""
