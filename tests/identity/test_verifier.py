@@ -228,6 +228,17 @@ def test_claims_that_cannot_be_compared_are_refused(
         Scene(issuer).verify(issuer.token(**claims))
 
 
+@pytest.mark.parametrize("subject", ["a\x00b", "a\nb", "\x00"])
+def test_a_subject_that_cannot_be_printed_is_nobody(issuer: Authority, subject: str) -> None:
+    with pytest.raises(Rejected, match="subject"):
+        Scene(issuer).verify(issuer.token(sub=subject))
+
+
+def test_groups_that_cannot_be_stored_are_left_out(issuer: Authority) -> None:
+    token = issuer.token(groups=["staff", "a\x00b", 7])
+    assert Scene(issuer).verify(token).identity.groups == ("staff",)
+
+
 async def test_an_issuer_that_says_of_tokens_what_cannot_be_read_is_asked_once(
     issuer: Authority,
 ) -> None:
