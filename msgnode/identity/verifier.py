@@ -93,7 +93,7 @@ class Verifier:
         self._provider = provider
         self._leeway = leeway
         self._capacity = capacity
-        self._asks = TokenBucket(rate, now)
+        self._asks = TokenBucket(rate)
         self._now = now
         self._kept: OrderedDict[str, _CachedResult] = OrderedDict()
         self._asking: dict[str, asyncio.Future[None]] = {}
@@ -124,7 +124,7 @@ class Verifier:
         now = self._now()
         key = name if credential.is_jwt else f"{name} {credential.idp}"
         kept = self._kept.get(key)
-        if kept is None or kept.until <= now:
+        if kept is None or not now < kept.until <= now + CACHE_SECONDS + 1:  # set back: asked again
             kept = self._find_out(credential, key, now)
         else:
             self._kept.move_to_end(key)

@@ -160,6 +160,16 @@ async def test_opaque_tokens_are_asked_about_so_often_and_no_more(issuer: Author
     assert issuer.asked["/introspect"] == asked + 3
 
 
+async def test_a_clock_that_is_set_back_keeps_nobody_out(issuer: Authority) -> None:
+    scene = Scene(issuer)
+    with pytest.raises(Rejected):
+        await scene.ask("late")
+    scene.now -= 3600
+    for name in ("late", "new"):
+        issuer.opaque[name] = {"sub": "s", "client_id": AUDIENCE, "exp": int(scene.now) + 600}
+        assert (await scene.ask(name)).identity.subject == "s"
+
+
 async def test_an_answer_that_is_no_answer_counts_as_out_of_reach(issuer: Authority) -> None:
     scene = Scene(issuer)
     issuer.is_up = False
