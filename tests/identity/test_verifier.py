@@ -326,8 +326,8 @@ class Stage(Scene):
         self.table.add_runtime(session)
         return session
 
-    def say(self, session: FakeSession, **body: Any) -> Identity | None:
-        raw = {"id": 1, "type": "create", "from": session.runtime_url, "to": "hyperty://d/9"}
+    def say(self, session: FakeSession, to: str = "hyperty://d/9", **body: Any) -> Identity | None:
+        raw = {"id": 1, "type": "create", "from": session.runtime_url, "to": to}
         message = messages.parse(json.dumps({**raw, "body": body}).encode())
         return self.authenticator.speaker_of(message, session).identity
 
@@ -418,6 +418,20 @@ def test_the_other_signature_of_an_elliptic_curve_makes_no_other_token(issuer: A
     assert stage.verifier.verify(Credential(otherwise, True))  # it is a good signature, too
     with pytest.raises(Rejected):
         stage.say(other, identity=issuer.identity(token=otherwise))
+
+
+def test_an_access_token_that_peers_have_seen_logs_none_of_them_in(issuer: Authority) -> None:
+    stage = Stage(issuer)
+    one, other, third = stage.session("1"), stage.session("2"), stage.session("3")
+    token = issuer.token()
+    assert stage.say(one, "domain://registry.d", accessToken=token) is not None
+    assert stage.say(other, "domain://registry.d", accessToken=token) is not None  # nobody saw it
+    shown = issuer.token()
+    one.speaker = Speaker(one.id, one.runtime_url)
+    assert stage.say(one, accessToken=shown) is not None
+    assert stage.say(third, accessToken=shown) is None
+    with pytest.raises(Rejected, match="another runtime"):
+        stage.authenticator.check_login(stage.verify(shown), third)
 
 
 def test_a_session_has_so_many_checks_a_second_and_no_other_pays(issuer: Authority) -> None:
