@@ -58,7 +58,6 @@ from msgnode.sessions.session import LiveSession
 from msgnode.storage.control import Handler
 
 log = logging.getLogger(__name__)
-
 OUT_OF_REACH = "issuer-out-of-reach"
 
 
@@ -150,6 +149,7 @@ class IdentityService:
             self.logged_in.find,
             invitations,
             find_elsewhere,
+            self.authenticator.check_login,
         )
 
     def load(self) -> None:
