@@ -50,7 +50,7 @@ def check_typed(request: HttpRequest) -> HttpResponse:
         wrong, otherwise = review(layer, raw)
         problems = [f"{path}: {why}" for path, why in wrong]
         warnings = [f"{path}: {why}" for path, why in otherwise]
-    except json_text.DuplicateKey as error:
+    except json_text.UnfitDocument as error:
         problems = [str(error)]
     except msgspec.DecodeError as error:
         problems = [f"not JSON: {error}"]
@@ -73,7 +73,7 @@ def say_typed(request: HttpRequest) -> HttpResponse:
         wrong, _ = review(layer, raw)
         problems = [f"{path}: {why}" for path, why in wrong]
         sentence = "" if problems else sentence_of(layer, raw)
-    except json_text.DuplicateKey as error:
+    except json_text.UnfitDocument as error:
         sentence, problems = "", [str(error)]
     except msgspec.DecodeError as error:
         sentence, problems = "", [f"not JSON: {error}"]
@@ -105,7 +105,7 @@ def try_typed(request: HttpRequest) -> HttpResponse:
         found = replay(
             kinds.most, before.enforced, after.enforced, environment.defaults(), most=TOP
         )
-    except json_text.DuplicateKey as error:
+    except json_text.UnfitDocument as error:
         return _fault(f"It cannot be read: {error}.")
     except msgspec.DecodeError as error:
         return _fault(f"It is not JSON: {error}")
@@ -128,7 +128,7 @@ def sentence_of(layer: str, raw: dict[str, Any]) -> str:
 
 
 def _typed(request: HttpRequest) -> dict[str, Any]:
-    """The fields of the form as they stand there. Raises DecodeError and DuplicateKey."""
+    """The fields of the form as they stand there. Raises DecodeError and UnfitDocument."""
     raw: dict[str, Any] = {"effect": request.POST.get("effect", "deny")}
     for name in _TYPED:
         text = request.POST.get(name, "").strip()

@@ -41,6 +41,10 @@ class Desk(Protocol):
         """Verify a token for a login."""
         ...
 
+    async def own(self, token: str) -> Checked | None:
+        """Verify a token with the own provider alone; None if it is no valid one."""
+        ...
+
     async def validate(self, assertion: str, idp: str, profile: Any) -> Checked:
         """Verify an assertion about somebody else; `profile` must agree with it."""
         ...
@@ -80,6 +84,8 @@ class Desk(Protocol):
 
 LogIn = Callable[[Listener, Proof | None], Awaitable[Any] | None]
 """Binds a session to a subject, or to none; returns a future of the commit."""
+CheckLogin = Callable[[Proof, Listener], None]
+"""Raises Rejected if another runtime has shown the token to its peers."""
 Spend = Callable[[Listener], None]
 """Counts a verification that a session asks for. Raises TooMany (429)."""
 Subjects = Callable[[str], Identity | None]
@@ -94,7 +100,8 @@ class IdentityConnector(Component):
     """Relays to a Desk; see the head of the file.
 
     `find_elsewhere`, where there are other workers, finds a subject that is not known here.
-    `invitations` answers what concerns them, where they are switched on.
+    `invitations` answers what concerns them, where they are switched on. `check_login` also checks
+    the tokens that are to be renewed or revoked.
     """
 
     name = "identity"
@@ -111,9 +118,11 @@ class IdentityConnector(Component):
         subjects: Subjects,
         invitations: Invitations | None = None,
         find_elsewhere: FindElsewhere | None = None,
+        check_login: CheckLogin = lambda proof, session: None,
     ) -> None:
         super().__init__((f"domain://idm.{domain}", f"domain-idp://{domain}"))
         self._find_elsewhere = find_elsewhere
+        self._check_login = check_login
         self._invitations = invitations
         self._async_verifier = async_verifier
         self._make_request = make_request
@@ -150,7 +159,7 @@ class IdentityConnector(Component):
                     raise NotFound("Invitations are switched off at this node (INVITATIONS).")
                 return self._invitations(request, message.sender, caller)
             case _:
-                return self._revoke(request)
+                return self._revoke(request, caller)
 
     # --- identities -------------------------------------------------------------------------------
 
@@ -222,6 +231,7 @@ class IdentityConnector(Component):
         if not self._async_verifier.speaks_for(request.idp):
             raise BadMessage(f"This node does not speak for the identity provider {request.idp}.")
         asked = self._asked(request, caller)
+        await self._check_given(asked.token, caller)
         granted = await grant(asked)
         if granted is not None:
             return {"code": 200, "value": granted}
@@ -238,12 +248,19 @@ class IdentityConnector(Component):
             raise NotFound(f"There is no card of {name[:200]}.")
         return {"code": 200, "value": card}
 
-    async def _revoke(self, request: Execute) -> Body:
+    async def _revoke(self, request: Execute, caller: Listener) -> Body:
         if not request.token:
             raise request.lacks("token")
+        await self._check_given(request.token, caller)
         if not await self._async_verifier.revoke(request.token):
             raise NotFound("This token is not from this domain's provider.")
         return {"code": 200}
+
+    async def _check_given(self, token: str, caller: Listener) -> None:
+        """Check that a token is the caller's, and not one that another runtime has shown to it."""
+        checked = await self._async_verifier.own(token)
+        if checked is not None:
+            await self._async_verifier.settled(lambda: self._check_login(checked, caller))
 
     def _asked(self, request: Execute, caller: Listener) -> Any:
         identity = caller.speaker.identity

@@ -7,6 +7,7 @@ The message path uses msgspec directly.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -15,20 +16,29 @@ def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"JSON has no {text}")
 
 
-class DuplicateKey(ValueError):
-    """An object of a document has a key twice; which one counts would be chance."""
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+class UnfitDocument(ValueError):
+    """JSON that is no document.
+
+    An object has a key twice, and which one counts would be chance; or a text has a NUL, which
+    PostgreSQL does not store.
+    """
 
 
 def decode_document(text: str | bytes) -> Any:
-    """The value of a text that people write, in which no object has a key twice.
+    """The value of a text that people write, with each key of an object once, and without NUL.
 
     Raises:
-        DuplicateKey: one has; it is named.
+        UnfitDocument: it is otherwise; the text says where.
         DecodeError: it is no JSON.
         UnicodeDecodeError: it is no UTF-8.
         RecursionError: it is nested too deeply.
     """
     value = decode(text)
+    if _NUL.search(text if isinstance(text, str) else text.decode()):
+        raise UnfitDocument("a text has the character NUL (\\u0000)")
     json.loads(text, object_pairs_hook=_distinct)
     return value
 
@@ -37,7 +47,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> None:
     seen = set()
     for key, _ in pairs:
         if key in seen:
-            raise DuplicateKey(f"the key {key[:64]!r} stands twice in one object")
+            raise UnfitDocument(f"the key {key[:64]!r} stands twice in one object")
         seen.add(key)
 
 

@@ -39,6 +39,16 @@ class AsyncVerifier:
             raise Rejected("There is no token.")
         return await self.settled(lambda: self._verifier.verify(credential))
 
+    async def own(self, token: str) -> Verified | None:
+        """The identity behind a token, shown to no other provider; None if it has none."""
+        credential = self._verifier.ours(present(token))
+        if credential is None:
+            return None
+        try:
+            return await self.settled(lambda: self._verifier.verify(credential))
+        except (Rejected, Unknown):
+            return None
+
     async def validate(self, assertion: str, idp: str, profile: Any) -> Verified:
         """The identity behind an assertion, with the provider's domain and profile if known."""
         known = profile if isinstance(profile, dict) else {}

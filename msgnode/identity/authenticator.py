@@ -52,6 +52,7 @@ from .verifier import Verified, Verifier
 
 _RUNTIMES = addresses.RUNTIME_SCHEMES
 _STUBS = "/protostub/"
+_COMPONENTS = ("domain://", "domain-idp://", "mn:")
 _MAX_CACHED = 4
 """Identities cached per session, as they were written."""
 _OF_PEER = 64
@@ -224,7 +225,8 @@ class MessageAuthenticator:
             try:
                 if credential is not None:
                     verified = self._verified(credential, session)
-                    self.check_login(verified, session)
+                    is_seen = not all(to.startswith(_COMPONENTS) for to in message.recipients)
+                    (self._bind if is_seen else self.check_login)(verified, session)
                     self._log_in(session, verified)
                     speaker = session.speaker
             except Pending:

@@ -7,7 +7,7 @@ Rules (docs/reference/identity.md, section 7, item 4)
 - `exp` is required, a number; `nbf` and `iat`, if present, must not be in the future; clocks may
   differ by `leeway` seconds.
 - `aud` must name a client of ours; with several, so must `azp`, if present.
-- `sub` is a non-empty text. An unverified e-mail address is ignored.
+- `sub` is a text that can be printed. An unverified e-mail address is ignored.
 - The profile's user URL, e-mail, user name and subject must be those of the claims; its guid must
   be the hash of the key in `nonce`.
 """
@@ -21,7 +21,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import unquote
 
 from msgnode.core.digest import digest
@@ -105,15 +105,11 @@ def id_token_name(jti: str) -> str:
 def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> ValidatedClaims:
     """Make ValidatedClaims of checked claims."""
     subject = claims.get("sub")
-    if not isinstance(subject, str) or not subject or len(subject) > MAX_TEXT:
-        raise Rejected("The token names no subject (sub).")
+    if not _is_name(subject):
+        raise Rejected("The token names no subject (sub) that can be printed.")
     nonce = claims.get("nonce")
-    names = []
-    for value in (_verified_email(claims), claims.get("preferred_username"), subject):
-        if isinstance(value, str) and 0 < len(value) <= MAX_TEXT and value.isprintable():
-            names.append(value)
-    if not names:
-        raise Rejected("The token's subject is not printable.")
+    given = (_verified_email(claims), claims.get("preferred_username"), subject)
+    names = [each for each in given if _is_name(each)]
     issued = _moment(claims, "iat") or 0.0
     text = nonce if isinstance(nonce, str) else ""
     return ValidatedClaims(issuer, claims, subject, tuple(names), text, issued, ends)
@@ -199,4 +195,10 @@ def _verified_email(claims: dict[str, Any]) -> Any:
 def _groups(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         return ()
-    return tuple(each for each in value[:MAX_GROUPS] if isinstance(each, str))
+    listed = value[:MAX_GROUPS]
+    return tuple(each for each in listed if isinstance(each, str) and each.isprintable())
+
+
+def _is_name(value: Any) -> TypeGuard[str]:
+    """Whether a claim is a text that can be shown, and stored by every database."""
+    return isinstance(value, str) and 0 < len(value) <= MAX_TEXT and value.isprintable()

@@ -7,6 +7,7 @@ Rules
   IDENTITY_HOSTS.
 - An answer has at most MAX_ANSWER bytes, uncompressed, and takes at most `timeout` seconds in all;
   redirects are not followed.
+- Each host has connections of its own, so that one that freezes takes none from the others.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from msgnode.connectors.http import UNCOMPRESSED, read_answer
 log = logging.getLogger(__name__)
 
 MAX_ANSWER = 256 * 1024
+CONNECTIONS = 16
+"""Most connections to one host at a time."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -40,6 +43,7 @@ class Fetcher:
         self._hosts = frozenset(hosts)
         self._allows_loopback_http = allows_loopback_http
         self._client: httpx.AsyncClient | None = None
+        self._of_host: dict[str, asyncio.Semaphore] = {}
 
     async def jwks(self, jwks_url: str, issuer: str) -> dict[str, Any]:
         """The key set at `jwks_url`, or at the URL in the issuer's discovery document.
@@ -89,11 +93,13 @@ class Fetcher:
         if why := url_fault(url, self._allows_loopback_http):
             raise OutOfReach(f"{url} {why}")
         if self._client is None:
-            limits = httpx.Limits(max_connections=16)
+            limits = httpx.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS)
             self._client = httpx.AsyncClient(
                 timeout=httpx.Timeout(self._timeout), limits=limits, trust_env=False
             )
-        async with self._client.stream(method, url, headers=UNCOMPRESSED, **options) as response:
+        own = self._of_host.setdefault(urlsplit(url).netloc, asyncio.Semaphore(CONNECTIONS))
+        request = self._client.stream(method, url, headers=UNCOMPRESSED, **options)
+        async with own, request as response:
             if response.status_code != httpx.codes.OK:
                 raise OutOfReach(f"{url}: answered {response.status_code}")
             try:

@@ -58,8 +58,6 @@ from msgnode.sessions.session import LiveSession
 from msgnode.storage.control import Handler
 
 log = logging.getLogger(__name__)
-
-
 OUT_OF_REACH = "issuer-out-of-reach"
 
 
@@ -151,6 +149,7 @@ class IdentityService:
             self.logged_in.find,
             invitations,
             find_elsewhere,
+            self.authenticator.check_login,
         )
 
     def load(self) -> None:
@@ -266,10 +265,13 @@ class IdentityService:
         def use(done: asyncio.Future[Any]) -> None:
             if done.cancelled() or done.exception() is not None:
                 return  # those before stay in force until it is tried again
+            before = self.verifier.book.all
             book, self.verifier.revocations = loaded[0]
             self.verifier.use(book)
             self.authenticator.forget()
             self._end_disbelieved()
+            for url in self._out_of_reach - {each.url for each in book.all if each in before}:
+                self._reached(url)  # it was taken out, or is fetched anew
 
         loading = self._writer.submit(Call(load))
         loading.add_done_callback(use)
@@ -325,15 +327,16 @@ class IdentityService:
     # --- keys -------------------------------------------------------------------------------------
 
     def _report(self, issuer: Issuer, fault: str) -> None:
-        """Raise an alarm while an issuer is out of reach."""
+        """Raise an alarm while an issuer is out of reach; of one taken out meanwhile, clear it."""
+        self._reached(issuer.url, fault if issuer in self.verifier.book.all else "")
+
+    def _reached(self, url: str, fault: str = "") -> None:
         if fault:
-            self._out_of_reach.add(issuer.url)
-            self._raise_alarm(
-                OUT_OF_REACH, issuer.url, f"Its keys cannot be fetched: {fault}"[:500]
-            )
-        elif issuer.url in self._out_of_reach:
-            self._out_of_reach.discard(issuer.url)
-            self._clear_alarm(OUT_OF_REACH, issuer.url)
+            self._out_of_reach.add(url)
+            self._raise_alarm(OUT_OF_REACH, url, f"Its keys cannot be fetched: {fault}"[:500])
+        else:
+            self._out_of_reach.discard(url)
+            self._clear_alarm(OUT_OF_REACH, url)  # perhaps raised by another process
         down = len(self._out_of_reach)
         self.connector.info.state = f"{down} issuers out of reach" if down else "live"
 

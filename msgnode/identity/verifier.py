@@ -11,6 +11,8 @@ Rules
   are in no list. Keys come from the issuer's configuration (see keys), never from the token.
 - Results are cached by the token's SHA-256: valid ones until `exp`, at most CACHE_SECONDS, failures
   for FAILURE_CACHE_SECONDS; the cache is bounded, least recently used entries go first.
+- An opaque token is cached for each domain it was said to be of: a wrong one spoils no other.
+- A JWT is named by what is signed, so it stays the same token under another good signature.
 - A revoked token, or one issued to a revoked subject before that moment, is invalid whatever was
   cached.
 - Opaque tokens are introspected (RFC 7662, or the embedded provider in-process), `rate` per second;
@@ -91,7 +93,7 @@ class Verifier:
         self._provider = provider
         self._leeway = leeway
         self._capacity = capacity
-        self._asks = TokenBucket(rate, now)
+        self._asks = TokenBucket(rate)
         self._now = now
         self._kept: OrderedDict[str, _CachedResult] = OrderedDict()
         self._asking: dict[str, asyncio.Future[None]] = {}
@@ -102,12 +104,9 @@ class Verifier:
         self._kept.clear()
         self._keys.keep(book.all)
 
-    def forget(self, token_digest: str = "") -> None:
-        """Forget the result for a token, or for all."""
-        if token_digest:
-            self._kept.pop(token_digest, None)
-        else:
-            self._kept.clear()
+    def forget(self) -> None:
+        """Forget all results."""
+        self._kept.clear()
 
     def ours(self, credential: Credential | None) -> Credential | None:
         """A token found in a message, if it may be one of the known issuers.
@@ -123,11 +122,12 @@ class Verifier:
         """Verify a credential; see the head of the file."""
         name = digest(credential.token)
         now = self._now()
-        kept = self._kept.get(name)
-        if kept is None or kept.until <= now:
-            kept = self._find_out(credential, name, now)
+        key = name if credential.is_jwt else f"{name} {credential.idp}"
+        kept = self._kept.get(key)
+        if kept is None or not now < kept.until <= now + CACHE_SECONDS + 1:  # set back: asked again
+            kept = self._find_out(credential, key, now)
         else:
-            self._kept.move_to_end(name)
+            self._kept.move_to_end(key)
         said = kept.found
         if isinstance(said, NodeError):
             raise type(said)(said.description)
@@ -138,19 +138,19 @@ class Verifier:
 
     # --- what is not known yet --------------------------------------------------------------------
 
-    def _find_out(self, credential: Credential, name: str, now: float) -> _CachedResult:
+    def _find_out(self, credential: Credential, key: str, now: float) -> _CachedResult:
         try:
             if credential.is_jwt:
                 said = self._read_jwt(credential.token, now)
             else:
-                return self._ask_about(credential, name)
+                return self._ask_about(credential, key)
         except (Rejected, Unknown) as error:
-            return self._keep(name, _CachedResult(error, now + FAILURE_CACHE_SECONDS))
-        return self._keep(name, _CachedResult(said, min(said.ends, now + CACHE_SECONDS)))
+            return self._keep(key, _CachedResult(error, now + FAILURE_CACHE_SECONDS))
+        return self._keep(key, _CachedResult(said, min(said.ends, now + CACHE_SECONDS)))
 
-    def _keep(self, name: str, found: _CachedResult) -> _CachedResult:
-        self._kept[name] = found
-        self._kept.move_to_end(name)
+    def _keep(self, key: str, found: _CachedResult) -> _CachedResult:
+        self._kept[key] = found
+        self._kept.move_to_end(key)
         if len(self._kept) > self._capacity:
             self._kept.popitem(last=False)
         return found
@@ -174,11 +174,11 @@ class Verifier:
             raise Rejected("The token's signature is not its issuer's.") from None
         audiences = issuer.audiences or (self.client_ids if issuer.is_embedded else frozenset())
         said = claims.read(content, issuer, audiences, now, self._leeway)
-        if issuer.is_embedded and isinstance(jti := content.get("jti"), str):
-            return replace(said, token_name=claims.id_token_name(jti))
-        return said
+        jti = content.get("jti") if issuer.is_embedded else None
+        name = claims.id_token_name(jti) if isinstance(jti, str) else _name_of_jwt(token)
+        return replace(said, token_name=name)
 
-    def _ask_about(self, credential: Credential, name: str) -> _CachedResult:
+    def _ask_about(self, credential: Credential, key: str) -> _CachedResult:
         """Introspect an opaque token at the issuer of its domain, else at all that support it."""
         if credential.idp:
             issuer = self.book.of_domain(credential.idp)
@@ -190,11 +190,11 @@ class Verifier:
             raise Unknown
         if not any(each.introspects for each in asked):
             raise Rejected("The assertion has no token that could be verified.")
-        waiting = self._asking.get(name)
+        waiting = self._asking.get(key)
         if waiting is None:
             self._spend()
-            waiting = asyncio.ensure_future(self._introspect(asked, credential.token, name))
-            self._asking[name] = waiting
+            waiting = asyncio.ensure_future(self._introspect(asked, credential.token, key))
+            self._asking[key] = waiting
         raise waiting_for("What an issuer says of a token", waiting)
 
     def _spend(self) -> None:
@@ -202,7 +202,7 @@ class Verifier:
         if not self._asks.take():
             raise TooMany("Too many tokens are being verified: try again in a second.")
 
-    async def _introspect(self, asked: list[Issuer], token: str, name: str) -> None:
+    async def _introspect(self, asked: list[Issuer], token: str, key: str) -> None:
         """Ask the own provider, then all others at the same time; the result is cached.
 
         The own provider comes first, because its tokens are shown to nobody else. Of the others
@@ -223,8 +223,8 @@ class Verifier:
                 error = Rejected("No issuer of this node knows the token.")
                 found = _CachedResult(error, self._now() + FAILURE_CACHE_SECONDS)
         finally:
-            del self._asking[name]
-        self._keep(name, found)
+            del self._asking[key]
+        self._keep(key, found)
 
     async def _first_to_know(
         self, asked: list[Issuer], token: str
@@ -294,3 +294,11 @@ class Verifier:
         elif not clients:
             clients, told["aud"] = frozenset({"-"}), "-"
         return claims.read(told, issuer, clients, now, self._leeway)
+
+
+def _name_of_jwt(token: str) -> str:
+    """The name of a JWT to bind it: of what is signed, since one content has many signatures.
+
+    Whoever has a signature of an elliptic curve can write another one that is as good.
+    """
+    return digest(token.rpartition(".")[0])

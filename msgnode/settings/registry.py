@@ -28,7 +28,7 @@ REGISTRY = {
 REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "rest_framework.authentication.BasicAuthentication",  # first: its challenge is sent
+        "msgnode.identity.passwords.PasswordAuthentication",  # first: its challenge is sent
         "msgnode.identity.api_keys.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
@@ -19,12 +19,12 @@ from django.urls import reverse
 from django.views import defaults
 
 from msgnode.core import database_errors, database_limit
-from msgnode.core.errors import InternalFault, NodeError
+from msgnode.core.errors import InternalFault, NodeError, unknown_value
 from msgnode.core.explanations import ERRORS
 
 
 class DatabaseLimitMiddleware:
-    """Limits what a request may wait for the database."""
+    """Limits what a request may wait for the database, and refuses what that does not store."""
 
     sync_capable = True
     async_capable = False
@@ -37,6 +37,14 @@ class DatabaseLimitMiddleware:
         with database_limit.at_most(settings.DATABASE_TIMEOUT):
             return self._get_response(request)
 
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
+        """Answer 400 for a value that PostgreSQL does not store: with a NUL, or too long."""
+        if not isinstance(error, DataError):
+            return None
+        if _is_for_people(request):
+            return defaults.bad_request(request, error)
+        return _problem(unknown_value(str(error)))
+
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """Django's `handler500`: 503 where the database is what failed, else 500.
@@ -46,7 +54,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     """
     error = sys.exc_info()[1]
     is_of_it = isinstance(error, OperationalError | InterfaceError)
-    is_for_people = "text/html" in request.headers.get("Accept", "")
+    is_for_people = _is_for_people(request)
     if error is None or not is_of_it or database_errors.is_fault(error):
         return defaults.server_error(request) if is_for_people else _problem(InternalFault())
     refusal = database_errors.refusal_for(error)
@@ -60,6 +68,10 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     answer["Retry-After"] = database_errors.RETRY_AFTER
     answer["Cache-Control"] = "no-store"
     return answer
+
+
+def _is_for_people(request: HttpRequest) -> bool:
+    return "text/html" in request.headers.get("Accept", "")
 
 
 def _problem(refusal: NodeError) -> JsonResponse:

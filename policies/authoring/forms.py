@@ -70,7 +70,7 @@ class JsonWidget(UnfoldAdminTextareaWidget):
         if isinstance(value, str):
             try:
                 decoded = json_text.decode_document(value.encode())
-            except (msgspec.DecodeError, json_text.DuplicateKey, RecursionError):
+            except (msgspec.DecodeError, json_text.UnfitDocument, RecursionError):
                 return value
             return msgspec.json.format(msgspec.json.encode(decoded), indent=2).decode()
         return super().format_value(value)
@@ -86,7 +86,7 @@ class JsonField(forms.JSONField):
                 with suppress(msgspec.DecodeError):  # said below
                     json_text.decode_document(value)
             return super().to_python(value)
-        except json_text.DuplicateKey as error:
+        except json_text.UnfitDocument as error:
             raise forms.ValidationError(str(error), code="invalid") from None
         except RecursionError:
             raise forms.ValidationError("nested too deeply", code="invalid") from None
@@ -97,7 +97,7 @@ class JsonField(forms.JSONField):
             with suppress(msgspec.DecodeError):
                 json_text.decode_document(data or "null")
             return super().bound_data(data, initial)
-        except (json_text.DuplicateKey, RecursionError):
+        except (json_text.UnfitDocument, RecursionError):
             return forms.fields.InvalidJSONInput(data)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.apps import apps
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
 
 from policies.enforcement import environment
@@ -111,7 +111,7 @@ def publish(author: Any = None, note: str = "", shown: str = "") -> Version:
 
     Raises:
         NotFit: it cannot be compiled, or its tests fail.
-        ChangedMeanwhile: it is not what was shown.
+        ChangedMeanwhile: it is not what was shown, or somebody else publishes at this moment.
     """
     document, lists = draft_document(), draft_lists()
     if shown and shown != _mark(document, lists, current()):
@@ -131,7 +131,7 @@ def roll_back(version: Version, author: Any = None, shown: int | None = None) ->
     Raises:
         NotFit: the version cannot be compiled any more.
         InForce: it is the newest already.
-        ChangedMeanwhile: another version is in force than was shown.
+        ChangedMeanwhile: another version is in force than was shown, or is published just now.
     """
     newest = current()
     if newest is not None and shown is not None and newest.number != shown:
@@ -176,7 +176,12 @@ def _publish(
         note=note[:255],
         author=author,
     )
-    version.save()
+    try:
+        with transaction.atomic():
+            version.save()
+    except IntegrityError:
+        text = f"version {version.number} was published by somebody else at this moment"
+        raise ChangedMeanwhile(text) from None
     outbox = apps.get_model("msgnode", "ControlMessage")
     payload = {"version": version.number}
     outbox.objects.create(kind=PUBLISHED, payload=payload, created_at=Now())

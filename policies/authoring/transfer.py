@@ -63,7 +63,7 @@ def read_bundle(text: str | bytes) -> Bundle:
         raw = json_text.decode_document(text)
     except RecursionError:
         raise PolicyError([Problem("$", "nested too deeply")]) from None
-    except json_text.DuplicateKey as error:
+    except json_text.UnfitDocument as error:
         raise PolicyError([Problem("$", str(error))]) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PolicyError([Problem("$", f"not JSON: {error}")]) from None

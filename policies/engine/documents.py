@@ -13,6 +13,7 @@ Rules
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,7 +54,7 @@ def read_text(
         raw = json_text.decode_document(text)
     except RecursionError:
         raise PolicyError([Problem("$", f"nested deeper than {MAX_DEPTH} layers")]) from None
-    except json_text.DuplicateKey as error:
+    except json_text.UnfitDocument as error:
         raise PolicyError([Problem("$", str(error))]) from None
     except (json_text.DecodeError, UnicodeDecodeError) as error:
         raise PolicyError([Problem("$", f"not JSON: {error}")]) from None
@@ -220,8 +221,9 @@ class DocumentReader:
         return found or Algorithm.BLOCK_OVERRIDES
 
     def _distinct(self, ids: list[str], at: str) -> None:
-        if len(set(ids)) < len(ids):
-            twice = next(id_ for id_ in ids if ids.count(id_) > 1)
+        times = Counter(ids)
+        if len(times) < len(ids):
+            twice = next(id_ for id_ in ids if times[id_] > 1)
             self.report(at, f"the id {twice!r} stands twice among siblings")
 
     def _by_rule(

@@ -450,6 +450,45 @@ async def test_what_was_bound_and_owned_outlives_the_process(
 
 
 @pytest.mark.long
+async def test_the_alarm_about_an_issuer_ends_when_it_is_there_again_or_taken_out(
+    start_node: Callable[..., Node], make_issuer: Callable[..., Issuer]
+) -> None:
+    node = start_node()
+    returning, leaving = make_issuer("returns.test"), make_issuer("leaves.test")
+    returning.is_up = leaving.is_up = False
+    database = node.data_dir / "node.sqlite3"
+    enter(database, returning.row(), leaving.row(), changed=True)
+
+    async def alarms(of: list[str]) -> None:
+        sql = "SELECT subject FROM msgnode_alarm WHERE kind = 'issuer-out-of-reach'"
+        limit = time.monotonic() + 20
+        while sorted(of) != sorted(row[0] for row in node.rows(f"{sql} AND cleared_at IS NULL")):
+            assert time.monotonic() < limit
+            await eventually()
+
+    async def logged_in(issuer: Issuer, wanted: int) -> None:
+        client = await node.ws().connect()
+        await client.open()
+        limit = time.monotonic() + 20
+        while (await login(client, issuer.token()))["code"] != wanted:
+            assert time.monotonic() < limit
+            await eventually()
+        await client.hang_up()
+
+    await logged_in(returning, 503)
+    await alarms([returning.url])
+    node.kill()
+    node.start()
+    returning.is_up = True
+    await logged_in(returning, 200)
+    await alarms([])
+    await logged_in(leaving, 503)
+    await alarms([leaving.url])
+    enter(database, leaving.row(is_enabled=False), changed=True)
+    await alarms([])
+
+
+@pytest.mark.long
 async def test_a_page_of_another_origin_is_kept_out(start_node: Callable[..., Node]) -> None:
     node = start_node(WS_ORIGINS="https://app.example,http://localhost:9")
     for origin, may in (

@@ -78,3 +78,21 @@ async def test_case_81_with_a_grant_an_identity_that_passes_case_71(
         assert await alice.close_code() == 4401
         again = await execute(bob, "login", token=token)
         assert again["code"] == 401
+
+
+async def test_a_token_that_a_peer_has_seen_is_neither_used_nor_renewed_nor_ended_by_it(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node()
+    token = json.loads(node.manage("shell", "-c", ALICE).splitlines()[-1])["accessToken"]
+    async with node.ws() as alice, node.ws() as bob:
+        await alice.open()
+        await bob.open()
+        await alice.send("execute", bob.runtime_url, {"accessToken": token}, id="shown")
+        (heard,) = [each for each in await bob.received_from(alice) if each["id"] == "shown"]
+        assert heard["body"]["accessToken"] == token
+        for method in ("login", "getAccessToken", "refreshAccessToken", "revokeAccessToken"):
+            assert (await execute(bob, method, token=token))["code"] == 401, method
+        renewed = await execute(alice, "refreshAccessToken", token=token)
+        assert renewed["code"] == 200
+        assert (await execute(alice, "revokeAccessToken", token=token))["code"] == 404

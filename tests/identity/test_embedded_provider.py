@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings
-from oauth2_provider.models import get_application_model
+from oauth2_provider.models import get_application_model, get_grant_model
 
 from msgnode.identity.ports import AssertionRequest
 from msgnode.identity.provider.backend import EmbeddedProvider
@@ -71,6 +71,27 @@ def test_case_81_the_login_that_came_back_is_a_grant_once(own: RelyingParty, ali
     assert identity["userProfile"]["userURL"] == f"user://{settings.DOMAIN}/alice@example.org"
     assert identity["expires"] == claims["exp"]
     assert ask("assertion", contents="9,8,7", username_hint=url) is None
+
+
+def test_a_key_that_is_a_nonce_comes_back_whole_and_fits_its_columns(own: RelyingParty) -> None:
+    key = ",".join(str(200 + number % 56) for number in range(294))  # as that of RSA-2048
+    url = returned(own, key)
+    own.nonce = key
+    code = own.code()
+    for grant in get_grant_model().objects.all():
+        for field in grant._meta.fields:
+            length = getattr(field, "max_length", None)
+            assert length is None or len(str(getattr(grant, field.name))) <= length, field.name
+    assert own.claims(own.redeem(code).json()["id_token"])["nonce"] == key
+    identity = ask("assertion", contents=key, username_hint=url)
+    token = json.loads(base64.b64decode(identity["assertion"]))["tokenID"]
+    assert own.claims(token)["nonce"] == key
+    assert "error=invalid_request" in own.ask(nonce="n" * 4097)["Location"]
+
+
+def test_a_hint_that_is_no_url_is_no_grant(own: RelyingParty) -> None:
+    for hint in ("http://[", "[alice]", "//["):
+        assert ask("assertion", username_hint=hint) is None
 
 
 def test_a_code_of_another_state_or_client_is_no_grant(own: RelyingParty) -> None:

@@ -197,6 +197,22 @@ def test_log_out_ends_the_login_and_its_tokens(party: RelyingParty, alice: Any) 
     assert (told["issuer"], told["subject"], told["close"]) == (ISSUER, str(alice.pk), False)
 
 
+def test_nobody_logs_out_a_user_whose_identity_token_he_was_sent(
+    party: RelyingParty, alice: Any, django_user_model: Any
+) -> None:
+    tokens = party.tokens()
+    peer = Client()  # of nobody, then of another user
+    hint = {"id_token_hint": tokens["id_token"]}
+    for is_another in (False, True):
+        if is_another:
+            peer.force_login(django_user_model.objects.create_user("mallory"))
+        peer.get("/o/logout/", hint)
+        peer.post("/o/logout/", {**hint, "allow": "on"})
+        assert get_access_token_model().objects.filter(user=alice).exists()
+        assert not ControlMessage.objects.filter(payload__subject=str(alice.pk)).exists()
+    assert "_auth_user_id" not in peer.session  # his own browser is logged out, as he has said
+
+
 @pytest.mark.parametrize(
     "asked",
     [

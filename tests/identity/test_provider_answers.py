@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.test import Client
 from oauth2_provider.models import (
     get_access_token_model,
@@ -15,6 +16,7 @@ from oauth2_provider.models import (
     get_refresh_token_model,
 )
 
+from msgnode.core.digest import digest
 from msgnode.identity.claims import id_token_name
 from msgnode.identity.credentials import unverified_claims
 from msgnode.identity.provider import validator
@@ -113,6 +115,61 @@ def test_a_code_shown_again_ends_what_was_issued_from_it(party: RelyingParty) ->
         assert validator.verified_claims(id_token) is None
     assert validator.verified_claims(bystander["id_token"]) is not None
     assert user_info(party.browser, bystander["access_token"]) == 200
+
+
+def test_a_refresh_token_shown_again_ends_what_followed_from_its_code(party: RelyingParty) -> None:
+    tokens = party.tokens()
+    form = {"grant_type": "refresh_token", "client_id": "party"}
+    again = {**form, "refresh_token": tokens["refresh_token"]}
+    later = party.browser.post("/o/token/", again).json()
+    bystander = party.tokens()
+    ControlMessage.objects.all().delete()
+
+    assert party.browser.post("/o/token/", again).json()["error"] == "invalid_grant"
+
+    told = [row.payload["token"] for row in ControlMessage.objects.all()]  # to the workers
+    assert digest(later["access_token"]) in told
+    for id_token in (tokens["id_token"], later.get("id_token", tokens["id_token"])):
+        assert id_token_name(unverified_claims(id_token)["jti"]) in told
+        assert validator.verified_claims(id_token) is None
+    assert validator.verified_claims(bystander["id_token"]) is not None
+    assert party.browser.post("/o/token/", again).status_code == 400
+    assert ControlMessage.objects.count() == len(told)  # there is nothing left to end
+
+
+@pytest.mark.parametrize("odd", ["http://[", "https://[::1"])
+def test_what_is_no_url_is_refused(party: RelyingParty, odd: str) -> None:
+    for browser in (party.browser, Client()):
+        asked = {"client_id": "party", "post_logout_redirect_uri": odd}
+        assert browser.get("/o/logout/", asked).status_code == 400
+        assert browser.post("/o/logout/", {**asked, "allow": "on"}).status_code == 400
+    assert refused(party.ask(resource=odd), party) == "invalid_target"
+
+
+def test_a_consent_that_does_not_say_for_what_is_refused(party: RelyingParty) -> None:
+    consent = {**party.question(), "allow": "Authorize", "scope": ""}
+    answer = party.browser.post("/o/authorize/", consent)
+    assert answer.status_code == 400
+    assert "The request is incomplete" in answer.content.decode()
+
+
+def test_of_two_that_use_a_refresh_token_at_once_none_is_given_an_empty_one(
+    party: RelyingParty,
+) -> None:
+    form = {"grant_type": "refresh_token", "client_id": "party"}
+    form["refresh_token"] = party.tokens()["refresh_token"]
+    others: list[Any] = []
+
+    def let_another_be_first(execute: Any, sql: str, *rest: Any) -> Any:
+        if sql.startswith("SELECT") and 'refreshtoken"."id" = ' in sql and not others:
+            others.append(None)
+            others[0] = party.browser.post("/o/token/", form)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(let_another_be_first):
+        answer = party.browser.post("/o/token/", form)
+    assert others[0].json()["access_token"]
+    assert answer.json()["error"] == "invalid_grant", answer.json()
 
 
 def test_a_code_shown_by_another_client_ends_nothing(party: RelyingParty) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
+from joserfc import jwk, jwt
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
@@ -30,6 +31,8 @@ from msgnode.identity.verifier import CACHE_SECONDS, FAILURE_CACHE_SECONDS, Veri
 from tests.fakes import FakeSession
 from tests.issuer import AUDIENCE
 from tests.issuer import Issuer as Authority
+
+_ORDER_OF_P256 = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
 class Scene:
@@ -62,9 +65,9 @@ class Scene:
         assert credential is not None
         return self.verifier.verify(credential)
 
-    async def ask(self, token: str) -> Any:
+    async def ask(self, token: str, idp: str = "") -> Any:
         """For an opaque token, as a message does: once more when the answer is there."""
-        credential = Credential(token, False)
+        credential = Credential(token, False, idp)
         try:
             return self.verifier.verify(credential)
         except Pending as fact:
@@ -157,6 +160,16 @@ async def test_opaque_tokens_are_asked_about_so_often_and_no_more(issuer: Author
     assert issuer.asked["/introspect"] == asked + 3
 
 
+async def test_a_clock_that_is_set_back_keeps_nobody_out(issuer: Authority) -> None:
+    scene = Scene(issuer)
+    with pytest.raises(Rejected):
+        await scene.ask("late")
+    scene.now -= 3600
+    for name in ("late", "new"):
+        issuer.opaque[name] = {"sub": "s", "client_id": AUDIENCE, "exp": int(scene.now) + 600}
+        assert (await scene.ask(name)).identity.subject == "s"
+
+
 async def test_an_answer_that_is_no_answer_counts_as_out_of_reach(issuer: Authority) -> None:
     scene = Scene(issuer)
     issuer.is_up = False
@@ -223,6 +236,17 @@ def test_claims_that_cannot_be_compared_are_refused(
 ) -> None:
     with pytest.raises(Rejected):
         Scene(issuer).verify(issuer.token(**claims))
+
+
+@pytest.mark.parametrize("subject", ["a\x00b", "a\nb", "\x00"])
+def test_a_subject_that_cannot_be_printed_is_nobody(issuer: Authority, subject: str) -> None:
+    with pytest.raises(Rejected, match="subject"):
+        Scene(issuer).verify(issuer.token(sub=subject))
+
+
+def test_groups_that_cannot_be_stored_are_left_out(issuer: Authority) -> None:
+    token = issuer.token(groups=["staff", "a\x00b", 7])
+    assert Scene(issuer).verify(token).identity.groups == ("staff",)
 
 
 async def test_an_issuer_that_says_of_tokens_what_cannot_be_read_is_asked_once(
@@ -302,8 +326,8 @@ class Stage(Scene):
         self.table.add_runtime(session)
         return session
 
-    def say(self, session: FakeSession, **body: Any) -> Identity | None:
-        raw = {"id": 1, "type": "create", "from": session.runtime_url, "to": "hyperty://d/9"}
+    def say(self, session: FakeSession, to: str = "hyperty://d/9", **body: Any) -> Identity | None:
+        raw = {"id": 1, "type": "create", "from": session.runtime_url, "to": to}
         message = messages.parse(json.dumps({**raw, "body": body}).encode())
         return self.authenticator.speaker_of(message, session).identity
 
@@ -379,6 +403,37 @@ def test_a_token_that_was_said_is_its_runtimes_while_that_lives(issuer: Authorit
     assert free.say(free.session("2"), identity=identity) is not None
 
 
+def test_the_other_signature_of_an_elliptic_curve_makes_no_other_token(issuer: Authority) -> None:
+    stage = Stage(issuer)
+    one, other = stage.session("1"), stage.session("2")
+    key = jwk.ECKey.generate_key("P-256", {"kid": "e1"})
+    jwks = json.dumps({"keys": [key.as_dict(private=False)]})
+    stage.verifier.use(IssuerBook([replace(stage.issuer, jwks=jwks)]))
+    token = jwt.encode({"alg": "ES256", "kid": "e1"}, issuer.claims(), key)
+    stage.say(one, identity=issuer.identity(token=token))
+    content, _, signature = token.rpartition(".")
+    octets = base64.urlsafe_b64decode(signature + "==")
+    mirrored = _ORDER_OF_P256 - int.from_bytes(octets[32:])
+    otherwise = f"{content}.{_base64(octets[:32] + mirrored.to_bytes(32))}"
+    assert stage.verifier.verify(Credential(otherwise, True))  # it is a good signature, too
+    with pytest.raises(Rejected):
+        stage.say(other, identity=issuer.identity(token=otherwise))
+
+
+def test_an_access_token_that_peers_have_seen_logs_none_of_them_in(issuer: Authority) -> None:
+    stage = Stage(issuer)
+    one, other, third = stage.session("1"), stage.session("2"), stage.session("3")
+    token = issuer.token()
+    assert stage.say(one, "domain://registry.d", accessToken=token) is not None
+    assert stage.say(other, "domain://registry.d", accessToken=token) is not None  # nobody saw it
+    shown = issuer.token()
+    one.speaker = Speaker(one.id, one.runtime_url)
+    assert stage.say(one, accessToken=shown) is not None
+    assert stage.say(third, accessToken=shown) is None
+    with pytest.raises(Rejected, match="another runtime"):
+        stage.authenticator.check_login(stage.verify(shown), third)
+
+
 def test_a_session_has_so_many_checks_a_second_and_no_other_pays(issuer: Authority) -> None:
     stage = Stage(issuer)
     one, other = stage.session("1"), stage.session("2")
@@ -402,6 +457,41 @@ def start_issuer() -> Iterator[Callable[[], Authority]]:
     yield start
     for each in started:
         each.stop()
+
+
+async def test_an_issuer_that_freezes_takes_no_connections_from_the_others(
+    issuer: Authority, start_issuer: Callable[[], Authority]
+) -> None:
+    scene, frozen = Scene(issuer), start_issuer()
+    entered = [
+        replace(scene.issuer, url=each.url, domains=(name,), introspection_url=f"{each.url}/i")
+        for each, name in ((frozen, "frozen.test"), (issuer, "good.test"))
+    ]
+    scene.verifier.use(IssuerBook(entered))
+    issuer.opaque["t"] = {"sub": "s", "client_id": AUDIENCE}
+    frozen.gate.clear()
+    waiting = [asyncio.ensure_future(scene.ask(f"t{n}", "frozen.test")) for n in range(40)]
+    await asyncio.sleep(0)  # they are on their way
+    async with asyncio.timeout(1.5):  # the frozen one has two seconds for each
+        assert (await scene.ask("t", "good.test")).identity.subject == "s"
+    for fault in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(fault, Unavailable)
+
+
+async def test_whoever_says_that_a_token_is_anothers_issuer_does_not_make_it_invalid(
+    issuer: Authority, start_issuer: Callable[[], Authority]
+) -> None:
+    scene, other = Scene(issuer), start_issuer()
+    elsewhere = replace(
+        scene.issuer, url=other.url, domains=("b.test",), introspection_url=f"{other.url}/i"
+    )
+    scene.verifier.use(IssuerBook([scene.issuer, elsewhere]))
+    issuer.opaque["t"] = {"sub": "s", "client_id": AUDIENCE}
+    with pytest.raises(Rejected):
+        await scene.ask("t", "b.test")
+    with pytest.raises(Unknown):
+        await scene.ask("t", "nowhere.test")
+    assert (await scene.ask("t", issuer.domain)).identity.subject == "s"
 
 
 async def test_an_issuer_that_is_slow_delays_nobody_whom_another_knows(

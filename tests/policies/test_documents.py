@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -268,3 +269,20 @@ def test_a_key_that_stands_twice_is_refused_and_named(text: str) -> None:
         assert "stands twice in one object" in str(problem)
         assert any(f"'{key}'" in str(problem) for key in ("effect", "policies", "srcDomain"))
     assert read_text('[{"policies": [{"rules": [{"effect": "deny"}, {"effect": "deny"}]}]}]')
+
+
+def test_a_text_with_a_nul_is_refused_and_one_that_names_it_is_not() -> None:
+    for text in (r'[{"description": "a\u0000"}]', r'[{"description": "\\\u0000"}]'):
+        for form in (text, text.encode()):
+            for read in (read_text, read_bundle):
+                with pytest.raises(PolicyError, match="NUL"):
+                    read(form)
+    assert read_text(r'[{"description": "\\u0000"}]')
+
+
+def test_one_id_that_stands_twice_among_very_many_is_found_at_once():
+    rules = [{"id": str(number), "effect": "permit"} for number in range(20_000)]
+    began = time.process_time()
+    with pytest.raises(PolicyError, match="'19999' stands twice"):
+        read_document([{"policies": [{"rules": [*rules, rules[-1]]}]}])
+    assert time.process_time() - began < 2

@@ -73,6 +73,24 @@ def test_publication_numbers_and_tells_the_workers(draft):
     assert [row.payload for row in told.order_by("id")] == [{"version": 1}, {"version": 2}]
 
 
+def test_of_two_who_publish_at_once_the_second_is_told(draft, admin_client):
+    first = []
+
+    def let_another_be_first(execute, sql, *rest):
+        if sql.startswith("INSERT") and "policies_version" in sql and not first:
+            first.append(None)
+            first[0] = pap.publish(note="first")
+        return execute(sql, *rest)
+
+    form = {"note": "second", "shown": pap.mark_of_draft()}
+    with connection.execute_wrapper(let_another_be_first):
+        answer = admin_client.post(reverse("admin:policies_publish"), form)
+    assert answer.status_code == 200
+    assert "Nothing is published" in answer.content.decode()
+    assert first[0].number == 1  # in the same transaction here, so that it is gone with the second
+    assert not Version.objects.filter(note="second").exists()
+
+
 def test_a_version_does_not_change_with_the_draft(draft):
     version = pap.publish()
     PolicySet.objects.all().delete()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import InterfaceError, OperationalError, connection
+from django.db import DataError, InterfaceError, OperationalError, connection
 from django.test import Client
 
 from msgnode.core import database_limit
@@ -159,3 +159,13 @@ def test_a_request_waits_no_longer_than_the_setting(client: Client, settings: An
     assert seen
     assert set(seen) == {7.0}
     assert database_limit.seconds() != 7.0
+
+
+@pytest.mark.parametrize("accepts", ["text/html", "application/json"])
+def test_a_value_that_the_database_does_not_store_is_refused(client: Client, accepts: str) -> None:
+    said = "value too long for type character varying(255)"
+    with failing(lambda: DataError(f"{said}\nLINE 1: secret")):
+        answer = client.get("/admin/", headers={"Accept": accepts})
+    assert answer.status_code == 400
+    assert (said in answer.content.decode()) is (accepts != "text/html")
+    assert "secret" not in answer.content.decode()

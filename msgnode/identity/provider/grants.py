@@ -36,14 +36,13 @@ from oauth2_provider.models import (
 from msgnode.core.digest import digest
 from msgnode.identity.ports import AssertionRequest
 
-from . import keys
+from . import codes, keys
 from .validator import claims_of, subject_of, user_url_of, verified_claims
 
 CONNECTOR = "idm"
 """Client id of the node's own identity connector."""
 
 _SCOPE = "openid email profile"
-_MAX_NONCE = 4096  # a key's text of an RSA-2048 public key is about 1,100 characters
 
 
 def returns_to() -> str:
@@ -62,7 +61,7 @@ def login_url(request: AssertionRequest) -> str:
         "state": state,
         "code_challenge": _challenge(_verifier(state)),
         "code_challenge_method": "S256",
-        **({"nonce": request.contents[:_MAX_NONCE]} if request.contents else {}),
+        **({"nonce": request.contents[: codes.MAX_NONCE]} if request.contents else {}),
     }
     return f"{settings.PROVIDER['ISSUER']}/authorize/?{urlencode(query)}"
 
@@ -170,7 +169,11 @@ def _granted(request: AssertionRequest) -> tuple[Any, str]:
 @transaction.atomic
 def _redeemed(returned_url: str) -> tuple[Any, str]:
     """The user and nonce of a code, which is used up by being looked at."""
-    query = {name: values[0] for name, values in parse_qs(urlsplit(returned_url).query).items()}
+    try:
+        asked = parse_qs(urlsplit(returned_url).query)
+    except ValueError:  # a name, perhaps: no URL
+        return None, ""
+    query = {name: values[0] for name, values in asked.items()}
     code, state = query.get("code", ""), query.get("state", "")
     if not code or not state or "\x00" in code:
         return None, ""
@@ -182,7 +185,7 @@ def _redeemed(returned_url: str) -> tuple[Any, str]:
     is_ours = hmac.compare_digest(grant.code_challenge, _challenge(_verifier(state)))
     if grant.is_expired() or not is_ours or not grant.user.is_active:
         return None, ""
-    return grant.user, grant.nonce
+    return grant.user, codes.nonce_of(grant)
 
 
 def _identity(user: Any, token: str, claims: dict[str, Any]) -> dict[str, Any]:

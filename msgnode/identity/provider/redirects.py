@@ -21,6 +21,15 @@ def is_registered(uri: str, registered: Iterable[str]) -> bool:
     )
 
 
+def is_url(text: str) -> bool:
+    """Whether a text can be read as a URL."""
+    try:
+        urlsplit(text)
+    except ValueError:
+        return False
+    return True
+
+
 def with_answer(uri: str, **answer: str) -> str:
     """A redirect URI with the parameters of an answer in its query, each once."""
     parts = urlsplit(uri)

@@ -12,8 +12,9 @@ from django.core.validators import validate_email
 from joserfc import jws, jwt
 from joserfc.errors import JoseError
 from jwcrypto.jwk import JWK
-from oauth2_provider.models import get_application_model, get_id_token_model
+from oauth2_provider.models import get_application_model, get_grant_model, get_id_token_model
 from oauth2_provider.oauth2_validators import OAuth2Validator
+from oauthlib.oauth2.rfc6749.errors import InvalidGrantError, InvalidRequestError
 
 from . import codes, keys, redirects
 
@@ -97,6 +98,22 @@ class Validator(OAuth2Validator):
         """Left to the view, too."""
         return True
 
+    def _create_authorization_code(self, request: Any, code: Any, expires: Any = None) -> Any:
+        """A code with its nonce, and without claims, which this provider does not read."""
+        asked = request.nonce or ""
+        if len(asked) > codes.MAX_NONCE or "\x00" in asked:
+            text = f"The nonce is longer than {codes.MAX_NONCE} characters, or has a NUL."
+            raise InvalidRequestError(text, request=request)
+        request.nonce, request.claims = codes.kept_with_code(asked)
+        return super()._create_authorization_code(request, code, expires)
+
+    def get_authorization_code_nonce(
+        self, client_id: str, code: str, redirect_uri: str, request: Any
+    ) -> str | None:
+        """The nonce that was given with a code."""
+        grant = get_grant_model().objects.filter(code=code).first()
+        return (codes.nonce_of(grant) or None) if grant is not None else None
+
     def validate_code(
         self, client_id: str, code: str, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
@@ -105,6 +122,19 @@ class Validator(OAuth2Validator):
             return True
         codes.end_issued(code, client)
         return False
+
+    def validate_refresh_token(
+        self, refresh_token: str, client: Any, request: Any, *args: Any, **kwargs: Any
+    ) -> bool:
+        """A refresh token that is shown again ends what was issued with it."""
+        codes.end_if_used(refresh_token, client)
+        return bool(super().validate_refresh_token(refresh_token, client, request, *args, **kwargs))
+
+    def _save_bearer_token(self, token: dict[str, Any], request: Any, *args: Any) -> None:
+        """Of two that use a refresh token at once, the first has tokens; no other is told them."""
+        super()._save_bearer_token(token, request, *args)
+        if not token["access_token"]:  # the toolkit has stored a hash of it only
+            raise InvalidGrantError("The refresh token has just been used.", request=request)
 
     def _create_refresh_token(
         self, request: Any, refresh_token_code: str, access_token: Any, previous: Any

@@ -54,6 +54,11 @@ class Authorization(toolkit.AuthorizationView):
         application = get_application_model().objects.get(client_id=asked["client_id"])
         return self._refused(error, asked["redirect_uri"], asked.get("state"), application)
 
+    def form_invalid(self, form: Any) -> HttpResponse:
+        """Refuse a consent that does not name what it is for."""
+        text = "The request is incomplete. Go back to the application and try again."
+        return render(self.request, self.template_name, {"error": {"error": text}}, status=400)
+
     def redirect(self, redirect_to: str, application: Any) -> Any:
         """Every answer, errors included, names the issuer (RFC 9207)."""
         issuer = settings.PROVIDER["ISSUER"]
@@ -94,6 +99,8 @@ def _not_supported(request: HttpRequest) -> str:
     """The error for what discovery says is not there (OpenID Connect Core, 3.1.2.6)."""
     if request.GET.get("response_mode", "query") != "query":
         return "invalid_request"
+    if not all(map(redirects.is_url, request.GET.getlist("resource"))):
+        return "invalid_target"
     return next((error for name, error in _UNSUPPORTED.items() if name in request.GET), "")
 
 
@@ -129,7 +136,10 @@ class Token(toolkit.TokenView):
         grant = request.POST.get("grant_type")
         if grant and grant not in settings.OAUTH2_PROVIDER["OAUTH2_GRANT_TYPES_SUPPORTED"]:
             return JsonResponse({"error": "unsupported_grant_type"}, status=400)
-        return super().post(request, *args, **kwargs)
+        response = super().post(request, *args, **kwargs)
+        response["Content-Type"] = "application/json"  # also of an error while it was saved
+        response["Cache-Control"] = "no-store"
+        return response
 
 
 class Revoke(toolkit.RevokeTokenView):
@@ -158,14 +168,14 @@ class UserInfo(toolkit.UserInfoView):
 
 
 class Logout(toolkit.RPInitiatedLogoutView):
-    """RP-initiated log-out: the browser's log-in, the user's tokens and what they had bound."""
+    """RP-initiated log-out: the browser's log-in, its user's tokens and what they had bound."""
 
     def validate_post_logout_redirect_uri(self, application: Any, uri: str | None) -> Any:
         """Refuse a URI that the client has not registered as it stands."""
-        super().validate_post_logout_redirect_uri(application, uri)
-        registered = application.post_logout_redirect_uris.split() if uri else ()
-        if uri and not redirects.is_registered(uri, registered):
+        registered = application.post_logout_redirect_uris.split() if application else ()
+        if uri and application and not redirects.is_registered(uri, registered):
             raise InvalidOIDCRedirectURIError("This client has not registered this redirect URI.")
+        super().validate_post_logout_redirect_uri(application, uri)
 
     def get_request_application(self, id_token: Any, client_id: str | None) -> Any:
         """Refuse a client that does not exist, before its name is used."""
@@ -180,11 +190,14 @@ class Logout(toolkit.RPInitiatedLogoutView):
         state: str | None = None,
         token_user: Any = None,
     ) -> Any:
-        """Log out of the browser and end the user's tokens; their sessions go on as anonymous."""
-        user = token_user or self.request.user
+        """Log out of the browser and end its user's tokens; their sessions go on as anonymous.
+
+        Whose identity token was given does not count: users send theirs to their peers.
+        """
+        user = self.request.user
         if user.is_authenticated:
             end_logins(user, close=False)
-        return super().do_logout(application, post_logout_redirect_uri, state, token_user)
+        return super().do_logout(application, post_logout_redirect_uri, state)
 
 
 def done(request: HttpRequest) -> HttpResponse:

@@ -197,7 +197,7 @@ def identity_of(said: Any) -> Identity | None:
 def _decoded(text: str) -> Sequence[Any]:
     try:
         raw = json_text.decode_document(text)
-    except json_text.DuplicateKey as error:
+    except json_text.UnfitDocument as error:
         raise PolicyError([Problem("$", str(error))]) from None
     except (json_text.DecodeError, ValueError, RecursionError) as error:
         raise PolicyError([Problem("$", f"not JSON: {error}")]) from None

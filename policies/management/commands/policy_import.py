@@ -65,6 +65,6 @@ class Command(BaseCommand):
         if options["publish"]:
             try:
                 version = pap.publish(None, options["note"])
-            except pap.NotFit as error:
+            except (pap.NotFit, pap.ChangedMeanwhile) as error:
                 raise CommandError(str(error)) from error
             self.stdout.write(f"Version {version.number} is published.")

@@ -1,0 +1,39 @@
+"""Passwords over HTTP (Basic): for accounts that use /api/v1 and the registries without a browser.
+
+Wrong ones count as tries of the address to log in (provider/login.py). For an address that has had
+too many within a minute none is looked at: that takes a good part of a second of a processor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from drf_spectacular.authentication import BasicScheme
+from rest_framework.authentication import BasicAuthentication
+from rest_framework.exceptions import AuthenticationFailed, Throttled
+from rest_framework.request import Request
+
+from msgnode.core.http_limits import HTTP_LIMITS, WINDOW
+from msgnode.web.proxies import address_of
+
+
+class PasswordAuthentication(BasicAuthentication):
+    """Authenticates a request with a name and a password."""
+
+    def authenticate_credentials(self, userid: str, password: str, request: Request) -> Any:
+        """The account. Raises AuthenticationFailed, and Throttled."""
+        tries = ("login", address_of(request._request), settings.LOGINS_PER_MINUTE)
+        if HTTP_LIMITS.is_spent(*tries):
+            raise Throttled(wait=WINDOW)
+        try:
+            return super().authenticate_credentials(userid, password, request)
+        except AuthenticationFailed:
+            HTTP_LIMITS.take(*tries)
+            raise
+
+
+class PasswordScheme(BasicScheme):
+    """The name of this authentication in the OpenAPI document."""
+
+    target_class = "msgnode.identity.passwords.PasswordAuthentication"
