@@ -17,6 +17,7 @@ import logging
 from collections.abc import Collection
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 import httpx
 import msgspec
@@ -43,7 +44,7 @@ class Fetcher:
         self._hosts = frozenset(hosts)
         self._allows_loopback_http = allows_loopback_http
         self._client: httpx.AsyncClient | None = None
-        self._of_host: dict[str, asyncio.Semaphore] = {}
+        self._of_host: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # in use
 
     async def jwks(self, jwks_url: str, issuer: str) -> dict[str, Any]:
         """The key set at `jwks_url`, or at the URL in the issuer's discovery document.
