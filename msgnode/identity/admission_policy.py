@@ -15,8 +15,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from enum import IntEnum
 
+import msgspec
+
+from msgnode.bus.ports import Listener
 from msgnode.core import addresses
+from msgnode.core.errors import Forbidden
 from msgnode.core.messages import Message
+
+_STUBS = "/protostub/"
 
 
 class Mode(IntEnum):
@@ -117,3 +123,21 @@ def was_asked_of_peer(message: Message) -> bool:
     return message.type == "update" and all(
         addresses.is_event(to) and addresses.parse(to).home == home for to in message.recipients
     )
+
+
+def check_via(message: Message, session: Listener) -> None:
+    """Check in strict mode that a session URL in `via` is this session's (stubs add theirs).
+
+    Raises:
+        Forbidden: it is another's.
+    """
+    via = message.identity_fields.via
+    text = msgspec.json.decode(via) if via else None
+    if not isinstance(text, str):
+        return
+    place = addresses.parse(text)
+    if place.scheme not in addresses.RUNTIME_SCHEMES or place.path.startswith(_STUBS):
+        return  # a stub's own mark
+    own = session.runtime_url
+    if text not in (own, f"{own}/{session.token.decode()}"):
+        raise Forbidden("`via` is not the URL of this session.")

@@ -11,7 +11,7 @@ speaker_of(message, session)
 Rules
 - `identity`, `idToken` and `accessToken` of the body count, found by decoding.
 - An access token identifies a message only if nothing else does, and then logs the session in; one
-  that is not the node's passes unchanged and unread.
+  that is not the node's passes unchanged and unread. It binds where others than the node see it.
 - A token in a message binds (see bindings): while the runtime that used it first lives, at any
   worker, no other runtime may use it, except one logged in as the same subject. So a peer that was
   sent an assertion can neither speak with it nor open a session. A runtime's key (`nonce`) for a
@@ -43,15 +43,13 @@ from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.core.token_bucket import TokenBucket
 
-from .admission_policy import AdmissionPolicy, Mode, needs_no_identity, was_asked_of_peer
+from .admission_policy import AdmissionPolicy, Mode, check_via, needs_no_identity, was_asked_of_peer
 from .bindings import Binding, Bindings, key_name
 from .claims import key_of
 from .credentials import Credential, Rejected, Unknown, present
 from .ports import NO_GUESTS, Guests
 from .verifier import Verified, Verifier
 
-_RUNTIMES = addresses.RUNTIME_SCHEMES
-_STUBS = "/protostub/"
 _COMPONENTS = ("domain://", "domain-idp://", "mn:")
 _MAX_CACHED = 4
 """Identities cached per session, as they were written."""
@@ -127,7 +125,7 @@ class MessageAuthenticator:
             entry = self._authenticate(raw, message, session)
         mode = self.mode_of(session)
         if mode is Mode.STRICT:
-            self._check_via(message, session)
+            check_via(message, session)
         if entry.speaker.identity is None or (mode is Mode.STRICT and speaker.identity is None):
             self._demand(message, session)
         return entry.speaker
@@ -219,28 +217,47 @@ class MessageAuthenticator:
 
     def _without(self, message: Message, session: Listener, token: msgspec.Raw) -> Speaker:
         """Handle a message without an identity of its own, perhaps with an access token."""
+        if token and not session.speaker.peer:
+            self._take_access_token(bytes(token), message, session)
         speaker = session.speaker
-        if speaker.identity is None and token and not speaker.peer:
-            credential = self._verifier.ours(_credential(token))
-            try:
-                if credential is not None:
-                    verified = self._verified(credential, session)
-                    is_seen = not all(to.startswith(_COMPONENTS) for to in message.recipients)
-                    (self._bind if is_seen else self.check_login)(verified, session)
-                    self._log_in(session, verified)
-                    speaker = session.speaker
-            except Pending:
-                self._refund(session)
-                raise
-            except (Rejected, Unknown, Unavailable, TooMany):
-                pass  # not ours, or not now: the mode decides below
         if self.modes.is_open:
             return speaker
         if speaker.identity is None:
             self._demand(message, session)
         elif self.mode_of(session) is Mode.STRICT:
-            self._check_via(message, session)
+            check_via(message, session)
         return speaker
+
+    def _take_access_token(self, raw: bytes, message: Message, session: Listener) -> None:
+        """Log a session in by an access token; bind one that the message shows to others."""
+        base, key = session.speaker, b"accessToken:" + raw
+        is_shown = not all(to.startswith(_COMPONENTS) for to in message.recipients)
+        seen = self._cache.get(session.id, {}).get(key)
+        if base.identity is not None and (not is_shown or (seen and seen.until > self._now())):
+            return
+        until = self._now() + 1.0
+        try:
+            credential = self._verifier.ours(_credential(msgspec.Raw(raw)))
+            if credential is not None:
+                verified = self._verified(credential, session)
+                (self._bind if is_shown else self.check_login)(verified, session)
+                if base.identity is None:
+                    self._log_in(session, verified)
+                until = verified.until
+        except Pending:
+            self._refund(session)
+            raise
+        except (Rejected, Unknown, Unavailable, TooMany):
+            pass  # not ours, or not now: the mode decides
+        if is_shown:
+            self._remember(session, key, _CachedSpeaker(base, until, base))
+
+    def _remember(self, session: Listener, key: bytes, entry: _CachedSpeaker) -> _CachedSpeaker:
+        cached = self._cache.setdefault(session.id, {})
+        cached[key] = entry
+        if len(cached) > _MAX_CACHED * (_OF_PEER if entry.base.peer else 1):
+            del cached[next(iter(cached))]
+        return entry
 
     def _authenticate(self, raw: bytes, message: Message, session: Listener) -> _CachedSpeaker:
         """Verify an identity that is not cached for the session."""
@@ -274,11 +291,7 @@ class MessageAuthenticator:
         elif not self._passes_unknown:
             raise BadMessage("The identity has no assertion that could be verified.")
         speaker = base if identity == base.identity else replace(base, identity=identity)
-        cached = self._cache.setdefault(session.id, {})
-        entry = cached[raw] = _CachedSpeaker(base, until, speaker)
-        if len(cached) > _MAX_CACHED * (_OF_PEER if base.peer else 1):
-            del cached[next(iter(cached))]
-        return entry
+        return self._remember(session, raw, _CachedSpeaker(base, until, speaker))
 
     def _verified(self, credential: Credential, session: Listener) -> Verified:
         self.spend(session)
@@ -287,19 +300,6 @@ class MessageAuthenticator:
     def _refund(self, session: Listener) -> None:
         """Refund a verification that must wait; it is counted when the message is carried again."""
         self._checks[session.id].left += 1
-
-    def _check_via(self, message: Message, session: Listener) -> None:
-        """Check in strict mode that a session URL in `via` is this session's (stubs add theirs)."""
-        via = message.identity_fields.via
-        text = _value(via) if via else None
-        if not isinstance(text, str):
-            return
-        place = addresses.parse(text)
-        if place.scheme not in _RUNTIMES or place.path.startswith(_STUBS):
-            return  # a stub's own mark
-        own = session.runtime_url
-        if text not in (own, f"{own}/{session.token.decode()}"):
-            raise Forbidden("`via` is not the URL of this session.")
 
     def _check_subject(self, identity: Identity, base: Speaker) -> None:
         if base.identity is not None and not _same(base.identity, identity):

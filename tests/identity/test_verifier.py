@@ -434,6 +434,32 @@ def test_an_access_token_that_peers_have_seen_logs_none_of_them_in(issuer: Autho
         stage.authenticator.check_login(stage.verify(shown), third)
 
 
+def test_the_access_token_of_a_session_that_is_logged_in_binds_when_peers_are_shown_it(
+    issuer: Authority,
+) -> None:
+    stage = Stage(issuer)
+    one, third = stage.session("1"), stage.session("3")
+    token, further = issuer.token(), issuer.token()
+    assert stage.say(one, "domain://registry.d", accessToken=token) is not None
+    for shown in (token, further, token):
+        assert stage.say(one, accessToken=shown) is not None
+        assert stage.say(third, accessToken=shown) is None
+        with pytest.raises(Rejected, match="another runtime"):
+            stage.authenticator.check_login(stage.verify(shown), third)
+
+
+def test_the_access_token_of_somebody_else_in_a_message_binds_nothing_and_changes_nobody(
+    issuer: Authority,
+) -> None:
+    stage = Stage(issuer)
+    one, other = stage.session("1"), stage.session("2")
+    own, of_another = issuer.token(), issuer.token(sub="somebody else")
+    assert stage.say(other, accessToken=of_another) is not None
+    speaker = stage.say(one, accessToken=own)
+    assert stage.say(one, accessToken=of_another) == speaker
+    assert stage.say(other, accessToken=of_another) == other.speaker.identity
+
+
 def test_a_session_has_so_many_checks_a_second_and_no_other_pays(issuer: Authority) -> None:
     stage = Stage(issuer)
     one, other = stage.session("1"), stage.session("2")
