@@ -14,7 +14,7 @@ from asgiref.sync import sync_to_async
 from msgnode import models
 from msgnode.workers import membership_store
 from msgnode.workers.failover import Failover
-from msgnode.workers.protocol import PROTOCOL
+from msgnode.workers.protocol import PROTOCOL, Goodbye
 from tests.client import ALLOCATION, address
 from tests.node import eventually
 from tests.workers.whole import Runtime, Start, freeze, until
@@ -102,6 +102,20 @@ async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: 
     assert not live.parts.sessions.sessions
     row = await models.Session.objects.aget(runtime_url=caught.url)
     assert row.epoch == silent.parts.epoch
+
+
+async def test_a_worker_that_says_goodbye_has_taken_leave_though_its_row_is_still_there(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    stays, leaves = await start(), await start()
+    assert stays.parts.cluster is not None
+    assert leaves.parts.cluster is not None
+    await until(stays.parts.cluster.network.knows_all)
+    await Runtime(leaves).open()
+    leaves.parts.cluster.transport.tell(Goodbye())
+    await until(lambda: "sessions may have missed messages" in caplog.text)
+    assert "without taking leave" not in caplog.text
+    assert not await models.Worker.objects.filter(epoch=leaves.parts.epoch).aexists()
 
 
 async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_what_they_leave(
