@@ -182,6 +182,14 @@ class Node:
             with FAULTS.kept_to("step of the stop"):
                 await step()
 
+    async def give_up(self) -> None:
+        """End after a start that was cancelled or has failed; nobody need wait for this worker."""
+        if self._tasks:  # others may have given it sessions
+            await self.stop()
+            return
+        with FAULTS.kept_to("step of the stop"):
+            await self._leave_workers()
+
     async def fence(self, why: str) -> None:
         """Stop serving because the lease is lost, and tell every client to reconnect.
 

@@ -1,9 +1,12 @@
-"""Creates the listening socket of a process, and the server that ASGI_SERVER names."""
+"""What a process needs to serve: a listening socket, the server of ASGI_SERVER, signals."""
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgnode.servers.base import Serving
@@ -40,3 +43,18 @@ def serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:
     from msgnode.servers.daphne import DaphneServing
 
     return DaphneServing
+
+
+def on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Have the loop call `stop` at each SIGTERM and SIGINT.
+
+    The loop's own handlers miss a signal that comes while it does not run, as between a start and
+    the serving. Here it is called as soon as the loop runs.
+    """
+
+    def told(*_: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and the process ends
+            loop.call_soon_threadsafe(stop)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, told)
