@@ -190,7 +190,7 @@ class Cluster:
 
     async def leave(self, seconds: float) -> None:
         """Hand the remaining sessions to other workers, for at most so many seconds."""
-        await self.moves.give_all(list(self._sessions.sessions), seconds)
+        await self.moves.give_all(lambda: list(self._sessions.sessions), seconds)
 
     async def stop(self) -> None:
         """Stop; nothing more is sent by this worker."""
