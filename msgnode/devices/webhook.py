@@ -128,12 +128,7 @@ async def challenge(http: SafeHttp, target: WebhookTarget) -> None:
 
 
 class Webhook:
-    """One webhook of a device.
-
-    Attributes:
-        state: live, or why it is not.
-        has_posted: set while there is nothing to post.
-    """
+    """One webhook of a device. `state` is live, or why it is not."""
 
     def __init__(
         self,
@@ -146,7 +141,7 @@ class Webhook:
         self.device = device
         self.target = target
         self.state = "live"
-        self.has_posted = asyncio.Event()
+        self.has_posted = asyncio.Event()  # set while there is nothing to post
         self._http = http
         self._counters = counters
         self._is_held = is_held

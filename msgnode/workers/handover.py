@@ -246,9 +246,7 @@ class Handover:
     async def give_all(self, session_ids: Callable[[], list[str]], seconds: float) -> None:
         """Hand sessions to the peers that accept them, in turn, for at most so many seconds.
 
-        Args:
-            session_ids: asked once all has arrived that was on its way here.
-            seconds: for everything.
+        The sessions are asked for once all has arrived that was on its way here.
         """
         turns = asyncio.Semaphore(MAX_CONCURRENT)
 
