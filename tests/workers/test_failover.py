@@ -12,6 +12,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from msgnode import models
+from msgnode.node import Node
 from msgnode.workers import membership_store
 from msgnode.workers.failover import Failover
 from msgnode.workers.protocol import PROTOCOL, Goodbye
@@ -90,6 +91,37 @@ async def test_a_worker_that_has_much_to_take_at_its_start_renews_its_lease_mean
         patched.setattr(Failover, "take_left", taking_long)
         await start()
     assert was_in_time == [True]
+
+
+async def test_a_worker_told_to_stop_while_it_loads_leaves_what_it_took_without_a_gap(
+    start: Start,
+) -> None:
+    first = await start()
+    runtime = await Runtime(first).open()
+    await first.stop()
+    has_taken, goes_on = threading.Event(), threading.Event()
+    take_left = Failover.take_left
+
+    def taking(failover: Failover) -> list[models.Session]:
+        rows = take_left(failover)
+        has_taken.set()
+        assert goes_on.wait(20)
+        return rows
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Failover, "take_left", taking)
+        second = Node()
+        starting = asyncio.create_task(second.start())
+        await until(has_taken.is_set)
+        starting.cancel()
+        await asyncio.wait({starting})
+        ending = asyncio.create_task(second.give_up())
+        await asyncio.sleep(0)
+        goes_on.set()
+        await ending
+    row = await models.Session.objects.aget(runtime_url=runtime.url)
+    assert (row.epoch, row.worker) == ("", second.parts.worker)
+    assert not await models.Worker.objects.aexists()
 
 
 async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: Start) -> None:
