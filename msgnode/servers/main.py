@@ -20,7 +20,7 @@ import uvloop
 
 from msgnode.servers.affinity import keep_to_one_processor
 from msgnode.servers.collector import Collector
-from msgnode.servers.start import listening_socket, on_signals, serving
+from msgnode.servers.start import end_within, listening_socket, on_signals, serving
 from msgnode.storage.table_version import EarlierTables, refuse_earlier
 from msgnode.workers.worker_process import TIMES_FENCED
 
@@ -33,6 +33,7 @@ call, and would wait Python's default of 5 ms to get it back.
 """
 
 _TRY_AGAIN = 0.2  # seconds until a start is cancelled once more
+_LAST_THREADS = 1.0  # seconds for threads that still work on a request
 _LAST_WORDS = 0.5
 """Seconds a restarting worker waits until its sockets have been told."""
 
@@ -52,8 +53,11 @@ def main() -> int:
         keep_to_one_processor(settings.PORT)  # first, because threads inherit it
         from msgnode.servers.web import WebProcess
 
-        return WebProcess().run()
-    return Worker().run()
+        status = WebProcess().run()
+    else:
+        status = Worker().run()
+    end_within(_LAST_THREADS, status)
+    return status
 
 
 class Worker:

@@ -1,10 +1,12 @@
-"""What a process needs to serve: a listening socket, the server of ASGI_SERVER, signals."""
+"""What a process needs to serve: a listening socket, the server of ASGI_SERVER, signals, an end."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -58,3 +60,13 @@ def on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Non
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, told)
+
+
+def end_within(seconds: float, status: int) -> None:
+    """End this process with a status by then, whatever its threads still wait for.
+
+    Python waits for them. One that answers a request may wait for the loop, which runs no more.
+    """
+    ending = threading.Timer(seconds, os._exit, (status,))
+    ending.daemon = True
+    ending.start()
