@@ -12,12 +12,13 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError
 from django.db.models import F, Max
 from django.utils import timezone
 from django_celery_beat.models import PeriodicTask
 
 from msgnode.storage import alarms
+from msgnode.storage.database_threads import in_any_thread
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -92,7 +93,7 @@ async def watch_reports() -> None:
     """Look every few minutes, in a thread: the job of a worker of the node."""
     while True:
         await asyncio.sleep(WATCH_SECONDS)
-        await asyncio.to_thread(_look_once)
+        await in_any_thread(_look_once)
 
 
 def _look_once() -> None:
@@ -100,5 +101,3 @@ def _look_once() -> None:
         look()
     except DatabaseError:
         log.exception("the age of the reports is not known")
-    finally:
-        close_old_connections()

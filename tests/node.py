@@ -93,8 +93,8 @@ class Node:
         number = said.split("Version ")[1].split()[0]
         waiting.until(lambda: f"Policies of version {number} are in force" in self.log(), 60.0)
 
-    def start(self) -> Node:
-        """Start, and return when the node says that it is ready."""
+    def begin(self) -> None:
+        """Start, and do not wait until the node is ready."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         with (self.data_dir / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -105,6 +105,11 @@ class Node:
                 stdout=log,
                 stderr=log,
             )
+
+    def start(self) -> Node:
+        """Start, and return when the node says that it is ready."""
+        self.begin()
+        assert self._process is not None
         limit = time.monotonic() + START_SECONDS
         while self.get("/health/ready") != 200:
             assert self._process.poll() is None, f"the node ended:\n{self.log()}"

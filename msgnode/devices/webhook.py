@@ -17,6 +17,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,7 @@ GIVES_UP = 24 * 3600.0
 """Seconds of failures until a webhook is removed."""
 MAX_URL = 2_000
 _QUIET = 60.0
+_STOP_SECONDS = 2.0  # for what is still to be posted when the worker stops
 _SECRET_BYTES = range(24, 65)
 
 
@@ -140,6 +142,7 @@ class Webhook:
         self.device = device
         self.target = target
         self.state = "live"
+        self.has_posted = asyncio.Event()  # set while there is nothing to post
         self._http = http
         self._counters = counters
         self._is_held = is_held
@@ -158,7 +161,9 @@ class Webhook:
                     await self._say_closed(downstream)
                     return downstream.closed
                 if not downstream.has_news:
+                    self.has_posted.set()
                     await downstream.wait(_QUIET)
+                    self.has_posted.clear()
                     continue
                 gap = downstream.take_gap()
                 events = downstream.take()
@@ -320,8 +325,11 @@ class Webhooks:
     async def stop(self) -> None:
         """Stop at the end of the worker, after the last messages were posted."""
         tasks = list(self._tasks.values())
-        if tasks:
-            await asyncio.wait(tasks, timeout=2.0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await asyncio.sleep(0)  # one that was just given something notices it
+                for webhook in tuple(self._webhooks.values()):
+                    await webhook.has_posted.wait()
         for task in tasks:
             task.cancel()
         await self.http.close()
@@ -329,7 +337,10 @@ class Webhooks:
     async def _run(self, webhook: Webhook) -> None:
         session = webhook.device.session
         with FAULTS.kept_to("webhook"):
-            closed = await webhook.run()
+            try:
+                closed = await webhook.run()
+            finally:
+                webhook.has_posted.set()
             if closed is None or not webhook.goes_on(closed):
                 self._forget(session.id)
                 return

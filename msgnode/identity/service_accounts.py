@@ -7,15 +7,13 @@ groups; it ends when the key does.
 
 from __future__ import annotations
 
-import asyncio
 from typing import NamedTuple
-
-from django.db import connection
 
 from msgnode.core.errors import Forbidden, NotIdentified, TooMany
 from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.core.identity import API_KEY_ISSUER, Identity
 from msgnode.models import ApiKey
+from msgnode.storage.database_threads import in_any_thread
 
 from .api_keys import MARK, MISSES_PER_MINUTE, find
 
@@ -50,7 +48,7 @@ async def prove(text: str, source: str) -> KeyProof:
     misses = ("wrong key", source, MISSES_PER_MINUTE)
     if HTTP_LIMITS.is_spent(*misses):
         raise TooMany("Too many wrong keys came from your address: try again in a minute.")
-    key = await asyncio.to_thread(_find, text)
+    key = await in_any_thread(find, text)
     if key is None:
         HTTP_LIMITS.take(*misses)
         raise NotIdentified("This key is not known, has expired or was switched off.")
@@ -65,10 +63,3 @@ async def prove(text: str, source: str) -> KeyProof:
 def may_have_webhooks(identity: Identity | None) -> bool:
     """Whether a session of this identity may have webhooks."""
     return identity is not None and identity.issuer == API_KEY_ISSUER and MANY in identity.groups
-
-
-def _find(text: str) -> ApiKey | None:
-    try:
-        return find(text)
-    finally:
-        connection.close()

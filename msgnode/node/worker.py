@@ -46,6 +46,7 @@ class Node:
         self.parts.writer.on_late.append(partial(end_differing, self.parts.sessions))
         self._tasks: list[asyncio.Task[None]] = []
         self._renewing: asyncio.Task[None] | None = None
+        self._loading: asyncio.Future[tuple[int, BanList]] | None = None
 
     @property
     def runs_all_jobs(self) -> bool:
@@ -64,7 +65,8 @@ class Node:
         parts = self.parts
         await in_any_thread(self._register)
         self._renewing = asyncio.create_task(parts.lease.run(self._figures, self._catch_up))
-        with_gap, bans = await in_any_thread(self._load)
+        self._loading = asyncio.ensure_future(in_any_thread(self._load))
+        with_gap, bans = await asyncio.shield(self._loading)
         parts.alarms.begin()
         if parts.record is not None:
             parts.record.start()
@@ -179,6 +181,18 @@ class Node:
             parts.writer.stop,
             self._leave_workers,
         ):
+            with FAULTS.kept_to("step of the stop"):
+                await step()
+
+    async def give_up(self) -> None:
+        """End after a start that was cancelled or has failed; nobody need wait for this worker."""
+        if self._tasks:  # others may have given it sessions
+            await self.stop()
+            return
+        if self._loading is not None:  # a thread ends by itself; sessions that it took miss nothing
+            await asyncio.wait({self._loading})
+            await self._store_sessions()
+        for step in (self.parts.writer.stop, self._leave_workers):
             with FAULTS.kept_to("step of the stop"):
                 await step()
 

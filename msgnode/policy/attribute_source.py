@@ -18,13 +18,12 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from django.db import connection
-
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.core import addresses
 from msgnode.core.identity import Identity
 from msgnode.core.pending import Pending
+from msgnode.storage.database_threads import in_any_thread
 from policies.engine.language import CannotEvaluate
 from registry import api as registry
 
@@ -85,7 +84,7 @@ class NodeAttributeSource:
             return
         self._asked[user_url] = []
         loop = asyncio.get_running_loop()
-        answer = loop.run_in_executor(None, self._find, user_url)
+        answer = loop.create_task(in_any_thread(self._find, user_url))
         limit = loop.call_later(LONGEST, self._keep, user_url, None)
         answer.add_done_callback(partial(self._answered, user_url, limit))
 
@@ -116,8 +115,5 @@ class NodeAttributeSource:
 
 def registered_hyperties(user_url: str) -> list[str]:
     """The URLs of a user's registered hyperties. Blocks."""
-    try:
-        found = registry.find(registry.Search.by(registry.Kind.HYPERTY, "user", user_url))
-    finally:
-        connection.close()
+    found = registry.find(registry.Search.by(registry.Kind.HYPERTY, "user", user_url))
     return [entry.url for entry in found]

@@ -20,7 +20,6 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
@@ -31,6 +30,7 @@ from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
 from msgnode.core.redaction import MASK, cut, without_tokens
 from msgnode.policy.attribute_source import NodeAttributeSource
+from msgnode.storage.database_threads import in_any_thread
 from policies.authoring.explain import Branch, explain
 from policies.enforcement import decision_log, environment, prp
 from policies.enforcement.decision_buffer import DecisionBuffer, masked
@@ -117,7 +117,8 @@ class PolicyService:
                 pass
             self._wanted.clear()
             try:
-                snapshot = await asyncio.to_thread(self._newer)
+                version = self.enforcer.snapshot.version
+                snapshot = await in_any_thread(prp.active_sets, version)
             except Exception as error:
                 log.warning("Policies could not be read, the last ones stay: %s", error)
                 await asyncio.sleep(0.5)
@@ -187,12 +188,6 @@ class PolicyService:
                     log.info("A subscription ended by policy.", extra={"address": address})
                     self._drop(address, session)
             yield is_ended
-
-    def _newer(self) -> Any:
-        try:
-            return prp.active_sets(self.enforcer.snapshot.version)
-        finally:
-            connection.close()
 
 
 def _told(branch: Branch, masks: bool) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Starts a worker: `python -m msgnode.servers.main`; with ROLE=web, the web process.
 
 It loads the routing table, listens on HOST:PORT, and stops on SIGTERM or SIGINT: sessions are told
-to reconnect (3001), pending changes are committed, exit status 0. ASGI_SERVER names the server.
+to reconnect (3001), pending changes are committed, exit status 0. Told so before it is ready, it
+leaves the other workers and ends. ASGI_SERVER names the server.
 uvloop is installed before anything imports Twisted, because Daphne uses the loop it finds.
 """
 
@@ -12,7 +13,6 @@ import gc
 import logging
 import os
 import shutil
-import signal
 import sys
 from contextlib import suppress
 
@@ -20,7 +20,7 @@ import uvloop
 
 from msgnode.servers.affinity import keep_to_one_processor
 from msgnode.servers.collector import Collector
-from msgnode.servers.start import listening_socket, serving
+from msgnode.servers.start import end_within, listening_socket, on_signals, serving
 from msgnode.storage.table_version import EarlierTables, refuse_earlier
 from msgnode.workers.worker_process import TIMES_FENCED
 
@@ -32,7 +32,8 @@ _SWITCH_INTERVAL = 0.001
 call, and would wait Python's default of 5 ms to get it back.
 """
 
-
+_TRY_AGAIN = 0.2  # seconds until a start is cancelled once more
+_LAST_THREADS = 1.0  # seconds for threads that still work on a request
 _LAST_WORDS = 0.5
 """Seconds a restarting worker waits until its sockets have been told."""
 
@@ -52,8 +53,11 @@ def main() -> int:
         keep_to_one_processor(settings.PORT)  # first, because threads inherit it
         from msgnode.servers.web import WebProcess
 
-        return WebProcess().run()
-    return Worker().run()
+        status = WebProcess().run()
+    else:
+        status = Worker().run()
+    end_within(_LAST_THREADS, status)
+    return status
 
 
 class Worker:
@@ -68,6 +72,7 @@ class Worker:
         self._node = get_node()
         self._drain_seconds = settings.NODE["DRAIN_SECONDS"]
         self._where = f"{settings.HOST}:{settings.PORT}"
+        self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._is_fenced = False
         self._node.parts.lease.on_lost.append(self._fence)
@@ -83,25 +88,37 @@ class Worker:
             return 1
         try:
             refuse_earlier()
-            self._loop.run_until_complete(self._node.start())
+            on_signals(self._loop, self._stop)
+            self._start()
         except EarlierTables as error:
             log.critical("The node cannot start: %s", error)
             return 1
         except Exception as error:
             log.critical("The node cannot start: %s", _in_words(error), exc_info=True)
+            self._give_up()
             return 1
         Collector(self._node.parts.sessions.sessions.__len__).start(self._loop)
         gc.enable()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._stop)
         try:
             listening = listening_socket(*self._address, self._shares_port)
         except OSError as error:
             log.critical("Cannot listen on %s: %s", self._where, error)
+            self._give_up()
             return 1
         self._loop.call_soon(self._node.parts.path.watch, listening.getsockname())
         self._serving.run(listening)
         return 0
+
+    def _start(self) -> None:
+        """Start the node; end this process if it is told to stop meanwhile."""
+        self._starting = starting = self._loop.create_task(self._node.start())
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(starting)
+        if starting.cancelling():
+            log.info("The worker stops before it is ready.")
+            self._give_up()
+            logging.shutdown()
+            os._exit(0)  # a thread may still load, or wait for the database
 
     def _fence(self, why: str) -> None:
         """Restart this process under a new epoch, because the lease is lost."""
@@ -130,8 +147,19 @@ class Worker:
             log.info("The worker stops.")
             logging.shutdown()
             os._exit(0)  # nothing is left to store, and its threads may wait for the database
-        if self._stopping is None:
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            self._loop.call_later(_TRY_AGAIN, self._stop)  # it may miss that, waiting for Redis
+        elif self._stopping is None:
             self._stopping = self._loop.create_task(self._drain())
+
+    def _give_up(self) -> None:
+        """Leave the other workers after a start that came to nothing."""
+        if self._starting is None:
+            return
+        self._stopping = self._loop.create_task(self._node.give_up())
+        with suppress(TimeoutError):
+            self._loop.run_until_complete(asyncio.wait_for(self._stopping, self._drain_seconds * 2))
 
     async def _drain(self) -> None:
         log.info("The worker stops.")

@@ -1,9 +1,14 @@
-"""Creates the listening socket of a process, and the server that ASGI_SERVER names."""
+"""What a process needs to serve: a listening socket, the server of ASGI_SERVER, signals, an end."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import socket
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgnode.servers.base import Serving
@@ -40,3 +45,28 @@ def serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:
     from msgnode.servers.daphne import DaphneServing
 
     return DaphneServing
+
+
+def on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Have the loop call `stop` at each SIGTERM and SIGINT.
+
+    The loop's own handlers miss a signal that comes while it does not run, as between a start and
+    the serving. Here it is called as soon as the loop runs.
+    """
+
+    def told(*_: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and the process ends
+            loop.call_soon_threadsafe(stop)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, told)
+
+
+def end_within(seconds: float, status: int) -> None:
+    """End this process with a status by then, whatever its threads still wait for.
+
+    Python waits for them. One that answers a request may wait for the loop, which runs no more.
+    """
+    ending = threading.Timer(seconds, os._exit, (status,))
+    ending.daemon = True
+    ending.start()

@@ -61,7 +61,7 @@ class UvicornServing:
 
     def stop_listening(self) -> None:
         """Accept no new connections; open ones continue."""
-        for listener in self._server.servers:
+        for listener in getattr(self._server, "servers", ()):  # none before it has begun
             listener.close()
 
     async def drained(self, seconds: float) -> bool:

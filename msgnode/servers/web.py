@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import signal
 from contextlib import suppress
 
 from django.conf import settings
@@ -18,7 +17,7 @@ from django.db import DatabaseError
 
 from msgnode.asgi import application
 from msgnode.servers.collector import Collector
-from msgnode.servers.start import listening_socket, serving
+from msgnode.servers.start import listening_socket, on_signals, serving
 from msgnode.storage.table_version import EarlierTables, refuse_earlier
 
 log = logging.getLogger("msgnode.servers.web")
@@ -42,8 +41,7 @@ class WebProcess:
             return 1
         Collector().start(self._loop)
         gc.enable()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._stop)
+        on_signals(self._loop, self._stop)
         try:
             listening = listening_socket(settings.HOST, settings.PORT, is_shared=False)
         except OSError as error:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from django.db import connections
+from django.db import close_old_connections, connections
 
 from msgnode.core.errors import TooMany
 
@@ -34,13 +34,15 @@ async def in_any_thread(
     """Run a call in a thread that other code uses, too, and leave no connection of the call there.
 
     For calls that are rare. One that was left would stay broken after a restart of the database,
-    and keep SQLite's log from being removed when the process ends.
+    and keep SQLite's log from being removed when the process ends. One that other code has left
+    broken is closed before.
 
     Returns:
         The result of the call.
     """
 
     def called() -> Result:
+        close_old_connections()
         try:
             return call(*args, **kwargs)
         finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic, perf_counter
 
 from msgnode import models
@@ -190,7 +191,7 @@ class Cluster:
 
     async def leave(self, seconds: float) -> None:
         """Hand the remaining sessions to other workers, for at most so many seconds."""
-        await self.moves.give_all(list(self._sessions.sessions), seconds)
+        await self.moves.give_all(partial(list, self._sessions.sessions), seconds)
 
     async def stop(self) -> None:
         """Stop; nothing more is sent by this worker."""

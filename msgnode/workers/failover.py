@@ -111,8 +111,8 @@ class Failover:
         return False
 
     def left(self, peer: Peer) -> None:
-        """Handle a peer that has left."""
-        self._handle_dead(peer.epoch)
+        """Handle a peer that takes leave; its row may still be there."""
+        self._handle_dead(peer.epoch, has_left=True)
 
     # --- who has ended ----------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Failover:
 
     # --- what they had ----------------------------------------------------------------------------
 
-    def _handle_dead(self, epoch: str) -> None:
+    def _handle_dead(self, epoch: str, has_left: bool = False) -> None:
         """Take over from a dead worker, then forget it."""
         if epoch in self._others.dead:
             return
@@ -166,16 +166,16 @@ class Failover:
         peer = self._transport.peers.get(epoch)
         if peer is not None:
             self._transport.forget(peer)
-        task = asyncio.create_task(self._take_over_dead(epoch, peer))
+        task = asyncio.create_task(self._take_over_dead(epoch, peer, has_left))
         self._takeovers.add(task)
         task.add_done_callback(self._takeovers.discard)
 
-    async def _take_over_dead(self, epoch: str, peer: Peer | None) -> None:
+    async def _take_over_dead(self, epoch: str, peer: Peer | None, has_left: bool) -> None:
         name = peer.name if peer else epoch
         log.info("A worker has ended.", extra={"worker": name})
         while True:
             try:
-                if await in_any_thread(membership_store.retire, epoch):
+                if await in_any_thread(membership_store.retire, epoch) and not has_left:
                     text = f"The worker {name} has ended without taking leave."
                     self._raise_alarm("unclean-stop", epoch, text)
                 await self.take_over([epoch], [])

@@ -46,7 +46,7 @@ from .transport import PeerTransport
 log = logging.getLogger(__name__)
 
 _TRY_AGAIN = 0.1  # seconds until it is asked again whether a worker's sessions may be taken
-_LOOK_INTERVAL = 0.05  # seconds between two looks whether one that starts takes sessions by now
+_LOOK_INTERVAL = 0.05  # seconds between two looks whether one takes sessions, or all have arrived
 MAX_CONCURRENT = 64
 
 
@@ -243,23 +243,25 @@ class Handover:
 
     # --- giving -----------------------------------------------------------------------------------
 
-    async def give_all(self, session_ids: list[str], seconds: float) -> None:
-        """Hand sessions to the peers that accept them, in turn, for at most so many seconds."""
+    async def give_all(self, session_ids: Callable[[], list[str]], seconds: float) -> None:
+        """Hand sessions to the peers that accept them, in turn, for at most so many seconds.
+
+        The sessions are asked for once all has arrived that was on its way here.
+        """
         turns = asyncio.Semaphore(MAX_CONCURRENT)
 
-        async def give(id_: str, peer: Peer) -> None:
+        async def give(id_: str, at: int) -> None:
             async with turns:
-                if peer.is_up and peer.takes:
+                if takers := await self._takers():  # others may have been told to stop meanwhile
                     with FAULTS.kept_to("session"):
-                        await self._give(id_, peer)
+                        await self._give(id_, takers[at % len(takers)])
 
-        left = [id_ for id_ in session_ids if id_ not in self._leaving]
         try:
             async with asyncio.timeout(seconds):
-                if not left or not (peers := await self._takers()):
-                    return
-                jobs = [give(id_, peers[at % len(peers)]) for at, id_ in enumerate(left)]
-                await asyncio.gather(*jobs)
+                while self._arrivals:  # noqa: ASYNC110  (a stop is rare)
+                    await asyncio.sleep(_LOOK_INTERVAL)
+                left = [id_ for id_ in session_ids() if id_ not in self._leaving]
+                await asyncio.gather(*(give(id_, at) for at, id_ in enumerate(left)))
                 while self._leaving:  # for runtimes that have already connected to another worker
                     await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:

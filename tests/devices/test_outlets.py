@@ -200,6 +200,17 @@ async def test_a_webhook_is_set_at_the_worker_that_has_the_session(
     assert (await other.ask("DELETE", "/webhook", token=token)).status == 204
 
 
+async def test_a_worker_that_stops_waits_for_a_webhook_only_while_it_posts(
+    server: Receiver, worker: Worker
+) -> None:
+    token = await worker.open()
+    await hook(worker, token, server)
+    worker.deliver(1)
+    async with asyncio.timeout(1.9):  # two seconds are the most
+        await worker.webhooks.stop()
+    assert await values(server, 1) == [1]
+
+
 async def test_a_worker_that_stops_leaves_no_connection_open(
     server: Receiver, worker: Worker
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
@@ -29,6 +30,12 @@ def threads() -> Iterator[DatabaseThreads]:
 def opened() -> int:
     connection.ensure_connection()
     return id(connection.connection)
+
+
+def rows_of(query: str) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return list(cursor.fetchall())
 
 
 async def test_a_connection_is_kept_from_one_call_to_the_next(threads: DatabaseThreads) -> None:
@@ -127,3 +134,15 @@ async def test_a_call_in_any_thread_leaves_no_connection_there(fails: bool) -> N
     with pytest.raises(DatabaseError) if fails else nullcontext():
         assert await in_any_thread(look) == "seen"
     assert [each.connection for each in wrappers] == [None]
+
+
+async def test_a_call_in_any_thread_finds_no_connection_that_was_left_and_is_broken() -> None:
+    with ThreadPoolExecutor(1) as one:
+        asyncio.get_running_loop().set_default_executor(one)
+
+        def leave() -> None:
+            connection.ensure_connection()
+            connection.connection.close()  # as a server does that is restarted
+
+        await asyncio.to_thread(leave)
+        assert await in_any_thread(rows_of, "SELECT 1") == [(1,)]

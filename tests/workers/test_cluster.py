@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.directory import Kind
 from msgnode.workers import homes
+from msgnode.workers.handover import MAX_CONCURRENT
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import (
     PROTOCOL,
@@ -437,7 +438,7 @@ async def test_w7_a_worker_that_stops_gives_its_sessions_to_one_that_has_just_co
 ) -> None:
     one, other = await meet(2)
     session = one.enter()
-    await one.moves.give_all([session.id], 10)
+    await one.moves.give_all(lambda: [session.id], 10)
     assert (list(one.sessions), list(other.sessions)) == ([], [session.id])
 
 
@@ -450,7 +451,7 @@ async def test_w7_a_worker_that_stops_waits_for_one_that_starts(
     await starts.transport.start()
     try:
         await _until(lambda: any(peer.is_up for peer in one.transport.peers.values()))
-        giving = asyncio.create_task(one.moves.give_all([session.id], 10))
+        giving = asyncio.create_task(one.moves.give_all(lambda: [session.id], 10))
         await asyncio.sleep(0)
         assert not giving.done()
         await starts.transport.join({one.transport.me.epoch})
@@ -460,6 +461,46 @@ async def test_w7_a_worker_that_stops_waits_for_one_that_starts(
         await starts.transport.stop()
 
 
+async def test_w7_what_one_that_stops_too_no_longer_takes_goes_to_another(meet: Meet) -> None:
+    one, other, third = await meet(3)
+    ids = {one.enter().id for _ in range(4 * MAX_CONCURRENT)}
+    giving = asyncio.create_task(one.moves.give_all(lambda: list(ids), 20))
+    await _until(lambda: bool(other.sessions))
+    other.transport.close()
+    await giving
+    assert not one.sessions
+    assert other.sessions.keys() | third.sessions.keys() == ids
+
+
+async def test_w7_what_is_on_its_way_to_a_worker_that_stops_is_given_on(meet: Meet) -> None:
+    one, other, third = await meet(3)
+    session = one.enter()
+    session.frames += [b"%d" % number for number in range(MOST_FRAMES)]
+    await other.know(session)
+    bringing = asyncio.create_task(other.moves.fetch(session.id))
+    await _meanwhile(bringing, lambda: other.moves.is_moving(session.id))
+    assert not other.sessions
+    await other.moves.give_all(lambda: list(other.sessions), 20)
+    await bringing
+    assert not other.sessions
+    (found,) = (*one.sessions.values(), *third.sessions.values())
+    assert found.frames == [b"%d" % number for number in range(MOST_FRAMES)]
+
+
+async def test_w7_a_worker_that_stops_waits_for_what_another_has_fetched(meet: Meet) -> None:
+    one, other = await meet(2)
+    session = one.enter()
+    session.frames += [b"%d" % number for number in range(MOST_FRAMES)]
+    await other.know(session)
+    bringing = asyncio.create_task(other.moves.fetch(session.id))
+    await _meanwhile(bringing, lambda: one.moves.is_moving(session.id))
+    await one.moves.give_all(lambda: list(one.sessions), 20)
+    await one.transport.stop()
+    await bringing
+    assert other.sessions[session.id].frames == [b"%d" % number for number in range(MOST_FRAMES)]
+    assert not other.gaps
+
+
 async def test_w7_workers_that_all_stop_do_not_wait_for_one_another(meet: Meet) -> None:
     workers = await meet(2)
     for worker in workers:
@@ -467,7 +508,7 @@ async def test_w7_workers_that_all_stop_do_not_wait_for_one_another(meet: Meet) 
     peers = [peer for worker in workers for peer in worker.transport.peers.values()]
     await _until(lambda: not any(peer.takes or peer.is_starting for peer in peers))
     session = workers[0].enter()
-    await asyncio.wait_for(workers[0].moves.give_all([session.id], 60), 10)
+    await asyncio.wait_for(workers[0].moves.give_all(lambda: [session.id], 60), 10)
     assert list(workers[0].sessions) == [session.id]
 
 
@@ -598,7 +639,7 @@ async def test_w6_a_runtime_that_comes_to_where_its_session_is_going_to_finds_it
     layer.loses = lambda message: (
         "words" in message and message["epoch"] == epoch and bool(other.moves._arrivals)
     )
-    leaving = asyncio.create_task(one.moves.give_all([session.id], 10))
+    leaving = asyncio.create_task(one.moves.give_all(lambda: [session.id], 10))
     await _until(lambda: session.id not in one.sessions)
     known = asyncio.Event()
     with pytest.raises(Pending) as fact:
@@ -839,6 +880,14 @@ async def _do(deeds: list[Any]) -> None:
 
 def _peers(worker: Fellow) -> list[Peer]:
     return list(worker.transport.peers.values())
+
+
+async def _meanwhile(job: asyncio.Task[None], is_so: Callable[[], bool]) -> None:
+    """Something that is so only while a job runs."""
+    async with asyncio.timeout(10):
+        while not is_so():
+            assert not job.done()
+            await asyncio.sleep(0)
 
 
 async def _until(is_so: Any, seconds: float = 10.0) -> None:

@@ -12,9 +12,10 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from msgnode import models
+from msgnode.node import Node
 from msgnode.workers import membership_store
 from msgnode.workers.failover import Failover
-from msgnode.workers.protocol import PROTOCOL
+from msgnode.workers.protocol import PROTOCOL, Goodbye
 from tests.client import ALLOCATION, address
 from tests.node import eventually
 from tests.workers.whole import Runtime, Start, freeze, until
@@ -92,6 +93,37 @@ async def test_a_worker_that_has_much_to_take_at_its_start_renews_its_lease_mean
     assert was_in_time == [True]
 
 
+async def test_a_worker_told_to_stop_while_it_loads_leaves_what_it_took_without_a_gap(
+    start: Start,
+) -> None:
+    first = await start()
+    runtime = await Runtime(first).open()
+    await first.stop()
+    has_taken, goes_on = threading.Event(), threading.Event()
+    take_left = Failover.take_left
+
+    def taking(failover: Failover) -> list[models.Session]:
+        rows = take_left(failover)
+        has_taken.set()
+        assert goes_on.wait(20)
+        return rows
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Failover, "take_left", taking)
+        second = Node()
+        starting = asyncio.create_task(second.start())
+        await until(has_taken.is_set)
+        starting.cancel()
+        await asyncio.wait({starting})
+        ending = asyncio.create_task(second.give_up())
+        await asyncio.sleep(0)
+        goes_on.set()
+        await ending
+    row = await models.Session.objects.aget(runtime_url=runtime.url)
+    assert (row.epoch, row.worker) == ("", second.parts.worker)
+    assert not await models.Worker.objects.aexists()
+
+
 async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: Start) -> None:
     live, silent = await start(), await start()
     assert live.parts.cluster is not None
@@ -102,6 +134,20 @@ async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: 
     assert not live.parts.sessions.sessions
     row = await models.Session.objects.aget(runtime_url=caught.url)
     assert row.epoch == silent.parts.epoch
+
+
+async def test_a_worker_that_says_goodbye_has_taken_leave_though_its_row_is_still_there(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    stays, leaves = await start(), await start()
+    assert stays.parts.cluster is not None
+    assert leaves.parts.cluster is not None
+    await until(stays.parts.cluster.network.knows_all)
+    await Runtime(leaves).open()
+    leaves.parts.cluster.transport.tell(Goodbye())
+    await until(lambda: "sessions may have missed messages" in caplog.text)
+    assert "without taking leave" not in caplog.text
+    assert not await models.Worker.objects.filter(epoch=leaves.parts.epoch).aexists()
 
 
 async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_what_they_leave(

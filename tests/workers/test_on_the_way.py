@@ -318,7 +318,7 @@ async def test_the_row_of_a_session_that_both_had_names_the_worker_that_keeps_it
 
     peer.room = breaks  # type: ignore[method-assign]
     await until(lambda: peer.takes)
-    await giving.give_all([session.id], 20)
+    await giving.give_all(lambda: [session.id], 20)
     assert "room" not in vars(peer), "the link has broken"
     await until(lambda: session.id not in other.parts.sessions.sessions)
     assert session.id in one.parts.sessions.sessions
