@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
@@ -98,3 +101,27 @@ def _answers(client: redis.Redis) -> bool:
     with suppress(redis.RedisError):
         return bool(client.ping())
     return False
+
+
+@contextmanager
+def frozen(process: Node | OwnRedis) -> Iterator[None]:
+    """A worker, or Redis, that does nothing at all while the block runs."""
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        while isinstance(process, Node) and _database_is_locked(process):  # the other needs it
+            os.kill(process.pid, signal.SIGCONT)
+            os.kill(process.pid, signal.SIGSTOP)
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+def _database_is_locked(node: Node) -> bool:
+    """Whether a process keeps SQLite's lock, which a worker at work does for a moment only."""
+    with closing(sqlite3.connect(node.data_dir / "node.sqlite3", timeout=2.0)) as database:
+        try:
+            database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        database.rollback()
+        return False

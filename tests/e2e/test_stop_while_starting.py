@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests import waiting
-from tests.e2e.pair import Pair, running
+from tests.e2e.pair import Pair, frozen, running
 from tests.node import START_SECONDS, Node
 
 pytestmark = [pytest.mark.long]
@@ -22,16 +21,6 @@ def pair(tmp_path: Path, template: Path, server: str) -> Iterator[Pair]:
     """Two workers with leases that a freeze does not outlast."""
     with running(tmp_path, template, WORKER_TIMEOUT=20, ASGI_SERVER=server) as both:
         yield both
-
-
-@contextmanager
-def frozen(worker: Node) -> Iterator[None]:
-    """A worker that does nothing while the block runs, so that one that starts waits for it."""
-    os.kill(worker.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(worker.pid, signal.SIGCONT)
 
 
 def registered(node: Node) -> set[int]:

@@ -7,23 +7,21 @@ kills, restarts or crowds can show is in test_workers.py.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
-import signal
 import socket
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, closing, contextmanager
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
 
 from msgnode.redis.client import RedisClient
 from tests.client import ALLOCATION, SESSION, Client, Frame, address, code, runtime
-from tests.e2e.pair import OwnRedis
+from tests.e2e.pair import OwnRedis, frozen
 from tests.node import Node, eventually
 from tests.slow_link import SlowLink, slow_link
 
@@ -88,30 +86,6 @@ async def workers(running: tuple[Node, Node, SlowLink, OwnRedis]) -> AsyncIterat
     yield both
     both.link.delay = 0
     await both.clients.aclose()
-
-
-@contextmanager
-def frozen(process: Node | OwnRedis) -> Iterator[None]:
-    """A worker, or Redis, that does nothing at all while the block runs."""
-    os.kill(process.pid, signal.SIGSTOP)
-    try:
-        while isinstance(process, Node) and _database_is_locked(process):  # the other needs it
-            os.kill(process.pid, signal.SIGCONT)
-            os.kill(process.pid, signal.SIGSTOP)
-        yield
-    finally:
-        os.kill(process.pid, signal.SIGCONT)
-
-
-def _database_is_locked(node: Node) -> bool:
-    """Whether a process keeps SQLite's lock, which a worker at work does for a moment only."""
-    with closing(sqlite3.connect(node.data_dir / "node.sqlite3", timeout=2.0)) as database:
-        try:
-            database.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return True
-        database.rollback()
-        return False
 
 
 async def test_w5_after_a_200_a_worker_that_hears_late_routes_it_as_well(workers: Workers) -> None:
