@@ -44,6 +44,7 @@ OLDEST, NEWEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=U
 LONGEST = timedelta(days=1_200)
 _SIGN_OF_LIFE = 5.0
 _AT_ONCE = 50
+_TRIES = 3  # to find the run that waits, which another process may begin at the same moment
 _WORK = re.compile(r"\d+-\d+-[0-9a-f]{6}")
 Watcher = Callable[[ReportRun], None]
 
@@ -83,14 +84,17 @@ def queue(
     while end is not None and last < end:
         last = periods.after(Kind(kind), last)
     same = {"kind": kind, "start": first, "end": last, "state": ReportRun.State.QUEUED}
-    try:
-        with transaction.atomic():
-            return ReportRun.objects.create(**same, trigger=trigger, asked_by=asked_by, again=again)
-    except IntegrityError:
-        waiting = ReportRun.objects.get(**same)
-        if again and not waiting.again:
-            ReportRun.objects.filter(pk=waiting.pk).update(again=True)
-        return waiting
+    waits = ReportRun.objects.filter(**same)
+    for _ in range(_TRIES):
+        try:
+            with transaction.atomic():
+                return waits.create(**same, trigger=trigger, asked_by=asked_by, again=again)
+        except IntegrityError as error:
+            clash = error
+        waiting = waits.first()
+        if waiting is not None and (not again or waits.update(again=True)):
+            return waiting
+    raise clash
 
 
 def last_full(kind: str, now: datetime | None = None) -> datetime:

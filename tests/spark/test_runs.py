@@ -5,14 +5,15 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, transaction
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
@@ -71,6 +72,28 @@ def test_a_run_makes_its_report_and_a_rerun_replaces_it(submit: Submit) -> None:
         assert (run.state, run.rows_read, run.error) == ("done", 7, "")
     report = Report.objects.get()
     assert (report.kind, report.start, report.rows, report.run) == ("daily", DAY, 7, run)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_run_that_begins_as_the_same_is_asked_for_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    first = queued()
+    atomic = transaction.atomic
+
+    @contextmanager
+    def begins() -> Iterator[None]:
+        try:
+            with atomic():
+                yield
+        finally:  # by another process
+            ReportRun.objects.filter(pk=first.pk).update(state=ReportRun.State.RUNNING)
+
+    monkeypatch.setattr(transaction, "atomic", begins)
+    second = report_runs.queue(Kind.DAILY, DAY, again=again)
+    assert (second.pk != first.pk, second.state, second.again) == (True, "queued", again)
+    first.refresh_from_db()
+    assert (first.state, first.again) == ("running", False)
 
 
 def test_a_report_is_stored_without_zero_bytes_which_postgresql_takes_in_no_json() -> None:
