@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib.admin.actions import delete_selected
+from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.paginator import Paginator
 from django.db import connection
 from django.db.models import Model, Q, QuerySet
@@ -62,7 +63,10 @@ class BoundedChangeList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         """The rows of a page; where all are listed anyway no "Show all" is offered."""
-        super().get_results(request)
+        try:
+            super().get_results(request)
+        except (ValueError, OverflowError) as error:  # a filter by the year 99,999, perhaps
+            raise IncorrectLookupParameters from error
         if not self.query and not self.has_active_filters:
             self.full_result_count = self.result_count  # so that "Show all" is not offered
 

@@ -193,3 +193,12 @@ def test_a_list_without_a_match_offers_to_show_all(operator: Client, question: s
     page = operator.get(f"/admin/msgnode/ban/?{question}").content.decode()
     assert "Nothing matches" in page
     assert "This list is empty" not in page
+
+
+@pytest.mark.parametrize("path", ["msgnode/auditentry/?at__year", "spark/report/?start__year"])
+@pytest.mark.parametrize("year", ["99999", "0", "9" * 30, "x"])
+def test_a_filter_by_a_year_that_there_is_not_is_left_out(
+    operator: Client, path: str, year: str
+) -> None:
+    answer = operator.get(f"/admin/{path}={year}", follow=True)
+    assert answer.status_code == 200
