@@ -96,7 +96,8 @@ class RecordFiles:
 
     def _check_space(self) -> None:
         now = time.monotonic()
-        if now - self._looked_at >= self._look_every or self._used >= self._max_bytes:
+        every = self._look_every if self._used < self._max_bytes else _LOOK_EVERY
+        if now - self._looked_at >= every:
             self._looked_at = now
             self._used = sum(info.size for info in files_below(self._fs, self._root))
         if self._used >= self._max_bytes:

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from msgnode.core.record import Outcome, TrafficRecord
+from msgnode.traffic import files
 from msgnode.traffic.columns import STORED
 from msgnode.traffic.files import RecordFiles, RecordFull, folder_of
 from msgnode.traffic.pseudonyms import pseudonym
@@ -246,6 +247,27 @@ def test_the_record_takes_no_more_than_its_cap(tmp_path: Path) -> None:
     with pytest.raises(RecordFull):
         files(min_free=1 << 62).write(int(NOON), table)
     assert files(max_bytes=size + 1).write(int(NOON), table) == size
+
+
+def test_a_full_record_is_looked_at_every_half_minute_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, looks, look = [0.0], [], files.files_below
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(files, "files_below", lambda *where: looks.append(where) or look(*where))
+    table = STORED.empty_table()
+    record = RecordFiles(str(tmp_path), "w", max_bytes=1, min_free=0)
+    record.write(int(NOON), table)
+    clock[0] = 29.0
+    for _ in range(3):
+        with pytest.raises(RecordFull):
+            record.write(int(NOON), table)
+    assert len(looks) == 1
+    (written,) = tmp_path.rglob("*.parquet")
+    written.unlink()
+    clock[0] = 30.0
+    record.write(int(NOON), table)
+    assert len(looks) == 2
 
 
 def test_a_row_that_fits_no_column_does_not_take_others_with_it(make: Make) -> None:
