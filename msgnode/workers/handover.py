@@ -244,10 +244,7 @@ class Handover:
     # --- giving -----------------------------------------------------------------------------------
 
     async def give_all(self, session_ids: Callable[[], list[str]], seconds: float) -> None:
-        """Hand sessions to the peers that accept them, in turn, for at most so many seconds.
-
-        The sessions are asked for once all has arrived that was on its way here.
-        """
+        """Hand sessions, and those that arrive meanwhile, to peers that take some, in `seconds`."""
         turns = asyncio.Semaphore(MAX_CONCURRENT)
 
         async def give(id_: str, at: int) -> None:
@@ -258,10 +255,12 @@ class Handover:
 
         try:
             async with asyncio.timeout(seconds):
-                while self._arrivals:  # noqa: ASYNC110  (a stop is rare)
+                while True:
+                    left = [id_ for id_ in session_ids() if id_ not in self._leaving]
+                    await asyncio.gather(*(give(id_, at) for at, id_ in enumerate(left)))
+                    if not self._arrivals:
+                        break
                     await asyncio.sleep(_LOOK_INTERVAL)
-                left = [id_ for id_ in session_ids() if id_ not in self._leaving]
-                await asyncio.gather(*(give(id_, at) for at, id_ in enumerate(left)))
                 while self._leaving:  # for runtimes that have already connected to another worker
                     await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:

@@ -487,6 +487,25 @@ async def test_w7_what_is_on_its_way_to_a_worker_that_stops_is_given_on(meet: Me
     assert found.frames == [b"%d" % number for number in range(MOST_FRAMES)]
 
 
+async def test_w7_what_does_not_arrive_keeps_no_other_session_at_a_worker_that_stops(
+    meet: Meet,
+) -> None:
+    one, other, third = await meet(3)
+    stuck = other.enter()
+    await one.know(stuck)
+    state = other.pack(stuck.id)
+    assert state is not None
+    link = other.transport.peers[one.transport.me.epoch].out
+    link.put(TransferBegin(stuck.id, state, []))  # and nothing more
+    await _until(lambda: one.moves.is_moving(stuck.id))
+    session = one.enter()
+    giving = asyncio.create_task(one.moves.give_all(lambda: list(one.sessions), 60))
+    await _until(lambda: session.id in {*other.sessions, *third.sessions})
+    assert not giving.done()
+    giving.cancel()
+    await asyncio.wait({giving})
+
+
 async def test_w7_a_worker_that_stops_waits_for_what_another_has_fetched(meet: Meet) -> None:
     one, other = await meet(2)
     session = one.enter()
