@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
@@ -48,6 +49,7 @@ log = logging.getLogger(__name__)
 _TRY_AGAIN = 0.1  # seconds until it is asked again whether a worker's sessions may be taken
 _LOOK_INTERVAL = 0.05  # seconds between two looks whether one takes sessions, or all have arrived
 MAX_CONCURRENT = 64
+"""Sessions that are given to one peer at a time, so that a frozen one keeps no more of them."""
 
 
 class MovableSession(Protocol):
@@ -245,19 +247,19 @@ class Handover:
 
     async def give_all(self, session_ids: Callable[[], list[str]], seconds: float) -> None:
         """Hand sessions, and those that arrive meanwhile, to peers that take some, in `seconds`."""
-        turns = asyncio.Semaphore(MAX_CONCURRENT)
 
-        async def give(id_: str, at: int) -> None:
-            async with turns:
-                if takers := await self._takers():  # others may have been told to stop meanwhile
-                    with FAULTS.kept_to("session"):
-                        await self._give(id_, takers[at % len(takers)])
+        async def give_to(peer: Peer, waiting: deque[str]) -> None:
+            while waiting and peer.is_up and peer.takes:
+                with FAULTS.kept_to("session"):
+                    await self._give(waiting.popleft(), peer)
 
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    left = [id_ for id_ in session_ids() if id_ not in self._leaving]
-                    await asyncio.gather(*(give(id_, at) for at, id_ in enumerate(left)))
+                    waiting = deque(id_ for id_ in session_ids() if id_ not in self._leaving)
+                    while waiting and (takers := await self._takers()):
+                        jobs = (give_to(peer, waiting) for peer in takers * MAX_CONCURRENT)
+                        await asyncio.gather(*jobs)
                     if not self._arrivals:
                         break
                     await asyncio.sleep(_LOOK_INTERVAL)

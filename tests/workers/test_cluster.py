@@ -472,6 +472,20 @@ async def test_w7_what_one_that_stops_too_no_longer_takes_goes_to_another(meet: 
     assert other.sessions.keys() | third.sessions.keys() == ids
 
 
+async def test_w7_a_frozen_worker_keeps_few_sessions_of_one_that_stops_from_the_others(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    one, other, third = await meet(3)
+    one.transport.timeout = 60.0  # until it takes the other for dead
+    layer.loses = lambda message: message["epoch"] == other.transport.me.epoch
+    ids = {one.enter().id for _ in range(4 * MAX_CONCURRENT)}
+    giving = asyncio.create_task(one.moves.give_all(lambda: list(ids), 60))
+    await _until(lambda: len(third.sessions) >= len(ids) - MAX_CONCURRENT)
+    assert not giving.done()
+    giving.cancel()
+    await asyncio.wait({giving})
+
+
 async def test_w7_what_is_on_its_way_to_a_worker_that_stops_is_given_on(meet: Meet) -> None:
     one, other, third = await meet(3)
     session = one.enter()
