@@ -22,6 +22,8 @@ from .session import LiveSession
 
 Rows = list[models.Session]
 
+FREE = ""
+"""The epoch of sessions that a clean stop has left, and that have missed nothing."""
 _AT_ONCE = 500
 
 
@@ -123,13 +125,13 @@ class SessionStore:
         return self._writer.submit()
 
     def stopped(self, complete: list[LiveSession]) -> Future[Any]:
-        """Mark sessions at a clean stop: an empty epoch means that they have missed nothing."""
+        """Mark sessions at a clean stop as free."""
         ids = [uuid.UUID(session.id) for session in complete]
 
         def mark() -> None:
             live = models.Session.objects.exclude(state=models.Session.State.CLOSED)
             for start in range(0, len(ids), 500):
-                live.filter(id__in=ids[start : start + 500]).update(epoch="")
+                live.filter(id__in=ids[start : start + 500]).update(epoch=FREE)
 
         return self._writer.submit(Call(mark))
 

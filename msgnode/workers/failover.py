@@ -19,7 +19,7 @@ from msgnode import models
 from msgnode.allocation.store import AllocationStore
 from msgnode.core.faults import FAULTS
 from msgnode.sessions.manager import SessionManager
-from msgnode.sessions.store import SessionStore
+from msgnode.sessions.store import FREE, SessionStore
 from msgnode.storage.database_threads import in_any_thread
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
@@ -178,7 +178,7 @@ class Failover:
                 if await in_any_thread(membership_store.retire, epoch) and not has_left:
                     text = f"The worker {name} has ended without taking leave."
                     self._raise_alarm("unclean-stop", epoch, text)
-                await self.take_over([epoch], [])
+                await self.take_over([epoch, FREE], [])  # those too that it could not give away
                 break
             except Exception as error:
                 log.warning("The sessions of a worker could not be taken over yet: %s", error)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.conf import settings
 
 from msgnode import models
 from msgnode.node import Node
@@ -148,6 +149,23 @@ async def test_a_worker_that_says_goodbye_has_taken_leave_though_its_row_is_stil
     await until(lambda: "sessions may have missed messages" in caplog.text)
     assert "without taking leave" not in caplog.text
     assert not await models.Worker.objects.filter(epoch=leaves.parts.epoch).aexists()
+
+
+async def test_a_worker_takes_what_one_that_stopped_could_not_give_away_and_tells_of_no_gap(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stays, leaves = await start(), await start()
+    assert stays.parts.cluster is not None
+    await until(stays.parts.cluster.network.knows_all)
+    runtime = await Runtime(leaves).open()
+    held = await runtime.allocate()
+    monkeypatch.setitem(settings.NODE, "DRAIN_SECONDS", 0.0)
+    await leaves.stop()
+    there = stays.parts.sessions.sessions
+    await until(lambda: any(each.runtime_url == runtime.url for each in there.values()))
+    (session,) = there.values()
+    assert not session.outbox.has_gap
+    assert stays.parts.table.owner_of(held) is session
 
 
 async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_what_they_leave(
