@@ -40,7 +40,7 @@ def main(words: list[str]) -> int:
     print(f"test-again: {options.times} times under load: {' '.join(chosen)}", flush=True)
     command = [
         *(sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-q"),
-        *(f"--count={options.times}", f"--timeout={LIMIT}", *given),
+        *("--no-second-look", f"--count={options.times}", f"--timeout={LIMIT}", *given),
     ]
     with load(LOAD_PER_CORE * (os.cpu_count() or 1)):
         return subprocess.run(command, cwd=ROOT, check=False).returncode

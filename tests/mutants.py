@@ -117,6 +117,7 @@ def run(names: list[str], seconds: float | None, processes: int) -> int:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
     program = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "tests.mutant_runner", "-p", "no:randomly"),
+        "--no-second-look",
         *("--rootdir=.", "--tb=no", "--mutants=asked.txt", "--verdicts=verdicts.jsonl"),
         *(f"--at-once={processes}", *settings["pytest_add_cli_args"]),
         *settings["pytest_add_cli_args_test_selection"],
