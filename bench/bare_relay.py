@@ -3,9 +3,8 @@
 One `orjson.loads` a frame, one dictionary look-up, one send per listener. `open` and `subscribe`
 frames enter an address into the dictionary, so that node and relay are driven by the same load.
 
-    python -m bench.bare_relay daphne 9000     stock Daphne
-    python -m bench.bare_relay uvicorn 9000    stock uvicorn
-    python -m bench.bare_relay fast 9000       the node's Daphne, with its way to read and to write
+    python -m bench.bare_relay daphne 9000    stock Daphne
+    python -m bench.bare_relay fast 9000      the node's Daphne, with its way to read and to write
 """
 
 from __future__ import annotations
@@ -104,21 +103,6 @@ def _enter(message: dict[str, Any], send: Any) -> list[str]:
 
 def main(server: str, port: int) -> None:
     """Serve until killed."""
-    if server == "uvicorn":
-        import uvicorn
-
-        uvicorn.run(
-            application,
-            host="127.0.0.1",
-            port=port,
-            ws="websockets-sansio",
-            loop="uvloop",
-            lifespan="off",
-            access_log=False,
-            log_level="warning",
-            backlog=4096,
-        )
-        return
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())  # before anything imports Twisted
     if server == "fast":
         from msgnode.servers.daphne import DaphneServing

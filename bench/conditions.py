@@ -14,7 +14,7 @@ from typing import Any
 from .rules import RULES
 
 _PACKAGES = (
-    *("Django", "channels", "daphne", "Twisted", "autobahn", "uvloop", "uvicorn", "websockets"),
+    *("Django", "channels", "daphne", "Twisted", "autobahn", "uvloop", "websockets"),
     *("msgspec", "orjson", "psycopg"),
 )
 

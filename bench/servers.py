@@ -1,7 +1,4 @@
-"""The servers that are compared: the node and the bare relay, each on Daphne and on uvicorn.
-
-The bare relay runs on stock Daphne, or on the node's own build of it.
-"""
+"""The servers that are compared: the node, and the bare relay on stock Daphne or the node's own."""
 
 from __future__ import annotations
 
@@ -21,15 +18,13 @@ from .processes import ROOT, Server, free_port
 from .rules import document
 
 NODE = "node daphne"
-NODE_UVICORN = "node uvicorn"
 NODE_WITHOUT_RULES = "node daphne, no rules"
 NODE_WITHOUT_RECORD = "node daphne, no record"
 NODE_STRICT = "node daphne, strict"
 NODE_RELAXED = "node daphne, any response"
 BARE = "bare daphne"
-BARE_UVICORN = "bare uvicorn"
 BARE_FAST = "bare, the node's daphne"
-_BARE = {BARE: "daphne", BARE_UVICORN: "uvicorn", BARE_FAST: "fast"}
+_BARE = {BARE: "daphne", BARE_FAST: "fast"}
 
 
 class Servers:
@@ -74,8 +69,6 @@ class Servers:
             environment["ADMISSION"] = "strict"
         if name == NODE_RELAXED:
             environment["STRICT_RESPONSES"] = "false"
-        if name == NODE_UVICORN:
-            environment["ASGI_SERVER"] = "uvicorn"
         return self._node(name, port, home / "log", environment)
 
     def make_pair(

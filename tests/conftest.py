@@ -1,7 +1,4 @@
-"""Nodes that tests share: one for all that need no settings of their own.
-
-Tests that take `node`, `come` or `start_node` run on each of the servers a node can have.
-"""
+"""Nodes that tests share: one for all that need no settings of their own."""
 
 from __future__ import annotations
 
@@ -98,47 +95,10 @@ def _is_sqlite() -> bool:
     return bool(django_settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"))
 
 
-@pytest.fixture(scope="session", params=["daphne", pytest.param("uvicorn", marks=pytest.mark.long)])
-def server(request: pytest.FixtureRequest) -> str:
-    """The ASGI server of the nodes a test uses."""
-    name: str = request.param
-    return name
-
-
-@pytest.fixture
-def too_large(server: str) -> set[int]:
-    """What a client reads after a frame over the limit. uvicorn, as it is, closes with its own code
-    and may reset the connection before that is read (docs/operations.md)."""
-    return {4413} if server == "daphne" else {1009, 1006}
-
-
-@pytest.fixture
-def closes_gently(server: str) -> None:
-    """For what uvicorn, as it is, does otherwise (docs/operations.md)."""
-    if server == "uvicorn":
-        pytest.skip("uvicorn drops a connection that it has closed without waiting for the client")
-
-
-@pytest.fixture
-def reads_strictly(server: str) -> None:
-    """For what uvicorn, as it is, does otherwise (docs/operations.md)."""
-    if server == "uvicorn":
-        pytest.skip("uvicorn takes lengths of any form, and may drop what came before a fault")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What does not depend on the server is shown on the first of them alone."""
-    repeated = {item for item in items if item.get_closest_marker("any_server") and _is_other(item)}
-    config.hook.pytest_deselected(items=list(repeated))
-    items[:] = [item for item in items if item not in repeated]
     for item in items:
         _keep_together(item)
-
-
-def _is_other(item: pytest.Item) -> bool:
-    call = getattr(item, "callspec", None)
-    return call is not None and "uvicorn" in call.params.values()
 
 
 def _keep_together(item: pytest.Item) -> None:
@@ -157,23 +117,20 @@ def _of_its_file(item: pytest.Item) -> str:
 
 
 @pytest.fixture(scope="session")
-def node(tmp_path_factory: pytest.TempPathFactory, template: Path, server: str) -> Iterator[Node]:
+def node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
     """The shared node. Tests on it use runtime URLs of their own and leave it running."""
-    with running(
-        tmp_path_factory.mktemp("node"), template, ASGI_SERVER=server, DEVICE_HTTP=True
-    ) as shared:
+    with running(tmp_path_factory.mktemp("node"), template, DEVICE_HTTP=True) as shared:
         yield shared
         assert shared.is_running(), shared.log()
 
 
 @pytest.fixture
-def start_node(tmp_path: Path, template: Path, server: str) -> Iterator[Callable[..., Node]]:
+def start_node(tmp_path: Path, template: Path) -> Iterator[Callable[..., Node]]:
     """Starts nodes of a test's own: `start_node(GRACE_PERIOD=1)`."""
     with ExitStack() as stack:
         number = iter(range(100))
 
         def start(**settings: object) -> Node:
-            settings.setdefault("ASGI_SERVER", server)
             return stack.enter_context(running(tmp_path / f"n{next(number)}", template, **settings))
 
         yield start

@@ -42,7 +42,6 @@ def test_the_checks_are_registered(settings: Any) -> None:
         ("ALLOCATION_SCHEMES", ["hyperty", "comm://"], "msgnode.E006"),
         ("PORT", 0, "msgnode.E007"),
         ("PORT", 65536, "msgnode.E007"),
-        ("ASGI_SERVER", "gunicorn", "msgnode.E008"),
         ("CELERY_BROKER_URL", "redis+cluster://one,two", "msgnode.E024"),
         ("ADMISSION", "nobody", "msgnode.E020"),
         ("ADMISSION", "refused", "msgnode.E020"),

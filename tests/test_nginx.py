@@ -107,7 +107,6 @@ def _register(front: Front, entry: str, encoded: str) -> None:
 
 
 @needs_nginx
-@pytest.mark.any_server
 def test_plain_http_is_sent_to_tls(front: Front) -> None:
     request = urllib.request.Request(
         f"http://127.0.0.1:{front.http}/x", headers={"Host": "localhost"}

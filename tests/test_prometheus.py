@@ -206,7 +206,6 @@ def until_scraped(prometheus: httpx.Client) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_prometheus_has_an_answer_for_every_panel_and_no_alert_of_a_sound_node(
     node: Node, prometheus: httpx.Client, come: Any
 ) -> None:
@@ -275,7 +274,6 @@ def health(prometheus: httpx.Client) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 def test_an_alert_fires_while_its_cause_stands_and_clears_with_it(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:

@@ -57,7 +57,6 @@ PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "single_update": fan_out.measure_single,
     "allocation": allocation.measure,
     "single_requests": single_requests.measure,
-    "single_requests_uvicorn": single_requests.measure_uvicorn,
     "single_requests_workers": single_requests.measure_workers,
     "operations": operations.measure,
     "idle_memory": idle_memory.measure,

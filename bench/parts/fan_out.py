@@ -13,7 +13,7 @@ from bench.driver import Generator
 from bench.figures import PartResult, Sample, ratio
 from bench.others import NODEJS_BUFFER, NODEJS_FRAME, nodejs
 from bench.plan import Plan
-from bench.servers import BARE, BARE_FAST, BARE_UVICORN, NODE, NODE_UVICORN
+from bench.servers import BARE, BARE_FAST, NODE
 
 OBSERVERS = (100, 1_000, 5_000, 10_000)
 QUICK = (100, 1_000)
@@ -27,9 +27,8 @@ SINGLE_TARGET = 2.0  # against Node.js with one buffer
 def measure(plan: Plan) -> PartResult:
     result = PartResult("fan_out", "Fan-out: deliveries per second, body 100 B")
     sizes = QUICK if plan.quick else OBSERVERS
-    names = (BARE, NODE) if plan.quick else (BARE, NODE, BARE_UVICORN, NODE_UVICORN)
     with ExitStack() as stack:
-        servers = [stack.enter_context(plan.servers.make(name)) for name in names]
+        servers = [stack.enter_context(plan.servers.make(name)) for name in (BARE, NODE)]
         generators = [stack.enter_context(Generator(server)) for server in servers]
         for size in sizes:
             for turn in plan.rotations(generators):
@@ -41,10 +40,6 @@ def measure(plan: Plan) -> PartResult:
         node, bare = result.case(_title(size), NODE), result.case(_title(size), BARE)
         result.ratios.append(ratio(node, bare, target=TARGET if size >= 1000 else None))
         result.ratios.append(ratio(node, bare, "per_cpu_second"))
-        if not plan.quick:
-            node = result.case(_title(size), NODE_UVICORN)
-            bare = result.case(_title(size), BARE_UVICORN)
-            result.ratios.append(ratio(node, bare))
     return result
 
 

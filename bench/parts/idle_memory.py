@@ -9,7 +9,7 @@ from bench.driver import Generator
 from bench.figures import PartResult, Ratio, Spread
 from bench.plan import Plan
 from bench.processes import resident_bytes
-from bench.servers import BARE, BARE_UVICORN, NODE, NODE_UVICORN
+from bench.servers import BARE, NODE
 
 SESSIONS = (1_000, 5_000, 10_000)
 QUICK = (500, 1_500)
@@ -22,25 +22,14 @@ def measure(plan: Plan) -> PartResult:
         "idle_memory", "Memory of an idle session, KiB", unit="KiB", headline="kib_per_session"
     )
     sizes = QUICK if plan.quick else SESSIONS
-    pairs = [(NODE, BARE)] if plan.quick else [(NODE, BARE), (NODE_UVICORN, BARE_UVICORN)]
-    for name in (name for pair in pairs for name in pair):
+    for name in (NODE, BARE):
         _measure(result, plan, name, sizes)
         plan.say(name)
     for size in sizes:
-        for over, under in pairs:
-            mine, bare = (result.case(_title(size), name) for name in (over, under))
-            more = mine.values("kib_per_session")[0] - bare.values("kib_per_session")[0]
-            result.ratios.append(
-                Ratio(
-                    _title(size),
-                    "KiB more",
-                    over,
-                    under,
-                    Spread(more, more, more),
-                    TARGET if over == NODE else None,
-                    "at most",
-                )
-            )
+        mine, bare = (result.case(_title(size), name) for name in (NODE, BARE))
+        more = mine.values("kib_per_session")[0] - bare.values("kib_per_session")[0]
+        spread = Spread(more, more, more)
+        result.ratios.append(Ratio(_title(size), "KiB more", NODE, BARE, spread, TARGET, "at most"))
     result.notes.append("One round: a server that has been used has other memory than a new one.")
     return result
 

@@ -12,12 +12,12 @@ from bench.driver import Generator
 from bench.figures import PartResult, ratio
 from bench.others import NATS, NODEJS, nats, nodejs
 from bench.plan import Plan
-from bench.servers import BARE, BARE_FAST, BARE_UVICORN, NODE, NODE_UVICORN
+from bench.servers import BARE, BARE_FAST, NODE
 
 SHAPES = ((1, 1), (10, 10), (100, 1))  # pairs, window
 SIZES = (100, 1_000, 10_000)
 QUICK = ((1, 1, 100), (10, 10, 100), (10, 10, 10_000))
-TARGETS = {(10, 10, 100): 0.75, (10, 10, 10_000): 0.85}  # against the bare relay, on Daphne
+TARGETS = {(10, 10, 100): 0.75, (10, 10, 10_000): 0.85}  # against the bare relay
 SAME_SERVER = 0.9  # against the bare relay on the node's own build of Daphne
 FASTEST = {(10, 10, 100): 1.0, (10, 10, 10_000): 1.0}  # against Node.js
 
@@ -25,9 +25,7 @@ FASTEST = {(10, 10, 100): 1.0, (10, 10, 10_000): 1.0}  # against Node.js
 def measure(plan: Plan) -> PartResult:
     result = PartResult("relay", "Relay: messages per second")
     loads = QUICK if plan.quick else tuple((*shape, size) for size in SIZES for shape in SHAPES)
-    names: tuple[str, ...] = (BARE, BARE_FAST, NODE)
-    if not plan.quick:
-        names += (BARE_UVICORN, NODE_UVICORN)
+    names = (BARE, BARE_FAST, NODE)
     others = set() if plan.quick else {NODEJS, NATS}
     with ExitStack() as stack:
         servers = [stack.enter_context(plan.servers.make(name)) for name in names]
@@ -51,11 +49,8 @@ def measure(plan: Plan) -> PartResult:
     for load in loads:
         _compare(result, load, NODE, BARE, TARGETS)
         _compare(result, load, NODE, BARE_FAST, dict.fromkeys(loads, SAME_SERVER))
-        if not plan.quick:
-            _compare(result, load, NODE_UVICORN, BARE_UVICORN)
         for other in sorted(others):
             _compare(result, load, NODE, other, FASTEST if other == NODEJS else None)
-            _compare(result, load, NODE_UVICORN, other)
     return result
 
 

@@ -1,8 +1,8 @@
 """Seconds of the field's allocation and subscription runs, against a bare echo of as many requests.
 
 The field's suites hold 30,000 addresses in a session, give them back in 10,000 requests, and bring
-1,000 and 5,000 subscribers. Every answer follows a commit, which the bare relay does not make. On
-Daphne, on uvicorn, and at one of two workers that are joined by Redis.
+1,000 and 5,000 subscribers. Every answer follows a commit, which the bare relay does not make. At
+the only worker, and at one of two that are joined by Redis.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bench.driver import Generator
 from bench.figures import PartResult, ratio
 from bench.plan import Plan
 from bench.processes import Server
-from bench.servers import BARE, BARE_UVICORN, NODE, NODE_UVICORN
+from bench.servers import BARE, NODE
 
 from .workers import redis_of
 
@@ -28,18 +28,10 @@ TARGETS = {"deallocate_s": 4.0, 1_000: 1.5, 5_000: 10.0}
 
 
 def measure(plan: Plan) -> PartResult:
-    """On Daphne."""
+    """At the only worker."""
     with ExitStack() as stack:
         bare, node = (stack.enter_context(plan.servers.make(name)) for name in (BARE, NODE))
-        return _measure(plan, "single_requests", "Daphne", bare, node)
-
-
-def measure_uvicorn(plan: Plan) -> PartResult:
-    """On uvicorn."""
-    with ExitStack() as stack:
-        names = (BARE_UVICORN, NODE_UVICORN)
-        bare, node = (stack.enter_context(plan.servers.make(name)) for name in names)
-        return _measure(plan, "single_requests_uvicorn", "uvicorn", bare, node)
+        return _measure(plan, "single_requests", "one worker", bare, node)
 
 
 def measure_workers(plan: Plan) -> PartResult:

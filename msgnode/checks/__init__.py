@@ -4,8 +4,7 @@ All are listed here, so that each identifier is used once; the modules follow th
 
 E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of its words
 E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes
-E007 PORT is a port             E008 ASGI_SERVER is one of the node's servers
-E009 WORKERS is a number of workers
+E007 PORT is a port             E009 WORKERS is a number of workers
 E010 REGISTRY_ACCESS is one of its words       E011 REGISTRY_UNAVAILABLE_CODE is 408 or 500
 E012 numbers of the registry are positive      E013 POLICY_TIME_ZONE is a time zone
 E014 numbers of the policies are not negative  E015 registries elsewhere have a URL of HTTP

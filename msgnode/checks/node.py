@@ -16,7 +16,6 @@ from msgnode.sessions.session import READER_PATIENCE
 RESUME_WORDS = ("always", "when-idle", "with-proof")
 MODES = ("anonymous", "identified", "strict")
 MODES_OF_DOMAINS = (*MODES, "refused")
-SERVERS = ("daphne", "uvicorn")
 MAY_BE_ZERO = frozenset(
     {
         *("GRACE_PERIOD", "DRAIN_SECONDS", "DRAIN_STAGGER", "CLOSED_SESSION_DAYS"),
@@ -92,12 +91,6 @@ def _words() -> Iterator[CheckMessage]:
         )
     if not 0 < settings.PORT < 65536:
         yield Error(f"PORT is {settings.PORT}.", hint="It is 1 to 65535.", id="msgnode.E007")
-    if settings.ASGI_SERVER not in SERVERS:
-        yield Error(
-            f"ASGI_SERVER is {settings.ASGI_SERVER!r}.",
-            hint=f"One of {', '.join(SERVERS)}.",
-            id="msgnode.E008",
-        )
     if not 0 < settings.WORKERS <= 256:
         yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E009")
     niceness = settings.REPORTS["NICENESS"]

@@ -1,1 +1,1 @@
-"""The ASGI servers of a worker, Daphne or uvicorn, and what both share."""
+"""The ASGI server of a worker: Daphne, adapted for speed."""

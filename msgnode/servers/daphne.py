@@ -305,7 +305,7 @@ class NodeServer(Server):
 
 
 class DaphneServing:
-    """Serves an application. Implements Serving."""
+    """Serves an application, with an event loop that is created before the node is started."""
 
     def __init__(self, application: Any, limits: dict[str, Any]) -> None:
         self.loop: asyncio.AbstractEventLoop = event_loop()

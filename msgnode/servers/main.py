@@ -2,7 +2,7 @@
 
 It loads the routing table, listens on HOST:PORT, and stops on SIGTERM or SIGINT: sessions are told
 to reconnect (3001), pending changes are committed, exit status 0. Told so before it is ready, it
-leaves the other workers and ends. ASGI_SERVER names the server.
+leaves the other workers and ends.
 uvloop is installed before anything imports Twisted, because Daphne uses the loop it finds.
 """
 
@@ -20,7 +20,7 @@ import uvloop
 
 from msgnode.servers.affinity import keep_to_one_processor
 from msgnode.servers.collector import Collector
-from msgnode.servers.start import end_within, listening_socket, on_signals, serving
+from msgnode.servers.start import end_within, listening_socket, on_signals
 from msgnode.storage.table_version import EarlierTables, refuse_earlier
 from msgnode.workers.worker_process import TIMES_FENCED
 
@@ -68,6 +68,7 @@ class Worker:
 
         from msgnode.asgi import application
         from msgnode.node import get_node
+        from msgnode.servers.daphne import DaphneServing
 
         self._node = get_node()
         self._drain_seconds = settings.NODE["DRAIN_SECONDS"]
@@ -76,7 +77,7 @@ class Worker:
         self._stopping: asyncio.Task[None] | None = None
         self._is_fenced = False
         self._node.parts.lease.on_lost.append(self._fence)
-        self._serving = serving(settings.ASGI_SERVER)(application, settings.NODE)
+        self._serving = DaphneServing(application, settings.NODE)
         self._loop = self._serving.loop
         self._shares_port = settings.WORKERS > 1
         self._address = settings.HOST, settings.PORT

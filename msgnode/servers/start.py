@@ -1,4 +1,4 @@
-"""What a process needs to serve: a listening socket, the server of ASGI_SERVER, signals, an end."""
+"""What a process needs to serve: a listening socket, signals, an end."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
-
-from msgnode.servers.base import Serving
 
 _BACKLOG = 4096
 
@@ -34,17 +31,6 @@ def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
     made.listen(_BACKLOG)
     made.setblocking(False)
     return made
-
-
-def serving(name: str) -> Callable[[Any, dict[str, Any]], Serving]:
-    """The server of a name. The other is not imported, because Twisted would conflict."""
-    if name == "uvicorn":
-        from msgnode.servers.uvicorn import UvicornServing
-
-        return UvicornServing
-    from msgnode.servers.daphne import DaphneServing
-
-    return DaphneServing
 
 
 def on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

@@ -17,7 +17,8 @@ from django.db import DatabaseError
 
 from msgnode.asgi import application
 from msgnode.servers.collector import Collector
-from msgnode.servers.start import listening_socket, on_signals, serving
+from msgnode.servers.daphne import DaphneServing
+from msgnode.servers.start import listening_socket, on_signals
 from msgnode.storage.table_version import EarlierTables, refuse_earlier
 
 log = logging.getLogger("msgnode.servers.web")
@@ -27,7 +28,7 @@ class WebProcess:
     """The web process: its server, its start and its stop."""
 
     def __init__(self) -> None:
-        self._serving = serving(settings.ASGI_SERVER)(application, settings.NODE)
+        self._serving = DaphneServing(application, settings.NODE)
         self._loop = self._serving.loop
         self._stopping: asyncio.Task[None] | None = None
 

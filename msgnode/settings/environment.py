@@ -41,7 +41,6 @@ if ROLE not in ("node", "web"):
     raise ImproperlyConfigured(f"ROLE is {ROLE!r}; it is node or web.")
 HOST: str = env("HOST", default="127.0.0.1")
 PORT: int = env.int("PORT", default=8000)
-ASGI_SERVER: str = env("ASGI_SERVER", default="daphne")
 DOMAIN: str = env("DOMAIN", default="localhost").lower()
 # Where browsers find the node; the embedded OpenID provider's issuer is PUBLIC_URL + "/o".
 PUBLIC_URL: str = env(

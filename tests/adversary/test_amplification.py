@@ -14,8 +14,6 @@ import pytest
 from tests.client import Client, code, runtime
 from tests.node import Node
 
-pytestmark = pytest.mark.any_server
-
 RECIPIENTS = 1000
 SIZE = 900_000
 

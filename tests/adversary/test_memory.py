@@ -64,10 +64,10 @@ async def test_detached_sessions_of_one_source_take_a_bounded_part_of_the_memory
 
 
 async def test_readers_that_do_not_read_take_a_bounded_part_of_the_memory(
-    tmp_path: Path, template: Path, server: str
+    tmp_path: Path, template: Path
 ) -> None:
     """What their sockets were handed and have not sent counts: it is most of what they hold."""
-    limits = {**LIMITS, "MAX_BYTES_PER_SECOND": 10**10, "ASGI_SERVER": server}
+    limits = {**LIMITS, "MAX_BYTES_PER_SECOND": 10**10}
     with running(tmp_path / "node", template, **limits) as node:
         reporter, one, other = [await arrive(node) for _ in range(3)]
         shared = address("comm")

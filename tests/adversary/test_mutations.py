@@ -22,7 +22,7 @@ from tests.fuzz.test_garbage import Garbage
 from tests.length import length
 from tests.node import Node, eventually
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.any_server]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 FRAMES = int(os.environ.get("MUTATED_FRAMES", length(6_000, full=20_000)))
 CLIENTS = 8

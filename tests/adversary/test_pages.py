@@ -17,7 +17,7 @@ from tests.node import Node
 
 from .conftest import Bystanders
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("adversary"), pytest.mark.any_server]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("adversary")]
 
 MARKUP = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 IN_A_URL = "%3Cscript%3E<script>alert(1)</script>\"'><img/src=x/onerror=alert(2)>"

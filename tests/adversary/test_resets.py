@@ -127,7 +127,6 @@ async def test_resets_during_a_fan_out_silence_nobody_else(
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_resets_during_a_fan_out_of_a_thousand_silence_nobody_else(
     start_node: Callable[..., Node],
 ) -> None:

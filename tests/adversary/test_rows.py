@@ -13,7 +13,7 @@ import pytest
 from tests.client import ALLOCATION, REGISTRY, SM, Client, address, code
 from tests.node import Node
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("adversary"), pytest.mark.any_server]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("adversary")]
 
 LIMIT, CLOSED = 400, 20
 SESSIONS, BLOCK = 8, 30

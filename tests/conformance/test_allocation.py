@@ -16,8 +16,6 @@ from tests.client import ALLOCATION, DOMAIN, SM, Client, Frame, address, code, r
 from tests.conftest import Come
 from tests.node import Node, running
 
-pytestmark = pytest.mark.any_server
-
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
 UUID4 = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 NAMES = ["address-allocation", "hyperty-address-allocation", "object-address-allocation"]

@@ -19,7 +19,7 @@ from tests.node import Node, eventually, running
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
 ENDS = pytest.mark.parametrize("end", ["drop", "leave"])
-MANY = pytest.param(200, marks=[pytest.mark.long, pytest.mark.any_server])
+MANY = pytest.param(200, marks=pytest.mark.long)
 ROUNDS = pytest.mark.parametrize("rounds", [25, MANY])
 
 Start = Callable[..., Awaitable[FieldRuntime]]
@@ -74,7 +74,6 @@ async def test_every_round_of_open_work_and_end_is_served_as_the_first(
 
 
 @BOTH
-@pytest.mark.any_server
 async def test_a_tab_that_reloads_again_and_again_beside_another_is_never_locked_out(
     narrow: Node, start: Start, handshake: str
 ) -> None:
@@ -92,7 +91,6 @@ async def test_a_tab_that_reloads_again_and_again_beside_another_is_never_locked
 
 @pytest.mark.long
 @BOTH
-@pytest.mark.any_server
 async def test_where_only_a_token_resumes_the_oldest_detached_sessions_make_room(
     start_node: Callable[..., Node], start: Start, handshake: str
 ) -> None:
@@ -106,7 +104,6 @@ async def test_where_only_a_token_resumes_the_oldest_detached_sessions_make_room
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_what_made_room_is_free_and_the_others_are_resumed_by_their_tokens(
     start_node: Callable[..., Node],
 ) -> None:
@@ -143,7 +140,6 @@ async def test_a_stub_that_comes_back_again_and_again_is_served_as_at_first(
         assert code(await one.find(user)) == 200
 
 
-@pytest.mark.any_server
 async def test_what_is_posted_while_a_socket_opens_is_answered(node: Node) -> None:
     for _ in range(5):
         one = VertxRuntime(node, runtime())
@@ -181,7 +177,6 @@ async def test_runtimes_named_as_the_suites_before_2018_name_them_are_served(
 
 
 @BOTH
-@pytest.mark.any_server
 async def test_two_sockets_of_a_runtime_speak_as_the_same_stub(
     node: Node, start: Start, handshake: str
 ) -> None:
@@ -198,7 +193,6 @@ async def test_two_sockets_of_a_runtime_speak_as_the_same_stub(
 
 @pytest.mark.long
 @BOTH
-@pytest.mark.any_server
 async def test_registrations_live_through_the_grace_and_end_after_it(
     start_node: Callable[..., Node], start: Start, handshake: str
 ) -> None:
@@ -228,7 +222,6 @@ async def test_registrations_live_through_the_grace_and_end_after_it(
 
 @BOTH
 @pytest.mark.parametrize("by", ["status", "delete"])
-@pytest.mark.any_server
 async def test_an_unregistration_by_the_runtime_ends_them_at_once(
     node: Node, start: Start, handshake: str, by: str
 ) -> None:
@@ -247,7 +240,6 @@ async def test_an_unregistration_by_the_runtime_ends_them_at_once(
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_stranger_with_the_same_runtime_url_revives_nothing(
     start_node: Callable[..., Node], start: Start
 ) -> None:
@@ -264,7 +256,6 @@ async def test_a_stranger_with_the_same_runtime_url_revives_nothing(
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_restart_in_the_grace_leaves_nothing_live(
     start_node: Callable[..., Node], start: Start
 ) -> None:

@@ -16,8 +16,6 @@ from tests.client import ALLOCATION, SESSION, SM, Client, address, code, runtime
 from tests.conftest import Come
 from tests.node import Node
 
-pytestmark = pytest.mark.any_server
-
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
 
 

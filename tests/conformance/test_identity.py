@@ -24,8 +24,6 @@ from tests.conftest import Come
 from tests.issuer import AUDIENCE, Issuer, enter, tell
 from tests.node import Node, eventually
 
-pytestmark = pytest.mark.any_server
-
 IDM = "domain://idm.localhost"
 CHECKS_A_SECOND = 50.0  # IDENTITY_CHECKS_PER_SECOND
 

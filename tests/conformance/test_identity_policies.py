@@ -13,8 +13,6 @@ from tests.client import SM, Client, code
 from tests.issuer import Issuer, enter
 from tests.node import Node, eventually
 
-pytestmark = pytest.mark.any_server
-
 IDM = "domain://idm.localhost"
 FEED = "comm://localhost/feed/changes"
 

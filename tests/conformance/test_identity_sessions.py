@@ -22,8 +22,6 @@ from tests.conftest import Come
 from tests.issuer import Issuer, enter, tell
 from tests.node import Node, eventually, running
 
-pytestmark = pytest.mark.any_server
-
 IDM, ALIAS = "domain://idm.localhost", "domain-idp://localhost"
 
 

@@ -1,7 +1,6 @@
 """A newcomer that is refused only because of somebody's socket: that socket is asked at once.
 
-On uvicorn, as it is, the node cannot ask: there the newcomer is told to try again. Peers are
-processes of their own, so that they can be frozen as a machine that sleeps is.
+Peers are processes of their own, so that they can be frozen as a machine that sleeps is.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import pytest
 
 from tests.client import LIMIT, SESSION, address, code, runtime
 from tests.e2e.pair import OwnRedis, Pair
-from tests.node import ROOT, Node, eventually
+from tests.node import ROOT, Node
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", pytest.param("stub", marks=pytest.mark.long)])
 PROGRAM = """
@@ -59,13 +58,6 @@ Start = Callable[..., Awaitable[Peer]]
 
 
 @pytest.fixture
-def asks(server: str) -> None:
-    """For what needs pings of the node's own."""
-    if server == "uvicorn":
-        pytest.skip("ASGI has no pings (docs/operations.md); see the tests on uvicorn below")
-
-
-@pytest.fixture
 async def start() -> AsyncIterator[Start]:
     """Starts peers: `await start(node, "ws", url, url)`; killed at the end."""
     started: list[asyncio.subprocess.Process] = []
@@ -93,7 +85,6 @@ async def start() -> AsyncIterator[Start]:
 @pytest.mark.parametrize(
     "resume", ["when-idle", pytest.param("with-proof", marks=pytest.mark.long)]
 )
-@pytest.mark.usefixtures("asks")
 async def test_a_newcomer_takes_the_place_of_a_frozen_socket_and_never_that_of_a_live_one(
     start_node: Callable[..., Node], start: Start, handshake: str, resume: str
 ) -> None:
@@ -119,7 +110,6 @@ async def test_a_newcomer_takes_the_place_of_a_frozen_socket_and_never_that_of_a
         assert len(await newcomer.allocate()) == 1
 
 
-@pytest.mark.usefixtures("asks")
 @pytest.mark.long
 async def test_many_newcomers_at_once_ask_one_socket_and_one_of_them_is_served(
     start_node: Callable[..., Node], start: Start
@@ -136,7 +126,6 @@ async def test_many_newcomers_at_once_ask_one_socket_and_one_of_them_is_served(
 
 
 @BOTH
-@pytest.mark.usefixtures("asks")
 @pytest.mark.long
 async def test_where_all_sockets_of_a_runtime_have_died_the_next_open_finds_room(
     start_node: Callable[..., Node], start: Start, handshake: str
@@ -159,7 +148,6 @@ async def test_where_all_sockets_of_a_runtime_have_died_the_next_open_finds_room
     assert alive.process.returncode is None
 
 
-@pytest.mark.usefixtures("asks")
 @pytest.mark.long
 async def test_who_is_thawed_is_served_again(start_node: Callable[..., Node], start: Start) -> None:
     alone = start_node(SHARE_RUNTIME_URL="false", RESUME="with-proof")
@@ -180,7 +168,6 @@ async def test_who_is_thawed_is_served_again(start_node: Callable[..., Node], st
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_no_runtime_url_is_opened_above_or_below_anothers(
     start_node: Callable[..., Node],
 ) -> None:
@@ -198,47 +185,6 @@ async def test_no_runtime_url_is_opened_above_or_below_anothers(
         async with alone.ws() as late:
             for nested in (f"{url}/sm/{address()[-8:]}", f"{twin}/sm"):
                 assert code(await late.ask("open", SESSION, sender=nested)) == 403
-
-
-@pytest.mark.long
-@pytest.mark.any_server
-@BOTH
-async def test_on_uvicorn_a_newcomer_is_told_to_try_again_and_served_when_the_socket_was_found_dead(
-    start_node: Callable[..., Node], start: Start, handshake: str
-) -> None:
-    alone = start_node(
-        ASGI_SERVER="uvicorn", SHARE_RUNTIME_URL="false", RESUME="with-proof",
-        PING_INTERVAL=1, PING_TIMEOUT=4,
-    )  # fmt: skip
-    url = runtime()
-
-    async def told() -> int:
-        """The code of the answer to a newcomer's first word."""
-        async with alone.ws() if handshake == "ws" else alone.stub() as newcomer:
-            if handshake == "ws":
-                return code(await newcomer.ask("open", SESSION, sender=url))
-            await newcomer.send_raw(json.dumps({"cmd": "connect", "data": {"runtimeURL": url}}))
-            return int((await newcomer.receive())["response"])
-
-    owner = await start(alone, handshake, url)
-    for _ in range(3):
-        assert await told() == 503  # nobody's place is taken by a guess
-    owner.freeze()
-    async with asyncio.timeout(3 * LIMIT):
-        while (answer := await told()) == 503:
-            await eventually()  # the pace of a newcomer that tries again
-    assert answer == 200
-
-
-@pytest.mark.long
-@pytest.mark.any_server
-async def test_on_uvicorn_a_full_runtime_url_is_answered_429(
-    start_node: Callable[..., Node],
-) -> None:
-    narrow, url = start_node(ASGI_SERVER="uvicorn", MAX_SESSIONS_PER_RUNTIME=1), runtime()
-    async with narrow.ws() as owner, narrow.ws() as late:
-        await owner.open(url)
-        assert code(await late.ask("open", SESSION, sender=url)) == 429
 
 
 @pytest.mark.long

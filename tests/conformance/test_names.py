@@ -10,14 +10,12 @@ import pytest
 from tests.client import SESSION, code, runtime
 from tests.node import Node, running
 
-pytestmark = pytest.mark.any_server
-
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory, template: Path, server: str) -> Iterator[Node]:
+def strict(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
     """A node on which sessions share no runtime URL."""
     place = tmp_path_factory.mktemp("strict")
-    with running(place, template, ASGI_SERVER=server, SHARE_RUNTIME_URL="false") as node:
+    with running(place, template, SHARE_RUNTIME_URL="false") as node:
         yield node
 
 

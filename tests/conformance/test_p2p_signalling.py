@@ -80,7 +80,6 @@ async def test_case_p6_where_no_identity_is_asked_for_signalling_reaches_its_run
     await receiver.hang_up()
 
 
-@pytest.mark.any_server
 async def test_case_p9_an_invitation_to_a_runtime_that_is_away_is_refused_and_does_not_wait(
     node: Node,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a client does against RFC 6455 closes its socket with the standard's code, on each server: a
+"""What a client does against RFC 6455 closes its socket with the standard's code: a
 closing frame that reaches it, then the end of the stream, and never a reset."""
 
 from __future__ import annotations
@@ -127,7 +127,6 @@ async def test_a_fault_of_the_protocol_closes_with_its_code_and_no_reset(
 
 
 @pytest.mark.parametrize(("code", "fault"), LENGTHS)
-@pytest.mark.usefixtures("reads_strictly")
 async def test_a_length_that_is_not_in_its_shortest_form_closes_with_its_code(
     node: Node, code: int, fault: bytes
 ) -> None:
@@ -135,7 +134,6 @@ async def test_a_length_that_is_not_in_its_shortest_form_closes_with_its_code(
 
 
 @pytest.mark.parametrize(("code", "fault"), [FAULTS[0], FAULTS[5], FAULTS[12]])
-@pytest.mark.usefixtures("closes_gently")
 async def test_the_code_reaches_a_client_that_goes_on_sending_and_reads_late(
     node: Node, code: int, fault: bytes
 ) -> None:
@@ -147,7 +145,6 @@ async def test_the_code_reaches_a_client_that_goes_on_sending_and_reads_late(
         assert await socket.rest() == b""
 
 
-@pytest.mark.usefixtures("reads_strictly")
 async def test_nothing_after_a_fault_is_heard_and_what_was_before_it_is(
     node: Node, come: Come
 ) -> None:
@@ -174,7 +171,6 @@ async def test_a_fault_before_any_session_is_answered_the_same(
         assert await socket.rest() == b""
 
 
-@pytest.mark.usefixtures("closes_gently")
 async def test_both_sides_closing_at_once_end_without_a_reset(node: Node) -> None:
     async with opened(node) as socket:
         closing = b'{"id":2,"type":"close","to":"mn:/session"}'

@@ -10,7 +10,7 @@ import pytest
 from tests.client import Client
 from tests.node import Node
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 IDM = "domain://idm.localhost"
 ALICE = """

@@ -20,12 +20,10 @@ from tests.node import Node, running
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.any_server)])
-def own(
-    request: pytest.FixtureRequest, tmp_path: Path, template: Path, server: str
-) -> Iterator[Node]:
+@pytest.fixture(params=["sqlite", "postgres"])
+def own(request: pytest.FixtureRequest, tmp_path: Path, template: Path) -> Iterator[Node]:
     """A node of the test's own on the database of the parameter."""
-    settings = {"ASGI_SERVER": server}
+    settings = {}
     if request.param == "postgres":
         settings["DATABASE_URL"] = request.getfixturevalue("migrated_url")
     with running(tmp_path, template, **settings) as node:
@@ -33,7 +31,6 @@ def own(
 
 
 @pytest.mark.parametrize("number", [1, pytest.param(4, marks=pytest.mark.long)])
-@pytest.mark.any_server
 async def test_what_was_acknowledged_before_a_kill_is_there_after_it(
     own: Node, come: Come, number: int
 ) -> None:
@@ -120,7 +117,6 @@ async def test_a_clean_stop_sends_everybody_back_and_signals_no_gap(own: Node, c
         assert arrived == [f"{of_stub}/changes", held]
 
 
-@pytest.mark.any_server
 async def test_a_clean_stop_signals_a_gap_to_a_session_whose_queue_was_lost(
     own: Node, come: Come
 ) -> None:
@@ -140,7 +136,6 @@ async def test_a_clean_stop_signals_a_gap_to_a_session_whose_queue_was_lost(
         assert await back.settled() == []
 
 
-@pytest.mark.any_server
 async def test_after_a_kill_every_session_is_told_of_the_gap_once(own: Node, come: Come) -> None:
     client = await come(to=own)
     own.kill()
@@ -151,7 +146,6 @@ async def test_after_a_kill_every_session_is_told_of_the_gap_once(own: Node, com
             assert [each["body"]["value"] for each in await back.settled()] == expected
 
 
-@pytest.mark.any_server
 async def test_a_closed_session_stays_closed_after_a_kill(own: Node, come: Come) -> None:
     client = await come(to=own)
     (held,) = await client.allocate()
@@ -166,7 +160,6 @@ async def test_a_closed_session_stays_closed_after_a_kill(own: Node, come: Come)
         assert code(await talker.ask("create", held)) == 404
 
 
-@pytest.mark.any_server
 async def test_stubs_that_hammer_a_restarting_node_all_get_back(own: Node) -> None:
     clients = []
     for _ in range(20):
@@ -193,7 +186,6 @@ async def _return(node: Node, before: Client) -> Frame:
             await asyncio.sleep(0)
 
 
-@pytest.mark.any_server
 async def test_the_log_of_a_node_shows_no_token(
     start_node: Callable[..., Node], come: Come
 ) -> None:

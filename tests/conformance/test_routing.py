@@ -14,8 +14,6 @@ import pytest
 from tests.client import ALLOCATION, DOMAIN, REGISTRY, SESSION, SM, address, code, runtime
 from tests.conftest import Come
 
-pytestmark = pytest.mark.any_server
-
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
 
 

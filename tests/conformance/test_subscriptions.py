@@ -10,8 +10,6 @@ import pytest
 from tests.client import SM, Client, Frame, address, code, runtime
 from tests.conftest import Come
 
-pytestmark = pytest.mark.any_server
-
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
 
 

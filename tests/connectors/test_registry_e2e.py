@@ -20,8 +20,6 @@ from tests.client import Client, Frame, address, code, runtime
 from tests.node import Node, running
 from tests.registry.test_global import GUID, jwt
 
-pytestmark = pytest.mark.any_server
-
 REGISTRY = "domain://registry.localhost"
 GLOBAL = "global://registry"
 RECORD = jwt(lastUpdate="2026-01-01T00:00:00Z")

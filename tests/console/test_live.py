@@ -15,8 +15,6 @@ from tests.services import redis_server
 
 from .browser import log_in
 
-pytestmark = pytest.mark.any_server
-
 SECOND = 1.0
 MACHINE = 29.0  # what a busy machine may add
 

@@ -170,7 +170,6 @@ async def test_a_hundred_pages_of_one_operator_leave_the_node_to_others(
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_workers_add_up_and_one_that_freezes_or_dies_is_said(
     start_node: Any,
 ) -> None:
@@ -198,7 +197,6 @@ async def test_workers_add_up_and_one_that_freezes_or_dies_is_said(
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_session_of_another_worker_is_shown_and_a_frozen_worker_is_named(
     start_node: Any,
 ) -> None:
@@ -226,7 +224,6 @@ async def test_a_session_of_another_worker_is_shown_and_a_frozen_worker_is_named
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_log_out_closes_the_page_at_once(start_node: Any) -> None:
     node = start_node()
     browser = await asyncio.to_thread(log_in, node)

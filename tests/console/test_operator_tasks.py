@@ -189,7 +189,6 @@ def test_a_disk_that_fills_is_on_the_first_page_and_what_to_do_one_click_away(
     assert console.clicks == 1
 
 
-@pytest.mark.any_server
 def test_a_worker_that_died_is_said_on_the_first_page_without_a_click(
     start_node: Any, chromium_window: Any
 ) -> None:

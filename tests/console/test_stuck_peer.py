@@ -23,7 +23,7 @@ from .browser import log_in
 from .test_operator_tasks import Console
 from .traffic import Traffic, talking
 
-pytestmark = [needs_deno, pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(240)]
+pytestmark = [needs_deno, pytest.mark.long, pytest.mark.timeout(240)]
 
 SEEN_WITHIN = 60_000  # ms; twenty seconds of silence and five of waiting are the node's own
 THEIRS = f"hyperty://{B}/one"

@@ -13,8 +13,6 @@ from tests.node import Node, eventually
 
 from .test_live import until
 
-pytestmark = pytest.mark.any_server
-
 
 async def run(node: Node, *words: str) -> str:
     return await asyncio.to_thread(node.manage, *words)

@@ -65,7 +65,6 @@ async def test_the_page_is_for_who_may_see_sessions(console: tuple[Node, Browser
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_trace_goes_on_at_another_worker_and_back(start_node: Any) -> None:
     with redis_server() as url:
         first = start_node(REDIS_URL=url, WORKER_TIMEOUT=8)
@@ -94,7 +93,6 @@ async def test_a_trace_goes_on_at_another_worker_and_back(start_node: Any) -> No
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_spans_reach_a_collector_and_one_that_is_away_costs_only_spans(
     start_node: Any,
 ) -> None:

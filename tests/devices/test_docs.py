@@ -6,15 +6,12 @@ import os
 import re
 import subprocess
 
-import pytest
-
 from tests.node import ROOT, Node
 from tests.services import needs_program
 
 PAGE = (ROOT / "docs" / "connectors.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.any_server
 def test_curl_alone_gets_an_address_and_hears_an_update(node: Node) -> None:
     for program in ("curl", "jq"):
         needs_program(program)

@@ -13,7 +13,7 @@ from tests.console.browser import log_in
 from tests.devices.client import Device, Events, api_key
 from tests.node import Node
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 
 async def test_a_key_that_is_deleted_or_changed_ends_its_sessions_and_no_others(

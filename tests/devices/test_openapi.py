@@ -49,7 +49,6 @@ def _paths() -> dict[str, set[str]]:
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("label", ASKED)
 def test_a_request_is_answered_as_it_is_described(

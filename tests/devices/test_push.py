@@ -164,7 +164,6 @@ def test_all_workers_have_one_key() -> None:
     assert PushKey("s", "mailto:x").public != PushKey("t", "mailto:x").public
 
 
-@pytest.mark.any_server
 async def test_without_the_setting_there_are_none(node: Node) -> None:
     async with Device(node) as device:
         answer = await put(device, "https://fcm.googleapis.com/x")

@@ -23,12 +23,11 @@ ALLOCATION = "domain://msg-node.localhost/address-allocation"
 
 
 @pytest.fixture(scope="module")
-def narrow(tmp_path_factory: pytest.TempPathFactory, template: Path, server: str) -> Iterator[Node]:
+def narrow(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
     """A node for pages of one origin, on which a device may send 50 messages a second."""
     with running(
         tmp_path_factory.mktemp("narrow"),
         template,
-        ASGI_SERVER=server,
         DEVICE_HTTP=True,
         WS_ORIGINS="https://app.example",
         MAX_MESSAGES_PER_SECOND=50,
@@ -62,7 +61,6 @@ async def _respond(client: Client, asked: Frame, body: object) -> None:
 
 
 @pytest.mark.parametrize("token", ["nonsense", "mns_", "mns_cnVudGltZTovL2QvMQ.t0k"])
-@pytest.mark.any_server
 async def test_case_03_a_token_that_opens_nothing_is_401(node: Node, token: str) -> None:
     async with Device(node) as device:
         device.token = token
@@ -72,7 +70,6 @@ async def test_case_03_a_token_that_opens_nothing_is_401(node: Node, token: str)
     assert answer.json()["status"] == 401
 
 
-@pytest.mark.any_server
 async def test_case_03_the_token_of_another_session_speaks_for_that_one_only(node: Node) -> None:
     async with Device(node) as device, Device(node) as other:
         message = {"id": 1, "type": "create", "from": device.runtime_url, "to": other.runtime_url}
@@ -80,7 +77,6 @@ async def test_case_03_the_token_of_another_session_speaks_for_that_one_only(nod
     assert answer.status_code == 403
 
 
-@pytest.mark.any_server
 async def test_case_04_a_request_with_wait_is_answered_in_the_body(node: Node) -> None:
     async with Device(node) as device:
         answer = await device.send(
@@ -92,7 +88,6 @@ async def test_case_04_a_request_with_wait_is_answered_in_the_body(node: Node) -
         assert (await device.poll(wait=0)).status_code == 204  # and nowhere else
 
 
-@pytest.mark.any_server
 async def test_case_04_a_slow_answer_is_202_and_comes_by_the_downstream(
     node: Node, come: Come
 ) -> None:
@@ -106,7 +101,6 @@ async def test_case_04_a_slow_answer_is_202_and_comes_by_the_downstream(
     assert (heard["id"], heard["body"]["value"]) == ("slow-1", "late")
 
 
-@pytest.mark.any_server
 async def test_case_05_what_wants_no_answer_is_202(node: Node, come: Come) -> None:
     listener = await come()
     async with Device(node) as device:
@@ -118,7 +112,6 @@ async def test_case_05_what_wants_no_answer_is_202(node: Node, come: Come) -> No
         assert (await listener.expect(type="update"))["body"]["value"] == 1
 
 
-@pytest.mark.any_server
 async def test_case_06_one_bad_message_of_a_hundred_is_refused_alone(
     node: Node, come: Come
 ) -> None:
@@ -186,7 +179,6 @@ async def test_case_09_a_second_stream_ends_the_first(node: Node, come: Come) ->
         assert (await second.message())["body"]["value"] == 1
 
 
-@pytest.mark.any_server
 async def test_case_10_deleting_the_session_frees_its_addresses(node: Node, come: Come) -> None:
     talker = await come()
     async with Device(node) as device:
@@ -197,7 +189,6 @@ async def test_case_10_deleting_the_session_frees_its_addresses(node: Node, come
         assert (await device.poll(wait=0)).status_code == 401
 
 
-@pytest.mark.any_server
 async def test_case_11_a_repeated_key_is_answered_alike_and_carried_once(
     node: Node, come: Come
 ) -> None:
@@ -217,7 +208,6 @@ async def test_case_11_a_repeated_key_is_answered_alike_and_carried_once(
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_thousand_addresses_of_one_device_are_heard_in_order(
     node: Node, come: Come
 ) -> None:
@@ -250,7 +240,6 @@ async def test_case_13_a_node_that_stops_says_so_on_the_stream(
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_case_14_no_token_stands_in_what_the_node_wrote(
     start_node: Callable[..., Node],
 ) -> None:
@@ -268,7 +257,6 @@ async def test_case_14_no_token_stands_in_what_the_node_wrote(
             assert device.token.encode() not in content, path
 
 
-@pytest.mark.any_server
 async def test_responses_as_events_keep_their_place(node: Node, come: Come) -> None:
     talker = await come()
     async with Device(node) as device, device.events() as events:
@@ -285,7 +273,6 @@ async def test_responses_as_events_keep_their_place(node: Node, come: Come) -> N
     assert {each["body"]["code"] for each in heard[:3]} == {404}
 
 
-@pytest.mark.any_server
 async def test_requests_of_one_id_are_answered_each(node: Node) -> None:
     async with Device(node) as device:
         message = {"id": 1, "type": "read", "from": device.runtime_url, "to": address()}
@@ -293,7 +280,6 @@ async def test_requests_of_one_id_are_answered_each(node: Node) -> None:
     assert [each["code"] for each in answers] == [404] * 5
 
 
-@pytest.mark.any_server
 async def test_case_15_from_the_address_of_another_is_403(node: Node, come: Come) -> None:
     other = await come()
     (theirs,) = await other.allocate()
@@ -306,7 +292,6 @@ async def test_case_15_from_the_address_of_another_is_403(node: Node, come: Come
 
 
 @pytest.mark.parametrize("to", ["domain://msg-node.localhost/sm", "hyperty://localhost/nobody"])
-@pytest.mark.any_server
 async def test_case_15_as_another_runtime_that_is_not_there_is_403(node: Node, to: str) -> None:
     """A runtime with a socket is taken at its word; a device, which is one runtime, is not."""
     async with Device(node) as device:
@@ -317,7 +302,6 @@ async def test_case_15_as_another_runtime_that_is_not_there_is_403(node: Node, t
         assert (await device.post(own, wait=5)).status_code in (400, 404)
 
 
-@pytest.mark.any_server
 async def test_case_16_only_pages_of_listed_origins_may_call(narrow: Node) -> None:
     device = Device(narrow)
     assert (await device.open(Origin="https://evil.example")).status_code == 403
@@ -331,7 +315,6 @@ async def test_case_16_only_pages_of_listed_origins_may_call(narrow: Node) -> No
     await device.http.aclose()
 
 
-@pytest.mark.any_server
 async def test_case_17_reading_a_resource_gives_the_body_a_message_would(
     node: Node, come: Come
 ) -> None:
@@ -367,7 +350,6 @@ async def test_case_19_a_device_that_floods_is_held_back_like_a_socket(narrow: N
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile(
     start_node: Callable[..., Node],
 ) -> None:
@@ -385,7 +367,6 @@ async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_session_goes_on_after_the_node_was_killed(
     start_node: Callable[..., Node],
 ) -> None:
@@ -401,7 +382,6 @@ async def test_a_session_goes_on_after_the_node_was_killed(
         assert lost.json()["gap"] is True
 
 
-@pytest.mark.any_server
 @pytest.mark.long
 async def test_what_was_not_sent_before_a_clean_restart_is_a_gap_and_never_lost_in_silence(
     start_node: Callable[..., Node],
@@ -419,7 +399,6 @@ async def test_what_was_not_sent_before_a_clean_restart_is_a_gap_and_never_lost_
         assert [each["body"]["value"] for each in answer["messages"]] == ["gap"]
 
 
-@pytest.mark.any_server
 @pytest.mark.long
 async def test_an_operator_who_ends_the_session_is_the_last_word_of_its_stream(
     start_node: Callable[..., Node],
@@ -442,7 +421,6 @@ for session in Session.objects.all():
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_node_without_devices_says_that_they_are_switched_off(
     start_node: Callable[..., Node],
 ) -> None:
@@ -452,7 +430,6 @@ async def test_a_node_without_devices_says_that_they_are_switched_off(
     assert "DEVICE_HTTP" in answer.json()["detail"]
 
 
-@pytest.mark.any_server
 async def test_a_session_that_is_gone_is_replaced_by_a_fresh_one(node: Node) -> None:
     async with Device(node) as device:
         await device.http.delete("/sessions/current", headers=device.headers)
@@ -473,7 +450,6 @@ async def test_a_session_that_is_gone_is_replaced_by_a_fresh_one(node: Node) -> 
         ("GET", "/poll?after=x", 400),
     ],
 )
-@pytest.mark.any_server
 async def test_a_request_that_cannot_be_read_is_told_what_is_wrong(
     node: Node, method: str, path: str, status: int
 ) -> None:
@@ -484,7 +460,6 @@ async def test_a_request_that_cannot_be_read_is_told_what_is_wrong(
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"runtimeURL": 5}', b'{"runtimeURL": "x"}'])
-@pytest.mark.any_server
 async def test_a_session_needs_the_url_of_a_runtime(node: Node, body: bytes) -> None:
     async with httpx.AsyncClient(trust_env=False) as http:
         answer = await http.post(f"http://127.0.0.1:{node.port}/device/v1/sessions", content=body)

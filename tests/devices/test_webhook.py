@@ -269,7 +269,6 @@ async def test_a_server_that_never_answers_holds_up_nobody_else(hooked: Node, ke
         assert [each["body"]["value"] for each in heard] == list(range(50))
 
 
-@pytest.mark.any_server
 async def test_without_the_setting_there_is_none(node: Node) -> None:
     async with Device(node) as device:
         answer = await put(device, "https://example.org/")

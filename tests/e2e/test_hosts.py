@@ -27,7 +27,7 @@ from tests.redis.servers import RedisServer
 from tests.services import needs_program
 from tests.waiting import until
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 PAIRS = 5
 LEASE = 3

@@ -1,5 +1,5 @@
-"""Who speaks, over two workers joined by a real Redis, on each server a node can have: a login that
-moves, tokens that are bound once, revocations, and who is found."""
+"""Who speaks, over two workers joined by a real Redis: a login that moves, tokens that
+are bound once, revocations, and who is found."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from tests.e2e.pair import OwnRedis, Pair
 from tests.issuer import Issuer, enter
 from tests.node import Node, eventually
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 IDM = "domain://idm.localhost"
 
 
-@pytest.fixture(scope="module", params=["daphne", "uvicorn"])
+@pytest.fixture(scope="module")
 def workers(
-    request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     template: Path,
     redis_url: str,
@@ -33,11 +32,8 @@ def workers(
     place = tmp_path_factory.mktemp("workers")
     shutil.copy(template, place / "node.sqlite3")
     enter(place / "node.sqlite3", issuer.row())
-    settings = {
-        "ADMISSION_DOMAINS": "identified.test=identified,strict.test=strict",
-        "ASGI_SERVER": request.param,
-    }
-    both = Pair(place, REDIS_URL=redis_url, **settings)
+    domains = "identified.test=identified,strict.test=strict"
+    both = Pair(place, REDIS_URL=redis_url, ADMISSION_DOMAINS=domains)
     try:
         both.start()
         yield both

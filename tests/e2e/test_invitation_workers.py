@@ -21,7 +21,7 @@ from tests.e2e.pair import Pair
 from tests.node import Node, eventually
 from tests.runtime.test_invitations import execute, token_of
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 IDM = "domain://idm.localhost"
 BOB = "user://localhost/bob@localhost"

@@ -20,7 +20,7 @@ from tests.devices.test_push import put, service
 from tests.node import Node, eventually
 from tests.runtime.test_invitations import token_of
 
-pytestmark = [pytest.mark.any_server, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 LOOPBACK = "127.0.0.0/8,::1/128"
 A = {"DOMAIN": "a.localhost", "INVITATIONS": True, "WEBHOOK_NETWORKS": LOOPBACK}

@@ -90,7 +90,7 @@ class Run:
         return self.tokens
 
 
-@pytest.fixture(params=["daphne", "uvicorn", "two workers"])
+@pytest.fixture(params=["one worker", "two workers"])
 def run(
     request: pytest.FixtureRequest, tmp_path: Path, template: Path, issuer: Issuer
 ) -> Iterator[Run]:
@@ -111,7 +111,7 @@ def run(
             stack.callback(both.kill)
             nodes = [both.one, both.other]
         else:
-            nodes = [Node(place, ASGI_SERVER=request.param, **settings)]
+            nodes = [Node(place, **settings)]
             stack.callback(nodes[0].kill)
         rules = tmp_path / "rules.json"
         rules.write_text(json.dumps(RULES))

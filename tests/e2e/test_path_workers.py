@@ -19,18 +19,16 @@ from tests.e2e.pair import Pair
 from tests.node import Node, running
 from tests.waiting import until
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 SETTINGS = {"PROBE_INTERVAL": 0.2, "PROBE_TIMEOUT": 5}  # as a machine that is busy needs it
 ALARMS = "SELECT kind, subject, cleared_at IS NULL FROM msgnode_alarm WHERE kind = 'path-broken'"
 
 
-@pytest.fixture(params=["daphne", "uvicorn"])
-def pair(
-    request: pytest.FixtureRequest, tmp_path: Path, template: Path, redis_url: str
-) -> Iterator[Pair]:
+@pytest.fixture
+def pair(tmp_path: Path, template: Path, redis_url: str) -> Iterator[Pair]:
     shutil.copy(template, tmp_path / "node.sqlite3")
-    both = Pair(tmp_path, REDIS_URL=redis_url, ASGI_SERVER=request.param, **SETTINGS)
+    both = Pair(tmp_path, REDIS_URL=redis_url, **SETTINGS)
     try:
         both.start()
         yield both

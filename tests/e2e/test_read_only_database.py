@@ -23,7 +23,7 @@ from tests.e2e.test_slow_database import (  # noqa: F401  (a fixture)
 )
 from tests.node import Node
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 ENDED = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "

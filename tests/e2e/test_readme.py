@@ -14,8 +14,6 @@ from websockets.asyncio.client import connect
 from msgnode.launch.address import Address, write_address
 from tests.node import ROOT, Node
 
-pytestmark = pytest.mark.any_server
-
 _RANDOM = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

@@ -25,7 +25,7 @@ from tests.client import ALLOCATION, Client, code
 from tests.console.browser import OPERATOR, PASSWORD, Browser, _hash, log_in
 from tests.node import Node, running
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 LIMIT = 2
 """Seconds that these nodes wait for a statement."""

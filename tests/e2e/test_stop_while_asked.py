@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.long]
 
 @pytest.mark.parametrize("role", ["web", "worker"])
 def test_a_request_that_is_not_answered_in_time_does_not_keep_the_process(
-    tmp_path: Path, template: Path, server: str, role: str
+    tmp_path: Path, template: Path, role: str
 ) -> None:
-    settings = {"ASGI_SERVER": server, "DRAIN_SECONDS": 0.01, "DRAIN_STAGGER": 0}
+    settings = {"DRAIN_SECONDS": 0.01, "DRAIN_STAGGER": 0}
     if role == "web":
         settings["ROLE"] = role
     with (

@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.long]
 
 
 @pytest.fixture
-def pair(tmp_path: Path, template: Path, server: str) -> Iterator[Pair]:
+def pair(tmp_path: Path, template: Path) -> Iterator[Pair]:
     """Two workers with leases that a freeze does not outlast."""
-    with running(tmp_path, template, WORKER_TIMEOUT=20, ASGI_SERVER=server) as both:
+    with running(tmp_path, template, WORKER_TIMEOUT=20) as both:
         yield both
 
 

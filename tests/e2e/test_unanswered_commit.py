@@ -17,7 +17,7 @@ from tests.databases import database
 from tests.node import Node, eventually, running
 from tests.services import NotAvailable, miss, postgres_server
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 TABLE = "msgnode_allocation"
 

@@ -29,7 +29,6 @@ pytestmark = [
     needs_deno,
     pytest.mark.asyncio,
     pytest.mark.long,
-    pytest.mark.any_server,
     pytest.mark.timeout(SECONDS + 300),
     pytest.mark.skipif(not SECONDS, reason="FEDERATION_CHAOS_SECONDS does not say for how long"),
 ]

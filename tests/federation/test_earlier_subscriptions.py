@@ -77,7 +77,6 @@ async def observed_while(nodes: TwoNodes, what: str, *undo: str) -> None:
 @needs_deno
 @pytest.mark.asyncio
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_what_was_subscribed_before_the_domain_was_a_peer_or_while_it_was_none_is_heard(
     nodes: TwoNodes,
 ) -> None:
@@ -91,7 +90,6 @@ async def test_what_was_subscribed_before_the_domain_was_a_peer_or_while_it_was_
 @needs_deno
 @pytest.mark.asyncio
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_what_was_subscribed_while_the_domain_was_no_peer_is_found_after_a_restart_too(
     nodes: TwoNodes,
 ) -> None:

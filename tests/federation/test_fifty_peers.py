@@ -30,7 +30,7 @@ from .links import Played
 from .nodes import A, come
 from .sandboxes import needs_deno, stub
 
-pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long]
 
 SIZE = 50
 DOMAINS = [f"p{number}.example" for number in range(SIZE)]

@@ -14,7 +14,7 @@ from tests.node import Node, running
 from .catalogues import SECONDS, Catalogue, described
 from .sandboxes import needs_deno
 
-pytestmark = [needs_deno, pytest.mark.long, pytest.mark.any_server]
+pytestmark = [needs_deno, pytest.mark.long]
 
 _URL = "ws://127.0.0.1:1/ws"
 _GOOD = described("export default class {}", _URL)

@@ -141,7 +141,6 @@ def write(node: Node, change: str, *values: object) -> None:
 
 @needs_deno
 @pytest.mark.long
-@pytest.mark.any_server
 def test_a_node_notices_by_itself_what_a_catalogue_offers_later(
     tmp_path: Path, template: Path, catalogue: Catalogue, offered: dict[str, dict[str, Any]]
 ) -> None:

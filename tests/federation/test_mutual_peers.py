@@ -25,7 +25,6 @@ pytestmark = [
     needs_deno,
     pytest.mark.asyncio,
     pytest.mark.long,
-    pytest.mark.any_server,
     pytest.mark.usefixtures("sessions_end"),
     pytest.mark.timeout(300),  # five nodes start, one command after the other
 ]

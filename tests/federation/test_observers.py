@@ -23,7 +23,6 @@ pytestmark = [
     needs_deno,
     pytest.mark.asyncio,
     pytest.mark.long,
-    pytest.mark.any_server,
     pytest.mark.usefixtures("sessions_end"),
 ]
 

@@ -347,7 +347,6 @@ class Kept:
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_case_60_a_message_over_which_the_stub_loops_is_set_aside_and_the_rest_flows() -> (
     None
 ):

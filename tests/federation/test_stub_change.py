@@ -104,7 +104,6 @@ for source in (stub.source + "\\n// the next version", "it cannot be loaded"):
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_case_15_an_approved_stub_takes_over_and_one_that_cannot_be_loaded_does_not(
     nodes: TwoNodes,
 ) -> None:

@@ -15,7 +15,7 @@ from tests.node import Node
 from .nodes import A, B, TwoNodes, answer_requests, come, subscribe, subscribed_at
 from .sandboxes import needs_deno
 
-pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.e2e.test_full_disk import fill, small_disk  # noqa: F401  (a fixture)
 from .nodes import A, B, TwoNodes, answer_requests, come, subscribe
 from .sandboxes import needs_deno
 
-pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long, pytest.mark.any_server]
+pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.e2e.pair import OwnRedis, Pair
 from tests.issuer import Issuer, enter
 from tests.node import Node, eventually
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.xdist_group("visitors")]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("visitors")]
 
 PER_DOMAIN, TOTAL, HELD, POOL = 5, 12, 4, 3
 SETTINGS = {

@@ -106,7 +106,6 @@ def _metric(node: Node, name: str) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_worker_whose_commits_stand_still_is_not_ready_until_they_go_on(
     start_node: Callable[..., Node],
 ) -> None:
@@ -126,7 +125,6 @@ async def test_a_worker_whose_commits_stand_still_is_not_ready_until_they_go_on(
     until(lambda: {*rows(node, alarms)} == over, 20, lambda: str(rows(node, alarms)))
 
 
-@pytest.mark.any_server
 async def test_nobody_can_speak_as_the_probe_or_open_its_session(
     start_node: Callable[..., Node],
 ) -> None:

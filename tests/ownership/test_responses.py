@@ -14,7 +14,7 @@ from tests.node import Node
 
 from .conftest import Parties
 
-pytestmark = [pytest.mark.xdist_group("ownership"), pytest.mark.any_server]
+pytestmark = pytest.mark.xdist_group("ownership")
 
 COUNTER = "msgnode_responses_unasked_total"
 

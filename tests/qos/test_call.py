@@ -26,7 +26,7 @@ from tests.stubs.conftest import launched
 from .coturn import Coturn, running
 
 pytest.importorskip("aiortc")
-pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 LIMIT = 60.0
 OPEN = """async (options) => {

@@ -19,8 +19,6 @@ from tests.client import Client, code
 from tests.conftest import Come
 from tests.node import Node
 
-pytestmark = pytest.mark.any_server
-
 QOS = "domain://qos.localhost"
 SERVER = """
 from msgnode.qos.models import *

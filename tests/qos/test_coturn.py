@@ -26,7 +26,7 @@ from tests.redis.servers import running as redis_running
 from .coturn import PASSWORD, Coturn, finished, running, talk
 from .test_connector import QOS, VIDEO
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 LIMIT = 40.0
 CUSTOMERS = """

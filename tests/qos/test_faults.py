@@ -25,7 +25,7 @@ from .test_coturn import Place as OnePlace
 
 __all__ = ["answering_stun", "place"]
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 SERVER = """
 from msgnode.qos.models import *

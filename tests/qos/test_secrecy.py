@@ -23,7 +23,7 @@ from .coturn import PASSWORD, finished, running, talk
 from .test_connector import QOS, VIDEO
 from .test_coturn import Place, in_redis, until
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 PAGES = [
     *("", "qos/turnserver/", "qos/reservation/", "qos/customer/", "qos/trafficclass/"),

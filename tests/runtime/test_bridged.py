@@ -25,7 +25,7 @@ from tests.node import Node
 from tests.runtime import started
 from tests.runtime.talkers import OPEN, Page, Process
 
-pytestmark = [needs_deno, pytest.mark.long, pytest.mark.any_server, pytest.mark.timeout(240)]
+pytestmark = [needs_deno, pytest.mark.long, pytest.mark.timeout(240)]
 
 SECONDS = 60.0
 BUS_SECONDS = 15.0  # until a bus answers 408

@@ -16,7 +16,7 @@ from msgnode.runtime.python.messages import Message
 from tests.node import Node
 from tests.runtime.test_graph import in_nodejs, register
 
-pytestmark = [pytest.mark.any_server, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 BOB = "bob@f.localhost"
 MAKE_BOB = (

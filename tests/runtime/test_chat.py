@@ -17,8 +17,6 @@ from tests.node import ROOT, Node
 from tests.stubs.runtimes import node_js
 from tests.stubs.test_docs import fetch_as_the_page_says, install_as_the_page_says
 
-pytestmark = pytest.mark.any_server
-
 PAGE = (ROOT / "docs" / "data-objects.md").read_text(encoding="utf-8")
 SECONDS = 60.0
 

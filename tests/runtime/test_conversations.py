@@ -19,7 +19,7 @@ from tests.runtime.talkers import Talker, talker
 from tests.runtime.tls_front import certificate, tls_front
 from tests.waiting import until
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 PAIRS = [("nodejs", "chromium"), ("python", "nodejs"), ("python", "chromium")]
 pairs = pytest.mark.parametrize(("one", "other"), PAIRS, ids=["-".join(pair) for pair in PAIRS])

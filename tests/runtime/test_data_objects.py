@@ -17,7 +17,7 @@ from tests.node import Node, running
 from tests.runtime.cutting_proxy import cutting_proxy
 from tests.runtime.sharers import Sharer, sharer
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 SECONDS = float(os.environ.get("SHARE_SECONDS", length(8, full=20)))
 EQUAL_WITHIN = 90.0

@@ -23,8 +23,6 @@ from registry.global_registry import signed
 from tests.node import ROOT, Node
 from tests.stubs.runtimes import node_js
 
-pytestmark = pytest.mark.any_server
-
 SCRIPT = Path(__file__).parent / "graph.mjs"
 
 

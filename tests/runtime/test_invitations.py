@@ -30,7 +30,7 @@ from tests import waiting
 from tests.client import LIMIT, Client
 from tests.node import Node, eventually
 
-pytestmark = [pytest.mark.any_server, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 MAKE = """
 import json

@@ -17,7 +17,6 @@ from tests.runtime.talkers import talker
 from tests.runtime.test_invitations import token_of
 
 pytestmark = [
-    pytest.mark.any_server,
     pytest.mark.long,
     pytest.mark.xdist_group("no tokens abroad"),  # one pair of nodes
 ]

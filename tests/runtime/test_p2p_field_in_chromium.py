@@ -13,7 +13,7 @@ from .started import process
 
 __all__ = ["browser"]
 pytest.importorskip("aiortc")
-pytestmark = [pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
+pytestmark = pytest.mark.xdist_group("p2p")
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from tests.node import Node
 
 from .p2p_talkers import Talker, on_loopback, talkers  # noqa: F401 (a fixture for all)
 
-pytestmark = [pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
+pytestmark = pytest.mark.xdist_group("p2p")
 
 
 class Inviter:

@@ -21,7 +21,7 @@ from .p2p_relay import relay
 
 __all__ = ["browser"]
 pytest.importorskip("aiortc")
-pytestmark = [pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
+pytestmark = pytest.mark.xdist_group("p2p")
 
 PAIRS = [("chromium", "chromium"), ("chromium", "python"), ("python", "chromium")]
 ALERT = {"ping": 1.0, "dead": 4.0}

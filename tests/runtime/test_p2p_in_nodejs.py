@@ -17,7 +17,7 @@ from .p2p_pages import ask, browser, connect, talker, until, ways
 
 __all__ = ["browser"]
 pytest.importorskip("aiortc")
-pytestmark = [pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
+pytestmark = pytest.mark.xdist_group("p2p")
 
 
 @pytest.mark.long

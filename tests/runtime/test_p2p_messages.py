@@ -14,7 +14,7 @@ from tests.node import Node
 
 from .p2p_talkers import Talker, connect, on_loopback, talkers  # noqa: F401 (a fixture for all)
 
-pytestmark = [pytest.mark.any_server, pytest.mark.xdist_group("p2p")]
+pytestmark = pytest.mark.xdist_group("p2p")
 
 PATIENT = P2PTimers(answer=30.0, set_up=60.0, fence=30.0, resume=30.0, ping=20.0, dead=60.0)
 P2P = P2PSettings(timers=PATIENT)

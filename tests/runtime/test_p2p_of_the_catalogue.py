@@ -16,7 +16,7 @@ from .p2p_pages import Talker, ask, browser, count_of, talker, until
 
 __all__ = ["browser"]
 pytest.importorskip("aiortc")
-pytestmark = [pytest.mark.any_server, pytest.mark.long, pytest.mark.xdist_group("p2p")]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("p2p")]
 
 DIRECT = ("/p2prequester/", "/p2phandler/")
 

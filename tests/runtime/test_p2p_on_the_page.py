@@ -15,7 +15,7 @@ from tests.node import Node
 from .p2p_pages import browser, count_of, until
 
 __all__ = ["browser"]
-pytestmark = [pytest.mark.any_server, pytest.mark.long, pytest.mark.xdist_group("p2p")]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("p2p")]
 
 LIMIT = 60_000  # ms
 

@@ -14,7 +14,7 @@ from .p2p_pages import InProcess, Talker, ask, browser, connect, talker, until, 
 
 __all__ = ["browser"]
 pytest.importorskip("aiortc")
-pytestmark = [pytest.mark.any_server, pytest.mark.long, pytest.mark.xdist_group("p2p")]
+pytestmark = [pytest.mark.long, pytest.mark.xdist_group("p2p")]
 
 BRISK = {"ping": 0.5, "dead": 4.0, "resume": 2.0, "answer": 2.0, "setUp": 10.0, "quarantine": 1.0}
 

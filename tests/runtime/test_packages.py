@@ -12,8 +12,6 @@ from tests.node import Node
 from tests.stubs.runtimes import node_js
 from tests.stubs.test_docs import fetch_as_the_page_says, found_command, install_as_the_page_says
 
-pytestmark = pytest.mark.any_server
-
 IN_PYTHON = """
 import asyncio
 

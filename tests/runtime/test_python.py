@@ -22,8 +22,6 @@ from msgnode.runtime.python.stub_list import new_url
 from tests.node import Node
 from tests.stubs.runtimes import Cast
 
-pytestmark = pytest.mark.any_server
-
 SECONDS = 20.0
 
 

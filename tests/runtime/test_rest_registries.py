@@ -18,7 +18,7 @@ from msgnode.runtime.python import Runtime, Settings, rest_registries
 from tests.node import ROOT, Node
 from tests.stubs.runtimes import node_js
 
-pytestmark = [pytest.mark.any_server, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 SCRIPT = Path(__file__).parent / "registries.mjs"
 TO = "domain://registry.localhost"

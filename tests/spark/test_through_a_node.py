@@ -38,7 +38,6 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(600),
-    pytest.mark.any_server,
 ]
 OBSERVERS = 5
 

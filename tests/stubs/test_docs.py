@@ -19,8 +19,6 @@ from django.test import Client
 from tests.node import ROOT, Node
 from tests.stubs.runtimes import node_js
 
-pytestmark = pytest.mark.any_server
-
 PAGE = (ROOT / "docs" / "stubs.md").read_text(encoding="utf-8")
 
 

@@ -15,8 +15,6 @@ from tests.accessibility import axe_faults
 from tests.node import Node
 from tests.stubs.test_stubs import END_ALL
 
-pytestmark = pytest.mark.any_server
-
 DESKTOP = {"viewport": {"width": 1280, "height": 900}}
 LIMIT = 60_000  # ms; a stub that finds no node tries again each half a minute
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}

@@ -14,7 +14,7 @@ import pytest
 from tests.accessibility import axe_faults
 from tests.node import Node
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 ALICE = """
 from django.contrib.auth.models import User

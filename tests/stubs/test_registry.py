@@ -11,7 +11,7 @@ import pytest
 from tests.node import Node
 from tests.stubs.runtimes import KINDS, Cast, Runtime
 
-pytestmark = [pytest.mark.long, pytest.mark.any_server]
+pytestmark = pytest.mark.long
 
 REGISTRY = "domain://registry.localhost"
 SM = "domain://msg-node.localhost/sm"

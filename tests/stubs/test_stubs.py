@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -18,13 +17,7 @@ ALLOCATION = "domain://msg-node.localhost/address-allocation"
 QUEUED = 25
 
 
-def on_both_servers(kind: str) -> Any:
-    """Both servers are tried by socket and by HTTP; more kinds show nothing more of a server."""
-    marks = [] if kind in ("python", "node-http") else [pytest.mark.any_server]
-    return pytest.param(kind, marks=marks)
-
-
-@pytest.fixture(params=[on_both_servers(each) for each in KINDS if each != "node-start"])
+@pytest.fixture(params=[each for each in KINDS if each != "node-start"])
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -69,7 +62,7 @@ def values(observer: Runtime, address: str) -> list[int]:
     return [each["body"]["value"] for each in observer.seen if each["to"] == f"{address}/changes"]
 
 
-@pytest.mark.parametrize("kind", [on_both_servers(each) for each in KINDS], indirect=True)
+@pytest.mark.parametrize("kind", KINDS, indirect=True)
 def test_case_53_54_live_killed_back_resumed_and_nothing_queued_is_lost(
     start_node: Callable[..., Node], cast_on: Callable[[Node], Cast]
 ) -> None:
@@ -113,7 +106,6 @@ def test_case_53_54_a_node_that_restarts_in_peace_leaves_no_gap(
     assert "gap" not in alice.statuses() + bob.statuses()
 
 
-@pytest.mark.any_server
 def test_case_53_54_via_keeps_messages_from_going_round(
     node: Node, cast_on: Callable[[Node], Cast]
 ) -> None:
@@ -133,7 +125,6 @@ def test_case_53_54_via_keeps_messages_from_going_round(
     assert values(alice, address) == []
 
 
-@pytest.mark.any_server
 def test_case_53_54_disconnect_frees_what_the_runtime_held_and_a_message_connects_again(
     node: Node, cast_on: Callable[[Node], Cast]
 ) -> None:
@@ -147,7 +138,6 @@ def test_case_53_54_disconnect_frees_what_the_runtime_held_and_a_message_connect
     assert alice.statuses() == ["created", *once, "disconnected", *once]
 
 
-@pytest.mark.any_server
 def test_case_53_54_status_events_stay_in_the_runtime(
     node: Node, cast_on: Callable[[Node], Cast]
 ) -> None:
@@ -159,7 +149,6 @@ def test_case_53_54_status_events_stay_in_the_runtime(
     assert [each["to"] for each in alice.seen].count(status) == 3
 
 
-@pytest.mark.any_server
 def test_an_operator_ends_the_session_and_the_stub_does_not_return(
     start_node: Callable[..., Node], cast_on: Callable[[Node], Cast]
 ) -> None:

@@ -18,7 +18,7 @@ from tests.node import Node
 from tests.traffic.rows import ids, raw_rows
 from tests.waiting import until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(120), pytest.mark.any_server]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 BUFFER = 2_000
 MESSAGES = 6_000
 CARRIED_WITHIN = 10.0  # seconds of a hundred messages, on a machine that has other things to do

@@ -12,7 +12,7 @@ from tests.object_store import BUCKET, ObjectStore
 from tests.traffic.rows import ids, raw_rows
 from tests.traffic.test_faults import CARRIED_WITHIN, exchange, settle, told
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.any_server]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 BUFFER = 2_000
 MESSAGES = 3_000
 

@@ -144,7 +144,6 @@ async def test_a_response_topic_of_somebody_else_is_refused_and_nothing_is_publi
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_broker_that_is_killed_under_traffic_loses_nothing_it_had_acknowledged(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
@@ -171,7 +170,6 @@ async def test_a_broker_that_is_killed_under_traffic_loses_nothing_it_had_acknow
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_broker_is_reached_by_tls_and_one_of_another_authority_is_not(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:

@@ -36,7 +36,6 @@ from tests.node import Node, eventually
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_case_28_a_broker_ended_and_started_under_traffic_loses_nothing_acknowledged(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
@@ -80,7 +79,6 @@ async def answered_once(broker: Mosquitto, client: Client) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_broker_that_is_frozen_is_noticed_and_one_that_wakes_is_served_again(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
@@ -103,7 +101,6 @@ async def test_a_broker_that_is_frozen_is_noticed_and_one_that_wakes_is_served_a
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_case_30_a_flood_is_held_back_and_the_node_lives(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
@@ -126,7 +123,6 @@ async def test_case_30_a_flood_is_held_back_and_the_node_lives(
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_device_that_was_sent_more_than_may_wait_is_reached_again(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
@@ -149,7 +145,6 @@ async def test_a_device_that_was_sent_more_than_may_wait_is_reached_again(
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_command_that_was_on_its_way_when_the_broker_died_is_answered(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
@@ -214,7 +209,6 @@ async def test_hostile_topics_and_payloads_are_counted_and_touch_no_other(
 
 
 @pytest.mark.long
-@pytest.mark.any_server
 async def test_a_broker_that_is_none_is_away_and_harms_nobody(
     start_node: Callable[..., Node],
 ) -> None:
