@@ -12,7 +12,7 @@ from msgnode.console.search import search
 from msgnode.console.status import StatusView
 from msgnode.console.traces import traces
 from msgnode.federation import node_proofs
-from msgnode.federation.proof_view import own_connection
+from msgnode.federation.node_proofs import own_connection
 from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
 from msgnode.identity.provider.login import Login, console_login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged

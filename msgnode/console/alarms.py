@@ -15,8 +15,8 @@ from unfold.contrib.filters.admin import DropdownFilter
 from unfold.decorators import action, display
 
 from msgnode.core.explanations import ALARMS
-from msgnode.federation.peer_alarms import STUCK_ALARM
 from msgnode.models import Alarm
+from msgnode.storage.alarms import STUCK_ALARM
 
 from .audit import note
 from .confirm import too_many

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, RelatedDropdownFilter
 from unfold.decorators import action, display
 
-from msgnode.federation import waiting_rows
+from msgnode.federation import waiting_messages
 from msgnode.federation.peer_queue import MessageClass
 from msgnode.models import Peer, PeerMessage
 
@@ -25,7 +25,7 @@ from .confirm import ask, tell_gone, too_many
 from .lists import WrittenByTheNode, begins_with, link
 from .whereabouts import has_id
 
-_AUDITED = {waiting_rows.RETRY: "peer.retry", waiting_rows.DISCARD: "peer.discard"}
+_AUDITED = {waiting_messages.RETRY: "peer.retry", waiting_messages.DISCARD: "peer.discard"}
 _NAMED = 20
 """Messages that an entry of the audit log names."""
 
@@ -38,15 +38,15 @@ def order(kind: str, rows: Iterable[PeerMessage], actor: str) -> int:
             mine = [str(row) for row in chosen if row.peer_id == peer.pk]
             after = {"messages": len(mine), "first": mine[:_NAMED]}
             note(actor, _AUDITED[kind], peer, {}, after)
-        waiting_rows.order(kind, chosen)
+        waiting_messages.order(kind, chosen)
     return len(chosen)
 
 
 def discard_all(peer: Peer, actor: str) -> None:
     """Have all messages queued for a peer discarded, audited."""
     with transaction.atomic():
-        note(actor, _AUDITED[waiting_rows.DISCARD], peer, {}, {"messages": "all"})
-        waiting_rows.discard_all(peer)
+        note(actor, _AUDITED[waiting_messages.DISCARD], peer, {}, {"messages": "all"})
+        waiting_messages.discard_all(peer)
 
 
 def list_of(domain: str) -> str:
@@ -79,7 +79,7 @@ class PeerMessageAdmin(WrittenByTheNode):
     actions = ("retry", "discard")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PeerMessage]:
-        return waiting_rows.told()
+        return waiting_messages.told()
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
         return lookup == "peer__domain" or super().lookup_allowed(lookup, value, request)
@@ -116,7 +116,7 @@ class PeerMessageAdmin(WrittenByTheNode):
     def retry(self, request: HttpRequest, queryset: QuerySet[PeerMessage]) -> None:
         if not too_many(request, queryset):
             done = order(
-                waiting_rows.RETRY, queryset.filter(is_sent=False), request.user.get_username()
+                waiting_messages.RETRY, queryset.filter(is_sent=False), request.user.get_username()
             )
             text = f"{done} are tried again. Messages that were sent meanwhile are not affected."
             messages.success(request, text)
@@ -138,7 +138,7 @@ class PeerMessageAdmin(WrittenByTheNode):
                 form=forms.Form(),
             )
         done = order(
-            waiting_rows.DISCARD, queryset.filter(is_sent=False), request.user.get_username()
+            waiting_messages.DISCARD, queryset.filter(is_sent=False), request.user.get_username()
         )
         text = f"{done} discarded. Messages that were sent meanwhile are not affected."
         messages.success(request, text)

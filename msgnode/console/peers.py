@@ -18,7 +18,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 
-from msgnode.federation import crossing, signed_rows, store, stub_signature
+from msgnode.federation import crossing, store, stub_signature
 from msgnode.models import Peer
 from msgnode.storage.control import post
 
@@ -43,7 +43,7 @@ def decision_word(peer: Peer) -> str:
     """The decision, and whether another stub awaits one."""
     is_other = peer.found_digest and peer.approved_digest not in ("", peer.found_digest)
     word = peer.get_decision_display() + (", another stub waits" if is_other else "")
-    return word + (", its stub is not signed" if signed_rows.is_unsigned(peer) else "")
+    return word + (", its stub is not signed" if store.is_unsigned(peer) else "")
 
 
 def restart(peer: Peer, actor: str) -> str:
@@ -221,7 +221,7 @@ class PeerAdmin(AuditedAdmin):
     def save_model(self, request: HttpRequest, obj: Peer, form: Any, change: bool) -> None:
         obj.looked_at = None
         super().save_model(request, obj, form, change)
-        signed_rows.keys_changed(obj, form.initial.get("keys", ""))
+        store.keys_changed(obj, form.initial.get("keys", ""))
 
     def publish(self) -> None:
         post(store.CHANGED)

@@ -24,7 +24,7 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from msgnode.core.errors import Conflict, Unavailable
-from msgnode.federation import crossing, signed_rows, store, stub_signature, waiting_rows
+from msgnode.federation import crossing, store, stub_signature, waiting_messages
 from msgnode.models import Peer, PeerMessage, PeerStub
 from msgnode.storage.control import post
 from msgnode.storage.deletion import delete_with_dependents
@@ -233,7 +233,7 @@ class PeerViews(
     def perform_update(self, serializer: Any) -> None:
         """Change a peer; its stub is looked for at once, where it may be now."""
         before = serializer.instance.keys
-        signed_rows.keys_changed(serializer.save(looked_at=None), before)  # it is looked for there
+        store.keys_changed(serializer.save(looked_at=None), before)  # it is looked for there
         post(store.CHANGED)
 
     def perform_destroy(self, instance: Peer) -> None:
@@ -290,7 +290,7 @@ class PeerViews(
     @action(detail=True, methods=["get"])
     def queue(self, request: Request, domain: str) -> Response:
         """What has waited for a second or longer, the first 500: the oldest first."""
-        rows = waiting_rows.waiting().filter(peer=self.get_object()).order_by("id")
+        rows = waiting_messages.waiting().filter(peer=self.get_object()).order_by("id")
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(MessageLine(page, many=True).data)
 
@@ -310,7 +310,7 @@ class PeerViews(
     @action(detail=True, methods=["post"], url_path="queue/retry")
     def retry(self, request: Request, domain: str) -> Response:
         """The peer is tried at once, and these messages have their whole time again."""
-        return self._order(waiting_rows.RETRY, Order(data=request.data))
+        return self._order(waiting_messages.RETRY, Order(data=request.data))
 
     @extend_schema(request=Discard, responses={202: Ordered})
     @action(detail=True, methods=["post"], url_path="queue/discard")
@@ -321,12 +321,12 @@ class PeerViews(
         if "messages" not in asked.validated_data:
             peer_messages.discard_all(self.get_object(), request.user.get_username())
             return Response({"messages": [], "left": []}, status=status.HTTP_202_ACCEPTED)
-        return self._order(waiting_rows.DISCARD, asked)
+        return self._order(waiting_messages.DISCARD, asked)
 
     def _order(self, kind: str, asked: Order) -> Response:
         asked.is_valid(raise_exception=True)
         ids = set(asked.validated_data["messages"])
-        rows = list(waiting_rows.waiting().filter(peer=self.get_object(), pk__in=ids))
+        rows = list(waiting_messages.waiting().filter(peer=self.get_object(), pk__in=ids))
         peer_messages.order(kind, rows, self.request.user.get_username())
         found = {row.pk for row in rows}
         said = {"messages": sorted(found), "left": sorted(ids - found)}

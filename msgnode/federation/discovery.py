@@ -15,7 +15,7 @@ from msgnode.devices.safe_http import NoAnswer, NotAllowed, SafeHttp
 
 from . import descriptor, stub_signature
 from .descriptor import BadDescriptor, FoundStub
-from .socket_urls import url_fault
+from .stub_sockets import socket_fault
 
 _PATH = "/.well-known/protocolstub/default"
 FIND_SECONDS = 20.0
@@ -70,7 +70,7 @@ async def find(
             continue
         if found is not None:
             allowed = hosts_of(domain, url, hosts)
-            if fault := url_fault(found.url, allowed, http.networks):
+            if fault := socket_fault(found.url, allowed, http.networks):
                 raise Rejected(f"The stub would connect to {found.url[:200]!r}: {fault}.")
             return _signed(found, keys, must_be_signed)
     if failure:

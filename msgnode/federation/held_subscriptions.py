@@ -17,11 +17,10 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from msgnode.core.back_off import BackOff
 from msgnode.core.errors import BadMessage
 from msgnode.core.messages import Message
 from msgnode.subscriptions import rules
-
-from .back_off import BackOff
 
 BATCH = 200
 ANSWER_SECONDS = 10.0

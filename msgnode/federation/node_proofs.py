@@ -17,6 +17,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from time import monotonic
 
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
 from msgnode.bus.address_budget import source_of
 from msgnode.core import addresses
 from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
@@ -25,7 +30,7 @@ from msgnode.devices.safe_http import NoAnswer, NotAllowed, SafeHttp
 from msgnode.sessions.connection import Connection
 from msgnode.sessions.rules import CloseCode
 
-from . import discovery, refusals
+from . import discovery, store
 from .store import PeerRow
 
 HEADER = "Messaging-Node"
@@ -105,7 +110,7 @@ class NodeProofs:
         if row is None or row.is_pending:
             return ""
         if not row.is_served:
-            raise refusals.refusal_of(row)
+            raise store.refusal_of(row)
         asked = digest(said)
         known, until = self._proved.get(domain, ("", 0.0))
         if known == asked and self._clock() < until:
@@ -176,3 +181,15 @@ class NodeProofs:
         if failure is not None:
             raise failure
         return False
+
+
+@require_safe
+@never_cache
+def own_connection(request: HttpRequest, domain: str, digest: str) -> HttpResponse:
+    """`/.well-known/messaging-node/<domain>/<digest>`: 204 if this node has sent it, else 404.
+
+    Any worker answers, and the web process.
+    """
+    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
+    is_ours = settings.FEDERATION != "off" and is_own(keys, settings.DOMAIN, domain, digest)
+    return HttpResponse(status=204 if is_ours else 404)

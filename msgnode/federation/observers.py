@@ -15,19 +15,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import timedelta
+from enum import Enum
 from functools import partial
 from typing import Any
+
+from django.db.models import Exists, OuterRef
+from django.utils import timezone
 
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer, result_of, retrieve_error
 from msgnode.core import addresses
+from msgnode.core.addresses import is_event, parse
 from msgnode.core.errors import GatewayTimeout, NodeError, Unavailable
+from msgnode.models import Peer, PeerSubscription, Subscription
 from msgnode.storage import control
 
-from . import subscription_rows
 from .held_subscriptions import Answered, HeldSubscriptions
-from .subscription_rows import NotNoted
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +45,11 @@ _EARLIER_AFTER = (0.0, 10.0)
 may not know of the peer yet.
 """
 _NOTE_AT_MOST = 500
+MAX_ROWS = 20_000
+"""Most addresses that are subscribed at one peer."""
+_PART = 5_000
+"""Subscriptions that are read together; other writes go in between."""
+_OBSERVED = Subscription.objects.filter(address=OuterRef("address"))
 
 
 class RefusedThere(NodeError):
@@ -115,7 +125,7 @@ class Observers:
         try:
 
             def note() -> set[str] | NotNoted:
-                missing = subscription_rows.note(peer, named)
+                missing = note_rows(peer, named)
                 if missing and not isinstance(missing, NotNoted) and domain not in self._served:
                     control.post(ASKED, domain=domain, addresses=sorted(missing))
                 return missing
@@ -150,8 +160,7 @@ class Observers:
         """Serve a peer: subscribe what is wanted there."""
         self._served[domain] = held
         self._earlier_at[domain] = [time.monotonic() + after for after in _EARLIER_AFTER]
-        of = partial(subscription_rows.of, self.peers.get(domain, 0))
-        rows = await result_of(self._writer, of)
+        rows = await result_of(self._writer, partial(rows_of, self.peers.get(domain, 0)))
         held.want((address for address, was_held in rows if was_held), were_held=True)
         held.want(address for address, was_held in rows if not was_held)
 
@@ -167,7 +176,7 @@ class Observers:
         self.heard(answer._asdict())
 
         def note() -> None:
-            change = subscription_rows.granted if answer.is_held else subscription_rows.refused
+            change = grant_rows if answer.is_held else delete_refused_rows
             change(peer, answer.addresses)
             if not self._is_alone:
                 control.post(ANSWERED, domain=domain, **answer._asdict())
@@ -194,20 +203,20 @@ class Observers:
         self._swept_at = now
         for domain, held in list(self._served.items()):
             peer = self.peers.get(domain, 0)
-            found = await result_of(self._writer, partial(subscription_rows.idle, peer))
+            found = await result_of(self._writer, partial(idle_rows, peer))
             before = self._idle.get(domain, {})
             since = self._idle[domain] = {each: before.get(each, now) for each in found}
             over = [each for each, at in since.items() if now - at >= self._linger]
             del over[_SWEEP_AT_MOST:]
             if over:
-                end = partial(subscription_rows.end_idle, peer, over, self._linger)
+                end = partial(end_idle_rows, peer, over, self._linger)
                 held.leave(await result_of(self._writer, end))
 
     async def _want_earlier(self, domain: str) -> None:
         """Subscribe at the peer what was subscribed here before it was served."""
         part = 0
         while True:
-            look = partial(subscription_rows.observed, domain, part)
+            look = partial(observed_rows, domain, part)
             found, part = await result_of(self._writer, look)
             for start in range(0, len(found), _NOTE_AT_MOST):
                 await self._want_noted(domain, found[start : start + _NOTE_AT_MOST])
@@ -218,7 +227,7 @@ class Observers:
         held, peer = self._served.get(domain), self.peers.get(domain)
         if held is None or peer is None:
             return
-        missing = await result_of(self._writer, partial(subscription_rows.note, peer, named))
+        missing = await result_of(self._writer, partial(note_rows, peer, named))
         if isinstance(missing, NotNoted):
             log.warning("%s is not asked for %d addresses: %s", domain, len(named), missing.value)
             self.missed(domain, named)
@@ -256,3 +265,80 @@ class Observers:
         }
         for id_ in told:
             self._missed(id_)
+
+
+# --- the rows: an address is there while the peer is asked for it, or has granted it (block) ------
+
+
+class NotNoted(Enum):
+    """Why addresses are not noted."""
+
+    NO_PEER = "the peer is gone"
+    FULL = "it has too many already"
+
+
+def note_rows(peer: int, addresses: Sequence[str]) -> set[str] | NotNoted:
+    """Somebody here observes these addresses of a peer: those that it has not granted yet."""
+    if not Peer.objects.select_for_update(no_key=True).filter(pk=peer).values_list("pk"):
+        return NotNoted.NO_PEER
+    rows = PeerSubscription.objects.filter(peer=peer, address__in=addresses)
+    rows.update(wanted_at=timezone.now())  # so that nobody ends them now, who saw them idle
+    known = dict(rows.values_list("address", "is_held"))
+    new = [address for address in addresses if address not in known]
+    if new and PeerSubscription.objects.filter(peer=peer).count() + len(new) > MAX_ROWS:
+        return NotNoted.FULL
+    PeerSubscription.objects.bulk_create(
+        [PeerSubscription(peer_id=peer, address=address) for address in new]
+    )
+    return {address for address in addresses if not known.get(address)}
+
+
+def observed_rows(domain: str, after: int) -> tuple[list[str], int]:
+    """What sessions here observe of a domain, by a part of their subscriptions.
+
+    Args:
+        domain: whose addresses.
+        after: where the part begins: 0, or what was returned for the part before.
+
+    Returns:
+        The addresses, and where to go on, 0 after the last part.
+    """
+    rows = Subscription.objects.filter(pk__gt=after).order_by("pk").values_list("pk", "address")
+    part = list(rows[:_PART])
+    named = [address for _, address in part if domain in address.lower() and is_event(address)]
+    found = [address for address in named if parse(address).home == domain]
+    return found, part[-1][0] if len(part) == _PART else 0
+
+
+def rows_of(peer: int) -> list[tuple[str, bool]]:
+    """Each address, and whether the peer has granted it."""
+    return list(PeerSubscription.objects.filter(peer=peer).values_list("address", "is_held"))
+
+
+def grant_rows(peer: int, addresses: Collection[str]) -> None:
+    """The peer has granted these."""
+    PeerSubscription.objects.filter(peer=peer, address__in=addresses).update(is_held=True)
+
+
+def delete_refused_rows(peer: int, addresses: Collection[str]) -> None:
+    """The peer has refused these."""
+    PeerSubscription.objects.filter(peer=peer, address__in=addresses).delete()
+
+
+def idle_rows(peer: int) -> set[str]:
+    """Those that nobody here observes."""
+    rows = PeerSubscription.objects.filter(~Exists(_OBSERVED), peer=peer)
+    return set(rows.values_list("address", flat=True))
+
+
+def end_idle_rows(peer: int, addresses: Collection[str], seconds: float) -> list[str]:
+    """End those of these that nobody observes now, nor has asked for in so many seconds."""
+    before = timezone.now() - timedelta(seconds=seconds)
+    ended: list[str] = []
+    for address in addresses:
+        rows = PeerSubscription.objects.filter(
+            ~Exists(_OBSERVED), peer=peer, address=address, wanted_at__lt=before
+        )
+        if rows.delete()[0]:
+            ended.append(address)
+    return ended

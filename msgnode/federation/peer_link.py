@@ -15,31 +15,41 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from msgnode.core import messages
+from msgnode.core.back_off import BackOff
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
 
-from . import pipe
-from .back_off import BackOff
+from . import pipe, stub_status
 from .held_subscriptions import HeldSubscriptions, Observed
-from .idleness import Idleness
-from .peer_exchange import PeerExchange, Store
+from .peer_exchange import PeerExchange, Refused, Store
 from .peer_session import KeptSession, Opener
-from .peer_stub import LinkLimits, PeerStub
+from .peer_stub import LinkLimits, PeerStub, load
 from .pipe import Loaded, LoadFailed, Posted, Said, SocketClose, SocketSend, SocketWanted
 from .sandbox import SandboxProcess
 from .session_watch import SessionWatch
-from .stub_loading import load
-from .stub_posts import StubPosts
-from .stub_progress import StubProgress
 from .stub_sockets import StubSockets
-from .stub_status import DISCONNECTED, IDLE, LIVE, STARTING, STATE_OF, STOPPED, WAITING, StubStatus
+from .stub_status import (
+    DISCONNECTED,
+    GAP,
+    IDLE,
+    LIVE,
+    STARTING,
+    STATE_OF,
+    STOPPED,
+    WAITING,
+    StubProgress,
+    StubStatus,
+)
 
 DRAIN_SECONDS = 5.0  # for responses, before another stub replaces one
 _TICK, _STOP_SECONDS = 0.25, 2.0
 _NOT_NEEDED = "it is not needed any more"
+MAX_HELD = 1_000
+"""Most frames of a peer that wait while the node is busy; a stub that sends more is ended."""
 _LOOKS_EVERY = 1.0  # seconds between two checks of what an idle peer has here
 
 
@@ -76,7 +86,7 @@ class PeerLink:
         )
         self.sandbox: SandboxProcess | None = None
         self._session.on_answer.append(self.exchange.answered_here)
-        self._posts = StubPosts(peer, self.exchange, self.subscriptions, self._session, self)
+        self._held = 0  # consecutive frames of the peer that had to wait for the node
         self._idleness = Idleness(limits.idle_seconds, self.exchange, self.subscriptions)
         self._limits = limits
         self._restarts, self._reconnects = BackOff(1.0, 300.0), BackOff(0.25, 30.0)
@@ -327,12 +337,50 @@ class PeerLink:
             case SocketClose() if sockets is not None:
                 sockets.close(said)
             case Posted(message=text):
-                self._posts.take(bytes(text))
+                self._posted(bytes(text))
 
-    def status(self, status: StubStatus) -> None:
+    def _posted(self, text: bytes) -> None:
+        """Process what the stub posts: a status, a response to a subscription, or a message."""
+        try:
+            message = messages.parse(text)
+        except InvalidFrame as error:
+            status = stub_status.read_without_id(text, f"{self.peer.stub_url}/status")
+            if status is None:
+                self._refused(f"what it posted is no message: {error.description}")
+            else:
+                self._status(status)
+            return
+        if (status := stub_status.read(message, f"{self.peer.stub_url}/status")) is not None:
+            self._status(status)
+            return
+        if self.subscriptions.take(message):
+            return
+        of_peer = stub_status.read(message, f"{self.peer.runtime_url}/status")
+        if of_peer is not None:
+            if of_peer.value == GAP:
+                self.subscriptions.suspect()
+            return
+        try:
+            frame = self.exchange.taken_in(message)
+        except Refused as refusal:
+            self._refused(str(refusal))
+            return
+        self._held = self._held + 1 if self._session.is_held_back else 0
+        if self._held > MAX_HELD:
+            self._kill("it says more than the node can carry")
+            return
+        self._session.say(frame)
+
+    def _refused(self, why: str) -> None:
+        self.exchange.refused_here(why)
+        self.last_error = pipe.shown(f"refused: {why}")
+
+    def _status(self, status: StubStatus) -> None:
         """Process a status report of the stub."""
         value, text = status
-        if value == "failed":
+        if value == GAP:
+            self.subscriptions.suspect()
+        elif value == "failed":
             self._kill(f"it gave up: {text or 'it did not say why'}")
         elif value in STATE_OF and not self._is_leaving:
             sockets = self._sockets
@@ -340,11 +388,48 @@ class PeerLink:
             self._enter(STATE_OF[value], text or lost if value == "disconnected" else "")
             self._pump()
 
-    def refused(self, why: str) -> None:
-        """Note a refused message of the stub."""
-        self.exchange.refused_here(why)
-        self.last_error = pipe.shown(f"refused: {why}")
 
-    def flooded(self) -> None:
-        """End a stub that sends more than the node can carry."""
-        self._kill("it says more than the node can carry")
+class Idleness:
+    """Tells when the stub of a peer has been idle for long enough to stop.
+
+    A stub is needed while a message waits for the peer, a response may still come, or something is
+    subscribed there.
+
+    Args:
+        seconds: time without a message in either direction after which the stub may stop.
+        exchange: the exchange with the peer.
+        subscriptions: the subscriptions there.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        exchange: PeerExchange,
+        subscriptions: HeldSubscriptions,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds = seconds
+        self._exchange = exchange
+        self._subscriptions = subscriptions
+        self._clock = clock
+        self._passed = 0
+        self._since = clock()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the stub has something to do, or soon may."""
+        return self._exchange.is_busy or self._subscriptions.is_busy
+
+    def begin(self) -> None:
+        """Restart the time, because the stub starts."""
+        self._since = self._clock()
+
+    def is_over(self) -> bool:
+        """Whether it was not needed for so long. Call this regularly."""
+        counters = self._exchange.counters
+        passed = counters.sent + counters.received
+        if passed != self._passed or self.is_needed:
+            self._passed = passed
+            self.begin()
+        return self._clock() - self._since >= self._seconds

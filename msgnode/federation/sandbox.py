@@ -21,12 +21,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
 
-from . import deno, pipe, process_figures
+from . import deno, pipe
 from .pipe import InvalidLine, Logged, Pong, Said
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,10 @@ _STDERR = 8_192
 _LOGS = 20
 _START_BEATS = 6  # before the first answer, because it may still be starting
 _CPU_SHARE, _CPU_SECONDS = 0.8, 30.0
+_PROC = Path("/proc")
+_PAGE, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
+_MAX_PROCESSES = 64
+"""Children of a sandbox that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +283,7 @@ class SandboxProcess:
             if unanswered >= (3 if self._heard else _START_BEATS):
                 self.kill(f"it was unresponsive for {self._limits.silence:g} s")
                 return
-            figures = process_figures.read(self.pid)
+            figures = process_figures(self.pid)
             busy = busy + every if figures.cpu - self.cpu_seconds > _CPU_SHARE * every else 0.0
             self.memory_bytes, self.cpu_seconds = figures.memory, figures.cpu
             if self.memory_bytes > self._limits.memory_mib * 1024 * 1024:
@@ -287,3 +292,30 @@ class SandboxProcess:
             if busy >= _CPU_SECONDS:
                 self.kill(f"it kept a processor busy for {_CPU_SECONDS:g} s")
                 return
+
+
+class ProcessFigures(NamedTuple):
+    """Bytes in memory, and seconds of processor time."""
+
+    memory: int
+    cpu: float
+
+
+def process_figures(pid: int) -> ProcessFigures:
+    """The usage of a process and its children, from /proc; elsewhere, and once ended, zero."""
+    memory, ticks = 0, 0
+    waiting = [pid]
+    seen = 0
+    while waiting and seen < _MAX_PROCESSES:
+        each = waiting.pop()
+        seen += 1
+        try:
+            place = _PROC / str(each)
+            fields = (place / "stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+            memory += int((place / "statm").read_text().split()[1]) * _PAGE
+            children = (place / "task" / str(each) / "children").read_text()
+            waiting += map(int, children.split())
+        except (OSError, ValueError, IndexError):
+            continue
+    return ProcessFigures(memory, ticks / _TICKS)

@@ -8,7 +8,7 @@ Rules
 - A stub runs only when an operator has approved exactly this source, by its digest
   (FEDERATION=open: when it was found). If its domain offers another one, the approved one stays,
   and an alarm says so.
-- Where stubs must be signed, an approved one that is not does not run (signed_rows.py).
+- Where stubs must be signed, an approved one that is not does not run (store.py).
 - When another one is approved it is first tried. If it can be loaded it replaces the running one,
   and queued messages stay; else the running one stays, is the approved one again, and an alarm says
   why.
@@ -32,12 +32,11 @@ from msgnode.devices.safe_http import SafeHttp
 from msgnode.storage.alarms import STUB_CHANGED
 from msgnode.storage.control import Handler
 
-from . import alarm_rows, deno, discovery, signed_rows, store, stub_loading
+from . import deno, discovery, peer_stub, store
 from .known_peers import KnownPeers
-from .link_figures import LinkFigures
+from .monitoring import LinkFigures, PeerAlarms
 from .node_proofs import HEADER, NodeProofs, secret
 from .observers import Observers
-from .peer_alarms import PeerAlarms
 from .peer_link import PeerLink
 from .peer_session import Opener
 from .peer_stub import LinkLimits, PeerStub
@@ -249,9 +248,9 @@ class Federation:
 
     def _tell_of_rows(self) -> None:
         """Have the alarms stand that the rows call for, and no others. Blocks."""
-        alarm_rows.clear_settled()
+        store.clear_settled()
         rows = self._peers.rows.values()
-        signed_rows.tell(row.domain for row in rows if row.is_approved and row.is_unsigned)
+        store.tell_of_unsigned(row.domain for row in rows if row.is_approved and row.is_unsigned)
 
     async def _tell_of(self, others: list[PeerRow], is_full: bool) -> None:
         """Raise alarms about peers that no worker serves, because each is at its limit."""
@@ -299,7 +298,7 @@ class Federation:
         """Replace the running stub by the approved one, if that can be loaded."""
         try:
             stub, link, before = await self._stub(row), self.links[row.pk], self._served[row.pk]
-            fault = await stub_loading.fault_of(stub, self._limits) if stub else "it is not known"
+            fault = await peer_stub.fault_of(stub, self._limits) if stub else "it is not known"
             if self.links.get(row.pk) is not link:
                 return  # it is no longer served
             if stub is not None and not fault:
@@ -326,7 +325,7 @@ class Federation:
             await link.stop()
         self._told.pop(pk, None)
         await self._waiting.forget(pk)
-        why = signed_rows.UNSIGNED if row is not None and row.is_unsigned else ""
+        why = store.UNSIGNED if row is not None and row.is_unsigned else ""
         await self._blocking(partial(store.note_state, pk, "stopped" if row else "", why))
 
     async def _note_states(self) -> None:

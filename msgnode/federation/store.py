@@ -1,22 +1,46 @@
-"""The rows of peers and their stubs. All functions block."""
+"""The rows of peers and their stubs. All functions block.
+
+Rules
+- The catalogue of a peer is looked at at once if a person wants it or has changed where it is; then
+  every hour, and every five minutes while it has no usable stub. For a stub that waits for
+  approval, and a peer that is paused or blocked, only if a person wants it.
+- Where a peer has keys, or FEDERATION_SIGNED is set, the approved stub must have been signed with
+  one of the keys of now, also if it was approved before there were keys: else it does not run. A
+  signature is good for as long as the key that made it is among the peer's, by its thumbprint: a
+  key that has only the same id is another one.
+- Who serves a peer clears its alarms when that ends. But an operator may also remove, pause or
+  block a peer that waits for approval, or that no worker serves: `clear_settled` clears those.
+"""
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
-from msgnode import models
+from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, Unavailable
+from msgnode.models import Alarm, Peer, PeerStub
 from msgnode.storage import claims
-from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED, clear_alarm
+from msgnode.storage.alarms import (
+    FAILING_ALARM,
+    PEER_PENDING,
+    STUB_CHANGED,
+    STUB_UNSIGNED,
+    STUCK_ALARM,
+    clear_alarm,
+    raise_alarm,
+)
 from msgnode.storage.control import post
 
-from . import look_times, signed_rows, stub_signature
+from . import deno, stub_signature
 from .descriptor import FoundStub
 
 CHANGED = "peers.changed"
@@ -24,6 +48,7 @@ CHANGED = "peers.changed"
 RESTART = "peers.restart"
 """The control message to restart the stub of a peer."""
 _LATELY = timedelta(seconds=30)
+LOOKS_EVERY, LOOKS_AGAIN_EVERY = timedelta(hours=1), timedelta(minutes=5)
 Place = tuple[str, frozenset[str], str]
 """Where a stub is looked for, the allowed hosts, and the keys that must have signed it."""
 NO_PLACE: Place = ("", frozenset(), "")
@@ -32,6 +57,7 @@ MAX_STUBS = 50
 """Most stubs of one domain that are kept; the oldest are deleted first."""
 MAX_ROWS = 1_000
 """Most peers that wait for an operator; further ones are looked for again once there is room."""
+UNSIGNED = "the stub that was approved is not signed with a key of this peer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +98,12 @@ class PeerRow:
     @property
     def is_approved(self) -> bool:
         """Whether an operator wants messages to pass, and a stub was approved."""
-        return self.decision == models.Peer.Decision.APPROVED and bool(self.approved_digest)
+        return self.decision == Peer.Decision.APPROVED and bool(self.approved_digest)
 
     @property
     def is_pending(self) -> bool:
         """Whether no operator has decided yet."""
-        return self.decision == models.Peer.Decision.PENDING
+        return self.decision == Peer.Decision.PENDING
 
     def is_served_as(self, now: PeerRow | None) -> bool:
         """Whether a served peer may continue unchanged after the row has changed to `now`."""
@@ -98,7 +124,7 @@ class PeerRow:
 
 def read() -> list[PeerRow]:
     """All peers."""
-    unsigned = signed_rows.unsigned()
+    unsigned = unsigned_peers()
     return [
         PeerRow(
             row.pk,
@@ -107,13 +133,13 @@ def read() -> list[PeerRow]:
             row.decision,
             row.approved_digest,
             row.discovery,
-            look_times.next_look(row),
+            next_look(row),
             row.stub_id.hex,
             row.runtime_id.hex,
             row.keys,
             row.pk in unsigned,
         )
-        for row in models.Peer.objects.all()
+        for row in Peer.objects.all()
     ]
 
 
@@ -143,13 +169,13 @@ def release_claim(epoch: str, pk: int) -> None:
 
 def source_of(pk: int, digest: str) -> tuple[str, dict[str, Any]] | None:
     """The source and configuration of a stub, if known."""
-    found = models.PeerStub.objects.filter(peer=pk, digest=digest)
+    found = PeerStub.objects.filter(peer=pk, digest=digest)
     return found.values_list("source", "configuration").first()
 
 
-def signer_of(peer: models.Peer, digest: str) -> str:
+def signer_of(peer: Peer, digest: str) -> str:
     """The id of the key that has signed a stub, "" if unknown."""
-    found = models.PeerStub.objects.filter(peer=peer, digest=digest)
+    found = PeerStub.objects.filter(peer=peer, digest=digest)
     return found.values_list("signed_by", flat=True).first() or ""
 
 
@@ -168,14 +194,14 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
         new, or was asked for, else "".
     """
     with transaction.atomic():
-        peer = models.Peer.objects.select_for_update().filter(domain=domain).first()
+        peer = Peer.objects.select_for_update().filter(domain=domain).first()
         if _place_of(peer) != place:
             return ""
         if peer is None:
-            if models.Peer.objects.count() >= MAX_ROWS:
+            if Peer.objects.count() >= MAX_ROWS:
                 return ""
-            peer = models.Peer.objects.create(domain=domain)
-        stub, is_new = models.PeerStub.objects.get_or_create(
+            peer = Peer.objects.create(domain=domain)
+        stub, is_new = PeerStub.objects.get_or_create(
             peer=peer,
             digest=found.digest,
             defaults={
@@ -207,7 +233,7 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
     return "changed" if peer.approved_digest not in ("", found.digest) and not is_told else ""
 
 
-def _forget_oldest(peer: models.Peer) -> None:
+def _forget_oldest(peer: Peer) -> None:
     """Delete the stubs beyond MAX_STUBS that are not in use: a domain may offer ever others."""
     others = peer.stubs.exclude(digest__in=(peer.approved_digest, peer.found_digest))
     beyond = list(others.values_list("pk", flat=True)[MAX_STUBS - 2 :])
@@ -227,7 +253,7 @@ def note_not_found(domain: str, why: str, place: Place, was_reached: bool = True
         was_reached: whether the domain has answered.
     """
     with transaction.atomic():
-        peer = models.Peer.objects.select_for_update().filter(domain=domain).first()
+        peer = Peer.objects.select_for_update().filter(domain=domain).first()
         if peer is None or _place_of(peer) != place:
             return
         if was_reached or peer.looked_at is None:
@@ -239,9 +265,7 @@ def note_not_found(domain: str, why: str, place: Place, was_reached: bool = True
 
 def note_state(pk: int, state: str, error: str) -> None:
     """Store the state of a peer, as its worker reports it."""
-    models.Peer.objects.filter(pk=pk).update(
-        state=state, state_at=timezone.now(), last_error=error[:300]
-    )
+    Peer.objects.filter(pk=pk).update(state=state, state_at=timezone.now(), last_error=error[:300])
 
 
 def note_figures(figures: dict[int, dict[str, Any]]) -> None:
@@ -249,23 +273,23 @@ def note_figures(figures: dict[int, dict[str, Any]]) -> None:
     now = timezone.now()
     with transaction.atomic():
         for pk, each in figures.items():
-            models.Peer.objects.filter(pk=pk).update(figures=each, figures_at=now)
+            Peer.objects.filter(pk=pk).update(figures=each, figures_at=now)
 
 
-def figures_of(peer: models.Peer) -> dict[str, Any]:
+def figures_of(peer: Peer) -> dict[str, Any]:
     """The recent traffic of a peer; nothing if it is old."""
     if peer.figures_at is None or timezone.now() - peer.figures_at > _LATELY:
         return {}
     return dict(peer.figures or {})
 
 
-def stubs_of(peer: models.Peer) -> list[dict[str, Any]]:
+def stubs_of(peer: Peer) -> list[dict[str, Any]]:
     """The stubs that a domain has offered, without their source; newest first."""
     found = peer.stubs.values("digest", "version", "signed_by", "found_at")[:MAX_STUBS]
     return [dict(each) for each in found]
 
 
-def approve(peer: models.Peer, by: str, digest: str = "") -> str:
+def approve(peer: Peer, by: str, digest: str = "") -> str:
     """Approve a stub, so that it runs and messages pass; return the obstacle, if any.
 
     Args: peer: the peer. by: who approves it. digest: the digest of the stub, or its beginning: of
@@ -298,26 +322,26 @@ def approve(peer: models.Peer, by: str, digest: str = "") -> str:
 def take_back(row: PeerRow, digest: str) -> None:
     """Revert to the stub approved before, because the last one cannot be loaded."""
     with transaction.atomic():
-        peer = models.Peer.objects.select_for_update().filter(pk=row.pk).first()
+        peer = Peer.objects.select_for_update().filter(pk=row.pk).first()
         if peer is not None and peer.approved_digest == row.approved_digest:
             peer.approved_digest = digest
             peer.save(update_fields=["approved_digest"])
         post(CHANGED)
 
 
-def decide(peer: models.Peer, decision: str) -> str:
+def decide(peer: Peer, decision: str) -> str:
     """Block, pause or resume a peer; return the obstacle, if any."""
     if decision == peer.Decision.APPROVED and not peer.approved_digest:
         return f"{peer.domain}: no protostub of it was approved yet: approve one."
-    if decision == peer.Decision.APPROVED and signed_rows.is_unsigned(peer):
-        return f"{peer.domain}: {signed_rows.UNSIGNED}: approve one that is."
+    if decision == peer.Decision.APPROVED and is_unsigned(peer):
+        return f"{peer.domain}: {UNSIGNED}: approve one that is."
     peer.decision = decision
     peer.save(update_fields=["decision"])
     post(CHANGED)
     return ""
 
 
-def restart(peer: models.Peer) -> str:
+def restart(peer: Peer) -> str:
     """Restart the stub of a peer at once; return the obstacle, if any."""
     if peer.decision != peer.Decision.APPROVED:
         return f"{peer.domain}: its stub does not run: {peer.get_decision_display()}."
@@ -325,20 +349,20 @@ def restart(peer: models.Peer) -> str:
     return ""
 
 
-def look_again(peer: models.Peer) -> None:
+def look_again(peer: Peer) -> None:
     """Have its stub looked for again."""
     peer.looked_at = None
     peer.save(update_fields=["looked_at"])
     post(CHANGED)
 
 
-def _is_signed(peer: models.Peer, digest: str) -> bool:
+def _is_signed(peer: Peer, digest: str) -> bool:
     """Whether a stub is signed with one of the current keys."""
     signer = signer_of(peer, digest)
     return peer.looked_at is not None and signer in stub_signature.ids_of(peer.keys)
 
 
-def _place_of(peer: models.Peer | None) -> Place:
+def _place_of(peer: Peer | None) -> Place:
     if peer is None:
         return NO_PLACE
     return peer.url, frozenset(peer.hosts.lower().split()), peer.keys
@@ -346,3 +370,98 @@ def _place_of(peer: models.Peer | None) -> Place:
 
 def _claim(pk: int) -> str:
     return f"peer:{pk}"
+
+
+# --- what follows from a row ----------------------------------------------------------------------
+
+
+def refusal_of(row: PeerRow) -> NodeError:
+    """Why nothing is sent to a peer with a row."""
+    domain, decision = row.domain, Peer.Decision
+    if row.decision == decision.BLOCKED:
+        return Forbidden(f"This node exchanges no messages with {domain}.")
+    if row.decision == decision.PAUSED:
+        return Unavailable(f"The exchange of messages with {domain} is paused.")
+    if row.is_approved and row.is_unsigned:
+        return BadGateway(f"The stub of {domain} cannot be used: it is not signed as it must be.")
+    if row.is_served:
+        if not deno.find():
+            return BadGateway(f"The stub of {domain} cannot be run: {deno.MISSING}")
+        return Unavailable(f"The node of {domain} is not connected yet: try again.")
+    if row.discovery:
+        return GatewayTimeout(f"The node of {domain} cannot be used: {row.discovery}")
+    return Unavailable(f"{domain} waits for the operator of this node.")
+
+
+def next_look(peer: Peer) -> float:
+    """When the stub of a peer is to be looked for, in seconds since 1970."""
+    if peer.looked_at is None:
+        return 0.0
+    is_approved = peer.decision == peer.Decision.APPROVED
+    has_none = peer.decision == peer.Decision.PENDING and bool(peer.discovery)
+    if not (is_approved or has_none):
+        return math.inf
+    return (peer.looked_at + (LOOKS_AGAIN_EVERY if peer.discovery else LOOKS_EVERY)).timestamp()
+
+
+# --- alarms ---------------------------------------------------------------------------------------
+
+_LEFT = {
+    PEER_PENDING: {Peer.Decision.PENDING},
+    STUB_CHANGED: set(Peer.Decision),
+    FAILING_ALARM: {Peer.Decision.APPROVED},
+    STUCK_ALARM: {Peer.Decision.APPROVED},
+}
+"""The decisions about a peer with which an alarm may stand."""
+
+
+def clear_settled() -> None:
+    """Clear the alarms that stand although their peer is gone, or was decided about."""
+    found = Alarm.objects.filter(kind__in=_LEFT, cleared_at=None)
+    standing = list(found.values_list("kind", "subject"))
+    named = {subject for _, subject in standing}
+    decisions = dict(Peer.objects.filter(domain__in=named).values_list("domain", "decision"))
+    for kind, domain in standing:
+        if decisions.get(domain) not in _LEFT[kind]:
+            clear_alarm(kind, domain)
+
+
+# --- signatures -----------------------------------------------------------------------------------
+
+
+def unsigned_peers() -> set[int]:
+    """The peers whose approved stub is not signed, though it must be."""
+    peers = Peer.objects.exclude(approved_digest="")
+    if not settings.FEDERATION_SIGNED:
+        peers = peers.exclude(keys="")
+    keys = dict(peers.values_list("pk", "keys"))
+    approved = PeerStub.objects.filter(peer__in=keys, digest=F("peer__approved_digest"))
+    signers = dict(approved.values_list("peer", "signed_by"))
+    ids = {pk: stub_signature.ids_of(text) for pk, text in keys.items()}
+    return {pk for pk in keys if signers.get(pk) not in ids[pk]}
+
+
+def is_unsigned(peer: Peer) -> bool:
+    """Whether the approved stub of a peer is not signed, though it must be."""
+    if not peer.approved_digest or not (peer.keys or settings.FEDERATION_SIGNED):
+        return False
+    found = peer.stubs.filter(digest=peer.approved_digest).values_list("signed_by", flat=True)
+    return found.first() not in stub_signature.ids_of(peer.keys)
+
+
+def keys_changed(peer: Peer, before: str) -> None:
+    """A peer has other keys than before: forget what was signed with those it has no more."""
+    if peer.keys != before:
+        still = stub_signature.kept_ids(before, peer.keys)
+        peer.stubs.exclude(signed_by="").exclude(signed_by__in=still).update(signed_by="")
+
+
+def tell_of_unsigned(domains: Iterable[str]) -> None:
+    """Have an alarm stand for each of these peers, because its stub does not run, and no other."""
+    wanted = set(domains)
+    found = Alarm.objects.filter(kind=STUB_UNSIGNED, cleared_at=None)
+    standing = set(found.values_list("subject", flat=True))
+    for domain in wanted - standing:
+        raise_alarm(STUB_UNSIGNED, domain, f"Nothing passes to {domain}: {UNSIGNED}.")
+    for domain in standing - wanted:
+        clear_alarm(STUB_UNSIGNED, domain)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from time import perf_counter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from django.utils import timezone
 
@@ -29,14 +29,20 @@ from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer, retrieve_error
 from msgnode.core import messages
 from msgnode.core.messages import Message
-from msgnode.models import StoredMessage
+from msgnode.core.redaction import cut, cut_id
+from msgnode.models import ADDRESS_LENGTH, StoredMessage
+from msgnode.models.federation import MESSAGE_ID
 
-from . import stored_rows
 from .peer_exchange import PeerExchange
 from .peer_queue import Waiting
-from .stored_rows import Seal, Stored
 
 SET_ASIDE_ALARM = "message-set-aside"
+SET_ASIDE_DAYS = 7
+"""Days for which an undeliverable message is kept."""
+SET_ASIDE_AT_MOST = 1_000
+"""Most such messages of one peer; the oldest are deleted first."""
+
+Seal = Callable[[str], str]
 _FORGETS_EVERY = 3600.0
 
 
@@ -76,23 +82,23 @@ class PeerStore:
         key = uuid.uuid4().hex
         self._sizes[key], self._bytes = size, self._bytes + size
         row = StoredMessage(
-            peer_id=self._peer, key=key, message_id=stored_rows.shown_id(message),
+            peer_id=self._peer, key=key, message_id=shown_id(message),
             type=message.type[:32], sender=message.sender, to=message.recipients[0], size=size,
             until=timezone.now() + timedelta(seconds=limits.seconds),
         )  # fmt: skip
-        written = self._owner.write(partial(stored_rows.add, row, message.frame, self._owner.seal))
+        written = self._owner.write(partial(_add_row, row, message.frame, self._owner.seal))
         written.add_done_callback(partial(self._written, key))
         return key
 
     def done(self, key: str) -> None:
         """Delete the row of a message that the peer has."""
         if self._release(key):
-            self._owner.write(partial(stored_rows.remove, key))
+            self._owner.write(partial(_remove_row, key))
 
     def set_aside(self, one: Waiting, reason: str) -> None:
         """Keep the row of a message that was given up, with the reason, and raise an alarm."""
         if self._release(one.key):
-            self._owner.write(partial(stored_rows.set_aside, one.key, reason))
+            self._owner.write(partial(_set_row_aside, one.key, reason))
             self._owner.tell(self._domain, reason)
 
     def answering(self, message: Message) -> None:
@@ -151,7 +157,7 @@ class StoredMessages:
         found: list[Stored] = []
 
         def look() -> None:
-            found[:] = stored_rows.read(peer, self._unseal)
+            found[:] = _stored_rows(peer, self._unseal)
 
         await self._writer.submit(Call(look))
         return PeerStore(self, peer, domain, found)
@@ -161,7 +167,7 @@ class StoredMessages:
         now = time.monotonic()
         if now >= self._forgets_at:
             self._forgets_at = now + _FORGETS_EVERY
-            self.write(stored_rows.forget_old)
+            self.write(forget_old)
 
     def write(self, change: Callable[[], None]) -> asyncio.Future[Any]:
         """Have the worker's writer make a change, in the order of the calls."""
@@ -189,3 +195,61 @@ class StoredMessages:
         else:
             requester = cast(Requester, asker)  # every session of this worker is one
             requester.ask(message.sender, message.id, peer.id, perf_counter())
+
+
+# --- the rows (block) -----------------------------------------------------------------------------
+
+
+class Stored(NamedTuple):
+    """A stored message, its age, and the seconds until it expires."""
+
+    key: str
+    frame: bytes
+    age: float
+    left: float
+
+
+def shown_id(message: Message) -> str:
+    """A message's id as written, for operators' searches."""
+    return cut_id(message.id.decode(errors="replace"))[:MESSAGE_ID]
+
+
+def _stored_rows(peer: int, unseal: Seal) -> list[Stored]:
+    """The stored messages for a peer, in order. Those that cannot be decrypted are set aside."""
+    now, found = timezone.now(), []
+    for row in StoredMessage.objects.filter(peer=peer, set_aside_at=None).order_by("id"):
+        frame = unseal(row.sealed).encode()
+        if not frame:
+            _set_row_aside(row.key, "It was sealed with a key that this node has no more.")
+            continue
+        age, left = (now - row.since).total_seconds(), (row.until - now).total_seconds()
+        found.append(Stored(row.key, frame, age, left))
+    return found
+
+
+def _add_row(row: StoredMessage, frame: bytes, seal: Seal) -> None:
+    """Store a message."""
+    row.sender, row.to = cut(row.sender)[:ADDRESS_LENGTH], cut(row.to)[:ADDRESS_LENGTH]
+    row.sealed = seal(frame.decode())
+    row.save(force_insert=True)
+
+
+def _remove_row(key: str) -> None:
+    """Remove a stored message."""
+    StoredMessage.objects.filter(key=key).delete()
+
+
+def _set_row_aside(key: str, reason: str) -> None:
+    """Set a message aside: it is not tried again."""
+    rows = StoredMessage.objects.filter(key=key)
+    rows.update(set_aside_at=timezone.now(), reason=reason[:300])
+    peer = rows.values_list("peer", flat=True).first()
+    aside = StoredMessage.objects.filter(peer=peer).exclude(set_aside_at=None).order_by("-id")
+    beyond = list(aside.values_list("pk", flat=True)[SET_ASIDE_AT_MOST : SET_ASIDE_AT_MOST + 500])
+    StoredMessage.objects.filter(pk__in=beyond).delete()
+
+
+def forget_old() -> None:
+    """Remove what was set aside long ago."""
+    before = timezone.now() - timedelta(days=SET_ASIDE_DAYS)
+    StoredMessage.objects.filter(set_aside_at__lt=before).delete()

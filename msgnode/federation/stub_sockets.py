@@ -10,6 +10,9 @@ Rules
   read. If the stub closes a socket, or is refused one, it gets `close`.
 - A peer that does not read is given some time, then its socket is ended.
 - What the stub wrote to a socket that was meanwhile lost is counted.
+- A silent peer must answer a ping, else it is gone. The answer comes after everything the peer has
+  sent before, so it is late if that is read late. Therefore everything that comes counts as an
+  answer, and while nothing is read nothing is concluded.
 """
 
 from __future__ import annotations
@@ -26,21 +29,22 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.protocol import State
 
+from msgnode.core.back_off import BackOff
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
 from msgnode.devices.client_tls import client_context
 from msgnode.devices.safe_http import Network, NotAllowed, Resolve, allowed_addresses
 
 from . import pipe
-from .back_off import BackOff
-from .heartbeat import Heart
 from .pipe import SocketClose, SocketSend, SocketWanted
 from .session_watch import SessionWatch
-from .socket_urls import url_fault
 
 MAX_SOCKETS = 2
 REFUSED, LOST = 1006, 1006
 """The code with which browsers tell a script that a connection failed or was lost."""
+HEARTBEAT_SECONDS = 5.0
+SILENCE_SECONDS = 20.0
+"""Seconds without a frame or an answer to a ping after which a peer counts as gone."""
 UNREAD_SECONDS = 30.0
 """Seconds for which a peer may read nothing while something is sent; then its socket is ended."""
 _CONNECT_SECONDS = 10.0
@@ -127,7 +131,7 @@ class StubSockets:
     def want(self, wanted: SocketWanted) -> None:
         """Open a socket for the stub; it is told the result."""
         number = wanted.ws
-        fault = url_fault(wanted.url, self._limits.hosts, self._limits.networks)
+        fault = socket_fault(wanted.url, self._limits.hosts, self._limits.networks)
         if number in self._tasks:
             return  # the number is in use, which only a forged line can cause
         if not fault and self._waiting in self._tasks:
@@ -279,7 +283,7 @@ class StubSockets:
                     max_size=self._limits.max_frame,
                     max_queue=16,
                     open_timeout=_CONNECT_SECONDS,
-                    ping_interval=None,  # heartbeat.py
+                    ping_interval=None,  # Heart
                     close_timeout=_CLOSE_SECONDS,
                     user_agent_header="messaging-node",
                     additional_headers=list(self._limits.headers),
@@ -348,3 +352,61 @@ async def _end(link: ClientConnection, code: int = 1000, reason: str = "") -> No
     finally:
         if link.state is not State.CLOSED:
             link.transport.abort()
+
+
+class Heart:
+    """The heartbeat of one socket. `is_held`: reading it is paused."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+        self._has_heard = False
+
+    def heard(self) -> None:
+        """Note that the peer has sent something."""
+        self._has_heard = True
+
+    async def beat(self, link: ClientConnection) -> None:
+        """Return when the peer has been silent for too long. Raises ConnectionClosed."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            if self._is_alive():
+                continue
+            silent = 0.0
+            pong: asyncio.Future[float] | None = None
+            while silent < SILENCE_SECONDS:
+                if pong is None and not link.transport.get_write_buffer_size():
+                    pong = asyncio.ensure_future(await link.ping())
+                step = min(HEARTBEAT_SECONDS / 5, SILENCE_SECONDS - silent)
+                if pong is None:
+                    await asyncio.sleep(step)
+                else:
+                    await asyncio.wait({pong}, timeout=step)
+                if self._is_alive() or (pong is not None and pong.done()):
+                    break
+                silent += step
+            else:
+                return
+
+    def _is_alive(self) -> bool:
+        has_heard, self._has_heard = self._has_heard, False
+        return has_heard or self.is_held
+
+
+def socket_fault(url: str, hosts: frozenset[str], networks: Sequence[Network]) -> str:
+    """Why a stub may open no WebSocket there, "" if it may.
+
+    >>> socket_fault("wss://evil.example/ws", frozenset({"b.example"}), ())
+    'evil.example is no host of the peer'
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return "it is no URL"
+    if parts.scheme not in (("wss", "ws") if networks else ("wss",)):
+        return "it must begin with wss://"
+    if parts.username is not None or parts.password is not None:
+        return "it must not name a user"
+    if not any(host == each or host.endswith(f".{each}") for each in hosts):
+        return f"{host or 'nothing'} is no host of the peer"
+    return ""

@@ -9,26 +9,32 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import msgspec
+from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from msgnode.core.errors import NodeError
 from msgnode.core.messages import Message
 from msgnode.core.redaction import cut
-from msgnode.models import ADDRESS_LENGTH, PeerMessage
-from msgnode.storage.control import Handler
+from msgnode.models import ADDRESS_LENGTH, Peer, PeerMessage
+from msgnode.storage.control import Handler, post
 
-from . import waiting_rows
 from .peer_exchange import ASKED_SECONDS
 from .peer_link import PeerLink
 from .peer_queue import PeerQueue, Waiting
-from .stored_rows import shown_id
+from .stored_messages import shown_id
 
+RETRY = "peers.retry"
+"""The control message that some of a queue get their whole time again, and the peer is tried."""
+DISCARD = "peers.discard"
+"""The control message that some of a queue, or all, wait no longer."""
+_PORTION = 500
 SHOWN_AFTER = 1.0
 MOST = 500
 _LARGEST = 8_000
@@ -57,7 +63,7 @@ class WaitingMessages:
 
     def handlers(self) -> dict[str, Handler]:
         """Of the control messages."""
-        return {waiting_rows.RETRY: self._retry, waiting_rows.DISCARD: self._discard}
+        return {RETRY: self._retry, DISCARD: self._discard}
 
     async def follow(self) -> None:
         """Have the rows be what waits now."""
@@ -77,13 +83,13 @@ class WaitingMessages:
                     else self._row(pk, queue, n, waits[n])
                     for n in new
                 ]
-                await self._blocking(partial(waiting_rows.show, pk, queue.id, rows, gone))
+                await self._blocking(partial(show, pk, queue.id, rows, gone))
                 self._rows[pk] = now
 
     async def forget(self, pk: int) -> None:
         """A peer is served here no more."""
         if self._rows.pop(pk, None) is not None:
-            await self._blocking(partial(waiting_rows.forget, pk))
+            await self._blocking(partial(forget, pk))
 
     def _sent(
         self, pk: int, queue: PeerQueue, number: int, one: Waiting, ago: float
@@ -133,3 +139,55 @@ class WaitingMessages:
             if link.peer.domain == payload["domain"]
             and payload["queue"] in ("", link.exchange.queue.id)
         ]
+
+
+# --- the rows (block) -----------------------------------------------------------------------------
+
+
+def show(peer: int, queue: str, new: Collection[PeerMessage], gone: Collection[int]) -> None:
+    """What waits in a queue now: these as well, and those no more. Other queues of the peer end."""
+    with transaction.atomic():
+        PeerMessage.objects.filter(peer=peer).exclude(queue=queue).delete()
+        numbers = list(gone)
+        for start in range(0, len(numbers), _PORTION):
+            some = numbers[start : start + _PORTION]
+            PeerMessage.objects.filter(queue=queue, number__in=some).delete()
+        PeerMessage.objects.bulk_create(new, batch_size=_PORTION, ignore_conflicts=True)
+
+
+def forget(peer: int) -> None:
+    """Nothing waits for a peer any more."""
+    PeerMessage.objects.filter(peer=peer).delete()
+
+
+def order(kind: str, rows: Iterable[PeerMessage]) -> None:
+    """Have the worker retry or discard messages. Takes part in the caller's transaction.
+
+    Args:
+        kind: RETRY or DISCARD.
+        rows: with their peers. What has left the queue meanwhile is not touched.
+    """
+    chosen: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        chosen.setdefault((row.peer.domain, row.queue), []).append(row.number)
+    for (domain, queue), numbers in chosen.items():
+        post(kind, domain=domain, queue=queue, numbers=numbers)
+        if kind == DISCARD:
+            PeerMessage.objects.filter(queue=queue, number__in=numbers).delete()
+
+
+def discard_all(peer: Peer) -> None:
+    """Have all that waits for a peer be discarded, what no row shows too."""
+    with transaction.atomic():
+        post(DISCARD, domain=peer.domain, queue="", numbers=None)
+        forget(peer.pk)
+
+
+def waiting() -> QuerySet[PeerMessage]:
+    """What a worker has said that waits, and cannot be over yet."""
+    return told().filter(is_sent=False)
+
+
+def told() -> QuerySet[PeerMessage]:
+    """That, and what has left, for which there is no response yet."""
+    return PeerMessage.objects.filter(until__gt=timezone.now()).select_related("peer")

@@ -19,6 +19,8 @@ POOL_EXHAUSTED = "pool-exhausted"
 PEER_PENDING = "peer-pending"
 STUB_CHANGED = "stub-changed"
 STUB_UNSIGNED = "stub-unsigned"
+FAILING_ALARM = "stub-failing"
+STUCK_ALARM = "peer-stuck"
 TURN_DOWN = "turn-down"
 
 STANDING_AT_MOST = 1_000

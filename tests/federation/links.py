@@ -19,8 +19,8 @@ from msgnode.core.messages import Message
 from msgnode.federation.peer_link import PeerLink
 from msgnode.federation.peer_stub import LinkLimits, PeerStub
 from msgnode.federation.sandbox import SandboxLimits
-from msgnode.federation.stub_progress import LIVE_SECONDS
 from msgnode.federation.stub_sockets import SocketLimits
+from msgnode.federation.stub_status import LIVE_SECONDS
 from tests.ports import free_port
 
 from .sandboxes import SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msgnode.federation import alarm_rows
+from msgnode.federation import store
 from msgnode.models import Alarm, Peer
 from msgnode.storage.alarms import raise_alarm
 
@@ -31,6 +31,6 @@ def test_an_alarm_stands_while_something_is_left_to_decide_or_to_repair(
         Peer.objects.create(domain="b.example", decision=decision)
     for kind in KINDS:
         raise_alarm(kind, "b.example", "It is so.")
-    alarm_rows.clear_settled()
+    store.clear_settled()
     found = Alarm.objects.filter(cleared_at=None).values_list("kind", flat=True)
     assert set(found) == {*standing, "peer-spoofs"}

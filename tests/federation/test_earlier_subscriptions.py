@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from msgnode.federation import subscription_rows
+from msgnode.federation import observers
 from msgnode.models import Session, Subscription
 from tests.client import Client, code
 
@@ -22,7 +22,7 @@ MANY = 450
 
 @pytest.mark.django_db
 def test_the_addresses_of_a_domain_are_found_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription_rows, "_PART", 3)
+    monkeypatch.setattr(observers, "_PART", 3)
     session = Session.objects.create(runtime_url="runtime://a.example/1", token_hash="1")
     of_b = [f"comm://{B}/1/changes", "COMM://B.Example/2/status", f"x://{B}/3/children/c"]
     others = [
@@ -36,7 +36,7 @@ def test_the_addresses_of_a_domain_are_found_part_by_part(monkeypatch: pytest.Mo
         Subscription.objects.create(session=session, address=address)
     found, parts, after = [], 0, 0
     while True:
-        some, after = subscription_rows.observed(B, after)
+        some, after = observers.observed_rows(B, after)
         found += some
         parts += 1
         if not after:

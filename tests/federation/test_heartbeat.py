@@ -8,8 +8,8 @@ import contextlib
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from msgnode.federation import heartbeat
-from msgnode.federation.back_off import BackOff
+from msgnode.core.back_off import BackOff
+from msgnode.federation import stub_sockets
 from msgnode.federation.session_watch import SessionWatch
 from msgnode.federation.stub_sockets import SocketLimits, StubSockets
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.asyncio
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A heart that beats 20 times as fast."""
-    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0.25)
-    monkeypatch.setattr(heartbeat, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(stub_sockets, "HEARTBEAT_SECONDS", 0.25)
+    monkeypatch.setattr(stub_sockets, "SILENCE_SECONDS", 1.0)
 
 
 async def test_a_peer_that_floods_keeps_its_socket_though_its_pongs_are_read_late() -> None:

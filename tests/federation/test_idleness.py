@@ -11,9 +11,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 
 from msgnode.federation.held_subscriptions import HeldSubscriptions
-from msgnode.federation.idleness import Idleness
-from msgnode.federation.peer_alarms import STUCK_SECONDS, PeerAlarms
+from msgnode.federation.monitoring import STUCK_SECONDS, PeerAlarms
 from msgnode.federation.peer_exchange import ASKED_SECONDS, PeerExchange
+from msgnode.federation.peer_link import Idleness
 from msgnode.federation.peer_queue import PeerQueue
 
 from .links import THEIRS, A, B, Played, linked

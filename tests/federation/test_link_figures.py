@@ -11,8 +11,8 @@ import pytest
 from django.utils import timezone
 
 from msgnode.federation import pipe, store
-from msgnode.federation.link_figures import EVERY, LinkFigures
-from msgnode.federation.peer_counters import PeerCounters, Way
+from msgnode.federation.monitoring import FIGURES_SECONDS, LinkFigures
+from msgnode.federation.peer_exchange import PeerCounters, Way
 from msgnode.federation.peer_queue import PeerQueue
 from msgnode.models import Peer
 
@@ -60,11 +60,11 @@ def test_rates_are_of_the_time_since_the_row_before(place: Place) -> None:
     assert place.follow(0) == {}
     place.counters.sent, place.counters.received = 1_050, 20
     place.sandbox.cpu_seconds = 1.5
-    told = place.follow(EVERY)
+    told = place.follow(FIGURES_SECONDS)
     assert (told["sent_per_second"], told["received_per_second"]) == (5.0, 2.0)
     assert (told["sandbox_cpu_percent"], told["sandbox_bytes"]) == (5.0, 5 << 20)
     place.counters.received = 120
-    assert place.follow(2 * EVERY)["received_per_second"] == 5.0
+    assert place.follow(2 * FIGURES_SECONDS)["received_per_second"] == 5.0
 
 
 def test_what_was_refused_is_shown_without_tokens(place: Place) -> None:
@@ -73,7 +73,7 @@ def test_what_was_refused_is_shown_without_tokens(place: Place) -> None:
     place.follow(0)
     place.out.failed(f"403 runtime://c.example/alice/{token} is not of this domain")
     place.into.failed(f"404 {'x' * 250} runtime://c.example/alice/{token} is not there")
-    told = place.follow(EVERY)
+    told = place.follow(FIGURES_SECONDS)
     assert told["out"]["error"] == "403 runtime://c.example/alice is not of this domain"
     assert token[:8] not in told["in"]["error"]
     assert len(told["in"]["error"]) <= pipe.SHOWN
@@ -88,25 +88,25 @@ def test_a_row_is_written_once_in_ten_seconds(place: Place) -> None:
 def test_a_sandbox_that_was_started_anew_has_used_nothing_less_than_nothing(place: Place) -> None:
     place.follow(0)
     place.sandbox.cpu_seconds = 0.2
-    assert place.follow(EVERY)["sandbox_cpu_percent"] == 0.0
+    assert place.follow(FIGURES_SECONDS)["sandbox_cpu_percent"] == 0.0
     place.link.sandbox = None
-    told = place.follow(EVERY)
+    told = place.follow(FIGURES_SECONDS)
     assert (told["sandbox_bytes"], told["sandbox_cpu_percent"]) == (0, 0.0)
 
 
 def test_a_peer_that_is_served_here_again_begins_anew(place: Place) -> None:
     place.follow(0)
     del place.links[place.peer.pk]
-    place.follow(EVERY)
+    place.follow(FIGURES_SECONDS)
     place.counters.sent = 10_000
     place.links[place.peer.pk] = place.link
-    assert place.follow(EVERY) == {}, "how long that took is not known"
-    assert place.follow(EVERY)["sent_per_second"] == 0.0
+    assert place.follow(FIGURES_SECONDS) == {}, "how long that took is not known"
+    assert place.follow(FIGURES_SECONDS)["sent_per_second"] == 0.0
 
 
 def test_what_was_told_half_a_minute_ago_is_told_no_more(place: Place) -> None:
     place.follow(0)
-    assert place.follow(EVERY)
+    assert place.follow(FIGURES_SECONDS)
     Peer.objects.update(figures_at=timezone.now() - timedelta(seconds=31))
     place.peer.refresh_from_db()
     assert store.figures_of(place.peer) == {}
@@ -115,11 +115,11 @@ def test_what_was_told_half_a_minute_ago_is_told_no_more(place: Place) -> None:
 def test_case_72_either_way_is_told_by_itself_and_what_has_not_happened_is_not() -> None:
     place = Place()
     place.follow(0.0)
-    figures = place.follow(EVERY)
+    figures = place.follow(FIGURES_SECONDS)
     assert (figures["out"], figures["in"]) == ({}, {})
     place.out.passed()
     place.into.failed("403 \0 not permitted")
-    figures = place.follow(EVERY)
+    figures = place.follow(FIGURES_SECONDS)
     assert set(figures["out"]) == {"passed_at"}
     assert set(figures["in"]) == {"failed_at", "error"}
     assert figures["in"]["error"] == "403   not permitted"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from msgnode.federation import look_times, store
+from msgnode.federation import store
 from msgnode.federation.descriptor import FoundStub
 from msgnode.models import Peer
 from tests import waiting
@@ -37,9 +37,9 @@ def looked(pause: timedelta, **fields: Any) -> bool:
 @pytest.mark.parametrize(
     ("decision", "discovery", "pause"),
     [
-        ("approved", "", look_times.EVERY),
-        ("approved", "no answer", look_times.FAILED_EVERY),
-        ("pending", "no answer", look_times.FAILED_EVERY),
+        ("approved", "", store.LOOKS_EVERY),
+        ("approved", "no answer", store.LOOKS_AGAIN_EVERY),
+        ("pending", "no answer", store.LOOKS_AGAIN_EVERY),
     ],
 )
 def test_a_peer_is_looked_for_again_after_a_while(
@@ -161,7 +161,7 @@ def test_a_node_notices_by_itself_what_a_catalogue_offers_later(
         before = found("changes")[0]
         node.kill()
         offered.update({"/changes": _NOW, "/returns": _NOW})
-        later = timezone.now() - look_times.EVERY - timedelta(seconds=1)
+        later = timezone.now() - store.LOOKS_EVERY - timedelta(seconds=1)
         write(node, "UPDATE msgnode_peer SET looked_at = ?", later.strftime("%Y-%m-%d %H:%M:%S"))
         node.start()
         waiting.until(lambda: bool(found("returns")[0]), 30.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from msgnode.federation.peer_alarms import (
+from msgnode.federation.monitoring import (
     AGAIN_SECONDS,
     FAILING_AFTER,
     FAILING_ALARM,

@@ -12,7 +12,7 @@ from websockets.asyncio.server import ServerConnection
 
 from msgnode.core.messages import Message
 from msgnode.federation import deno
-from msgnode.federation.peer_alarms import PeerAlarms
+from msgnode.federation.monitoring import PeerAlarms
 from msgnode.federation.peer_queue import Waiting
 
 from .links import OURS, THEIRS, A, B, Played, linked

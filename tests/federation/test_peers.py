@@ -20,8 +20,8 @@ from msgnode.core.errors import NodeError
 from msgnode.federation import deno, store
 from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.known_peers import KnownPeers
+from msgnode.federation.monitoring import PeerAlarms
 from msgnode.federation.observers import Observers
-from msgnode.federation.peer_alarms import PeerAlarms
 from msgnode.federation.service import Federation, FederationSettings
 from msgnode.models import Peer
 

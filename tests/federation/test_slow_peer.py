@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from msgnode.core.back_off import BackOff
 from msgnode.federation import pipe, stub_sockets
-from msgnode.federation.back_off import BackOff
 from msgnode.federation.session_watch import SessionWatch
 from msgnode.federation.stub_sockets import SocketLimits, StubSockets
 

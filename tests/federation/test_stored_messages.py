@@ -14,7 +14,7 @@ from msgnode.bus.ports import Response
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Unavailable
 from msgnode.core.messages import Message
-from msgnode.federation import stored_rows
+from msgnode.federation import stored_messages
 from msgnode.federation.peer_exchange import (
     ASKED_SECONDS,
     ATTEMPTS,
@@ -104,7 +104,8 @@ class Worker:
             StoreLimits(**limits), self.table, self.database, encrypt, decrypt,
             lambda kind, domain, text: self.alarms.append(kind), self.vouched.append,
         )  # type: ignore[arg-type]  # fmt: skip
-        self.store = PeerStore(self.stored, row.pk, B, stored_rows.read(row.pk, decrypt))
+        found = stored_messages._stored_rows(row.pk, decrypt)
+        self.store = PeerStore(self.stored, row.pk, B, found)
         queue = PeerQueue(100, 1_000_000, lambda: self.now, limits["seconds"])
         self.exchange = PeerExchange(A, B, queue, self._answer, lambda: self.now, self.store)
         self.store.begin(self.exchange)
@@ -422,7 +423,7 @@ def test_what_was_sealed_with_another_key_is_set_aside(settings: Any) -> None:
 def test_what_is_set_aside_is_bounded_and_goes_after_a_week(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stored_rows, "SET_ASIDE_AT_MOST", 2)
+    monkeypatch.setattr(stored_messages, "SET_ASIDE_AT_MOST", 2)
     worker = Worker()
     for value in range(4):
         worker.put(value)
@@ -430,7 +431,7 @@ def test_what_is_set_aside_is_bounded_and_goes_after_a_week(
     worker.exchange.expire()
     assert len(rows()) == 2
     StoredMessage.objects.update(set_aside_at=timezone.now() - timedelta(days=6, hours=23))
-    stored_rows.forget_old()
+    stored_messages.forget_old()
     assert len(rows()) == 2
     StoredMessage.objects.update(set_aside_at=timezone.now() - timedelta(days=7, seconds=1))
     worker.stored.follow()

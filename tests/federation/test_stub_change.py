@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection
 
-from msgnode.federation import stub_loading
+from msgnode.federation import peer_stub
 from msgnode.federation.peer_stub import LinkLimits, PeerStub
 from msgnode.federation.sandbox import SandboxLimits
 from msgnode.federation.stub_sockets import SocketLimits
@@ -44,7 +44,7 @@ async def test_case_15_a_stub_is_tried_without_a_socket(source: str, fault: str)
     networks = [ipaddress.ip_network("127.0.0.0/8")]
     sockets = SocketLimits(frozenset({"127.0.0.1"}), networks)
     limits = LinkLimits(SandboxLimits(silence=12.0), sockets, 10, 10_000, 60.0)
-    found = await stub_loading.fault_of(tried(source), limits)
+    found = await peer_stub.fault_of(tried(source), limits)
     assert fault in found
     assert bool(found) == bool(fault)
 

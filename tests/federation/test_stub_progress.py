@@ -6,10 +6,17 @@ import time
 
 import pytest
 
-from msgnode.federation.heartbeat import EVERY_SECONDS, SILENCE_SECONDS
-from msgnode.federation.peer_alarms import FAILING_AFTER, FAILING_ALARM, PeerAlarms
-from msgnode.federation.stub_progress import LIVE_SECONDS, StubProgress
-from msgnode.federation.stub_status import CONNECTING, DISCONNECTED, LIVE, STARTING
+from msgnode.federation.monitoring import FAILING_AFTER, PeerAlarms
+from msgnode.federation.stub_sockets import HEARTBEAT_SECONDS, SILENCE_SECONDS
+from msgnode.federation.stub_status import (
+    CONNECTING,
+    DISCONNECTED,
+    LIVE,
+    LIVE_SECONDS,
+    STARTING,
+    StubProgress,
+)
+from msgnode.storage.alarms import FAILING_ALARM
 
 from .links import B, Played, linked
 from .sandboxes import needs_deno, stub
@@ -64,7 +71,7 @@ def test_a_stub_that_was_live_has_its_whole_time_again() -> None:
 
 
 def test_a_frozen_peer_loses_its_socket_before_the_stub_is_blamed() -> None:
-    assert LIVE_SECONDS >= SILENCE_SECONDS + EVERY_SECONDS
+    assert LIVE_SECONDS >= SILENCE_SECONDS + HEARTBEAT_SECONDS
 
 
 @needs_deno

@@ -17,7 +17,7 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from msgnode.console.peers import decision_word
 from msgnode.console.roles import OPERATOR
 from msgnode.devices.safe_http import Answer
-from msgnode.federation import discovery, refusals, signed_rows, store, stub_signature
+from msgnode.federation import discovery, store, stub_signature
 from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.discovery import Rejected
 from msgnode.federation.stub_signature import keys_fault
@@ -212,7 +212,8 @@ def give(operator: Any, keys: str) -> None:
 
 def standing() -> list[str]:
     """The alarms that stand once a worker has read the rows."""
-    signed_rows.tell(row.domain for row in store.read() if row.is_approved and row.is_unsigned)
+    rows = store.read()
+    store.tell_of_unsigned(row.domain for row in rows if row.is_approved and row.is_unsigned)
     found = Alarm.objects.filter(kind="stub-unsigned", cleared_at=None)
     return list(found.values_list("subject", flat=True))
 
@@ -223,7 +224,7 @@ def test_a_stub_that_was_approved_unsigned_does_not_run_once_there_are_keys() ->
     give(operator, PUBLIC)
     row = store.read()[0]
     assert not row.is_served
-    refusal = refusals.refusal_of(row)
+    refusal = store.refusal_of(row)
     assert (refusal.code, "not signed" in refusal.description) == (502, True)
     assert standing() == standing() == [B], "told once, while it stands"
     assert Alarm.objects.get().count == 1

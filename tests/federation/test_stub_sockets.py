@@ -16,12 +16,11 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
+from msgnode.core.back_off import BackOff
 from msgnode.core.faults import FAULTS
 from msgnode.federation import pipe
-from msgnode.federation.back_off import BackOff
 from msgnode.federation.session_watch import SessionWatch
-from msgnode.federation.socket_urls import url_fault
-from msgnode.federation.stub_sockets import SocketLimits, StubSockets
+from msgnode.federation.stub_sockets import SocketLimits, StubSockets, socket_fault
 from tests.runtime.tls_front import certificate
 
 from .sandboxes import Watched, needs_deno, stub
@@ -132,7 +131,7 @@ async def test_what_is_written_to_a_socket_that_is_no_more_is_counted(peer: Peer
     ],
 )
 def test_case_24_a_socket_leads_to_the_peer_over_tls_or_nowhere(url: str) -> None:
-    assert url_fault(url, frozenset({"b.example"}), ())
+    assert socket_fault(url, frozenset({"b.example"}), ())
 
 
 @pytest.mark.asyncio

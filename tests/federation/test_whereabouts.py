@@ -16,7 +16,7 @@ from django.urls import reverse
 
 from msgnode.console.roles import OPERATOR
 from msgnode.core.record import Outcome, TrafficRecord
-from msgnode.federation import stored_rows
+from msgnode.federation import stored_messages
 from msgnode.federation.peer_exchange import ASKED_SECONDS
 from msgnode.federation.waiting_messages import MOST, SHOWN_AFTER
 from msgnode.models import Peer, PeerMessage, StoredMessage
@@ -112,7 +112,7 @@ def test_case_74_a_stored_message_is_found_and_what_became_of_it(settings: Any, 
     worker = Worker()
     worker.put("seven")
     assert [stage for stage, _ in stages(id_)] == ["stored"]
-    stored_rows.set_aside(StoredMessage.objects.get().key, "It was tried 3 times.")
+    stored_messages._set_row_aside(StoredMessage.objects.get().key, "It was tried 3 times.")
     assert stages(id_) == [("set aside", "It was tried 3 times.")]
 
 

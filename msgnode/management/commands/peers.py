@@ -12,7 +12,7 @@ from django.utils import timezone
 from msgnode.console import peer_messages, whereabouts
 from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
 from msgnode.console.peers import decision_word, restart, url_of_node_fault
-from msgnode.federation import crossing, signed_rows, store, stub_signature, waiting_rows
+from msgnode.federation import crossing, store, stub_signature, waiting_messages
 from msgnode.federation.stub_status import IDLE, LIVE
 from msgnode.models import Peer
 from msgnode.storage.control import post
@@ -136,7 +136,7 @@ class Command(Tool):
             row["keys"] = keys
         before = Peer.objects.filter(domain=domain).values_list("keys", flat=True).first()
         peer, _ = Peer.objects.update_or_create(domain=domain, defaults=row)
-        signed_rows.keys_changed(peer, before or "")
+        store.keys_changed(peer, before or "")
         post(store.CHANGED)
         self.stdout.write(
             f"{domain}: its stub is looked for; then: manage.py peers approve {domain}"
@@ -159,7 +159,7 @@ class Command(Tool):
             self.stdout.write(f"{text} {told} {signed}".rstrip())
 
     def _queue(self, peer: Peer, as_json: bool) -> None:
-        rows = waiting_rows.waiting().filter(peer=peer).order_by("id")
+        rows = waiting_messages.waiting().filter(peer=peer).order_by("id")
         if as_json:
             names = ("id", "kind", "type", "sender", "to", "size", "since", "until", "text")
             self.say_json([{name: getattr(row, name) for name in names} for row in rows])
@@ -192,9 +192,9 @@ class Command(Tool):
             peer_messages.discard_all(peer, "command line")
             self.stdout.write(f"{peer.domain}: all waiting messages are discarded.")
             return
-        rows = waiting_rows.waiting().filter(peer=peer)
+        rows = waiting_messages.waiting().filter(peer=peer)
         found = list(rows if ids is None else rows.filter(pk__in=ids))
-        kind = waiting_rows.RETRY if action == "retry" else waiting_rows.DISCARD
+        kind = waiting_messages.RETRY if action == "retry" else waiting_messages.DISCARD
         peer_messages.order(kind, found, "command line")
         left = sorted(set(ids or ()) - {row.pk for row in found})
         if left:

@@ -1,11 +1,22 @@
-"""The alarms about a peer that is served: raised, and cleared when the peer works again."""
+"""What an operator sees of the peers that a worker serves: alarms, and rows of figures.
+
+Alarms are raised, and cleared when the peer works again. The figures are the traffic to and from
+each peer, and what its sandbox uses.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
+from msgnode.storage.alarms import FAILING_ALARM, STUCK_ALARM
+
+from . import store
+from .peer_exchange import Way
 from .peer_link import PeerLink
+from .pipe import shown
 from .stub_status import IDLE, LIVE
 
 FAILING_AFTER = 5
@@ -14,12 +25,12 @@ STUCK_SECONDS = 60.0
 """Seconds without a live stub after which an alarm is raised."""
 WAITING_SECONDS = 5.0
 """Seconds that a message waits after which an alarm is raised, too."""
-FAILING_ALARM = "stub-failing"
-STUCK_ALARM = "peer-stuck"
 LOOP_ALARM = "peer-loop"
 SPOOF_ALARM = "peer-spoofs"
 AGAIN_SECONDS = 60.0
 """Seconds after which one of these is raised again, if there was more."""
+FIGURES_SECONDS = 10.0
+"""Seconds between two rows of a peer, over which its rates are averaged."""
 
 
 class PeerAlarms:
@@ -126,3 +137,82 @@ class PeerAlarms:
         self._raised.pop(domain, None)
         for kind in (FAILING_ALARM, STUCK_ALARM):
             self._clear_alarm(kind, domain)
+
+
+class _Counted(NamedTuple):
+    at: float
+    sent: int
+    received: int
+    cpu: float
+
+
+class LinkFigures:
+    """One instance per worker.
+
+    Args:
+        links: the links to the peers of this worker, by the key of their rows.
+        blocking: runs what uses the database.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        links: Mapping[int, PeerLink],
+        blocking: Callable[[Callable[[], None]], Awaitable[None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._links = links
+        self._blocking = blocking
+        self._clock = clock
+        self._before: dict[int, _Counted] = {}
+
+    async def follow(self) -> None:
+        """Store what is due."""
+        now = self._clock()
+        figures: dict[int, dict[str, Any]] = {}
+        for pk, link in self._links.items():
+            before = self._before.get(pk)
+            if before is None or now - before.at >= FIGURES_SECONDS:
+                counted = self._before[pk] = _counted(link, now)
+                if before is not None:
+                    figures[pk] = _link_figures(link, before, counted)
+        for pk in self._before.keys() - self._links.keys():
+            del self._before[pk]
+        if figures:
+            await self._blocking(partial(store.note_figures, figures))
+
+
+def _counted(link: PeerLink, now: float) -> _Counted:
+    counters, sandbox = link.exchange.counters, link.sandbox
+    cpu = sandbox.cpu_seconds if sandbox is not None else 0.0
+    return _Counted(now, counters.sent, counters.received, cpu)
+
+
+def _link_figures(link: PeerLink, before: _Counted, now: _Counted) -> dict[str, Any]:
+    seconds = now.at - before.at
+    queue, counters, sandbox = link.exchange.queue, link.exchange.counters, link.sandbox
+    is_running = sandbox is not None and sandbox.is_running
+    return {
+        "sent_per_second": round((now.sent - before.sent) / seconds, 1),
+        "received_per_second": round((now.received - before.received) / seconds, 1),
+        "refused": counters.refused,
+        "out": _shown_way(link.exchange.out),
+        "in": _shown_way(link.exchange.into),
+        "waiting": len(queue),
+        "oldest_seconds": round(queue.oldest_seconds, 1),
+        "round_trip_ms": round(counters.round_trip * 1000, 1),
+        "restarts": counters.restarts,
+        "sandbox_bytes": sandbox.memory_bytes if sandbox is not None and is_running else 0,
+        # a restarted sandbox counts from zero
+        "sandbox_cpu_percent": round(max(0.0, now.cpu - before.cpu) / seconds * 100, 1),
+    }
+
+
+def _shown_way(way: Way) -> dict[str, Any]:
+    """The times of the last success and the last failure, as far as there was one."""
+    told: dict[str, Any] = {}
+    if way.passed_at:
+        told["passed_at"] = round(way.passed_at, 1)
+    if way.failed_at:
+        told |= {"failed_at": round(way.failed_at, 1), "error": shown(way.error)}
+    return told
