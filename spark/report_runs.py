@@ -260,15 +260,14 @@ def _delete_left(folder: Path) -> None:
             shutil.rmtree(each, ignore_errors=True)
 
 
-def store(run: ReportRun | None, reports: list[dict[str, Any]], made_at: datetime) -> None:
+def store(run: ReportRun, reports: list[dict[str, Any]], made_at: datetime) -> None:
     """Put the reports in place of older ones, a few in each transaction.
 
     Raises TakenOver.
     """
     for first in range(0, len(reports), _AT_ONCE):
         with transaction.atomic():
-            if run is not None:
-                _write(run, seen_at=timezone.now())
+            _write(run, seen_at=timezone.now())
             for figures in map(_storable, reports[first : first + _AT_ONCE]):
                 Report.objects.update_or_create(
                     kind=figures["kind"],

@@ -20,11 +20,10 @@ FILE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 OURS = {name: each for name, each in SERVICES.items() if "messaging-node" in each["image"]}
 UNITS = {"node-1": "@", "node-2": "@", "web": "-web", "worker": "-worker", "beat": "-beat",
-         "migrate": "-migrate", "stream": "-stream"}  # fmt: skip
+         "migrate": "-migrate"}  # fmt: skip
 KNOWN = {  # of the Compose Specification
     "image", "restart", "read_only", "tmpfs", "cap_drop", "security_opt", "stop_grace_period",
     "volumes", "environment", "depends_on", "healthcheck", "command", "ports", "ulimits",
-    "profiles",
 }  # fmt: skip
 WHEN = {"service_started", "service_healthy", "service_completed_successfully"}
 

@@ -188,20 +188,3 @@ def test_what_the_units_start_serves(node: Started) -> None:
     for process in processes:
         process.terminate()
     assert [process.wait(40) for process in processes[:3]] == [0, 0, 0], said()
-
-
-@pytest.mark.long
-@pytest.mark.timeout(300)
-def test_the_stream_of_reports_follows_the_record_and_ends_when_told(node: Started) -> None:
-    assert node.start("-migrate").wait(200) == 0, (node.place / "-migrate0.log").read_text()
-    stream = node.start("-stream")
-    log = node.place / "-stream0.log"
-
-    def has_begun() -> bool:
-        assert stream.poll() is None, log.read_text()
-        checkpoint = node.place / "reports" / "stream" / "checkpoint"
-        return checkpoint.is_dir() and any(checkpoint.iterdir())
-
-    until(has_begun, 150, log.read_text)
-    stream.terminate()
-    assert stream.wait(100) == 0, log.read_text()

@@ -452,12 +452,6 @@ ALARMS: Mapping[str, Explanation] = {
         "Check EMAIL_URL, or whether the webhook answers, and test the rule under Alarm rules. The "
         "alarm clears itself when a notice to that recipient succeeds.",
     ),
-    "report-stream": Explanation(
-        "The stream of reports has ended",
-        "Its Spark process failed; the alarm says why. Scheduled reports are not affected.",
-        "It is restarted automatically, after increasing pauses. Look at the log of "
-        "`report_stream`.",
-    ),
     "reports-late": Explanation(
         "A report is late",
         "It should be finished by now: the Celery worker or beat does not run, or Spark fails.",

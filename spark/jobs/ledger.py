@@ -104,7 +104,7 @@ class Ledger:
     def change(self, start: datetime, counted: str, **values: Any) -> None:
         """Change the entry that begins at `start`, if it still is of what was counted.
 
-        Another run, or the stream, may have entered something else meanwhile.
+        Another run may have entered something else meanwhile.
 
         Args:
             start: of the entry.

@@ -41,7 +41,7 @@ def test_supervisord_finds_the_logs_whatever_the_directory_is_called(
 ) -> None:
     (tmp_path / name / "logs").mkdir(parents=True)
     programs = Programs(SHARED / "supervisord.conf", tmp_path / name, 1)
-    numbers = dict.fromkeys(("NODE_OWN_REDIS", "NODE_MORE_WORKERS", "NODE_STREAMS"), "1")
+    numbers = dict.fromkeys(("NODE_OWN_REDIS", "NODE_MORE_WORKERS"), "1")
     words = dict.fromkeys(("NODE_WORKER_NAME", "NODE_REDIS", "NODE_REDIS_CONF"), "x")
     done = subprocess.run(
         [sys.executable, "-c", READ],

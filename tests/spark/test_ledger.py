@@ -97,7 +97,7 @@ def test_a_folder_that_is_no_hour_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_an_entry_is_changed_only_while_it_stands_for_the_same_files(tmp_path: Path) -> None:
-    """Another run, or the stream, may have rolled the hour up since it was looked at."""
+    """Another run may have rolled the hour up since it was looked at."""
     one, other = (Ledger(Storage(str(tmp_path))) for _ in range(2))
     one.enter({HOUR: Entry("first", "files", 5, "t")})
     assert other.entry(HOUR) is not None

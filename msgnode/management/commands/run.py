@@ -134,7 +134,6 @@ class Command(BaseCommand):
                 {
                     "NODE_WORKER_NAME": worker,
                     "NODE_MORE_WORKERS": str(settings.WORKERS - 1),
-                    "NODE_STREAMS": str(int(settings.REPORTS["STREAM"])),
                     "NODE_OWN_REDIS": str(int("NODE_REDIS" in os.environ)),
                     "NODE_REDIS": os.environ.get("NODE_REDIS", ""),
                     "NODE_REDIS_CONF": os.environ.get("NODE_REDIS_CONF", ""),
