@@ -13,6 +13,7 @@ Bodies and records have the wire format of docs/reference/registry.md; a refusal
     on_change                              subscribe to announced changes, in their transaction
     operations                             callbacks for operators' actions, in their transaction
     person_export person_erase             all rows about a person, by user ids and GUIDs
+    named_by_subjects remove               hyperties of logged-in subjects; delete some for good
     global_get global_put global_digest    signed records of the global registry
 """
 
@@ -32,6 +33,7 @@ from registry.global_registry.store import put as global_put
 
 from . import data_subjects, lifecycle, records, searches, store
 from .commands import Command, Disconnect, Done, KeepAlive, Register, Search, Update
+from .data_subjects import Registered, named_by_subjects
 from .entries import UNAVAILABLE, Cause, Change, Entry, Kind, outcome
 from .models import DataObject, Hyperty
 from .ownership import PUBLIC, Claimant, owns, session_mark, subject_mark
@@ -40,12 +42,12 @@ from .store import MAX_BATCH, Condition, apply
 
 __all__ = [
     "MAX_BATCH", "PUBLIC", "UNAVAILABLE", "Cause", "Change", "Claimant", "Command", "Condition",
-    "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register", "Search", "Update", "apply",
-    "by_urls", "disconnect", "find", "find_each", "get", "global_digest", "global_get",
-    "global_put", "key", "on_change", "operations", "outcome", "owners_gone", "owns",
-    "person_erase", "person_export", "purge", "record", "refresh", "register", "registration",
-    "runtimes_gone", "session_mark", "statistics", "subject_mark", "take_news", "update",
-    "update_of",
+    "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register", "Registered", "Search",
+    "Update", "apply", "by_urls", "disconnect", "find", "find_each", "get", "global_digest",
+    "global_get", "global_put", "key", "named_by_subjects", "on_change", "operations",
+    "outcome", "owners_gone", "owns", "person_erase", "person_export", "purge", "record",
+    "refresh", "register", "registration", "remove", "runtimes_gone", "session_mark",
+    "statistics", "subject_mark", "take_news", "update", "update_of",
 ]  # fmt: skip
 
 by_urls = searches.by_urls
@@ -158,6 +160,16 @@ def purge(now: datetime) -> int:
     """
     aged = lifecycle.repeat(lambda: lifecycle.age(now))
     return aged + lifecycle.repeat(lambda: lifecycle.purge(now))
+
+
+def remove(found: Sequence[Registered]) -> int:
+    """Delete hyperties for good, after their observers were told; return their number."""
+    ids = [each.pk for each in found]
+    number = 0
+    for at in range(0, len(ids), MAX_BATCH):
+        lifecycle.disconnect_rows(Kind.HYPERTY, ids[at : at + MAX_BATCH])
+        number += lifecycle.delete_rows(Hyperty, ids[at : at + MAX_BATCH])
+    return number
 
 
 def on_change(listener: store.Listener) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Exists, Model, OuterRef, Q, QuerySet
@@ -20,6 +20,15 @@ from .models import DataObject, GlobalRecord, Hyperty, Runtime, StatusChange, Us
 from .searches import guid_spellings
 
 PORTION = 500
+
+
+class Registered(NamedTuple):
+    """A hyperty: its row, its address, under which user id it is found, the mark of its owner."""
+
+    pk: int
+    url: str
+    user: str
+    owner: str
 
 
 def export(user_ids: Collection[str], guids: Collection[str]) -> dict[str, list[dict[str, Any]]]:
@@ -40,6 +49,13 @@ def erase(user_ids: Collection[str], guids: Collection[str]) -> int:
                 model._default_manager.filter(pk__in=portion).delete()
             number += len(portion)
     return number
+
+
+def named_by_subjects() -> Iterator[Registered]:
+    """The hyperties that logged-in subjects have registered."""
+    rows = Hyperty.objects.filter(owner__startswith="subject ").order_by("pk")
+    for row in rows.iterator(chunk_size=PORTION):
+        yield Registered(row.pk, row.url, row.user_id, row.owner)
 
 
 def _rows(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as StockGroupAdmin
 from django.contrib.auth.admin import UserAdmin as StockUserAdmin
 from django.contrib.auth.models import Group, User
@@ -20,6 +20,7 @@ from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from msgnode.identity.provider.revocation import end_browser_sessions, end_logins
+from msgnode.identity.provider.validator import name_fault
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -68,6 +69,8 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
+        if fault := name_fault(obj):
+            self.message_user(request, f"{obj.get_username()}: {fault}.", messages.WARNING)
         if change and "is_active" in form.changed_data and not obj.is_active:
             _end(obj)
 

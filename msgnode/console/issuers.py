@@ -41,8 +41,8 @@ class IssuerForm(forms.ModelForm):
     class Meta:
         model = Issuer
         fields = (
-            "name", "url", "is_enabled", "aliases", "domains", "audiences", "algorithms",
-            "jwks_url", "jwks", "introspection_url", "client_id",
+            "name", "url", "is_enabled", "aliases", "domains", "audiences", "name_claim",
+            "algorithms", "jwks_url", "jwks", "introspection_url", "client_id",
         )  # fmt: skip
 
     def clean_algorithms(self) -> str:
@@ -94,7 +94,7 @@ class IssuerAdmin(AuditedAdmin):
     search_help_text = "Name (its beginning)"
     fieldsets: ClassVar[Any] = (
         (None, {"fields": ("name", "url", "is_enabled")}),
-        ("Claims in its tokens", {"fields": ("aliases", "domains", "audiences")}),
+        ("Claims in its tokens", {"fields": ("aliases", "domains", "audiences", "name_claim")}),
         ("Its keys", {"fields": ("algorithms", "jwks_url", "jwks")}),
         ("Opaque tokens", {"fields": ("introspection_url", "client_id", "secret")}),
     )
@@ -115,7 +115,7 @@ class IssuerAdmin(AuditedAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None or obj.kind != Issuer.Kind.EMBEDDED:
             return ()
-        return ("name", "url", "jwks_url", "jwks", "introspection_url", "client_id")
+        return ("name", "url", "name_claim", "jwks_url", "jwks", "introspection_url", "client_id")
 
     @display(description="state", label={"believed": "success", "out of use": "warning"})
     def state_label(self, issuer: Issuer) -> str:

@@ -25,10 +25,10 @@ class Origin(StrEnum):
 class Identity:
     """A verified identity; made by verification only, never from the text of a message body.
 
-    `username` is the e-mail address, else the preferred user name, else the user URL.
+    `username` is the e-mail address, else another name its issuer vouches for, else the user URL.
     `aliases` are the other user URLs that its issuer asserts for it. `expires` is in seconds since
     the epoch, 0 for an identity that does not expire; `issued` is when its token was issued, 0 if
-    unknown.
+    unknown. `name_claim` is the issuer's setting by which it was named, None if unknown.
     """
 
     issuer: str
@@ -41,6 +41,7 @@ class Identity:
     expires: float = 0.0
     aliases: tuple[str, ...] = ()
     issued: float = 0.0
+    name_claim: str | None = None
 
     def is_known_as(self, user_url: str) -> bool:
         """Whether the issuer asserts this user URL, or name (an e-mail address), for the user."""

@@ -7,9 +7,11 @@ Rules (docs/reference/identity.md, section 7, item 4)
 - `exp` is required, a number; `nbf` and `iat`, if present, must not be in the future; clocks may
   differ by `leeway` seconds.
 - `aud` must name a client of ours; with several, so must `azp`, if present.
-- `sub` is a text that can be printed. An unverified e-mail address is ignored.
-- The profile's user URL, e-mail, user name and subject must be those of the claims; its guid must
-  be the hash of the key in `nonce`.
+- `sub` is a text that can be printed.
+- A subject is named by what its issuer vouches for, and else by `sub` (see `names_in`): a name that
+  people choose for themselves would be that of somebody else. In a user URL it is one segment.
+- The profile's user URL, e-mail, user name and subject must be those names; its guid must be the
+  hash of the key in `nonce`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeGuard
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from msgnode.core.digest import digest
 from msgnode.core.identity import Identity
@@ -34,14 +36,16 @@ MAX_TEXT = 255
 MAX_GROUPS = 64
 MAX_ALIASES = 12
 _HASH = re.compile(r"[0-9a-f]{64}")
+_ADDRESS = re.compile(r"[^\s@]+@[^\s@/]+")
+_BREAKS_A_SEGMENT = re.compile(r"[\s%/?#]")
 
 
 @dataclass(frozen=True, slots=True)
 class ValidatedClaims:
     """The validated claims of an issuer about a subject.
 
-    `ends` is their expiry (seconds, epoch); `token_name` identifies the token, "" for the digest of
-    its text.
+    `names` are those that the issuer vouches for, the best first; `ends` is their expiry (seconds,
+    epoch); `token_name` identifies the token, "" for the digest of its text.
     """
 
     issuer: Issuer
@@ -56,15 +60,15 @@ class ValidatedClaims:
     def identity(self, idp: str = "", guid: str = "") -> Identity:
         """The identity, under one of the issuer's domains."""
         domain = idp or self.issuer.all_domains[0]
-        name = self.names[0]
-        user_url = f"user://{domain}/{name}"
+        segments = self.segments()
+        user_url = f"user://{domain}/{segments[0]}"
         groups = self.claims.get("groups")
-        every = (f"user://{each}/{own}" for each in self.issuer.all_domains for own in self.names)
+        every = (f"user://{each}/{own}" for each in self.issuer.all_domains for own in segments)
         aliases = dict.fromkeys(each for each in every if each != user_url)
         return Identity(
             issuer=self.issuer.url,
             subject=self.subject,
-            username=name if len(self.names) > 1 else user_url,
+            username=self.names[0] if self.names else user_url,
             idp_domain=domain,
             user_url=user_url,
             guid=guid,
@@ -72,7 +76,16 @@ class ValidatedClaims:
             expires=self.ends,
             aliases=tuple(islice(aliases, MAX_ALIASES)),
             issued=self.issued,
+            name_claim=self.issuer.name_claim,
         )
+
+    def segments(self) -> tuple[str, ...]:
+        """The names as last parts of user URLs; the subject's is always among them.
+
+        A subject that looks like an e-mail address is written so that it is nobody's address.
+        """
+        subject = _segment(self.subject).replace("@", "%40")
+        return tuple(dict.fromkeys((*map(_segment, self.names), subject)))
 
 
 def read(
@@ -108,11 +121,32 @@ def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> ValidatedC
     if not _is_name(subject):
         raise Rejected("The token names no subject (sub) that can be printed.")
     nonce = claims.get("nonce")
-    given = (_verified_email(claims), claims.get("preferred_username"), subject)
-    names = [each for each in given if _is_name(each)]
+    names = names_in(claims, issuer.name_claim)
     issued = _moment(claims, "iat") or 0.0
     text = nonce if isinstance(nonce, str) else ""
-    return ValidatedClaims(issuer, claims, subject, tuple(names), text, issued, ends)
+    return ValidatedClaims(issuer, claims, subject, names, text, issued, ends)
+
+
+def names_in(claims: dict[str, Any], name_claim: str) -> tuple[str, ...]:
+    """The names that an issuer vouches for, the best first; perhaps none.
+
+    They are the e-mail address, if the claim `email_verified` says `true` (or "true", as issuers
+    write whose claims are all texts), and the value of `name_claim`. For `email` the issuer's word
+    in `email_verified` still counts, if there is one. `preferred_username` is chosen by its user
+    and never an address; no other claim is a name at all.
+
+    Args:
+        claims: the claims of a verified token.
+        name_claim: the claim for which the issuer vouches, by the operator's word; "" for none.
+    """
+    said = claims.get("email_verified")
+    is_verified = said is True or said == "true" or (said is None and name_claim == "email")
+    email, named = claims.get("email"), claims.get(name_claim) if name_claim else None
+    names = [email] if is_verified and _is_address(email) else []
+    is_chosen = name_claim == "preferred_username" and _is_name(named) and "@" in named
+    if name_claim != "email" and _is_name(named) and not is_chosen:
+        names.append(named)
+    return tuple(dict.fromkeys(names))
 
 
 def match_profile(said: ValidatedClaims, credential: Credential) -> Identity:
@@ -121,16 +155,20 @@ def match_profile(said: ValidatedClaims, credential: Credential) -> Identity:
     if credential.idp and credential.idp not in domains:
         raise Rejected(f"The issuer does not speak for the domain {credential.idp}.")
     profile = credential.profile
-    names = {name.lower() for name in said.names}
+    segments = said.segments()
+    urls = {each.lower() for each in segments}
     user_url = profile.get("userURL") or profile.get("UserURL")
     if isinstance(user_url, str) and user_url:
         head, _, name = user_url.partition("://")[2].partition("/")
-        if head.lower() not in domains or name.lower() not in names:
-            raise Rejected("The user URL of the profile is not the token's.")
+        if head.lower() not in domains or name.lower() not in urls:
+            right = f"user://{credential.idp or domains[0]}/{segments[0]}"
+            raise Rejected(f"The user URL of the profile is not the token's, which is {right}.")
+    names = urls | {name.lower() for name in said.names}
     for key in ("email", "preferred_username", "username"):
         value = profile.get(key)
         if value and str(value).lower() not in names:
-            raise Rejected(f"The profile's {key} is not the token's.")
+            text = f"The profile's {key} is not the token's, or its issuer does not vouch for it."
+            raise Rejected(text)
     if profile.get("sub") not in (None, "", said.subject):
         raise Rejected("The profile's sub is not the token's.")
     return said.identity(credential.idp, _guid(profile.get("guid"), said.nonce))
@@ -187,16 +225,20 @@ def _moment(claims: dict[str, Any], name: str) -> float | None:
     raise Rejected(f"The token's {name} is not a number.")
 
 
-def _verified_email(claims: dict[str, Any]) -> Any:
-    refuted = claims.get("email_verified") in (False, "false", "False", 0)
-    return None if refuted else claims.get("email")
-
-
 def _groups(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         return ()
     listed = value[:MAX_GROUPS]
     return tuple(each for each in listed if isinstance(each, str) and each.isprintable())
+
+
+def _segment(name: str) -> str:
+    """A name as one segment of an address; what would end the segment is percent-encoded."""
+    return _BREAKS_A_SEGMENT.sub(lambda found: quote(found[0], safe=""), name)
+
+
+def _is_address(value: Any) -> TypeGuard[str]:
+    return _is_name(value) and _ADDRESS.fullmatch(value) is not None
 
 
 def _is_name(value: Any) -> TypeGuard[str]:

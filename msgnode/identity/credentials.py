@@ -29,6 +29,9 @@ MAX_TOKEN = 16 * 1024
 MAX_ASSERTION = 64 * 1024
 """Longest assertion in characters: a token with its surroundings in Base64."""
 
+_BESIDE_PROFILE = ("userURL", "UserURL", "guid", "username", "preferred_username", "email", "sub")
+"""What receivers may read beside the profile, and is checked like it."""
+
 _PART = re.compile(r"[A-Za-z0-9_-]*")
 _decode = msgspec.json.Decoder().decode
 
@@ -70,9 +73,10 @@ def present(identity: Any) -> Credential | None:
         return None
     profile = identity.get("userProfile")
     claimed = dict(profile) if isinstance(profile, dict) else {}
-    for name in ("userURL", "UserURL", "guid"):
-        if isinstance(identity.get(name), str):
-            claimed.setdefault(name, identity[name])
+    for name in _BESIDE_PROFILE:
+        beside = identity.get(name)
+        if isinstance(beside, str) and claimed.setdefault(name, beside) != beside:
+            raise Rejected(f"The identity has another {name} than its profile.")
     return _credential(assertion, idp_domain(identity.get("idp")), claimed)
 
 

@@ -30,6 +30,7 @@ def read() -> tuple[IssuerBook, Revocations]:
 
 def issuer_of(row: models.Issuer) -> Issuer:
     """A row as a value."""
+    is_embedded = row.kind == models.Issuer.Kind.EMBEDDED
     return Issuer(
         url=row.url,
         aliases=lines(row.aliases),
@@ -41,7 +42,8 @@ def issuer_of(row: models.Issuer) -> Issuer:
         introspection_url=row.introspection_url,
         client_id=row.client_id,
         client_secret=decrypt(row.client_secret),
-        is_embedded=row.kind == models.Issuer.Kind.EMBEDDED,
+        is_embedded=is_embedded,
+        name_claim="preferred_username" if is_embedded else row.name_claim,
     )
 
 

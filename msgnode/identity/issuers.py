@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from msgnode.core.identity import Identity
+
 ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "Ed25519", "EdDSA"),
@@ -21,9 +23,10 @@ ALGORITHMS = (
 class Issuer:
     """One issuer. Keys come from `jwks` (pasted), else `jwks_url`, else its discovery document.
 
-    url        the text of `iss`; `aliases` are other spellings of it
-    domains    `identity.idp.domain` of its identities; the first one is used by the node
-    audiences  client ids; empty for the embedded provider, which has its own
+    url         the text of `iss`; `aliases` are other spellings of it
+    domains     `identity.idp.domain` of its identities; the first one is used by the node
+    audiences   client ids; empty for the embedded provider, which has its own
+    name_claim  the claim that names its users, besides a verified e-mail address and `sub`
     """
 
     url: str
@@ -37,6 +40,7 @@ class Issuer:
     client_id: str = ""
     client_secret: str = ""
     is_embedded: bool = False
+    name_claim: str = ""
 
     @property
     def all_domains(self) -> tuple[str, ...]:
@@ -47,6 +51,16 @@ class Issuer:
     def introspects(self) -> bool:
         """Whether it supports introspection of opaque tokens."""
         return self.is_embedded or bool(self.introspection_url)
+
+    def names_still(self, identity: Identity) -> bool:
+        """Whether it vouches for an identity's names as it did when they were read.
+
+        The rule by which an identity of an earlier version was named is unknown: it may stand if
+        it has no name but its subject's.
+        """
+        if identity.name_claim is None:
+            return self.is_embedded or identity.username == identity.user_url
+        return identity.name_claim == self.name_claim
 
 
 class IssuerBook:

@@ -160,10 +160,12 @@ class IdentityService:
         self.verifier.use(book)
 
     def restore(self) -> None:
-        """Process restored sessions: note their subjects, and end those revoked by now."""
+        """Note the subjects of restored sessions; end those revoked or not believed by now."""
         for session in self._sessions.sessions.values():
             identity = session.speaker.identity
-            if identity is not None and self._is_revoked(identity, session.proof):
+            if identity is not None and (
+                self._is_revoked(identity, session.proof) or not self._is_believed(identity)
+            ):
                 session.speaker = session.speaker.without_identity()
             self.logged_in.enter(session)
 
@@ -278,7 +280,7 @@ class IdentityService:
         return loading
 
     def _end_disbelieved(self) -> None:
-        """Remove the identities whose issuer was removed."""
+        """Remove identities whose issuer was removed, or names its users in another way now."""
         for session in tuple(self._sessions.sessions.values()):
             identity = session.speaker.identity
             if identity is not None and not self._is_believed(identity):
@@ -286,9 +288,11 @@ class IdentityService:
                     self._sessions.identify(session, None)
 
     def _is_believed(self, identity: Identity) -> bool:
-        """Whether the issuer of an identity is one of ours, still."""
-        issuer = identity.issuer
-        return issuer in OWN_ISSUERS or self.verifier.book.named(issuer) is not None
+        """Whether the issuer of an identity is one of ours, still, and still names it so."""
+        if identity.issuer in OWN_ISSUERS:
+            return True
+        issuer = self.verifier.book.named(identity.issuer)
+        return issuer is not None and issuer.names_still(identity)
 
     def _revoked(self, payload: dict[str, Any]) -> None:
         revoked = revoking.from_payload(payload)

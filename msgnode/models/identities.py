@@ -15,6 +15,13 @@ class Issuer(models.Model):
         EXTERNAL = "external", "somewhere else"
         EMBEDDED = "embedded", "the node's own provider"
 
+    class NameClaim(models.TextChoices):
+        VERIFIED = "", "only a verified e-mail address (email_verified: true)"
+        EMAIL = "email", "email, even if email_verified is missing"
+        UPN = "upn", "upn"
+        PREFERRED_USERNAME = "preferred_username", "preferred_username, if it is no e-mail address"
+        SUB = "sub", "sub, even if it looks like an e-mail address"
+
     name = models.CharField(max_length=64, unique=True, help_text="For operators.")
     kind = models.CharField(
         max_length=8, choices=Kind.choices, default=Kind.EXTERNAL, editable=False
@@ -34,6 +41,18 @@ class Issuer(models.Model):
     )
     audiences = models.TextField(
         blank=True, help_text="Client ids whose tokens are taken (aud). At least one is needed."
+    )
+    name_claim = models.CharField(
+        "users are named by",
+        max_length=24,
+        choices=NameClaim.choices,
+        default=NameClaim.VERIFIED,
+        db_default="",
+        blank=True,
+        help_text="Who has no such name is named by sub. Danger: whoever can make this issuer put "
+        "somebody else's name into the claim is that person here: for policies, recipients and "
+        "the registry. Choose a claim only if the issuer verifies it, gives no value to two "
+        "users, and lets no user change it.",
     )
     algorithms = models.TextField(default="RS256\nES256", help_text="Signatures it uses.")
     jwks_url = models.CharField(

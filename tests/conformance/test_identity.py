@@ -210,6 +210,8 @@ async def test_case_75_the_profile_must_agree_with_the_token(
     assert code(await said(pair, issuer.identity(token=unverified))) == 401
     by_name = issuer.token(email_verified=False, preferred_username="alice")
     profile = {"userURL": f"user://{issuer.domain}/alice"}
+    assert code(await said(pair, issuer.identity(token=by_name, userProfile=profile))) == 401
+    profile = {"userURL": f"user://{issuer.domain}/sub-alice"}
     delivered = await said(pair, issuer.identity(token=by_name, userProfile=profile))
     assert delivered["body"]["assertedIdentity"] is True
 
@@ -377,8 +379,8 @@ async def test_case_86_an_opaque_token_is_asked_about(
 
     now = int(time.time())
     issuer.opaque["0paque-good"] = {
-        "sub": "sub-alice", "email": f"alice@{issuer.domain}", "exp": now + 600, "iat": now,
-        "client_id": AUDIENCE,
+        "sub": "sub-alice", "email": f"alice@{issuer.domain}", "email_verified": True,
+        "exp": now + 600, "iat": now, "client_id": AUDIENCE,
     }  # fmt: skip
     issuer.opaque["0paque-others"] = {**issuer.opaque["0paque-good"], "client_id": "other"}
     good = await said(pair, of("0paque-good"))

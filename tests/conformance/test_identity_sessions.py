@@ -291,6 +291,68 @@ async def test_case_83_a_revocation_ends_what_the_subject_has_at_once(
     await other.hang_up()
 
 
+async def test_who_takes_the_name_of_somebody_else_is_not_found_heard_or_registered_under_it(
+    come: Come, idnode: Node, issuer: Issuer
+) -> None:
+    ann, mallory, peer = [await come(to=idnode) for _ in range(3)]
+    name = f"ann@{issuer.domain}"
+    url, own = f"user://{issuer.domain}/{name}", f"user://{issuer.domain}/sub-mallory"
+    assert (await login(ann, issuer.token("ann")))["value"]["userURL"] == url
+    claimed: list[dict[str, Any]] = [
+        {"email": name, "email_verified": None},
+        {"email": name, "email_verified": "no"},
+        {"email": name, "email_verified": False, "preferred_username": name},
+        {"email_verified": None, "preferred_username": name, "name": name, "upn": name},
+    ]
+    registry = "domain://registry.localhost"
+    for each in claimed:
+        token = issuer.token("mallory", **each)
+        assert (await login(mallory, token))["value"]["userURL"] == own
+        for user in (url, name):
+            value = {
+                "url": address(), "user": user, "descriptor": "d", "expires": 60,
+                "resources": ["chat"], "dataSchemes": ["comm"], "status": "live",
+                "runtime": mallory.runtime_url,
+            }  # fmt: skip
+            assert code(await mallory.ask("create", registry, {"value": value})) == 403
+        profile = {"userURL": url, "email": name}
+        body = {"identity": issuer.identity(token=token, userProfile=profile)}
+        assert code(await mallory.ask("create", f"{peer.runtime_url}/sm", body)) == 401
+    found = await peer.ask("read", IDM, {"resource": f"/identity/{name}"})
+    assert found["body"]["value"]["sub"] == "sub-ann"
+    for client in (ann, mallory, peer):
+        await client.hang_up()
+
+
+async def test_who_is_named_by_a_claim_logs_in_again_when_the_issuer_does_not_vouch_for_it(
+    start_node: Callable[..., Node], make_issuer: Callable[[], Issuer]
+) -> None:
+    node, issuer = start_node(), make_issuer()
+    database = node.data_dir / "node.sqlite3"
+    enter(database, issuer.row(name_claim="email"), changed=True)
+    client = await node.ws().connect()
+    await client.open()
+    token = issuer.token(email_verified=None)
+    limit = time.monotonic() + 20
+    while (said := await login(client, token))["code"] != 200:
+        assert time.monotonic() < limit
+        await eventually()
+    assert said["value"]["username"] == f"alice@{issuer.domain}"
+    enter(database, issuer.row(name_claim=""), changed=True)
+    while code(await client.ask("read", IDM, {})) == 200:
+        assert time.monotonic() < limit
+        await eventually()
+    again = await login(client, token)
+    assert again["value"]["userURL"] == f"user://{issuer.domain}/sub-alice"
+    enter(database, issuer.row(name_claim="email"))
+    node.kill()
+    node.start()  # the session is restored, and is not named as the issuer names its users now
+    back = await node.ws().connect()
+    assert code(await back.reopen(client.runtime_url, client.token)) == 200
+    assert code(await back.ask("read", IDM, {})) == 404
+    await back.hang_up()
+
+
 # --- admission ------------------------------------------------------------------------------------
 
 

@@ -74,6 +74,13 @@ def test_what_cannot_work_or_is_not_safe_is_refused(operator: Client) -> None:
         assert not Issuer.objects.exists(), change
 
 
+def test_the_claim_that_names_users_is_chosen_and_its_danger_is_said(operator: Client) -> None:
+    assert "Danger: whoever can make this issuer put" in operator.get(ADD).content.decode()
+    assert operator.post(ADD, {**GOOD, "name_claim": "name"}).status_code == 200
+    assert operator.post(ADD, {**GOOD, "name_claim": "email"}).status_code == 302
+    assert issuer_of(Issuer.objects.get()).name_claim == "email"
+
+
 def test_the_nodes_own_provider_can_be_switched_off_and_not_deleted(operator: Client) -> None:
     own = Issuer.objects.create(name="This node", kind="embedded", url="http://localhost:1/o")
     assert operator.post(f"/admin/msgnode/issuer/{own.pk}/delete/").status_code == 403

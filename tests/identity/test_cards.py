@@ -19,7 +19,13 @@ from pytest_django import Settings
 from msgnode.identity.provider import clients, keys
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.cards import card_of
-from msgnode.identity.provider.validator import CARD_AUDIENCE, verified_claims
+from msgnode.identity.provider.validator import (
+    CARD_AUDIENCE,
+    claims_of,
+    name_fault,
+    user_url_of,
+    verified_claims,
+)
 from msgnode.invitations.endpoints import open_for
 from msgnode.models import Allocation, ProviderKey, Session
 from msgnode.stubs import catalogue
@@ -31,6 +37,29 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def _everybody(settings: Settings, alice: Any, made_key: dict[str, Any]) -> None:
     settings.CONTACT_CARDS = {"OF": "*", "PER_MINUTE": 60}
     ProviderKey.objects.create(**made_key, signs_from="2020-01-01T00:00:00Z")
+
+
+def test_an_account_is_named_by_its_own_address_and_by_no_name_that_looks_like_one(
+    alice: Any, django_user_model: Any
+) -> None:
+    def names(user: Any) -> tuple[str, Any, Any]:
+        claims = claims_of(user)
+        return user_url_of(user), claims.get("email"), claims.get("preferred_username")
+
+    make = django_user_model.objects.create_user
+    mallory = make("alice@example.org")
+    assert names(mallory) == (f"user://localhost/{mallory.pk}", None, None)
+    assert "looks like" in name_fault(mallory)
+    odd = make("a+b")
+    assert names(odd) == ("user://localhost/a+b", None, "a+b")
+    same = make("bob@example.org", "bob@example.org")
+    assert names(same) == ("user://localhost/bob@example.org",) + ("bob@example.org",) * 2
+    assert names(alice) == ("user://localhost/alice@example.org", "alice@example.org", "alice")
+    twin = make("twin", "ALICE@example.org")
+    assert names(twin) == ("user://localhost/twin", None, "twin")
+    assert names(alice) == ("user://localhost/alice", None, "alice")
+    assert "another account" in name_fault(alice)
+    assert card_of("alice@example.org") is None
 
 
 def finger(resource: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,14 @@ def test_whatever_is_presented_is_read_or_refused(identity: dict[str, Any]) -> N
         header(credential.token)
         if credential.is_jwt:
             unverified_claims(credential.token)
+
+
+@pytest.mark.parametrize("name", ["userURL", "username", "email", "preferred_username", "sub"])
+def test_a_name_beside_the_profile_is_checked_like_one_in_it(name: str) -> None:
+    beside = present({"assertion": "a.b.c", name: "ann"})
+    assert beside is not None and beside.profile == {name: "ann"}
+    with pytest.raises(Rejected, match=f"another {name}"):
+        present({"assertion": "a.b.c", name: "ann", "userProfile": {name: "mallory"}})
 
 
 @given(st.text(max_size=400))
@@ -82,14 +91,81 @@ def test_an_issuer_is_chosen_by_exact_names_only() -> None:
     assert Issuer("https://Accounts.google.com").all_domains == ("accounts.google.com",)
 
 
-def test_a_user_is_named_by_mail_then_name_then_url() -> None:
-    def username(**claimed: Any) -> str:
-        said = claims.statement({"sub": "s-1", **claimed}, ISSUER, NOW)
-        return said.identity().username
+ANN = "ann@example.org"
 
-    assert username(email="a@example.org", preferred_username="al") == "a@example.org"
-    assert username(email="a@example.org", email_verified="false", preferred_username="al") == "al"
-    assert username() == "user://example.org/s-1"
+
+@pytest.mark.parametrize(
+    ("name_claim", "claimed", "name"),
+    [
+        ("", {"email": ANN, "email_verified": True}, ANN),
+        ("", {"email": ANN, "email_verified": "true"}, ANN),
+        *(
+            ("", {"email": ANN, "email_verified": said}, "")
+            for said in (False, None, "no", "0", "", 0, 1, "True", "yes", [True])
+        ),
+        ("", {"email": ANN}, ""),
+        ("", {"email": "ann", "email_verified": True}, ""),
+        ("", {"email": [ANN], "email_verified": True}, ""),
+        ("", {"preferred_username": ANN, "name": ANN, "upn": ANN, "username": ANN}, ""),
+        ("", {"preferred_username": "ann", "name": "ann", "upn": "ann", "username": "ann"}, ""),
+        ("email", {"email": ANN}, ANN),
+        ("email", {"email": ANN, "email_verified": None}, ANN),
+        ("email", {"email": ANN, "email_verified": False}, ""),
+        ("email", {"email": ANN, "email_verified": "no"}, ""),
+        ("upn", {"upn": ANN}, ANN),
+        ("upn", {"email": "a@b.c", "email_verified": True, "upn": ANN}, "a@b.c"),
+        ("upn", {"email": "a@b.c", "preferred_username": "ann"}, ""),
+        ("preferred_username", {"preferred_username": "ann"}, "ann"),
+        ("preferred_username", {"preferred_username": ANN}, ""),
+        ("preferred_username", {"preferred_username": ANN, "email_verified": False}, ""),
+        ("preferred_username", {"preferred_username": ["ann"]}, ""),
+    ],
+)
+def test_a_user_is_named_by_what_the_issuer_vouches_for(
+    name_claim: str, claimed: dict[str, Any], name: str
+) -> None:
+    issuer = replace(ISSUER, name_claim=name_claim)
+    who = claims.statement({"sub": "s-1", **claimed}, issuer, NOW).identity()
+    assert who.user_url == f"user://example.org/{name or 's-1'}"
+    assert who.username == (name or who.user_url)
+    assert who.is_known_as("user://example.net/s-1")
+    assert who.is_known_as(ANN) is (ANN in (name, claimed.get("upn") if name_claim else None))
+
+
+@pytest.mark.parametrize(
+    ("subject", "name_claim", "url"),
+    [
+        (ANN, "", "ann%40example.org"),
+        (ANN, "sub", ANN),
+        (f"x/{ANN}", "", "x%2Fann%40example.org"),
+        (f"x/{ANN}", "sub", f"x%2F{ANN}"),
+        ("a b?c#d%e", "", "a%20b%3Fc%23d%25e"),
+        ("auth0|7", "", "auth0|7"),
+    ],
+)
+def test_a_subject_is_one_segment_and_nobodys_address(
+    subject: str, name_claim: str, url: str
+) -> None:
+    issuer = replace(ISSUER, name_claim=name_claim)
+    who = claims.statement({"sub": subject}, issuer, NOW).identity()
+    assert who.user_url == f"user://example.org/{url}"
+    assert who.is_known_as(ANN) is (subject == ANN and name_claim == "sub")
+    assert who.is_known_as(f"user://example.org/{url}")
+
+
+def test_the_names_of_an_identity_stand_while_its_issuer_names_users_in_this_way() -> None:
+    email = {"sub": "s", "email": ANN}
+    by_mail = replace(ISSUER, name_claim="email")
+    named = claims.statement(email, by_mail, NOW).identity()
+    assert by_mail.names_still(named)
+    assert not ISSUER.names_still(named)
+    of_before = replace(named, name_claim=None)
+    assert not by_mail.names_still(of_before)
+    assert ISSUER.names_still(replace(of_before, username=of_before.user_url))
+    assert replace(ISSUER, is_embedded=True).names_still(of_before)
+
+
+def test_of_groups_only_texts_count() -> None:
     groups = claims.statement({"sub": "s", "groups": ["a", 7, "b"]}, ISSUER, NOW).identity().groups
     assert groups == ("a", "b")
 

@@ -222,10 +222,23 @@ def test_the_profile_around_a_token_says_the_same(issuer: Authority) -> None:
     assert idp_domain({"domain": " WWW.Idp.Test"}) == "idp.test"
 
 
-@pytest.mark.parametrize("refuted", [False, "false", "False", 0])
-def test_an_address_that_is_not_verified_names_nobody(issuer: Authority, refuted: Any) -> None:
-    token = issuer.token(email_verified=refuted)
-    assert Scene(issuer).verify(token).identity.user_url == f"user://{issuer.domain}/sub-alice"
+@pytest.mark.parametrize("said", [False, None, "no", "", 0])
+async def test_an_address_that_is_not_verified_names_nobody(issuer: Authority, said: Any) -> None:
+    scene, own = Scene(issuer), f"user://{issuer.domain}/sub-mallory"
+    victim = f"alice@{issuer.domain}"
+    claimed = {"email": victim, "email_verified": said, "preferred_username": victim}
+    token = issuer.token("mallory", **claimed)
+    assert scene.verify(token).identity.user_url == own
+    issuer.opaque["taken"] = {"sub": "sub-mallory", "client_id": AUDIENCE, **claimed}
+    who = (await scene.ask("taken")).identity
+    assert (who.user_url, who.username, who.is_known_as(victim)) == (own, own, False)
+    for profile in (
+        {"userURL": f"user://{issuer.domain}/{victim}"},
+        {"email": victim},
+        {"preferred_username": victim},
+    ):
+        with pytest.raises(Rejected, match="not the token's"):
+            scene.verifier.verify(Credential(token, True, issuer.domain, profile))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from msgnode.models import Allocation, PushEndpoint, Session
 from msgnode.stubs import catalogue
 
 from . import keys
-from .validator import CARD_AUDIENCE, subject_of, user_url_of
+from .validator import CARD_AUDIENCE, claims_of, subject_of, user_url_of
 
 EVERYBODY = "*"
 SECONDS = 3_600
@@ -131,6 +131,7 @@ def _user(name: str) -> Any:
     local, _, domain = name.rpartition("@")
     is_ours = domain.lower() == settings.DOMAIN.lower() or not local
     found = list(known.filter(email__iexact=name)[:2]) if local else []
+    found = [each for each in found if "email" in claims_of(each)]  # nobody else's as well
     if not found and is_ours:
         found = list(known.filter(username=local or name)[:2])
     return found[0] if len(found) == 1 else None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from joserfc import jws, jwt
@@ -16,23 +16,27 @@ from oauth2_provider.models import get_application_model, get_grant_model, get_i
 from oauth2_provider.oauth2_validators import OAuth2Validator
 from oauthlib.oauth2.rfc6749.errors import InvalidGrantError, InvalidRequestError
 
+from msgnode.identity.claims import statement
+from msgnode.identity.issuers import Issuer
+
 from . import codes, keys, redirects
 
 CARD_AUDIENCE = "protofly"
 """Of the cards of users, which everybody may fetch: no token for it logs anybody in."""
 
-_NAME_UNFIT = re.compile(r"[^A-Za-z0-9._~-]+")
-
 
 def claims_of(user: Any) -> dict[str, Any]:
     """The claims about a user, whatever the scope.
 
-    An address is verified if an operator entered it: users of the domain are made in the console.
+    An address is verified if an operator entered it, for this account alone: users of the domain
+    are made in the console. A user name that looks like an address is not that address.
     """
-    name = user.get_full_name() or user.get_username()
-    claims = {"preferred_username": user.get_username(), "name": name}
-    if is_email(user.email):
+    username = user.get_username()
+    claims: dict[str, Any] = {"name": user.get_full_name() or username}
+    if is_email(user.email) and not _others_with(user):
         claims |= {"email": user.email, "email_verified": True}
+    if "@" not in username or username == claims.get("email"):
+        claims["preferred_username"] = username
     return claims
 
 
@@ -43,8 +47,26 @@ def subject_of(user: Any) -> str:
 
 def user_url_of(user: Any) -> str:
     """The user URL that the registry and runtimes know the user by."""
-    name = user.email if is_email(user.email) else _NAME_UNFIT.sub("-", user.get_username())
-    return f"user://{settings.DOMAIN}/{name}"
+    issuer = Issuer(settings.PROVIDER["ISSUER"], name_claim="preferred_username")
+    named = statement({**claims_of(user), "sub": subject_of(user)}, issuer, 0.0)
+    return f"user://{settings.DOMAIN}/{named.segments()[0]}"
+
+
+def name_fault(user: Any) -> str:
+    """Why a user is not named by what the account says, "" if all is well."""
+    claims = claims_of(user)
+    if is_email(user.email) and "email" not in claims:
+        return f"another account has the address {user.email}, so it names neither"
+    if "preferred_username" not in claims:
+        return "the user name looks like an e-mail address, which is not that of the account"
+    return ""
+
+
+def _others_with(user: Any) -> bool:
+    """Whether another account has the same e-mail address."""
+    return bool(
+        get_user_model().objects.filter(email__iexact=user.email).exclude(pk=user.pk).exists()
+    )
 
 
 def is_email(text: str) -> bool:

@@ -116,13 +116,18 @@ export async function tokenInfo(config, token) {
 
 async function identityOf(config, token) {
   const claims = await tokenInfo(config, token);
-  const name = claims.email ?? claims.preferred_username;
+  const name = claims.email ?? claims.preferred_username ?? claims.sub;
   return {
     assertion: btoa(JSON.stringify({ tokenID: token, tokenIDJSON: claims }).replace(/[\u0080-\uffff]/g, escaped)),
     idp: { domain: config.domain, protocol: "OIDC" },
-    userProfile: { ...claims, userURL: `user://${config.domain}/${name}` },
+    userProfile: { ...claims, userURL: `user://${config.domain}/${segment(name)}` },
     expires: Number(claims.exp),
   };
+}
+
+/** A name as the last part of a user URL. */
+function segment(name) {
+  return name.replace(/[\s%/?#]/g, encodeURIComponent);
 }
 
 function escaped(letter) {

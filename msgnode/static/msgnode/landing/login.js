@@ -39,7 +39,7 @@ async function takeUp(query) {
   const claims = await tokenInfo(CONFIG, tokens.id_token);
   if (claims.nonce !== pending.nonce) throw new Error("The answer belongs to another log-in.");
   const kept = {
-    name: claims.email ?? claims.preferred_username,
+    name: claims.email ?? claims.preferred_username ?? claims.sub,
     token: tokens.access_token,
     idToken: tokens.id_token,
     until: Date.now() + tokens.expires_in * 1000,
