@@ -120,17 +120,8 @@ def test_versions_and_policies_that_will_not_do_are_named() -> None:
 async def test_a_password_is_asked_for_and_a_wrong_one_is_named(
     connect: Connect, tmp_path: Path
 ) -> None:
-    users = (
-        "--user",
-        "node",
-        "on",
-        ">word",
-        "~msgnode:*",
-        "&msgnode:*",
-        "+@all",
-        "-@dangerous",
-        "+info",
-    )
+    rule = "on >word ~msgnode:* resetchannels &msgnode:* +@all -@dangerous +info"
+    users = ("--user", "node", *rule.split())
     with running(tmp_path, "--requirepass", "secret", *users, password="secret") as server:
         at = f"127.0.0.1:{server.port}/0"
         assert await (await connect(f"redis://:secret@{at}")).execute("PING") == b"PONG"

@@ -118,7 +118,7 @@ async def test_while_redis_is_full_what_is_claimed_is_owed_and_what_joins_is_tol
         await directory.start()
         operator = RedisClient(server.url)
         await operator.start()
-        await operator.execute("CONFIG", "SET", "maxmemory", "1mb")
+        await operator.execute("CONFIG", "SET", "maxmemory", "1")  # byte: full, whatever it holds
         directory.claim(Kind.NAME, NAME, "one")
         with pytest.raises(Full):
             await directory.join(["b"], "one")
