@@ -378,7 +378,7 @@ async def test_w11_after_somebody_emptied_redis_who_comes_is_heard_of_at_once(
     for worker in (one, third):
         assert (heard := worker.names.barrier()) is not None
         await asyncio.wait_for(heard, 10)
-    assert other.homes.hears(TO), "it would ask nobody"
+    await other.watch(TO, HELD)  # as for a message: it asks only if it knows that it does not know
     assert heard_at(other) == {first.id}
     assert HELD in other.table.owners
     kept = [asyncio.create_task(each.entries.run()) for each in (one, other, third)]
