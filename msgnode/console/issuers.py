@@ -17,7 +17,7 @@ from msgnode.identity.encryption import encrypt
 from msgnode.identity.http import url_fault
 from msgnode.identity.issuer_store import lines
 from msgnode.identity.issuers import ALGORITHMS
-from msgnode.identity.jwks import public_keys
+from msgnode.identity.jwks import read_key_set
 from msgnode.identity.ports import ISSUERS_CHANGED
 from msgnode.identity.revocation_store import revoke
 from msgnode.models import AddressOwner, Issuer, Revocation
@@ -59,12 +59,13 @@ class IssuerForm(forms.ModelForm):
         if not text:
             return ""
         try:
-            keys = public_keys(json.loads(text))
+            found = read_key_set(json.loads(text))
         except (ValueError, RecursionError) as fault:
             raise forms.ValidationError(f"This is not a JWK set: {fault}") from None
-        if not keys:
-            raise forms.ValidationError("No key of this set can verify a signature.")
-        if '"d"' in text:
+        if not found.keys:
+            reasons = "; ".join(found.faults) or "it is empty"
+            raise forms.ValidationError(f"No key of this set can verify a signature: {reasons}.")
+        if found.has_private:
             raise forms.ValidationError("The set contains a private key. Enter public keys only.")
         return text
 

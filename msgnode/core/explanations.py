@@ -402,6 +402,13 @@ ALARMS: Mapping[str, Explanation] = {
         "Check that this machine can reach the issuer. If this takes long, enter its keys under "
         "Issuers. The alarm clears itself.",
     ),
+    "issuer-without-usable-key": Explanation(
+        "No key of an issuer can be used",
+        "Its key set was read, but none of its keys can verify a signature by one of the "
+        "issuer's algorithms; the text says why for each. All its tokens are refused.",
+        "Compare the algorithms under Issuers with those of the issuer's keys. If its key set is "
+        "at fault, enter its keys under Issuers. The alarm clears itself.",
+    ),
     "policy-indeterminate": Explanation(
         "A policy could not be evaluated",
         "A rule needs an attribute that the message does not have, or the rule fails. Such "

@@ -13,7 +13,7 @@ from contextlib import suppress
 from joserfc import jws
 from joserfc.errors import JoseError
 
-from msgnode.identity.jwks import PRIVATE, Key, public_keys
+from msgnode.identity.jwks import Key, KeySet, public_keys, read_key_set
 
 ALGORITHMS = ("ES256", "RS256", "Ed25519", "EdDSA")
 MAX_KEYS_TEXT = 16_384
@@ -30,12 +30,15 @@ def keys_fault(text: str) -> str:
         return ""
     try:
         keys = json.loads(text) if len(text) <= MAX_KEYS_TEXT else {"keys": []}
-        found = public_keys(keys)
+        found = read_key_set(keys)
     except (ValueError, RecursionError):
-        found = []
-    if not found:
-        return 'must be public keys as a JSON Web Key Set: {"keys": [{"kty": "OKP", …}]}'
-    if any(not PRIVATE.isdisjoint(key) for key in keys["keys"] if isinstance(key, dict)):
+        found = KeySet([], (), False)
+    if not found.keys:
+        reasons = f" ({'; '.join(found.faults)})" if found.faults else ""
+        return (
+            f'must be public keys as a JSON Web Key Set: {{"keys": [{{"kty": "OKP", …}}]}}{reasons}'
+        )
+    if found.has_private:
         return "must be public keys: the peer alone has the private ones"
     return ""
 

@@ -7,6 +7,7 @@ find(issuer, kid, alg) -> key at once; or Pending; or an error:
   nothing was fetched yet     one fetch, shared by all who wait
   the set has no such key     fetched again, at most once in PAUSE seconds; else Rejected
   the issuer is out of reach  Unavailable, until the next attempt after PAUSE seconds
+  no key of the set is usable Unavailable, and reported with the reason for each key
 
 So an issuer that is down affects only those whose keys it has not provided yet.
 """
@@ -17,7 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from joserfc import jwk
@@ -38,8 +39,9 @@ MIN_RSA_BITS = 2048
 
 Key = jwk.RSAKey | jwk.ECKey | jwk.OKPKey
 Load = Callable[[Issuer], Awaitable[dict[str, Any]]]
-Report = Callable[[Issuer, str], None]
-"""Called after each fetch: why the issuer is out of reach, or ""."""
+Report = Callable[[Issuer, str, str], None]
+"""Called when keys were read: why the issuer is out of reach, and why no key of its is usable, or
+"" each."""
 
 PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth"})
 _FAMILY = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
@@ -56,7 +58,7 @@ class JwksCache:
         load: Load,
         keeps: float,
         clock: Callable[[], float] = monotonic,
-        report: Report = lambda issuer, fault: None,
+        report: Report = lambda issuer, fault, unusable: None,
     ) -> None:
         self._load = load
         self._report = report
@@ -81,14 +83,16 @@ class JwksCache:
             raise waiting_for("A key of the issuer", known.fetching)
         if known.is_out_of_reach:
             raise Unavailable("The keys of the identity's issuer cannot be fetched at the moment.")
+        if known.unusable:
+            raise Unavailable("This node cannot use any of the keys of the identity's issuer.")
         raise Rejected("The token is signed with a key its issuer does not have.")
 
-    def state(self, issuer: Issuer) -> str:
-        """The state of an issuer's keys in a word or two, for the operator."""
-        known = self._by_issuer.get(issuer.url)
-        if known is None or (not known.keys and not known.is_out_of_reach):
-            return "not asked yet"
-        return "out of reach" if known.is_out_of_reach else f"{len(known.keys)} keys"
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """How many keys of each issuer can be used, and how many cannot, by its URL."""
+        return {
+            url: (len(known.keys), len(known.faults))
+            for url, known in self._by_issuer.copy().items()
+        }
 
     def keep(self, issuers: Iterable[Issuer]) -> None:
         """Take changed issuers: keep the keys of those that are unchanged.
@@ -107,6 +111,7 @@ class JwksCache:
             known = self._by_issuer[issuer.url] = _IssuerKeys(issuer)
             if issuer.jwks:
                 known.take(msgspec.json.decode(issuer.jwks), self._clock())
+                self._report(issuer, "", known.unusable)
         return known
 
     def _refresh(self, issuer: Issuer, known: _IssuerKeys, now: float) -> None:
@@ -119,10 +124,10 @@ class JwksCache:
         try:
             known.take(await self._load(issuer), self._clock())
             known.is_out_of_reach = False
-            self._report(issuer, "")
+            self._report(issuer, "", known.unusable)
         except Exception as error:
             known.is_out_of_reach = True
-            self._report(issuer, str(error) or type(error).__name__)
+            self._report(issuer, str(error) or type(error).__name__, "")
             log.warning("Keys could not be fetched: %s", error, extra={"issuer": issuer.url})
         finally:
             known.fetching = None
@@ -134,14 +139,29 @@ class _IssuerKeys:
     def __init__(self, issuer: Issuer) -> None:
         self.issuer = issuer
         self.keys: list[Key] = []
+        self.faults: tuple[str, ...] = ()
+        self.unusable = ""  # why no key of its can be used
         self.loaded_at = float("-inf")
         self.next_try = float("-inf")
         self.is_out_of_reach = False
         self.fetching: asyncio.Future[None] | None = None
 
     def take(self, jwks: dict[str, Any], now: float) -> None:
-        self.keys = public_keys(jwks)
-        self.loaded_at = now
+        found = read_key_set(jwks)
+        self.keys, self.loaded_at = found.keys, now
+        if found.faults != self.faults:
+            for fault in found.faults:
+                log.warning("A key cannot be used: %s", fault, extra={"issuer": self.issuer.url})
+        if found.has_private:
+            text = "A key is published with its private part"
+            log.warning(text, extra={"issuer": self.issuer.url})
+        self.faults = found.faults
+        allowed = self.issuer.algorithms
+        if any(_fits(key, each) for key in found.keys for each in allowed):
+            self.unusable = ""
+            return
+        others = (f"key {key.kid or '?'} does not fit {', '.join(allowed)}" for key in found.keys)
+        self.unusable = "; ".join((*found.faults, *others)) or "its key set is empty"
 
     def find(self, kid: Any, algorithm: str) -> Key | None:
         """The key by its id; without an id only if there is just one."""
@@ -151,32 +171,72 @@ class _IssuerKeys:
         return next((key for key in fitting if key.kid == kid), None)
 
 
-def public_keys(jwks: Any) -> list[Key]:
-    """The keys of a set that can verify signatures.
+class KeySet(NamedTuple):
+    """The keys of a JWK set that can verify signatures, and why its others cannot.
 
-    Secrets, short keys and unknown kinds are left out. If a key is published with its private part,
-    only the public part is read, because checking the private one takes seconds. Raises ValueError
-    if it is not a set.
+    `has_private`: whether the private part of a key is published.
+    """
+
+    keys: list[Key]
+    faults: tuple[str, ...]
+    has_private: bool
+
+
+def read_key_set(jwks: Any) -> KeySet:
+    """Read a JWK set. Raises ValueError if it is none.
+
+    A member without content (null, "", []) is as if it were not there: serialisers that write every
+    member of a class publish such. Of a key that is published with its private part only the public
+    part is read, because checking the private one takes seconds.
     """
     listed = jwks.get("keys") if isinstance(jwks, dict) else None
     if not isinstance(listed, list):
         raise ValueError("This is not a JWK set: it has no list `keys`.")  # noqa: TRY004
-    found: list[Key] = []
-    for each in listed[:MAX_KEYS]:
-        if not isinstance(each, dict) or each.get("use", "sig") != "sig":
-            continue
-        if not PRIVATE.isdisjoint(each):
-            log.warning("A key of an issuer is published with its private part.")
+    keys: list[Key] = []
+    faults = []
+    has_private = False
+    for number, each in enumerate(listed[:MAX_KEYS], 1):
+        written = each if isinstance(each, dict) else {}
+        members = {name: value for name, value in written.items() if value not in (None, "", [])}
+        has_private = has_private or not PRIVATE.isdisjoint(members)
         try:
-            key = jwk.import_key({name: each[name] for name in each.keys() - PRIVATE})
+            keys.append(_verification_key(members))
         except (JoseError, ValueError, TypeError, KeyError) as error:
-            log.warning("A key of an issuer cannot be read: %s", error)
-            continue
-        if isinstance(key, jwk.RSAKey) and key.public_key.key_size < MIN_RSA_BITS:
-            log.warning("A key of an issuer is too short: %s", key.kid)
-        elif isinstance(key, (jwk.RSAKey, jwk.ECKey, jwk.OKPKey)):
-            found.append(key)
-    return found
+            named = f" ({str(members['kid'])[:60]})" if "kid" in members else ""
+            faults.append(f"key {number}{named} {error}")
+    if len(listed) > MAX_KEYS:
+        faults.append(f"only the first {MAX_KEYS} of its {len(listed)} keys are read")
+    return KeySet(keys, tuple(faults), has_private)
+
+
+def public_keys(jwks: Any) -> list[Key]:
+    """The keys of a JWK set that can verify signatures. Raises ValueError if it is none."""
+    return read_key_set(jwks).keys
+
+
+def _verification_key(members: dict[str, Any]) -> Key:
+    """A key of a set, from its members that have content. What it raises says what is wrong."""
+    if not members:
+        raise ValueError("is no JSON object with members")
+    kind = members.get("kty")
+    if kind == "oct":
+        raise ValueError("is a shared secret (kty: oct)")
+    if kind not in ("RSA", "EC", "OKP"):
+        raise ValueError(f"is of a kind that is not known here (kty: {str(kind)[:20]})")
+    if members.get("use", "sig") != "sig":
+        raise ValueError(f"is not for signatures (use: {str(members['use'])[:20]})")
+    if "verify" not in members.get("key_ops", ["verify"]):
+        raise ValueError(f"is not for verification (key_ops: {str(members['key_ops'])[:60]})")
+    try:
+        key = jwk.import_key({name: members[name] for name in members.keys() - PRIVATE})
+    except (JoseError, ValueError, TypeError, KeyError) as error:
+        why = f"lacks {error}" if isinstance(error, KeyError) else f"cannot be read: {error}"
+        raise ValueError(why[:200]) from None
+    if isinstance(key, jwk.RSAKey) and key.public_key.key_size < MIN_RSA_BITS:
+        raise ValueError(f"is too short: {key.public_key.key_size} bits, {MIN_RSA_BITS} are needed")
+    if not isinstance(key, (jwk.RSAKey, jwk.ECKey, jwk.OKPKey)):
+        raise ValueError("is of a kind that is not known here")  # noqa: TRY004
+    return key
 
 
 def _fits(key: Key, algorithm: str) -> bool:

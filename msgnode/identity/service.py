@@ -59,6 +59,7 @@ from msgnode.storage.control import Handler
 
 log = logging.getLogger(__name__)
 OUT_OF_REACH = "issuer-out-of-reach"
+NO_USABLE_KEY = "issuer-without-usable-key"
 
 
 class IdentityService:
@@ -105,7 +106,7 @@ class IdentityService:
         self._clear_alarm = clear_alarm
         self._provider = provider
         self._fetcher = Fetcher(options["TIMEOUT"], options["HOSTS"], options["LOOPBACK_HTTP"])
-        self._out_of_reach: set[str] = set()
+        self._alarms: dict[str, set[str]] = {OUT_OF_REACH: set(), NO_USABLE_KEY: set()}
         self.keys = JwksCache(self._load_keys, options["STALE_KEYS"], report=self._report)
         self.logged_in = LoggedInIndex()
         self._deadlines = timeout.deadlines
@@ -272,8 +273,9 @@ class IdentityService:
             self.verifier.use(book)
             self.authenticator.forget()
             self._end_disbelieved()
-            for url in self._out_of_reach - {each.url for each in book.all if each in before}:
-                self._reached(url)  # it was taken out, or is fetched anew
+            same = {each.url for each in book.all if each in before}
+            for url in set().union(*self._alarms.values()) - same:
+                self._say(url, "", "")  # it was taken out, or is fetched anew
 
         loading = self._writer.submit(Call(load))
         loading.add_done_callback(use)
@@ -330,19 +332,29 @@ class IdentityService:
 
     # --- keys -------------------------------------------------------------------------------------
 
-    def _report(self, issuer: Issuer, fault: str) -> None:
-        """Raise an alarm while an issuer is out of reach; of one taken out meanwhile, clear it."""
-        self._reached(issuer.url, fault if issuer in self.verifier.book.all else "")
+    def _report(self, issuer: Issuer, fault: str, unusable: str) -> None:
+        """Raise alarms while an issuer's keys are out of reach, or none can be used.
 
-    def _reached(self, url: str, fault: str = "") -> None:
-        if fault:
-            self._out_of_reach.add(url)
-            self._raise_alarm(OUT_OF_REACH, url, f"Its keys cannot be fetched: {fault}"[:500])
-        else:
-            self._out_of_reach.discard(url)
-            self._clear_alarm(OUT_OF_REACH, url)  # perhaps raised by another process
-        down = len(self._out_of_reach)
-        self.connector.info.state = f"{down} issuers out of reach" if down else "live"
+        Those of an issuer that was taken out meanwhile are cleared.
+        """
+        is_ours = issuer in self.verifier.book.all
+        self._say(issuer.url, fault if is_ours else "", unusable if is_ours else "")
+
+    def _say(self, url: str, fault: str, unusable: str) -> None:
+        for kind, text in (
+            (OUT_OF_REACH, f"Its keys cannot be fetched: {fault}" if fault else ""),
+            (NO_USABLE_KEY, f"No key of its can be used: {unusable}" if unusable else ""),
+        ):
+            if text:
+                self._alarms[kind].add(url)
+                self._raise_alarm(kind, url, text[:500])
+            else:
+                self._alarms[kind].discard(url)
+                self._clear_alarm(kind, url)  # perhaps raised by another process
+        down, without = map(len, self._alarms.values())
+        words = [f"{down} issuers out of reach"] if down else []
+        words += [f"{without} issuers without a usable key"] if without else []
+        self.connector.info.state = ", ".join(words) or "live"
 
     async def _load_keys(self, issuer: Issuer) -> dict[str, Any]:
         if not issuer.is_embedded:

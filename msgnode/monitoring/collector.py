@@ -10,6 +10,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
+    GaugeMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
@@ -114,6 +115,13 @@ class NodeCollector(Collector):
             yield gauge("record_rows_held", "Rows not yet written.", value=node.record.held)
         verified = node.identities.verifier.verifications
         yield counter("identity_verifications", "Signatures of identities checked.", verified)
+        keys = GaugeMetricFamily(
+            "msgnode_issuer_keys", "Keys in an issuer's set.", labels=("issuer", "state")
+        )
+        for url, (usable, unusable) in node.identities.keys.counts().items():
+            keys.add_metric((url, "usable"), usable)
+            keys.add_metric((url, "unusable"), unusable)
+        yield keys
         bound = len(node.identities.logged_in)
         yield gauge("sessions_bound", "Sessions that are logged in.", value=bound)
         text = "Decisions that the policies were asked for; other messages had one that was kept."

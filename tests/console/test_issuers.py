@@ -74,6 +74,22 @@ def test_what_cannot_work_or_is_not_safe_is_refused(operator: Client) -> None:
         assert not Issuer.objects.exists(), change
 
 
+def test_of_pasted_keys_the_reasons_are_said_and_only_a_private_key_is_called_one(
+    operator: Client,
+) -> None:
+    key = jwk.RSAKey.generate_key(2048).as_dict(private=True)
+    public = {**{name: key[name] for name in ("kty", "n", "e")}, "kid": "d"}
+
+    def post(**members: Any) -> str:
+        pasted = json.dumps({"keys": [{**public, **members}]})
+        answer = operator.post(ADD, {**GOOD, "name": str(members), "jwks": pasted})
+        return "" if answer.status_code == 302 else answer.content.decode()
+
+    assert "key 1 (d) is not for signatures (use: enc)" in post(use="enc")
+    assert "contains a private key" in post(d=key["d"])
+    assert post(d=None, use=None, x5t=None) == ""
+
+
 def test_the_claim_that_names_users_is_chosen_and_its_danger_is_said(operator: Client) -> None:
     assert "Danger: whoever can make this issuer put" in operator.get(ADD).content.decode()
     assert operator.post(ADD, {**GOOD, "name_claim": "name"}).status_code == 200

@@ -124,6 +124,12 @@ def test_public_keys_may_be_those_of_a_peer_and_private_ones_not() -> None:
         assert "private" in keys_fault(json.dumps({"keys": [key.as_dict(private=True)]}))
 
 
+def test_keys_of_a_peer_may_have_members_without_content() -> None:
+    keys = json.loads(PUBLIC)["keys"]
+    assert keys_fault(json.dumps({"keys": [{**key, "d": None, "alg": None} for key in keys]})) == ""
+    assert "not for signatures" in keys_fault(json.dumps({"keys": [{**keys[0], "use": "enc"}]}))
+
+
 def note(found: FoundStub) -> None:
     store.note_found(B, found, store.read()[0].place, is_open=False)
 

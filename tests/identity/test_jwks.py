@@ -13,7 +13,7 @@ from msgnode.core.errors import Unavailable
 from msgnode.core.pending import Pending
 from msgnode.identity.credentials import Rejected
 from msgnode.identity.issuers import Issuer
-from msgnode.identity.jwks import LIFETIME, PAUSE, JwksCache, public_keys
+from msgnode.identity.jwks import LIFETIME, PAUSE, JwksCache, read_key_set
 from tests.issuer import _key
 
 ISSUER = Issuer("https://idp.example")
@@ -27,14 +27,20 @@ class Scene:
         self.fetched = 0
         self.published = ["k1"]
         self.is_up = True
-        self.keys = JwksCache(self.load, keeps, lambda: self.now)
+        self.written: dict[str, Any] = {}  # members that replace those of each key
+        self.reported: list[tuple[str, str]] = []
+        self.keys = JwksCache(self.load, keeps, lambda: self.now, self.report)
+
+    def report(self, issuer: Issuer, fault: str, unusable: str) -> None:
+        self.reported.append((fault, unusable))
 
     async def load(self, issuer: Issuer) -> dict[str, Any]:
         self.fetched += 1
         if not self.is_up:
             raise OSError("down")
         names = enumerate(self.published)
-        return {"keys": [_key(n).as_dict(private=False, kid=kid) for n, kid in names]}
+        keys = [_key(n).as_dict(private=False, kid=kid) for n, kid in names]
+        return {"keys": [{**key, **self.written} for key in keys]}
 
     def find(self, kid: str | None = "k1", alg: str = "RS256") -> Any:
         return self.keys.find(ISSUER, kid, alg)
@@ -105,7 +111,7 @@ async def test_an_issuer_that_is_down_is_not_asked_for_every_message() -> None:
         with pytest.raises(Unavailable):
             await scene.get()
     assert scene.fetched == 1
-    assert scene.keys.state(ISSUER) == "out of reach"
+    assert scene.reported == [("down", "")]
 
 
 async def test_a_key_taken_out_is_good_no_longer() -> None:
@@ -156,10 +162,79 @@ def test_only_keys_that_can_verify_are_taken() -> None:
     secret = {"kty": "oct", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0", "kid": "secret"}
     encrypts = {**good, "use": "enc", "kid": "enc"}
     listed = [good, short, secret, encrypts, {"kty": "?"}, {"kty": "RSA"}, 17, None]
-    assert [key.kid for key in public_keys({"keys": listed})] == ["good"]
-    for wrong in ({}, [], None, {"keys": {}}, {"keys": "x"}):
+    found = read_key_set({"keys": [*listed, *[good] * 64]})
+    assert {key.kid for key in found.keys} == {"good"}
+    reasons = (
+        "key 2 (short) is too short: 1024 bits",
+        "key 3 (secret) is a shared secret",
+        "key 4 (enc) is not for signatures (use: enc)",
+        "key 5 is of a kind that is not known here (kty: ?)",
+        "key 6 cannot be read",
+        "key 7 is no JSON object",
+        "key 8 is no JSON object",
+        "only the first 64 of its 72 keys",
+    )
+    assert len(found.faults) == len(reasons)
+    for fault, reason in zip(found.faults, reasons, strict=True):
+        assert fault.startswith(reason)
+    no_sets: tuple[Any, ...] = ({}, [], None, {"keys": {}}, {"keys": "x"})
+    for wrong in no_sets:
         with pytest.raises(ValueError, match="JWK set"):
-            public_keys(wrong)
+            read_key_set(wrong)
+
+
+def test_a_member_without_content_counts_as_absent() -> None:
+    names = [
+        "alg",
+        "use",
+        "kid",
+        "x5t",
+        "x5u",
+        "x5c",
+        "key_ops",
+        "crv",
+        "d",
+        "dp",
+        "dq",
+        "k",
+        "oth",
+        "p",
+        "q",
+        "qi",
+        "x",
+        "y",
+    ]
+    empties: tuple[Any, ...] = (None, "", [])
+    for empty in empties:
+        key = {**dict.fromkeys(names, empty), **_key(0).as_dict(private=False)}
+        found = read_key_set({"keys": [{**key, "kid": empty}]})
+        assert (len(found.keys), found.faults, found.has_private) == (1, (), False)
+    ec = jwk.ECKey.generate_key("P-256").as_dict(private=False)
+    assert read_key_set({"keys": [{**ec, "d": None, "n": None, "e": None, "kid": "d"}]}).keys
+    for member in ("n", "e", "kty"):
+        none = read_key_set({"keys": [{**_key(0).as_dict(private=False), member: None}]})
+        assert (none.keys, len(none.faults)) == ([], 1)
+
+
+async def test_a_set_without_a_usable_key_is_reported_with_the_reason_for_each() -> None:
+    scene = Scene()
+    for written, reason in (
+        ({"use": "enc"}, "key 1 (k1) is not for signatures (use: enc)"),
+        ({"alg": "PS512"}, "key k1 does not fit RS256, ES256"),
+        ({"key_ops": ["encrypt"]}, "key 1 (k1) is not for verification"),
+    ):
+        scene.written = written
+        with pytest.raises(Unavailable, match="cannot use any of the keys"):
+            await scene.get()
+        assert reason in scene.reported[-1][1]
+        scene.now += LIFETIME + 1
+    scene.written = {"use": None, "alg": None}
+    scene.now += PAUSE
+    with pytest.raises(Pending):
+        scene.find()
+    assert (await scene.get()).kid == "k1"
+    assert scene.reported[-1] == ("", "")
+    assert scene.keys.counts() == {ISSUER.url: (1, 0)}
 
 
 def test_a_private_part_that_an_issuer_publishes_is_not_read() -> None:
@@ -167,7 +242,7 @@ def test_a_private_part_that_an_issuer_publishes_is_not_read() -> None:
     good = _key(0).as_dict(private=True, kid="k")
     wrong = {**good, "d": "A" * 2728, "p": "_" * 1364, "q": "_" * 1364}
     began = process_time()
-    keys = public_keys({"keys": [wrong] * 64})
-    assert len(keys) == 64
+    keys, _, has_private = read_key_set({"keys": [wrong] * 64})
+    assert (len(keys), has_private) == (64, True)
     assert not any(key.is_private for key in keys)
     assert process_time() - began < 2
