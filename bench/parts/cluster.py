@@ -26,11 +26,10 @@ from msgnode.core.addresses import names_of
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Kind
 from msgnode.servers.collector import Collector
-from msgnode.workers.announcements import Announcements
+from msgnode.workers.announcements import Announcements, Watchers
 from msgnode.workers.interest import Interest
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
 from msgnode.workers.remote_sessions import RemoteSessions
-from msgnode.workers.watchers import Watchers
 
 from .subscription import Worker, join_late, start_workers
 from .workers import redis_of

@@ -25,15 +25,13 @@ from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.directory import Directory
 from msgnode.servers.collector import Collector
+from msgnode.workers.announcements import Watchers
 from msgnode.workers.copies import SessionCopies
-from msgnode.workers.departures import Departures
 from msgnode.workers.network import PeerNetwork
 from msgnode.workers.own_names import HOLDS
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import AddressAdded, SessionsAt, SessionUp
-from msgnode.workers.remote import RemoteSession
 from msgnode.workers.transport import PeerTransport
-from msgnode.workers.watchers import Watchers
 from msgnode.workers.worker_process import WorkerId
 
 from .workers import redis_of
@@ -89,7 +87,7 @@ class Worker:
             self.interest,
             network.renewal,
             remotes,
-            Departures(remotes, network.announcements, _stays),
+            _stays,
         )
 
     async def start(self, others: list[Worker]) -> None:
@@ -203,7 +201,7 @@ def _nothing(*_: str) -> None:
     """No alarm is looked at."""
 
 
-def _stays(session_id: str, remote: RemoteSession) -> None:
+def _stays(session_id: str, peer: Peer) -> None:
     """No session of this part changes its worker."""
 
 

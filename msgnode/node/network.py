@@ -8,11 +8,11 @@ from django.conf import settings
 
 from msgnode.bus.table import RoutingTable
 from msgnode.redis.directory import Directory
+from msgnode.workers.announcements import Watchers
 from msgnode.workers.inbox import channel_layer
 from msgnode.workers.lease import Lease
 from msgnode.workers.network import PeerNetwork
 from msgnode.workers.transport import PeerTransport
-from msgnode.workers.watchers import Watchers
 from msgnode.workers.worker_process import WorkerId
 
 from .alarms import Alarms

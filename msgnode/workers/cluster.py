@@ -27,21 +27,19 @@ from msgnode.sessions.session_factory import SessionSettings
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.workers import membership_store
-from msgnode.workers.arrivals import Arrivals
 from msgnode.workers.arriving_frames import ArrivingFrames
 from msgnode.workers.copies import SessionCopies
 from msgnode.workers.counter_sync import CounterSync
-from msgnode.workers.departures import Departures
 from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.failover import Failover
 from msgnode.workers.handover import Handover
-from msgnode.workers.identity_lookup import answer_lookups
 from msgnode.workers.lease import Lease
 from msgnode.workers.moving_sessions import MovingSessions
 from msgnode.workers.network import PeerNetwork
-from msgnode.workers.orders import Orders
+from msgnode.workers.orders import Arrivals, Orders
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import CheckSocket, Goodbye, SocketChecked
+from msgnode.workers.rpc import answer_lookups
 
 log = logging.getLogger(__name__)
 
@@ -92,9 +90,8 @@ class Cluster:
             announcements,
             Arrivals(sessions, identities, self.orders),
         )
-        departures = Departures(remotes, announcements, moving.send_off)
         copies = SessionCopies(
-            transport, self, names, network.interest, renewal, remotes, departures
+            transport, self, names, network.interest, renewal, remotes, moving.leave
         )
         self.failover = Failover(
             transport,
@@ -113,7 +110,6 @@ class Cluster:
             transport,
             remotes,
             announcements,
-            departures,
             network.watchers.leaving,
             moving,
             self.failover,

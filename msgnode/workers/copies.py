@@ -4,7 +4,7 @@ Rules
 - A session of another worker is in the table only with names that are watched here (interest.py),
   and is removed with the last of them.
 - If two workers have the same session for a moment, the one keeps it that its runtime used last.
-- If sessions of two workers hold an address for a moment, rivals.py decides.
+- If sessions of two workers hold an address for a moment, remote_sessions.py decides.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 from msgnode.bus.ports import Layer
 from msgnode.core.faults import FAULTS
 
-from .departures import Departures
-from .interest import Interest
-from .interest_renewal import InterestRenewal
+from .announcements import as_up
+from .interest import Interest, InterestRenewal
 from .own_names import OwnNames
 from .peer import Peer
 from .ports import LocalSessions
@@ -36,7 +35,6 @@ from .protocol import (
 from .remote import RemoteSession
 from .remote_sessions import RemoteSessions, is_probe
 from .transport import PeerTransport
-from .watchers import as_up
 
 
 class SessionCopies:
@@ -55,7 +53,7 @@ class SessionCopies:
         interest: Interest,
         renewal: InterestRenewal,
         remotes: RemoteSessions,
-        departures: Departures,
+        hand_off: Callable[[str, Peer], object],
     ) -> None:
         self.on_new_stream: list[Callable[[Peer], None]] = []
         self._epoch = transport.me.epoch
@@ -64,7 +62,7 @@ class SessionCopies:
         self._interest = interest
         self._renewal = renewal
         self._remotes = remotes
-        self._departures = departures
+        self._hand_off = hand_off
         self._old: dict[str, set[str]] = {}  # epoch -> sessions its snapshot has not named yet
         transport.on_down.append(remotes.resume)
         transport.heard_by.update(self._hear())
@@ -107,7 +105,7 @@ class SessionCopies:
                 peer.out.put(as_up(ours))
                 return
             self._local.give_up(ours, peer.name, peer.epoch)
-            self._departures.leave(message.session, peer)
+            self._hand_off(message.session, peer)
         session = self._remotes.by_id.get(message.session)
         if session is None:
             if not message.is_new:

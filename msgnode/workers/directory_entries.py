@@ -19,11 +19,13 @@ from msgnode.core.faults import FAULTS
 from msgnode.redis.directory import Directory
 from msgnode.redis.faults import RedisFault
 
-from .directory_presence import LOOK_INTERVAL, DirectoryPresence
-from .interest_renewal import InterestRenewal
+from .interest import InterestRenewal
 from .own_names import HOLDS, LISTENS, SPEAKS, OwnNames
 from .ports import LocalSessions
 from .transport import PeerTransport
+
+LOOK_INTERVAL = 1.0
+"""Seconds between two checks."""
 
 
 class DirectoryEntries:
@@ -126,3 +128,27 @@ class DirectoryEntries:
         peers = [each for each in self._transport.peers.values() if each.is_up]
         if await self._directory.are_filled([each.epoch for each in peers]):
             self._names.tells_all = False
+
+
+class DirectoryPresence:
+    """Whether this worker's names are in the directory; one per worker, whoever checks notes it.
+
+    Args:
+        timeout: seconds for which a check counts.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._seconds = max(timeout, 3 * LOOK_INTERVAL)
+        self._filled_at = monotonic()
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether this worker's names were in the directory at the last check, which is recent."""
+        return monotonic() - self._filled_at < self._seconds
+
+    def note_filled(self) -> bool:
+        """Note that they are there; return whether that was not so or not known before."""
+        now = monotonic()
+        was_away = now - self._filled_at > 2 * LOOK_INTERVAL
+        self._filled_at = now
+        return was_away

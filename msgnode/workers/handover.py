@@ -26,7 +26,6 @@ from msgnode.bus.return_paths import ReturnPaths
 from msgnode.core.faults import FAULTS
 
 from .announcements import Announcements
-from .departures import Departures
 from .failover import Failover
 from .moving_sessions import MovingSessions
 from .peer import Peer
@@ -87,7 +86,6 @@ class Handover:
         transport: PeerTransport,
         remotes: RemoteSessions,
         announcements: Announcements,
-        departures: Departures,
         leaving: set[str],
         host: MovingSessions,
         successor: Failover,
@@ -97,7 +95,6 @@ class Handover:
         self._transport = transport
         self._remotes = remotes
         self._announcements = announcements
-        self._departures = departures
         self._host = host
         self._successor = successor
         self._seconds = transport.timeout
@@ -307,7 +304,7 @@ class Handover:
             peer.out.put(TransferEnd(session_id, [], has_ended=True))
             return
         has_missed = self._host.has_gap(session_id) and not had_gap  # since its state was sent
-        told = self._departures.leave(session_id, peer)
+        told = self._host.leave(session_id, peer)
         moved = SessionMoved([session_id], peer.epoch)
         self._transport.tell_some(told, moved)
         settled = self._transport.heard()

@@ -20,14 +20,13 @@ from msgnode.sessions.session import LiveSession
 from msgnode.sessions.session_factory import SessionSettings
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
-from msgnode.workers.announcements import Announcements
-from msgnode.workers.arrivals import Arrivals
-from msgnode.workers.interest_renewal import InterestRenewal
+from msgnode.workers.announcements import Announcements, as_up
+from msgnode.workers.interest import InterestRenewal
+from msgnode.workers.orders import Arrivals
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
 from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.remote_sessions import RemoteSessions
-from msgnode.workers.watchers import as_up
 
 
 class SessionTransfer(msgspec.Struct):
@@ -120,7 +119,18 @@ class MovingSessions:
                 peer.out.put(as_up(session))
             self._arrivals.check(session)
 
-    def send_off(self, session_id: str, remote: RemoteSession) -> None:
+    def leave(self, session_id: str, peer: Peer) -> list[str]:
+        """Make a session one of another worker's, which it was handed to or which took it.
+
+        Returns:
+            The workers that know of it.
+        """
+        remote = self._remotes.begin(session_id, peer)
+        told = self._announcements.handed_over(session_id)
+        self._send_off(session_id, remote)
+        return told
+
+    def _send_off(self, session_id: str, remote: RemoteSession) -> None:
         """Replace the session by a remote one."""
         session = self._sessions.sessions.get(session_id)
         if session is None:

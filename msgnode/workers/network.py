@@ -9,19 +9,16 @@ from __future__ import annotations
 from msgnode.bus.table import RoutingTable
 from msgnode.redis.directory import Directory
 
-from .announcements import Announcements
-from .directory_presence import DirectoryPresence
+from .announcements import Announcements, Watchers
+from .directory_entries import DirectoryPresence
 from .homes import Homes
-from .identity_lookup import IdentityLookup
-from .interest import Interest
-from .interest_renewal import InterestRenewal
+from .interest import Interest, InterestRenewal
 from .other_workers import OtherWorkers
 from .own_names import OwnNames
 from .remote_sessions import RemoteSessions
 from .replication import TableReplicator
-from .rpc import PeerRpc
+from .rpc import IdentityLookup, PeerRpc
 from .transport import PeerTransport
-from .watchers import Watchers
 
 
 class PeerNetwork:

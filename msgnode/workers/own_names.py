@@ -28,12 +28,11 @@ from msgnode.core.faults import FAULTS
 from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
 
-from .announcements import Announcements
+from .announcements import Announcements, Watchers
 from .peer import Peer
 from .protocol import EntriesOwed
 from .remote_sessions import RemoteSessions
 from .transport import PeerTransport
-from .watchers import Watchers
 
 HOLDS, SPEAKS, LISTENS, WATCHES = "=", "~", "", "?"
 _AT_ONCE = 200  # names entered again before Redis is waited for

@@ -10,14 +10,12 @@ from __future__ import annotations
 from msgnode.bus.ports import Layer, Listener
 from msgnode.bus.table import RoutingTable
 
-from .announcements import Announcements
+from .announcements import Announcements, as_up
 from .own_names import HOLDS, LISTENS, SPEAKS, OwnNames
 from .peer import Peer
 from .protocol import AddressAdded, AddressRemoved, EntriesOwed, SessionDown, Unwatch
-from .remote_sessions import is_probe
-from .rivals import Rivals
+from .remote_sessions import Rivals, is_probe
 from .transport import PeerTransport
-from .watchers import as_up
 
 _KINDS = {Layer.OWNED: HOLDS, Layer.SUBSCRIBED: LISTENS, Layer.LEARNED: SPEAKS}
 

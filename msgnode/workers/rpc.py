@@ -20,7 +20,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 
+import msgspec
+
+from msgnode.core.errors import Unavailable
 from msgnode.core.faults import FAULTS
+from msgnode.core.identity import Identity
 
 from .peer import Peer
 from .protocol import RpcRequest, RpcResponse
@@ -33,6 +37,8 @@ _TURN = 5.0  # seconds until an event loop that is busy is given up
 MAX_BYTES = 256 * 1024
 MOST_CALLS = 10_000
 MAX_CALL_BYTES = 4 * 1024 * 1024
+IDENTITY_SECONDS = 1.0
+_IDENTITY = "identity"
 
 Answers = dict[str, bytes | None]
 """By the name of the worker; None if it did not answer in time."""
@@ -139,3 +145,40 @@ class PeerRpc:
         await peer.room()
         if peer.is_up:
             peer.out.put(RpcResponse(asked.number, text), len(text))
+
+
+class IdentityLookup:
+    """Asks the other workers for an identity that is not known by a name here; one per worker.
+
+    Their announcements of sessions may still be on the way when the answer that opened one has
+    arrived.
+    """
+
+    def __init__(self, transport: PeerTransport, rpc: PeerRpc) -> None:
+        self._transport = transport
+        self._rpc = rpc
+
+    async def find(self, name: str) -> Identity | None:
+        """The subject with this name, if it is logged in at another worker.
+
+        Raises:
+            Unavailable: a worker does not answer, and the others know nobody.
+        """
+        peers = list(self._transport.peers.values())
+        answers = await asyncio.gather(
+            *(self._rpc.call(peer, _IDENTITY, name.encode(), IDENTITY_SECONDS) for peer in peers)
+        )
+        found = [msgspec.msgpack.decode(each, type=Identity | None) for each in answers if each]
+        identity = next((each for each in found if each is not None), None)
+        if identity is None and len(found) < len(peers):
+            raise Unavailable("The node cannot check at the moment whether that name is known.")
+        return identity
+
+
+def answer_lookups(rpc: PeerRpc, here: Callable[[str], Identity | None]) -> None:
+    """Answer queries from now on; `here` finds an identity known to this worker."""
+
+    async def answer(name: bytes) -> bytes:
+        return msgspec.msgpack.encode(here(name.decode()))
+
+    rpc.answer_calls(_IDENTITY, answer)

@@ -14,15 +14,13 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.pending import Pending
 from msgnode.core.rates import Rates
 from msgnode.redis.directory import Kind
-from msgnode.workers.announcements import Announcements
+from msgnode.workers.announcements import Announcements, Watchers, as_up
 from msgnode.workers.arriving_frames import ArrivingFrames
 from msgnode.workers.copies import SessionCopies
 from msgnode.workers.counter_sync import CounterSync
-from msgnode.workers.departures import Departures
 from msgnode.workers.handover import Handover
 from msgnode.workers.homes import Homes
-from msgnode.workers.interest import Interest
-from msgnode.workers.interest_renewal import InterestRenewal
+from msgnode.workers.interest import Interest, InterestRenewal
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import Backpressure
@@ -31,7 +29,6 @@ from msgnode.workers.remote_sessions import RemoteSessions
 from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
 from msgnode.workers.transport import PeerTransport
-from msgnode.workers.watchers import Watchers, as_up
 from msgnode.workers.worker_process import WorkerId
 from tests.fakes import FakeSession
 
@@ -120,9 +117,8 @@ class Fellow:
             self.interest, self.names, remotes, self.transport, self.homes.look_for
         )
         TableReplicator(self.table, self.transport, self.names, self.announcements, remotes.rivals)
-        departures = Departures(remotes, self.announcements, self.send_off)
         self.copies = SessionCopies(
-            self.transport, self, self.names, self.interest, self.renewal, remotes, departures
+            self.transport, self, self.names, self.interest, self.renewal, remotes, self.leave
         )
         self.rates = Rates()
         self.counts = CounterSync(self.transport, {"test": self.rates})
@@ -131,7 +127,6 @@ class Fellow:
             self.transport,
             remotes,
             self.announcements,
-            departures,
             self.watchers.leaving,
             self,
             self,
@@ -279,7 +274,9 @@ class Fellow:
         self.gaps.append(session_id)
         peer.out.put(as_up(self.sessions[session_id]))
 
-    def send_off(self, session_id: str, remote: RemoteSession) -> None:
+    def leave(self, session_id: str, peer: Peer) -> list[str]:
+        remote = self.remotes.begin(session_id, peer)
+        told = self.announcements.handed_over(session_id)
         session = self.sessions.pop(session_id)
         owned, subscribed, _ = self._holdings(session)
         remote.runtime_url = session.runtime_url
@@ -287,6 +284,7 @@ class Fellow:
         self.table.replace(session, remote, owned, subscribed)
         held = {session.runtime_url, *owned}
         self.renewal.handed_off(held, subscribed, remote.peer.epoch)
+        return told
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> FakeSession:
         id_, _, runtime_url = state.decode().partition(" ")

@@ -18,8 +18,7 @@ from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import Unreachable
 from msgnode.workers import homes, own_names
-from msgnode.workers.directory_entries import DirectoryEntries
-from msgnode.workers.directory_presence import DirectoryPresence
+from msgnode.workers.directory_entries import DirectoryEntries, DirectoryPresence
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer
 

@@ -11,7 +11,7 @@ from channels.layers import InMemoryChannelLayer
 
 from msgnode.core.errors import Unavailable
 from msgnode.core.identity import Identity
-from msgnode.workers.identity_lookup import IdentityLookup, answer_lookups
+from msgnode.workers.rpc import IdentityLookup, answer_lookups
 from tests.workers.cluster import Fellow, LossyLayer
 
 ALICE = Identity("https://issuer", "alice", username="alice@localhost", groups=("friends",))

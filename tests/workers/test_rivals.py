@@ -10,7 +10,7 @@ from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
-from msgnode.workers.rivals import Rivals
+from msgnode.workers.remote_sessions import Rivals
 from tests.fakes import FakeSession
 
 AT = "hyperty://d/1"
