@@ -1,9 +1,8 @@
 """The command: `python -m bench [PART …] [--rounds N] [--quick]`.
 
 Runs the parts named (or those in PART, or all) one after another, on the loopback interface and in
-a temporary directory. Prints each as a table and writes bench/results/<part>.json,
-docs/bench/<part>.svg and docs/figures.md; a quick run keeps its results in bench/results/local/ and
-draws nothing.
+a temporary directory. Prints each as a table and writes var/bench/<part>.json; a quick run writes
+to var/bench/quick/.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import chart, figures_page, report
+from . import report
 from .conditions import conditions
 from .figures import PartResult
 from .parts import PARTS, QUICK_PARTS
 from .plan import Plan
-from .processes import ROOT, raise_file_limit
+from .processes import RESULTS, raise_file_limit
 from .servers import Servers
 
 _BUSY = 0.6  # share of a core
@@ -68,11 +67,7 @@ def _run(name: str, plan: Plan) -> bool:
     machine = f"{surroundings['cores']} cores, {surroundings['cpu']}"
     caption = f"{machine}, load {load}, {plan.rounds} rounds"
     sys.stdout.write(f"{report.table(result)}  ({caption})\n\n")
-    results = ROOT / "bench" / "results"
-    report.write(result, surroundings, results / "local" if plan.quick else results)
-    if not plan.quick:
-        chart.draw(result, caption, ROOT / "docs" / "bench")
-        figures_page.write()
+    report.write(result, surroundings, RESULTS / "quick" if plan.quick else RESULTS)
     return True
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.cookiejar
 import re
 import threading
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -43,16 +42,6 @@ class Operator:
         request = urllib.request.Request(place, urllib.parse.urlencode(form).encode())  # noqa: S310
         request.add_header("Referer", place)
         self._opener.open(request, timeout=20).read()
-
-    def get(self, path: str, port: int) -> int:
-        """Ask a process of the node for a page, all of it; the status of the answer."""
-        try:
-            with self._opener.open(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
-                answer.read()
-                return 403 if "/login/" in answer.url else int(answer.status)
-        except urllib.error.HTTPError as refused:
-            refused.close()
-            return refused.code
 
     @contextmanager
     def watching(self, pages: int, page: str = "") -> Iterator[list[int]]:

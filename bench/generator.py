@@ -18,9 +18,7 @@ import uvloop
 
 from .loads.allocations import AllocationLoad
 from .loads.asking import AskingLoad
-from .loads.devices import DevicesLoad
 from .loads.draining import DrainingLoad
-from .loads.endings import EndingsLoad
 from .loads.fan_out import FanOutLoad
 from .loads.first_uses import FirstUsesLoad
 from .loads.holding import HoldingLoad
@@ -29,9 +27,6 @@ from .loads.operations import OperationsLoad
 from .loads.registrations import RegistrationLoad
 from .loads.relay import AcrossLoad, RelayLoad
 from .loads.resumption import ResumptionLoad
-from .loads.sensors import SensorsLoad
-from .loads.single_requests import EchoLoad, SingleRequestsLoad, SubscribersLoad
-from .loads.stalling import StallingLoad
 from .loads.steady import SteadyLoad
 from .loads.varied import VariedLoad
 from .processes import raise_file_limit
@@ -47,20 +42,13 @@ async def serve(port: int, server_pid: int) -> None:
         "first_uses": FirstUsesLoad(port, server_pid),
         "allocate": AllocationLoad(port, server_pid),
         "ask": AskingLoad(port, server_pid),
-        "devices": DevicesLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),
         "operations": OperationsLoad(port, server_pid),
-        "sensors": SensorsLoad(port, server_pid),
         "resume": ResumptionLoad(port, server_pid),
-        "stall": StallingLoad(port, server_pid),
         "steady": SteadyLoad(port, server_pid),
         "varied": VariedLoad(port, server_pid),
         "drain": DrainingLoad(port, server_pid),
-        "end": EndingsLoad(port, server_pid),
         "register": RegistrationLoad(port, server_pid),
-        "echo": EchoLoad(port, server_pid),
-        "single_requests": SingleRequestsLoad(port, server_pid),
-        "subscribers": SubscribersLoad(port, server_pid),
     }
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader()

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "var" / "bench"
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PORTS = range(15_000, 32_768)
 _given: set[int] = set()

@@ -116,15 +116,6 @@ class Servers:
         manage(environment, *arguments, program=self.program, root=self.root)
 
 
-def web_process(worker: Server) -> Server:
-    """The console and API of a node in a process of its own, as nice as its unit of systemd is."""
-    port = free_port()
-    own = {**worker.environment, "PORT": str(port), "ROLE": "web"}
-    log = worker.log.with_name("log-web")
-    arguments = ["-n", "10", sys.executable, "-m", "msgnode.servers.main"]
-    return Server("web process", arguments, port, log, own, program="nice")
-
-
 def _insert(database: Path, table: str, row: dict[str, Any]) -> None:
     names, marks = ", ".join(row), ", ".join("?" * len(row))
     with closing(sqlite3.connect(database)) as made, made:

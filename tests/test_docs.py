@@ -33,7 +33,7 @@ OF_THE_CONSOLE = {
     "security.md",
 }  # fmt: skip
 OF_OTHERS = {"PIP_INDEX_URL", "PYSPARK_PYTHON", "SO_REUSEPORT", "UV_DEFAULT_INDEX"}
-NOT_FILES = ("bench/results/local/", "registry/updated")  # written by a run; a path of HTTP
+NOT_FILES = ("registry/updated",)  # a path of HTTP
 
 
 def test_the_settings_named_are_there() -> None:
@@ -216,11 +216,3 @@ def test_a_page_begins_with_one_title(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", _text(page), flags=re.MULTILINE | re.DOTALL)
     assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
     assert text.startswith("# ")
-
-
-def test_the_figures_of_the_bench_are_those_of_its_results() -> None:
-    from bench import figures_page
-
-    assert figures_page.PAGE.read_text(encoding="utf-8") == figures_page.page(), (
-        "docs/figures.md is not of bench/results: run python -m bench.figures_page"
-    )

@@ -3,7 +3,7 @@
 Measures this version of the node beside one before, in turns, as two workers and more: what
 docs/workers.md tells of both. CHECKOUT has the files of the version before, PROGRAM is a Python
 with what these need. Each version has a Redis of its own and SQLite; for `freeze` PostgreSQL, where
-there is one. Prints tables, and writes bench/results/compared/<part>.json.
+there is one. Prints tables, and writes var/bench/compared/<part>.json.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bench.figures import PartResult
 from bench.parts.workers import redis_of
 from bench.plan import Plan
 from bench.postgres import PostgreSQL
-from bench.processes import ROOT, raise_file_limit
+from bench.processes import RESULTS, ROOT, raise_file_limit
 from bench.servers import Servers
 
 from .freeze import freeze
@@ -112,8 +112,7 @@ def _tell(result: PartResult, surroundings: dict[str, object], is_quick: bool) -
         sys.stdout.write(f"  {case.name}, {case.server}: {_all_of(case.samples)}\n")
     sys.stdout.write("\n")
     sys.stdout.flush()
-    results = ROOT / "bench" / "results"
-    report.write(result, surroundings, results / "local" if is_quick else results / "compared")
+    report.write(result, surroundings, RESULTS / ("quick" if is_quick else "compared"))
 
 
 def _all_of(samples: Sequence[dict[str, float]]) -> str:

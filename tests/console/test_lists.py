@@ -13,7 +13,6 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from bench import heavy_pages
 from msgnode.console.lists import BOUND
 from msgnode.models import Alarm, Allocation, AuditEntry, Session, Subscription
 from msgnode.storage.alarms import raise_alarm
@@ -169,14 +168,6 @@ def test_the_console_is_for_operators(client, django_user_model):
     assert client.get(url("session")).status_code == 302
     client.force_login(user)
     assert client.get(url("session")).status_code == 302
-
-
-def test_the_heavy_pages_that_are_measured_answer(operator: Client) -> None:
-    heavy_pages.fill(3)
-    for page in heavy_pages.PAGES:
-        answer = operator.get(page, follow=True)
-        assert answer.status_code == 200, page
-        assert not answer.request["PATH_INFO"].endswith("/login/"), page
 
 
 def test_an_empty_list_says_so_and_offers_only_what_one_may_do(operator: Client) -> None:

@@ -13,6 +13,7 @@ from statistics import fmean
 from bench.driver import Generator
 from bench.figures import PartResult, Sample, ratio
 from bench.plan import Plan
+from bench.servers import NODE, NODE_RELAXED, NODE_WITHOUT_RECORD, NODE_WITHOUT_RULES
 
 LOADS = ((10, 10, 100), (10, 10, 1_000))  # pairs, window, size
 TARGET = 0.9
@@ -20,23 +21,41 @@ TURNS = 10  # of each server in a round
 SUMMED = frozenset({"lost"})
 
 
-def compare(
-    plan: Plan,
-    result: PartResult,
-    whole: str,
-    without: str,
-    ids: int = 1,
-    target: float = TARGET,
+def measure_policies(plan: Plan) -> PartResult:
+    """The node with 100 indexed rules against one without."""
+    result = PartResult("policed_relay", "Relay with and without 100 rules: messages per second")
+    return _compare(plan, result, NODE_WITHOUT_RULES)
+
+
+def measure_record(plan: Plan) -> PartResult:
+    """The turns of a round are longer together than the time between two files."""
+    result = PartResult(
+        "recorded_relay", "Relay with and without the traffic record: messages per second"
+    )
+    return _compare(plan, result, NODE_WITHOUT_RECORD)
+
+
+def measure_responses(plan: Plan) -> PartResult:
+    """Against a node that lets every response pass. Each message has an id of its own, so each is
+    remembered."""
+    result = PartResult(
+        "guarded_relay", "Relay with strict responses and without: messages per second"
+    )
+    return _compare(plan, result, NODE_RELAXED, ids=8_192, target=0.97)
+
+
+def _compare(
+    plan: Plan, result: PartResult, without: str, ids: int = 1, target: float = TARGET
 ) -> PartResult:
-    """Relay through both servers in turns; the ratios of `whole` to `without`, by time and by
+    """Relay through the node and one without the feature, in turns; the ratios by time and by
     processor time. `ids` is how many different ids the messages of a pair have."""
     for _ in range(plan.rounds):
         with ExitStack() as stack:
-            servers = [stack.enter_context(plan.servers.make(name)) for name in (without, whole)]
+            servers = [stack.enter_context(plan.servers.make(name)) for name in (without, NODE)]
             generators = [stack.enter_context(Generator(server)) for server in servers]
             for pairs, window, size in LOADS:
                 title = f"{pairs} pairs × window {window}, {size} B"
-                taken: dict[str, list[Sample]] = {without: [], whole: []}
+                taken: dict[str, list[Sample]] = {without: [], NODE: []}
                 for turn in range(TURNS):
                     for generator in generators if turn % 2 else generators[::-1]:
                         sample = generator.call(
@@ -49,7 +68,7 @@ def compare(
                 plan.say(title)
     for pairs, window, size in LOADS:
         title = f"{pairs} pairs × window {window}, {size} B"
-        mine, plain = result.case(title, whole), result.case(title, without)
+        mine, plain = result.case(title, NODE), result.case(title, without)
         result.ratios.append(ratio(mine, plain, target=target))
         result.ratios.append(ratio(mine, plain, "per_cpu_second", target))
     return result
