@@ -260,13 +260,14 @@ class Bus:
         if is_answerable(message):
             self._answer(answer_to(message, code, text))
         elif message["type"] == "response":
-            self._unclaimed(message)
+            self.unclaimed(message)
 
     def _answer(self, answer: Message) -> None:
         """Bring an answer of the bus itself to the sender of the request."""
         self._enqueue(answer, "", 0)
 
-    def _unclaimed(self, answer: Message) -> None:
+    def unclaimed(self, answer: Message) -> None:
+        """Count an answer that nobody takes; one that says an error is reported."""
         self.counters["answers.unexpected"] += 1
         if (code := code_of(answer)) >= 400:
             body = body_of(answer)

@@ -9,8 +9,10 @@ What becomes of one copy of a message; the first line that holds decides:
     it came in through a stub        404 to a request: a runtime is never a relay between two stubs
     any other                        `outside` finds the protostub that reaches `to`, or loads it
 
-What crosses the border of the runtime passes a pipeline (`pipeline_out`, `pipeline_in`); while a
-handler is awaited, the messages of the same sender to the same address wait behind it.
+What goes out through another stub than the home domain's is remembered: only that stub may bring
+an answer to it (`is_expected`). What crosses the border of the runtime passes a pipeline
+(`pipeline_out`, `pipeline_in`); while a handler is awaited, the messages of the same sender to the
+same address wait behind it.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ MAX_SIZE = 1024 * 1024  # characters of one message
 MAX_LANE = 1_000  # messages of one sender to one address that wait for a handler
 _OWN = "own"  # marks what the runtime itself says to somebody in it: it never leaves it
 RETURN_PATHS = 10_000  # requests from outside whose way back is remembered
+MAX_ASKED = 50_000  # requests that other stubs than home's may answer
 
 Then = Callable[[Message], None]
 
@@ -94,6 +97,7 @@ class MessageBus(Bus):
         self._lanes: dict[tuple[str, str], deque[tuple[Pipeline, Message, Then, str]]] = {}
         self._working: set[asyncio.Task[None]] = set()
         self._return_paths: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._asked: OrderedDict[tuple[str, str], str] = OrderedDict()  # the stub they went through
 
     # --- what management code does ----------------------------------------------------------------
 
@@ -161,7 +165,7 @@ class MessageBus(Bus):
             if found:
                 self._give(found, message)
             elif message["type"] == "response":
-                self._unclaimed(message)
+                self.unclaimed(message)
         elif via:
             self._from_outside(message, via, found)
         elif found:
@@ -228,11 +232,7 @@ class MessageBus(Bus):
             stub = self._return_paths.get(key, "")
             if stub and is_final(code_of(message)):  # another follows a provisional one
                 del self._return_paths[key]
-        stub = self.outside.send(message, size, stub)
-        if self._answers.waits and message["type"] != "response":
-            wait = self._answers.to(message)
-            if wait is not None:
-                wait.stub = stub
+        self.goes_through(message, self.outside.send(message, size, stub))
 
     def post_message(
         self, message: Message, on_answer: OnAnswer | None = None, seconds: float = ANSWER_SECONDS
@@ -253,10 +253,22 @@ class MessageBus(Bus):
         return self._answers.to(request) is not None
 
     def goes_through(self, message: Message, stub: str) -> None:
-        """A message that went another way, or waited for one, goes out through this stub."""
-        wait = self._answers.to(message)
-        if wait is not None and message["type"] != "response":
+        """A message goes out through this stub, after all if it had gone another way or waited."""
+        if not is_answerable(message):
+            return
+        key = (message["from"], str(message["id"]))
+        if self._answers.waits and (wait := self._answers.waits.get(key)) is not None:
             wait.stub = stub
+        if stub != self.home_stub:
+            self._asked[key] = stub
+            if len(self._asked) > MAX_ASKED:
+                self._asked.popitem(last=False)
+
+    def is_expected(self, answer: Message, stub: str) -> bool:
+        """Whether this stub, which is not the home domain's, was handed what this answers."""
+        key = (answer["to"], str(answer.get("id")))
+        wait = self._answers.waits.get(key)
+        return self._asked.get(key) == stub or (wait is not None and wait.stub == stub)
 
     def refuse(self, message: Message, code: int, text: str) -> None:
         """Answer a message that `outside` cannot deliver; one that has no answer is counted."""

@@ -14,6 +14,7 @@ Message = dict[str, Any]
 MAX_RECIPIENTS = 100
 EVENTS = ("/changes", "/status")
 _ENDED = 200
+_MARKS = ("auth", "assertedIdentity", "via", "peer")
 
 
 class BadMessage(ValueError):
@@ -97,6 +98,14 @@ def code_of(message: Message) -> int:
 def is_final(code: int) -> bool:
     """Whether an answer of this code ends the wait for it."""
     return code >= _ENDED
+
+
+def without_marks(message: Message) -> Message:
+    """The message without the marks that only the runtime's own node, or the runtime, may set."""
+    body = body_of(message)
+    if not any(mark in body for mark in _MARKS):
+        return message
+    return {**message, "body": {key: body[key] for key in body if key not in _MARKS}}
 
 
 def is_answerable(message: Message) -> bool:

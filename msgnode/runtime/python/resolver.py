@@ -45,7 +45,7 @@ class Resolver:
         self.stubs = StubList()
         self.loader = loader or Loader(settings, bus.runtime_url)
         self.identity: Any = None
-        self._inbound = InboundCheck(settings.domain, bus)
+        self._inbound = InboundCheck(settings, bus)
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self._loading = 0
@@ -219,7 +219,7 @@ class Resolver:
     def _received(self, entry: StubEntry, url: str, raw: Any) -> None:
         """What a stub posts, checked: its status, or a message from outside."""
         entry.last_used = self._now()
-        message, refusal = self._inbound.check(raw, url, self.is_home(entry))
+        message, refusal = self._inbound.check(raw, url, entry)
         if refusal is not None and entry.stub is not None:
             entry.stub.post(refusal)
         if message is None:

@@ -62,6 +62,11 @@ export class Answers {
     return Boolean(this.#waiting.get(from)?.has(String(id)));
   }
 
+  /** Whether somebody waits for this answer, and his request went out through the stub `via`. */
+  isExpected({ to, id }, via) {
+    return this.#waiting.get(to)?.get(String(id))?.stub === via;
+  }
+
   forget(from, id) {
     const wait = this.#waiting.get(from)?.get(String(id));
     if (wait) this.#end(wait);

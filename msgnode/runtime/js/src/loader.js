@@ -24,7 +24,9 @@ import { backOff, limited, systemClock } from "./clock.js";
 import { digestOf } from "./digest.js";
 import { LoadError } from "./errors.js";
 import { newId } from "./ids.js";
+import { faultOfForeign } from "./inbound.js";
 import { LiveWatch } from "./live-watch.js";
+import { withoutMarks } from "./messages.js";
 import { StubEntry } from "./stub-list.js";
 import { StubSources } from "./stub-sources.js";
 
@@ -192,6 +194,7 @@ export class Loader {
       domain: entry.descriptor.interworking ? "" : domain,
       sourceCode,
       config: { ...entry.descriptor.configuration, ...stubConfig[domain], runtimeURL, ...(kind === "idp" ? { domain } : {}) },
+      faultOf: (message) => (this.#isHome(entry) ? undefined : faultOfForeign(message, entry, this.#bus.resolver)),
       onMessage: (message, isInbound) => this.#posted(entry, message, isInbound),
       onDeath: (reason) => entry.sandbox === sandbox && this.#died(entry, reason),
     });
@@ -227,11 +230,18 @@ export class Loader {
   // --- a loaded stub ----------------------------------------------------------------------------------
 
   #posted(entry, message, isInbound) {
-    if (isInbound) {
-      this.#liveWatch.forget(entry);
-      entry.received(message, this.#clock.now());
-      this.#bus.postFrom(entry.url, message);
-    } else this.#bus.postMessage(message);
+    if (!isInbound) {
+      this.#bus.postMessage(message);
+      return;
+    }
+    this.#liveWatch.forget(entry);
+    const isHome = this.#isHome(entry);
+    if (!isHome && message.type.toLowerCase() === "response" && !this.#bus.isExpected(message, entry.url)) {
+      this.#bus.unclaimed(message);
+      return;
+    }
+    entry.received(message, this.#clock.now());
+    this.#bus.postFrom(entry.url, isHome ? message : withoutMarks(message));
   }
 
   /** Note a status event; whether the stub is ready for messages. */

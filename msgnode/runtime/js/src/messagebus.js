@@ -15,8 +15,8 @@
  * - Messages of one sender to one address keep their order, also while a handler or the resolver takes
  *   its time with one of them.
  * - An answer goes back through the stub that its question came through, while the runtime has it.
- * - A foreign stub brings no answer to a question that went to somebody here, or through another stub: what
- *   hyperties ask they wait for in their own MiniBUS, which cannot tell.
+ * - What goes out through another stub than the home domain's is remembered: only that stub may bring an answer
+ *   to it (isExpected). What hyperties ask they wait for in their own MiniBUS, which cannot tell.
  * - What cannot be delivered is answered, or else counted. An error answer nobody takes is reported.
  */
 
@@ -26,8 +26,8 @@ import { MAX_RECIPIENTS, answerTo, codeOf, copyFor, errorBody, isAnswerable, rec
 import { Pipeline, isRefusal } from "./pipeline.js";
 import { RequestRoutes } from "./request-routes.js";
 
-const MAX_ROUTES = 10_000; // requests of a kind whose route is remembered
-const HERE = ""; // the route of what somebody in this runtime was asked
+const MAX_ROUTES = 10_000; // requests from outside whose way back is remembered
+const MAX_ASKED = 50_000; // requests that other stubs than home's may answer
 const MAX_WAITING = 1000; // messages behind slow handlers, together
 
 export class MessageBus extends Bus {
@@ -42,8 +42,7 @@ export class MessageBus extends Bus {
   #lanes = new Map(); // sender and `to` of messages that wait behind a handler -> entries
   #waiting = 0;
   #returnRoutes = new RequestRoutes(MAX_ROUTES); // of requests from outside: the stub that brought it
-  #outRoutes = new RequestRoutes(MAX_ROUTES); // of requests from here: the stub that they went through
-  #askedHere = new RequestRoutes(MAX_ROUTES); // of those to somebody here, which are many more: HERE
+  #outRoutes = new RequestRoutes(MAX_ASKED); // of requests from here: the stub abroad that they went through
 
   /**
    * @param runtimeURL the address of this runtime
@@ -90,6 +89,11 @@ export class MessageBus extends Bus {
     return this.answers.isAwaited(from, id);
   }
 
+  /** Whether the stub `via`, which is not the home domain's, was handed what this answers. */
+  isExpected(answer, via) {
+    return this.#outRoutes.of(answer) === via || this.answers.isExpected(answer, via);
+  }
+
   /** A message that the stub `via` brought in. The core alone says who brought it. */
   postFrom(via, message) {
     const copy = taken(message, this.newId(), this.maxMessage);
@@ -102,7 +106,7 @@ export class MessageBus extends Bus {
     const items = this.listenersOf(stubURL);
     if (message.type !== "response") {
       this.answers.sentThrough(stubURL, message);
-      this.#outRoutes.keep(message, stubURL);
+      if (isAnswerable(message) && !this.resolver?.isHome?.(stubURL)) this.#outRoutes.keep(message, stubURL);
     }
     if (items.length) this.deliver(items, message);
     else this.refuse(message, 503, `The stub ${stubURL} is gone.`);
@@ -154,16 +158,11 @@ export class MessageBus extends Bus {
         return;
       }
     }
-    if (message.type === "response" && this.#isOfAnother(message, via)) {
-      this.unclaimed(message);
-      return;
-    }
     if (message.type === "response" && this.answers.take(message, via, this.resolver?.isHome?.(via))) return;
     const own = this.#ownListeners(message.to);
     if (via !== undefined) this.#enter(message, via, own);
     else if (own.length) {
       const isPublished = this.#published.has(message.to);
-      if (isAnswerable(message) && !isPublished) this.#askedHere.keep(message, HERE);
       this.deliver(own, isPublished ? copyFor(message) : message);
       if (isPublished) this.#leave(message);
     } else if (isBelow(message.to, this.runtimeURL)) this.#nobody(message);
@@ -197,17 +196,6 @@ export class MessageBus extends Bus {
     }
     const stubURL = this.resolver.route(message, this.#returnRoute(message));
     if (stubURL !== undefined) this.forward(stubURL, message);
-  }
-
-  /** Whether an answer came through a foreign stub that was not asked. */
-  #isOfAnother(message, via) {
-    const asked = this.#outRoutes.of(message) ?? this.#askedHere.of(message);
-    if (asked === undefined) return false;
-    const stubs = this.resolver?.stubs;
-    const isForeign = via !== undefined && via !== asked && !this.resolver?.isHome?.(via) && Boolean(stubs?.ofURL(via));
-    if (isForeign && (asked === HERE || stubs.ofURL(asked))) return true;
-    if (codeOf(message.body) >= 200) for (const routes of [this.#outRoutes, this.#askedHere]) routes.forget(message);
-    return false;
   }
 
   /** The stub that an answer goes back through: the node there has seen the question, no other has. */

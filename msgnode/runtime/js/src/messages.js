@@ -12,6 +12,7 @@
 export const MAX_MESSAGE = 1_048_576; // bytes of JSON in UTF-8
 export const MAX_RECIPIENTS = 100;
 const MAX_DEPTH = 200;
+const MARKS = ["auth", "assertedIdentity", "via", "peer"]; // what the runtime and its own node say of a message
 const HEADER = { id: 1, type: 1, from: 1, to: 1, body: 1 };
 
 let weight = 0; // characters seen by the copy that runs: at least a sixth of its bytes
@@ -124,6 +125,18 @@ export function codeOf(body) {
     if (/^[1-5]XX$/i.test(code)) return Number(code[0]) * 100;
   }
   return 500;
+}
+
+/** The message without these fields of its body. */
+export function without(message, fields) {
+  const { body } = message;
+  if (typeof body !== "object" || body === null || Array.isArray(body) || !fields.some((each) => each in body)) return message;
+  return { ...message, body: Object.fromEntries(Object.entries(body).filter(([key]) => !fields.includes(key))) };
+}
+
+/** The message without the marks that only the runtime's own node, or the runtime itself, may set. */
+export function withoutMarks(message) {
+  return without(message, MARKS);
 }
 
 /** Whether who sent this is told when it cannot be delivered. */

@@ -68,7 +68,6 @@ export class Runtime {
     this.stubs = new StubList();
     this.catalogue = new Catalogue(this.domain, { ...options, platform: platform.name, clock });
     const core = {
-      homeDomain: this.domain,
       isLocal: (address) => this.bus.isLocal(address),
       count: (reason) => this.bus.report(reason, { isQuiet: true }),
     };

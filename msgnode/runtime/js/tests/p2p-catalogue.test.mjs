@@ -3,11 +3,8 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { MessageBus } from "../src/messagebus.js";
-import { CataloguePeers } from "../src/p2p/catalogue-peers.js";
 import { HandedStub, MAX_HANDED } from "../src/p2p/handed-stub.js";
-import * as stub from "../src/p2p/stub.js";
-import { Sandboxes } from "../src/sandbox/sandboxes.js";
-import { Net } from "./p2p-runtimes.mjs";
+import { DESCRIPTOR, Net, newCataloguePeers } from "./p2p-runtimes.mjs";
 
 const DIRECT = /\/p2p(requester|handler)\//;
 const CATALOGUE = "http://127.0.0.1/.well-known/protocolstub/";
@@ -33,29 +30,13 @@ afterEach(async () => {
 });
 
 /** The catalogue's stubs, in a sandbox of the test's. */
-function fromCatalogue(resolver, options, { RTCPeerConnection }) {
-  const { bus } = resolver;
-  const descriptor = { cguid: "1", type: "PROTOSTUB", version: "1", objectName: "P2PStub", language: "JAVASCRIPT_ECMA6" };
-  const catalogue = {
-    baseOf: () => "http://127.0.0.1",
-    document: async (url) => {
-      asked.push(url.slice(CATALOGUE.length));
-      await delay;
-      if (isEmpty) return undefined;
-      return JSON.stringify({ ...descriptor, constraints: { windowSandbox: true, webrtc: true }, sourcePackage: { sourceCode: "there" } });
-    },
+function fromCatalogue(resolver, options, platform) {
+  const document = async (url) => {
+    asked.push(url.slice(CATALOGUE.length));
+    await delay;
+    return isEmpty ? undefined : DESCRIPTOR;
   };
-  const core = { homeDomain: "d", isLocal: (address) => bus.isLocal(address), count: (reason) => bus.report(reason, { isQuiet: true }) };
-  const [instances, urls] = [[], []];
-  const activate = (url, outer, config) => {
-    const started = stub.activate(url, outer, { ...config, RTCPeerConnection, clock: net.clock });
-    instances.push(started.instance);
-    urls.push(url);
-    return started;
-  };
-  const sandboxes = new Sandboxes(core, { isOwn: () => true, loadOwn: async () => ({ activate }), clock: net.clock });
-  opened.push({ sandboxes, instances, urls });
-  return new CataloguePeers({ resolver, catalogue, sandboxes }, { ...options, timers: { ...TIMERS, ...options.timers } }, { platform: "browser", capabilities: ["webrtc"] });
+  return newCataloguePeers(resolver, { ...options, timers: { ...TIMERS, ...options.timers } }, platform, { clock: net.clock, document, opened });
 }
 
 /** Two runtimes; the second one has what `others` say. */

@@ -3,11 +3,14 @@
 import assert from "node:assert/strict";
 import { MessageBus } from "../src/messagebus.js";
 import { answerTo, errorBody, isAnswerable } from "../src/messages.js";
+import { CataloguePeers } from "../src/p2p/catalogue-peers.js";
 import { PeerToPeer } from "../src/p2p/peer-to-peer.js";
+import * as stub from "../src/p2p/stub.js";
 import { Resolver } from "../src/resolver.js";
+import { Sandboxes } from "../src/sandbox/sandboxes.js";
 import { FakeClock, settled } from "./fake-clock.mjs";
 
-const SM = "domain://msg-node.d/sm";
+const SM = /^domain:\/\/msg-node\.[^/]+\/sm$/;
 
 /** What a node does for direct connections: claims, the registry, and delivery in order. */
 export class Net {
@@ -49,13 +52,13 @@ export class Net {
     const code = this.refuses(message);
     if (code) {
       if (isAnswerable(message)) answer(errorBody(code, "The node refuses."));
-    } else if (to === SM) {
+    } else if (SM.test(to)) {
       for (const address of body.resources ?? body.subscribe) {
         if (type === "subscribe") this.claimed.set(address, talker);
         else this.claimed.delete(address);
       }
       answer({ code: 200 });
-    } else if (to === "domain://registry.d") {
+    } else if (to.startsWith("domain://registry.")) {
       const value = this.registered[body.resource];
       answer(value ? { code: 200, value } : errorBody(404, "There is no such entry."));
     } else {
@@ -108,6 +111,37 @@ export class Net {
 }
 
 const builtIn = (...given) => new PeerToPeer(...given);
+
+export const DESCRIPTOR = JSON.stringify({
+  cguid: "1",
+  type: "PROTOSTUB",
+  version: "1",
+  objectName: "P2PStub",
+  language: "JAVASCRIPT_ECMA6",
+  constraints: { windowSandbox: true, webrtc: true },
+  sourcePackage: { sourceCode: "there" },
+});
+
+/**
+ * Direct connections by the catalogue's stubs, which run in the test's own realm.
+ *
+ * @param world {clock, document(url): what the catalogue has there, opened: gets {sandboxes, instances, urls}}
+ */
+export function newCataloguePeers(resolver, options, { RTCPeerConnection }, { clock, document = async () => DESCRIPTOR, opened = [] }) {
+  const { bus } = resolver;
+  const core = { isLocal: (address) => bus.isLocal(address), count: (reason) => bus.report(reason, { isQuiet: true }) };
+  const [instances, urls] = [[], []];
+  const activate = (url, outer, config) => {
+    const started = stub.activate(url, outer, { ...config, RTCPeerConnection, clock });
+    instances.push(started.instance);
+    urls.push(url);
+    return started;
+  };
+  const sandboxes = new Sandboxes(core, { isOwn: () => true, loadOwn: async () => ({ activate }), clock });
+  opened.push({ sandboxes, instances, urls });
+  const catalogue = { baseOf: () => "http://127.0.0.1", document };
+  return new CataloguePeers({ resolver, catalogue, sandboxes }, options, { platform: "browser", capabilities: ["webrtc"] });
+}
 
 /** A runtime with a hyperty that answers, and keeps what it is told. */
 class Talker {

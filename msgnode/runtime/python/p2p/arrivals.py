@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from msgnode.core import addresses
+from msgnode.runtime.python.inbound import is_private_status
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import (
     BadMessage,
@@ -14,11 +15,12 @@ from msgnode.runtime.python.messages import (
     code_of,
     is_answerable,
     recipients,
+    without_marks,
 )
 
 from .known_peers import plain
 from .peer import Peer
-from .senders import Forgeries, Whereabouts, names, without_claims
+from .senders import Forgeries, Whereabouts, names
 from .signalling import is_of
 
 
@@ -61,9 +63,16 @@ class Arrivals:
         if addresses.is_p2p_stub(message["to"]):
             self._forbid(peer, message, "Signalling goes through the node.")
             return True
-        if message["type"] == "response" and code_of(message) == 404:
-            self._whereabouts.forget(message["from"])
-        self._bus.receive(without_claims(message), peer.via)
+        if is_private_status(message["to"], self._bus.runtime_url):
+            self._bus.counters["p2p.bad"] += 1
+            return True
+        if message["type"] == "response":
+            if not self._bus.is_expected(message, peer.via):
+                self._bus.unclaimed(message)
+                return True
+            if code_of(message) == 404:
+                self._whereabouts.forget(message["from"])
+        self._bus.receive(without_marks(message), peer.via)
         return True
 
     def _forbid(self, peer: Peer, message: Message, text: str) -> None:

@@ -3,7 +3,7 @@
 Rules
 - An address below the runtime's URL is its own. Any other is looked up in its domain's registry
   once in ten minutes: the entry has to name the runtime.
-- What the other side says of a sender's identity is taken away: no node has checked it.
+- The marks of a node are taken off: no node has seen what comes on a channel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ MAX_KNOWN = 10_000
 MAX_FORGED = 10
 NO_BYTES = "There is no channel, and JSON cannot carry bytes."
 _BACK_ENDS = frozenset({"domain", "global", "domain-idp", "mn"})
-_CLAIMS = ("auth", "assertedIdentity", "via", "peer")
 
 
 def names(message: Message) -> list[str]:
@@ -30,14 +29,6 @@ def names(message: Message) -> list[str]:
     body = body_of(message)
     said = (message["from"], body.get("source"), body.get("subscriber"))
     return [each for each in said if isinstance(each, str)]
-
-
-def without_claims(message: Message) -> Message:
-    """The message without what only a node may say of its sender."""
-    body = message.get("body")
-    if not isinstance(body, dict):
-        return message
-    return {**message, "body": {key: body[key] for key in body if key not in _CLAIMS}}
 
 
 def is_for_node(message: Message) -> bool:

@@ -73,10 +73,11 @@ class FakeConnection:
 class Side:
     """A runtime, and the node as it sees it: what comes to it may be held for a while."""
 
-    def __init__(self, sides: list[Side], timers: P2PTimers) -> None:
+    def __init__(self, sides: list[Side], timers: P2PTimers, url: str = "") -> None:
         sides.append(self)
         self._sides = sides
-        self.url = f"runtime://d/{len(sides)}"
+        self.url = url or f"runtime://d/{len(sides)}"
+        self.registered: dict[str, Message] = {}  # what registries answer
         self._stub = f"runtime://d/protostub/{len(sides)}"
         self.bus = MessageBus(self.url)
         self.settings = Settings("d")
@@ -101,7 +102,9 @@ class Side:
         if to.startswith("domain:"):
             if message["type"] == "subscribe":
                 self._claimed.update(body.get("resources") or body.get("subscribe"))
-            self._bring(answer_to(message, 200, ""))
+            answer = answer_to(message, 200, "")
+            answer["body"]["value"] = self.registered.get(body.get("resource", ""))
+            self._bring(answer)
             return self._stub
         for side in self._sides:
             if to in side._claimed or to.startswith(f"{side.url}/"):

@@ -105,13 +105,13 @@ async def test_the_users_policies_hold_for_what_comes_in(catalogue: FakeCatalogu
     pushing = ECHO.replace(
         'self.say("created")',
         """self.say("created")
-        for domain in ("bad.example", "good.example"):
-            sender = "hyperty://" + domain + "/x"
-            bus.post_message({"id": domain, "type": "create", "from": sender, "to": "hyperty://d/a"})""",
+        for name in ("bad", "good"):
+            sender = "hyperty://f/" + name
+            bus.post_message({"id": name, "type": "create", "from": sender, "to": "hyperty://d/a"})""",
         1,
     )
     catalogue.serve(descriptor(pushing))
-    rule = {"condition": {"srcSPDomain": {"equals": "bad.example"}}, "effect": "deny"}
+    rule = {"condition": {"srcHyperty": {"equals": "hyperty://f/bad"}}, "effect": "deny"}
     policies = PolicyEngine([{"policies": [{"rules": [rule]}]}])
     async with Runtime(settings(catalogue), policies=policies) as runtime:
         got: list[Message] = []
@@ -125,6 +125,6 @@ async def test_the_users_policies_hold_for_what_comes_in(catalogue: FakeCatalogu
         runtime.resolver.require("f")
         async with asyncio.timeout(20):
             await arrived.wait()
-        assert [each["from"] for each in got] == ["hyperty://good.example/x"]
+        assert [each["from"] for each in got] == ["hyperty://f/good"]
         assert runtime.bus.counters["blocked"] == 1
         listening.remove()

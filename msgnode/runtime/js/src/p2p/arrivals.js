@@ -1,8 +1,9 @@
 /** What channels bring: into the bus, if its sender is in the runtime at the other end. */
 
 import { isBelow, isP2P } from "../addresses.js";
-import { answerTo, codeOf, errorBody, isAnswerable } from "../messages.js";
-import { Forgeries, namesOf, withoutClaims } from "./senders.js";
+import { isPrivateStatus } from "../inbound.js";
+import { answerTo, codeOf, errorBody, isAnswerable, withoutMarks } from "../messages.js";
+import { Forgeries, namesOf } from "./senders.js";
 import { plain } from "./states.js";
 
 /** Takes the messages of all channels of one runtime. */
@@ -36,11 +37,18 @@ export class Arrivals {
       this.#forbid(peer, message, "Signalling goes through the node.");
       return true;
     }
-    if (message.type === "response" && codeOf(message.body) === 404) this.#whereabouts.forget(message.from);
+    if (isPrivateStatus(message.to, this.#bus.runtimeURL)) return this.#bad(message);
+    if (message.type.toLowerCase() === "response") {
+      if (!this.#bus.isExpected(message, peer.via)) {
+        this.#bus.unclaimed(message);
+        return true;
+      }
+      if (codeOf(message.body) === 404) this.#whereabouts.forget(message.from);
+    }
     const { body } = message;
     const isText = typeof body === "string";
     try {
-      this.#bus.postFrom(peer.via, withoutClaims({ ...message, body: isText ? { value: body } : (body ?? {}) }));
+      this.#bus.postFrom(peer.via, withoutMarks({ ...message, body: isText ? { value: body } : (body ?? {}) }));
     } catch {
       return this.#bad(message);
     }

@@ -9,7 +9,8 @@
  *   was loaded, and has had no connection for a while, is unloaded.
  * - Whatever catalogue a registration names, the code is the home domain's: it says who speaks on a channel.
  * - A stub may say what is its own, of its connection objects, or from outside, and hand back what it was handed; the
- *   rest is refused as of any stub.
+ *   rest is refused as of any stub. What comes from outside loses a node's marks here, too, and an answer has to be one
+ *   to what this stub was handed.
  * - A requester that was not used for a while is unloaded. A load that failed is tried again, ever later, and so is a
  *   handler whose sandbox died.
  */
@@ -20,7 +21,7 @@ import { MAX_SOURCE, checkDescriptor } from "../descriptor.js";
 import { checkIntegrity, checkSignature } from "../digest.js";
 import { LoadError } from "../errors.js";
 import { newId } from "../ids.js";
-import { taken } from "../messages.js";
+import { taken, withoutMarks } from "../messages.js";
 import { contentOf } from "./frames.js";
 import { HandedStub } from "./handed-stub.js";
 import { NO_BYTES, Whereabouts, isForNode, withoutBytes } from "./senders.js";
@@ -257,7 +258,8 @@ export class CataloguePeers {
     else if (stub.handedBack(message)) {
       if (contentOf(message)) this.#refuseBytes(message);
       else this.#byNode(message);
-    } else this.#bus.postFrom(stub.url, message);
+    } else if (message.type.toLowerCase() === "response" && !this.#bus.isExpected(message, stub.url)) this.#bus.unclaimed(message);
+    else this.#bus.postFrom(stub.url, withoutMarks(message));
   }
 
   /** A stub says how its connection with a runtime is. */

@@ -4,12 +4,12 @@
  * Rules
  * - An address below the runtime's URL is its own. Any other is looked up in its domain's registry
  *   once in ten minutes: the entry has to name the runtime.
- * - What the other side says of a sender's identity is taken away: no node has checked it.
+ * - The marks of a node are taken off: no node has seen what comes on a channel.
  */
 
 import { domainOf, isEvent, isP2P, resourceOf, schemeOf } from "../addresses.js";
 import { limited } from "../clock.js";
-import { answerTo, errorBody } from "../messages.js";
+import { answerTo, errorBody, without } from "../messages.js";
 import { keepNewest, plain } from "./states.js";
 
 const KNOWN_TIME = 600_000;
@@ -17,28 +17,15 @@ const ASK_TIME = 10_000;
 const MAX_FORGED = 10;
 const MAX_WAITING = 1_000; // senders that have their receiver dialled after one look-up
 const BACK_ENDS = new Set(["domain", "global", "domain-idp", "mn"]);
-const CLAIMS = ["auth", "assertedIdentity", "via", "peer"];
 
 /** The addresses that a message says to come from. */
 export function namesOf({ from, body }) {
   return [from, body?.source, body?.subscriber].filter((each) => typeof each === "string");
 }
 
-/** The message without these fields of its body. */
-function without(message, fields) {
-  const { body } = message;
-  if (!body || !fields.some((each) => each in body)) return message;
-  return { ...message, body: Object.fromEntries(Object.entries(body).filter(([key]) => !fields.includes(key))) };
-}
-
-/** The message without what only a node may say of its sender. */
-export function withoutClaims(message) {
-  return typeof message.body === "object" && !Array.isArray(message.body) ? without(message, CLAIMS) : message;
-}
-
 /** The message without what names its receiver's runtime: that is for the sender's alone. */
 export function withoutPeer(message) {
-  return typeof message.body === "object" ? without(message, ["peer"]) : message;
+  return without(message, ["peer"]);
 }
 
 /** Whether a message takes no channel: it has many readers, is for a back-end, or signals. */

@@ -3,15 +3,14 @@
  *
  * Rules
  * - Every frame is checked. A stub may speak as itself, to its own status; everything else it posts is
- *   something it brought in: it is marked with the stub, and must not come from somebody of this
- *   runtime. A hyperty may speak as itself and as what it reports.
+ *   something it brought in: it is marked with the stub, must not come from somebody of this runtime,
+ *   and is judged by who loaded the stub (inbound.js). A hyperty may speak as itself and as what it reports.
  * - A component must start within 10 s.
  * - The port is pinged, after 5 s of silence at the latest. Whoever has not read it for 5 s, or lets
  *   4 Mi characters wait, is killed. A core that was itself held up does not blame the sandbox.
  * - Death is told once, with the reason; whatever comes afterwards is ignored.
  */
 
-import { domainOf } from "../addresses.js";
 import { limited, systemClock } from "../clock.js";
 import { LoadError } from "../errors.js";
 import { answerTo, codeOf, errorBody, isAnswerable } from "../messages.js";
@@ -37,7 +36,7 @@ export class Sandbox {
   /**
    * @param key what it is for: domain and kind
    * @param channel {send(frame), onFrame, onClose, kill()}
-   * @param core {isLocal(address), homeDomain, count(reason)}
+   * @param core {isLocal(address), count(reason)}
    * @param options {limits, clock}
    */
   constructor(key, channel, core, { limits = LIMITS, clock = systemClock } = {}) {
@@ -59,7 +58,8 @@ export class Sandbox {
    * Start a component.
    *
    * @param component {url, kind: "stub" | "hyperty", domain, sourceCode, config, onMessage(message,
-   *   isInbound), onDeath(reason), mayReport(address), mayPost(message): what a stub may say besides}
+   *   isInbound), onDeath(reason), mayReport(address), mayPost(message): what a stub may say besides,
+   *   faultOf(message): what is wrong with what a stub brings in, as #judged says}
    * @throws LoadError
    */
   async create(component) {
@@ -192,8 +192,8 @@ export class Sandbox {
   }
 
   /** undefined, "ignored", or [code, text] of the refusal. */
-  #judged({ url, kind, domain, mayReport, mayPost }, message) {
-    const { type, from, to } = message;
+  #judged({ url, kind, mayReport, mayPost, faultOf }, message) {
+    const { from, to } = message;
     const all = Array.isArray(to) ? to : [to];
     if (typeof from !== "string" || !from || !all.length || !all.every((each) => typeof each === "string" && each)) {
       return [400, "A message needs id, type, from and to."];
@@ -207,10 +207,7 @@ export class Sandbox {
     if (isStatus && all.includes(`${url}/status`)) return "ignored";
     if (mayPost?.(message)) return undefined;
     if (this.#core.isLocal(from)) return [403, `${from} is of this runtime: a stub cannot speak as it.`];
-    const { homeDomain } = this.#core;
-    const isForeign = domain !== homeDomain && type.toLowerCase() !== "response";
-    if (isForeign && domainOf(from) === homeDomain) return [403, `A stub of ${domain} cannot speak as ${homeDomain}.`];
-    return undefined;
+    return faultOf?.(message);
   }
 
   #refuse(url, message, code, text) {
