@@ -18,6 +18,7 @@ from msgnode.storage.control import post
 from .audit import AuditedAdmin
 
 _SAMPLE = "x"
+_NAME = "Küche oben"
 
 
 class MqttTopicForm(forms.ModelForm):
@@ -26,7 +27,8 @@ class MqttTopicForm(forms.ModelForm):
     class Meta:
         model = MqttTopic
         fields = (
-            "topic", "object", "attribute", "path", "schema", "command_topic", "is_enabled",
+            "topic", "object", "attribute", "path", "schema", "command_topic", "command_form",
+            "is_enabled",
         )  # fmt: skip
 
     def clean_topic(self) -> str:
@@ -79,9 +81,19 @@ class MqttTopicForm(forms.ModelForm):
 class MqttTopicAdmin(AuditedAdmin):
     form = MqttTopicForm
     list_display = ("topic", "object", "attribute", "path", "command_topic", "is_enabled")
+    readonly_fields = ("example",)
     ordering = ("topic",)
     search_fields = ("topic",)
     search_help_text = "Topic filter (its beginning)"
+
+    @admin.display(description="such as")
+    def example(self, row: MqttTopic) -> str:
+        """The address of an object where the wildcards have met a blank and an umlaut."""
+        number = topics.wildcards(row.topic)
+        if not number or topics.template_fault(row.object, number):
+            return row.object or "-"
+        address = topics.filled(row.object, (_NAME,) * number, escapes=True)
+        return f"{address} for {_NAME}"
 
     def publish(self) -> None:
         post(TOPICS_CHANGED)

@@ -30,13 +30,14 @@ from msgnode.core.faults import FAULTS
 from msgnode.sessions.session import LiveSession
 
 from .devices import Device, Devices
-from .safe_http import NoAnswer, NotAllowed, SafeHttp, url_fault
+from .safe_http import Network, NoAnswer, NotAllowed, SafeHttp, is_allowed, url_fault
 
 ALARM = "push-refused"
 LEAST_SECONDS = 30.0
 """Between two wake-ups of a device."""
 TOKEN_SECONDS = 12 * 3600
 _LOOKS_EVERY = 1.0
+_HTTPS = 443
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 AT_ONCE = 32
 """Most concurrent wake-ups at one of the `hosts`, so that a frozen one delays only its own."""
@@ -82,20 +83,31 @@ def read_endpoint(body: Any, hosts: Sequence[str], http: SafeHttp) -> str:
         raise BadMessage("`endpoint` must be that of a push subscription.")
     if fault := url_fault(endpoint, http.networks):
         raise BadMessage(f"The endpoint {fault}.")
-    host = urlsplit(endpoint).hostname or ""
-    if not _service(host, hosts):
-        raise BadMessage(f"{host} is none of the push services of this node (PUSH_HOSTS).")
+    parts = urlsplit(endpoint)
+    host = parts.hostname or ""
+    if parts.scheme != "https" and not is_allowed(host, http.networks, is_tls=False):
+        raise BadMessage("The endpoint must begin with https://.")
+    if not _service(endpoint, hosts, http.networks):
+        port = f":{parts.port}" if parts.port not in (None, _HTTPS) else ""
+        raise BadMessage(f"{host}{port} is none of the push services of this node (PUSH_HOSTS).")
     return endpoint
 
 
-def _service(host: str, hosts: Sequence[str]) -> str:
-    """Which of the allowed hosts it is, "" if none."""
-    return next((each for each in hosts if _fits(host.lower(), each.lower())), "")
+def _service(endpoint: str, hosts: Sequence[str], networks: Sequence[Network]) -> str:
+    """Which of the allowed hosts an endpoint is at, "" if at none.
 
-
-def _fits(host: str, allowed: str) -> bool:
-    """Whether a host matches an allowed one; `*.` stands for any labels before it."""
-    return host.endswith(allowed[1:]) if allowed.startswith("*.") else host == allowed
+    The port is that of HTTPS, or the one that the allowed host names; at an IP address in the
+    operator's own networks it is any.
+    """
+    parts = urlsplit(endpoint)
+    host, port = (parts.hostname or "").lower(), parts.port or _HTTPS
+    is_any = is_allowed(host, networks, is_tls=False)
+    for each in hosts:
+        name, _, named = each.lower().partition(":")
+        fits = host.endswith(name[1:]) if name.startswith("*.") else host == name
+        if fits and (is_any or str(port) == (named or str(_HTTPS))):
+            return each
+    return ""
 
 
 @dataclass(slots=True)
@@ -161,7 +173,7 @@ class PushWakeups:
 
     def subscribe(self, session: LiveSession, endpoint: str) -> None:
         """Wake the device of this session from now on."""
-        service = _service(urlsplit(endpoint).hostname or "", self._hosts)
+        service = _service(endpoint, self._hosts, self._http.networks)
         self._subscriptions[session.id] = _Subscription(session, endpoint, service)
 
     def unsubscribe(self, device: Device) -> None:

@@ -34,6 +34,11 @@ class DeviceOutlet(models.Model):
 class MqttTopic(models.Model):
     """A topic of the MQTT broker whose messages are updates of data objects."""
 
+    class CommandForm(models.TextChoices):
+        AUTOMATIC = "", "As the readings are"
+        TEXT = "text", "Text as it is"
+        JSON = "json", "JSON"
+
     topic = models.CharField(
         "topic filter",
         max_length=255,
@@ -44,7 +49,8 @@ class MqttTopic(models.Model):
         "data object",
         max_length=500,
         help_text="Its address, such as context://example.org/sensor-{1}, where {1} stands for "
-        "what the first wildcard has met.",
+        "what the first wildcard has met. Blanks, umlauts and the like are encoded in it: living "
+        "room becomes living%20room, Küche becomes K%C3%BCche.",
     )
     attribute = models.CharField(max_length=255, help_text="The attribute that a message updates.")
     path = models.CharField(
@@ -61,6 +67,16 @@ class MqttTopic(models.Model):
         blank=True,
         help_text="Where the value of an update to the object is published, such as "
         "sensors/{1}/set. Empty: it takes no commands.",
+    )
+    command_form = models.CharField(
+        max_length=4,
+        blank=True,
+        default=CommandForm.AUTOMATIC,
+        db_default=CommandForm.AUTOMATIC,
+        choices=CommandForm.choices,
+        help_text='How a text is published: off as it is, or "off" with the quotes of JSON. As the '
+        "readings are: JSON if there is a path to the value, or the object's last reading was a "
+        "JSON object, list or text.",
     )
     is_enabled = models.BooleanField("enabled", default=True)
 

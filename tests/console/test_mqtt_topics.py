@@ -20,6 +20,9 @@ def test_a_row_is_taken_noted_and_made_known(operator):
     assert ControlMessage.objects.get().kind == "mqtt.topics"
     assert AuditEntry.objects.get().action == "mqtttopic.add"
     assert "DEVICE_MQTT is off" in page
+    row = MqttTopic.objects.get()
+    page = operator.get(f"/admin/msgnode/mqtttopic/{row.pk}/change/").content.decode()
+    assert "context://localhost/K%C3%BCche%20oben for Küche oben" in page
 
 
 @pytest.mark.django_db(transaction=True)

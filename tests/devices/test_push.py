@@ -7,6 +7,7 @@ import base64
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import httpx
@@ -23,7 +24,8 @@ from tests.client import LIMIT, runtime
 from tests.devices.client import Device
 from tests.node import Node, running
 
-HOSTS = ["fcm.googleapis.com", "*.push.services.mozilla.com"]
+HOSTS = ["fcm.googleapis.com", "*.push.services.mozilla.com", "push.example.org:8443", "127.0.0.1"]
+OWN = IPv4Network("127.0.0.0/8")
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +140,12 @@ ELSEWHERE = (
     "https://evil.example/x",
     "https://fcm.googleapis.com.evil.example/x",
     "http://fcm.googleapis.com/",
+    "http://127.0.0.1/",
+    "https://fcm.googleapis.com:22/x",
+    "https://fcm.googleapis.com:80/x",
+    "http://a.push.services.mozilla.com:443/x",
+    "https://push.example.org/x",
+    "https://push.example.org:8444/x",
     "https://evilpush.services.mozilla.com/x",
     "https://push.services.mozilla.com@evil.example/",
     "",
@@ -146,17 +154,23 @@ ELSEWHERE = (
 
 
 @pytest.mark.parametrize("endpoint", ELSEWHERE)
-def test_case_31_a_host_that_is_not_allowed_is_refused(endpoint: object) -> None:
+@pytest.mark.parametrize("networks", [(), (IPv4Network("10.0.0.0/8"),)])
+def test_case_31_an_endpoint_that_is_not_that_of_a_push_service_is_refused(
+    endpoint: object, networks: tuple[IPv4Network, ...]
+) -> None:
     with pytest.raises(BadMessage):
-        read_endpoint({"endpoint": endpoint}, HOSTS, SafeHttp((), 1.0, 1))
+        read_endpoint({"endpoint": endpoint}, HOSTS, SafeHttp(networks, 1.0, 1))
 
 
 def test_endpoints_of_push_services_are_taken() -> None:
     for each in (
         "https://fcm.googleapis.com/fcm/send/x",
+        "https://fcm.googleapis.com:443/fcm/send/x",
         "https://a.b.push.services.mozilla.com/x",
+        "https://push.example.org:8443/x",
+        "http://127.0.0.1:8080/x",
     ):
-        assert read_endpoint({"endpoint": each}, HOSTS, SafeHttp((), 1.0, 1)) == each
+        assert read_endpoint({"endpoint": each}, HOSTS, SafeHttp((OWN,), 1.0, 1)) == each
 
 
 def test_all_workers_have_one_key() -> None:

@@ -38,15 +38,16 @@ _encode = msgspec.json.Encoder().encode
 class SensorObject:
     """A data object: the frame of its updates up to the value, and the last value.
 
-    `held` are the readings that wait for its claim, None once they need not; `since` is when that
-    began.
+    `is_json` tells whether texts for it are written as JSON. `held` are the readings that wait for
+    its claim, None once they need not; `since` is when that began.
     """
 
-    __slots__ = ("url", "head", "value", "held", "since")
+    __slots__ = ("url", "head", "value", "is_json", "held", "since")
 
     def __init__(self, url: str, attribute: str) -> None:
         self.url = url
         self.value = b"null"
+        self.is_json = False
         self.head = b'"type":"update","from":%b,"to":%b,"body":{"attribute":%b,"value":' % (
             _encode(url), _encode(f"{url}/changes"), _encode(attribute),
         )  # fmt: skip

@@ -46,6 +46,7 @@ async def read(writer: Writer) -> list[SensorTopic]:
                 tuple(filter(None, row.path.split("."))),
                 row.schema,
                 row.command_topic,
+                row.command_form,
             )
             for row in models.MqttTopic.objects.filter(is_enabled=True)
         ]

@@ -38,7 +38,7 @@ from .broker_client import NotTaken
 from .counters import MqttCounters
 from .delivery import Delivery
 from .objects import ObjectClaims, SensorObject
-from .readings import value_of
+from .readings import form_of, value_of, written
 from .session import BrokerSession, Opener
 
 OBJECTS_AT_MOST = 9_000
@@ -47,7 +47,6 @@ WAITING_AT_MOST = 1_000
 """Most waiting messages of QoS 0; of QoS 1 the broker keeps those beyond its window."""
 COMMANDS_AT_MOST = 1_000
 """Commands that may wait for the broker."""
-_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,7 @@ class SensorTopic:
     path: tuple[str, ...] = ()
     schema: str = ""
     command_topic: str = ""
+    command_form: str = ""
 
 
 class SensorFeed:
@@ -134,9 +134,13 @@ class SensorFeed:
         self._changed()
 
     def _receive(self, delivery: Delivery) -> None:
+        if not delivery.payload:  # a retained message was cleared: that is no reading
+            delivery.done()
+            return
         try:
             found = self._objects.get(delivery.topic) or self._meet(delivery.topic)
             found.value = value_of(delivery.payload, self.topic.path)
+            found.is_json = form_of(delivery.payload, found.is_json)
         except NodeError as error:
             self._counters.refuse(f"{delivery.topic[:200]}: {error.description}")
             delivery.done()
@@ -173,7 +177,9 @@ class SensorFeed:
             raise BadMessage("The address of the object is too long.")
         if len(self._claims.objects) >= OBJECTS_AT_MOST:
             raise Unavailable(f"A topic may have {OBJECTS_AT_MOST} objects.")
-        return self._claims.enter(url, self.topic.attribute)
+        found = self._claims.enter(url, self.topic.attribute)
+        found.is_json = bool(self.topic.path)
+        return found
 
     # --- the session ------------------------------------------------------------------------------
 
@@ -244,7 +250,11 @@ class SensorFeed:
         elif len(self._commands) >= COMMANDS_AT_MOST:
             self._answer(message, Unavailable("Too many commands wait for the MQTT broker."))
         else:
-            payload = _encode(message.fields().get("value"))
+            known = self._claims.objects.get(url)
+            is_json = known.is_json if known is not None else bool(self.topic.path)
+            if self.topic.command_form:
+                is_json = self.topic.command_form == "json"
+            payload = written(message.fields().get("value"), is_json)
             self._commands.append((topic, payload, message))
             self._publish()
 

@@ -23,13 +23,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
 def served(
     tmp_path_factory: pytest.TempPathFactory, template: Path, broker: Mosquitto
 ) -> Iterator[Node]:
-    """A node at the broker, with two sensor topics."""
+    """A node at the broker, with two sensor topics: of readings in JSON, and of plain texts."""
     with running(
         tmp_path_factory.mktemp("served"), template, DEVICE_MQTT=True, MQTT_URL=broker.url
     ) as shared:
         add_topic(shared, topic="sensors/+/t", object="context://localhost/{1}",
                   attribute="temperature", path="data.celsius", command_topic="sensors/{1}/set",
                   schema="https://localhost/schema/Temperature")  # fmt: skip
-        until(lambda: is_served(shared), LIMIT, shared.log)
+        add_topic(shared, topic="relays/+/state", object="context://localhost/relay-{1}",
+                  attribute="on", command_topic="relays/{1}/set")  # fmt: skip
+        until(lambda: is_served(shared, topics=2), LIMIT, shared.log)
         yield shared
         assert shared.is_running(), shared.log()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from urllib.parse import quote
 
 from tests.client import ALLOCATION, Client, code
 from tests.devices.mqtt.broker import Mosquitto, thing
@@ -99,3 +100,33 @@ async def test_an_update_to_the_object_is_a_command_and_answered_when_the_broker
         async with asyncio.timeout(20):
             command = await anext(sensor.messages)
         assert json.loads(command.payload) == {"to": 180}
+
+
+async def test_what_is_read_as_a_text_is_commanded_as_a_text_and_what_is_json_as_json(
+    served: Node, broker: Mosquitto
+) -> None:
+    async with talker(served) as client, broker.client("lamps") as lamps:
+        for name, reading, expected in (
+            ("plain", b"on", b"off"),
+            ("quoted", b'"on"', b'"off"'),
+            ("an object's", b'{"state": "on"}', b'"off"'),
+        ):
+            await lamps.subscribe(f"relays/{name}/set", 1)
+            await lamps.publish(f"relays/{name}/state", reading, qos=1)
+            url = "context://localhost/relay-" + quote(name)
+            await is_there(client, url)
+            assert code(await client.ask("update", url, {"value": "off"})) == 200
+            async with asyncio.timeout(20):
+                assert (await anext(lamps.messages)).payload == expected, name
+
+
+async def test_a_retained_message_that_is_cleared_is_no_reading_and_a_bad_field_costs_itself(
+    served: Node, broker: Mosquitto
+) -> None:
+    async with talker(served) as client, broker.client("relay") as relay:
+        url = "context://localhost/relay-cleared"
+        await client.subscribe(f"{url}/changes")
+        for payload in (b"on", b"", b'{"t":20,"h":nan,"n":"K\xfcche"}', b"off"):
+            await relay.publish("relays/cleared/state", payload, qos=1, retain=True)
+        values = [(await client.expect(type="update"))["body"]["value"] for _ in range(3)]
+        assert values == ["on", {"t": 20, "h": None, "n": "K\ufffdche"}, "off"]

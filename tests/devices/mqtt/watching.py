@@ -59,10 +59,10 @@ def number_of(node: Node, name: str) -> float:
     return sum(float(each.split()[-1]) for each in lines if each.startswith(name))
 
 
-def is_served(node: Node) -> bool:
+def is_served(node: Node, topics: int = 1) -> bool:
     """Whether the broker sends what comes, frames of devices and readings of a sensor topic: what
     was published before a node has subscribed for the first time is for nobody."""
-    if number_of(node, "msgnode_mqtt_topics") < 1:
+    if number_of(node, "msgnode_mqtt_topics") < topics:
         return False
     return state_of(node) in ("connected", "standby")
 
