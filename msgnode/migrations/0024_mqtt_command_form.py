@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("msgnode", "0022_signed_stubs_message_ids"),
+        ("msgnode", "0023_issuer_name_claim"),
     ]
 
     operations = [
