@@ -18,10 +18,10 @@ from urllib.parse import quote
 from msgnode.bus.ports import Body, Component, Listener
 from msgnode.core.errors import BadMessage, Conflict, NodeError
 from msgnode.core.messages import Message
+from msgnode.net.back_end import Answer, BackEnd
 from registry import api
 
 from .embedded_registry import EmbeddedRegistry
-from .http import Answer, BackEnd
 
 MAX_GUID = 300
 """Characters, with the scheme."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
+from msgnode.net.back_end import BackEnd
 
 from .domain_registry import DomainRegistryConnector, Registry
 from .embedded_registry import EmbeddedRegistry
@@ -21,7 +22,6 @@ from .global_registry import (
     GlobalRegistryConnector,
     RemoteGlobalRegistry,
 )
-from .http import BackEnd
 from .registration_news import Post, leave
 from .registry_answers import UNREACHABLE
 from .remote_registry import RemoteRegistry

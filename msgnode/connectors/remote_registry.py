@@ -24,11 +24,11 @@ from msgnode.bus.ports import Body
 from msgnode.core import addresses
 from msgnode.core.errors import BadGateway, Conflict, Forbidden, NodeError, TooMany
 from msgnode.core.faults import FAULTS
+from msgnode.net.back_end import Answer, BackEnd
 from msgnode.storage.database_threads import in_any_thread
 from registry.api import Claimant, Kind, Search
 
 from . import registry_answers
-from .http import Answer, BackEnd
 from .registry_requests import Change, Find, Refresh, Register, Remove, Request
 
 log = logging.getLogger(__name__)

@@ -15,12 +15,12 @@ from msgnode.core import messages
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage, NodeError, Unavailable
 from msgnode.core.messages import Message
+from msgnode.sessions.frame_connection import Carried, Refused
 
-from . import connection as device_connection
-from .connection import Carried, Refused
 from .devices import Device
 from .http import TooLarge, encode, problem
 from .idempotency import Answer
+from .link import read
 
 MAX_MESSAGES = 100
 Outcome = NodeError | Carried
@@ -79,7 +79,7 @@ def _list(body: bytes) -> list[bytes]:
 async def _carry(device: Device, frame: bytes, expects: bool, traceparent: str) -> Outcome:
     connection = device.connection
     try:
-        message = device_connection.read(frame)
+        message = read(frame)
         return await connection.carry_through(message, expects, traceparent)
     except InvalidFrame as fault:
         return await connection.carry_invalid(frame, fault)

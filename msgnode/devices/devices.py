@@ -20,10 +20,9 @@ from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.session import LiveSession
 
-from .connection import DeviceConnection
 from .events import EventBuffer
 from .idempotency import IdempotencyKeys
-from .link import DeviceLink
+from .link import DeviceConnection, DeviceLink
 
 HIGH_WATER = 64 * 1024
 """Unsent bytes above which the session queues frames in its own outbox."""

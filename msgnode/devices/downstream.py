@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from msgnode.sessions.frame_connection import Closed
 from msgnode.sessions.rules import CloseCode
 
-from .answering_link import Closed
 from .devices import Device
 from .events import EventId
 from .http import Disconnected, Exchange, encode

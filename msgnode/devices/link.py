@@ -1,15 +1,26 @@
-"""The Link of a device over HTTP: what a session writes is an event of the downstream.
+"""The connection of a device over HTTP: it serves a session as a socket does, across many requests.
 
-A response to a request that is still waiting for it goes there (answering_link.py).
+What a session writes is an event of the downstream; a response to a request that is still waiting
+for it goes there (sessions/frame_connection.py).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from typing import Any
 
+from msgnode.core import messages
+from msgnode.core.envelope import InvalidFrame
+from msgnode.core.messages import Message
+from msgnode.sessions.frame_connection import (
+    SESSION_ADDRESS,
+    AnsweringLink,
+    FrameConnection,
+    nothing,
+)
 from msgnode.sessions.rules import CloseCode
 
-from .answering_link import AnsweringLink, nothing
 from .events import EventBuffer
 
 
@@ -50,3 +61,22 @@ class DeviceLink(AnsweringLink):
         if self.is_paused and self.buffer.unsent_bytes <= self._high_water // 2:
             self.is_paused = False
             self.on_resume()
+
+
+class DeviceConnection(FrameConnection):
+    """`active_at` is when the device was last active, by the monotonic clock."""
+
+    handshake = "device"
+    link: DeviceLink
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.active_at = time.monotonic()
+
+
+def read(frame: bytes) -> Message:
+    """Parse a message of a device. Raises InvalidFrame."""
+    message = messages.parse(frame)
+    if message.recipients[0] == SESSION_ADDRESS:
+        raise InvalidFrame("Sessions are opened and closed at /device/v1/sessions, not by message.")
+    return message

@@ -27,10 +27,10 @@ from joserfc.jwk import ECKey
 
 from msgnode.core.errors import BadMessage, Unavailable
 from msgnode.core.faults import FAULTS
+from msgnode.net.http import HttpClient, Network, NoAnswer, NotAllowed, is_allowed, url_fault
 from msgnode.sessions.session import LiveSession
 
 from .devices import Device, Devices
-from .safe_http import Network, NoAnswer, NotAllowed, SafeHttp, is_allowed, url_fault
 
 ALARM = "push-refused"
 LEAST_SECONDS = 30.0
@@ -76,7 +76,7 @@ class PushKey:
         return f"vapid t={token}, k={self.public}"
 
 
-def read_endpoint(body: Any, hosts: Sequence[str], http: SafeHttp) -> str:
+def read_endpoint(body: Any, hosts: Sequence[str], http: HttpClient) -> str:
     """The endpoint of a subscription, as browsers write it. Raises BadMessage."""
     endpoint = body.get("endpoint") if isinstance(body, dict) else None
     if not isinstance(endpoint, str) or not endpoint:
@@ -146,7 +146,7 @@ class PushWakeups:
         self,
         key: PushKey,
         hosts: Sequence[str],
-        http: SafeHttp,
+        http: HttpClient,
         devices: Devices,
         seconds: float,
         raise_alarm: Callable[[str, str, str], None],

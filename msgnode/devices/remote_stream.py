@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from msgnode.core.errors import NodeError, NotIdentified
+from msgnode.sessions.frame_connection import Closed
 from msgnode.sessions.rules import CloseCode
 
 from . import downstream
-from .answering_link import Closed
 from .devices import Device
 from .downstream import COMMENT_SECONDS, Downstream
 from .events import EventId, read_id

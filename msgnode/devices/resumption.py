@@ -18,9 +18,8 @@ from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import CloseCode
 
-from .connection import DeviceConnection
 from .devices import Device, Devices
-from .link import DeviceLink
+from .link import DeviceConnection, DeviceLink
 from .token import SessionKey
 
 ENDED = "The session has ended: open a new one."

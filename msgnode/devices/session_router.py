@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from msgnode.bus.ports import Listener
 from msgnode.core.errors import NodeError, NotIdentified, Unavailable
+from msgnode.sessions.frame_connection import Refused
 
 from . import forwarding, remote_stream, token
-from .connection import Refused
 from .devices import Device
 from .forwarding import Answer, Chunk, Collected, OtherWorkers, Read, Refusal, Request
 from .http import Exchange, Receive, Send

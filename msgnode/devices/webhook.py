@@ -25,15 +25,15 @@ import msgspec
 
 from msgnode.core.errors import BadMessage, Forbidden, NodeError, TooMany
 from msgnode.core.faults import FAULTS
+from msgnode.net.http import Answer, HttpClient, NoAnswer, NotAllowed, url_fault
+from msgnode.sessions.frame_connection import Closed
 from msgnode.sessions.rules import CloseCode, State
 from msgnode.sessions.session import LiveSession
 
 from . import calls
-from .answering_link import Closed
 from .devices import Device
 from .downstream import Downstream
 from .http import encode
-from .safe_http import Answer, NoAnswer, NotAllowed, SafeHttp, url_fault
 
 SECRET_PREFIX = "whsec_"  # noqa: S105  (says what follows)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
@@ -67,7 +67,7 @@ class WebhookTarget:
     key: bytes
 
 
-def read_target(body: Any, http: SafeHttp) -> tuple[WebhookTarget, str]:
+def read_target(body: Any, http: HttpClient) -> tuple[WebhookTarget, str]:
     """The target that a request names, and its secret as text. Raises BadMessage and Forbidden."""
     url = body.get("url") if isinstance(body, dict) else None
     if not isinstance(url, str) or not url:
@@ -101,12 +101,12 @@ def signed(target: WebhookTarget, id_: str, moment: int, body: bytes) -> dict[st
     }
 
 
-async def post(http: SafeHttp, target: WebhookTarget, id_: str, body: bytes) -> Answer:
+async def post(http: HttpClient, target: WebhookTarget, id_: str, body: bytes) -> Answer:
     """Post a signed body. Raises NotAllowed and NoAnswer."""
     return await http.post(target.url, body, signed(target, id_, int(time.time()), body))
 
 
-async def challenge(http: SafeHttp, target: WebhookTarget) -> None:
+async def challenge(http: HttpClient, target: WebhookTarget) -> None:
     """Have a server show that it wants to be posted to.
 
     Raises:
@@ -135,7 +135,7 @@ class Webhook:
         self,
         device: Device,
         target: WebhookTarget,
-        http: SafeHttp,
+        http: HttpClient,
         counters: WebhookCounters,
         is_held: Callable[[], bool],
     ) -> None:
@@ -273,7 +273,7 @@ class Webhooks:
 
     def __init__(
         self,
-        http: SafeHttp,
+        http: HttpClient,
         is_held: Callable[[], bool],
         forget: Callable[[str], object],
         at_most: int = 10_000,

@@ -2,7 +2,7 @@
 
 These are tried in order until one has something: the descriptor at the domain itself, its two files
 as in a static catalogue, both again at `catalogue.<domain>`. Redirects are not followed, and only
-addresses that the node may connect to are used (devices/safe_http).
+addresses that the node may connect to are used (net/http).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from msgnode.devices.safe_http import NoAnswer, NotAllowed, SafeHttp
+from msgnode.net.http import HttpClient, NoAnswer, NotAllowed
 
 from . import descriptor, stub_signature
 from .descriptor import BadDescriptor, FoundStub
@@ -36,7 +36,7 @@ class Rejected(Exception):
 
 
 async def find(
-    http: SafeHttp,
+    http: HttpClient,
     domain: str,
     url: str = "",
     hosts: frozenset[str] = frozenset(),
@@ -102,7 +102,7 @@ def hosts_of(domain: str, url: str, hosts: frozenset[str]) -> frozenset[str]:
     return frozenset(filter(None, named | hosts))
 
 
-async def _at(http: SafeHttp, base: str) -> FoundStub | None:
+async def _at(http: HttpClient, base: str) -> FoundStub | None:
     """The stub in one catalogue, None if it has none."""
     answer = await http.get(f"{base}{_PATH}", {"Accept": "application/json"})
     if answer.status == _OK:

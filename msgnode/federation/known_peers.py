@@ -30,7 +30,7 @@ from msgnode.core.errors import (
     Unavailable,
 )
 from msgnode.core.faults import FAULTS
-from msgnode.devices.safe_http import SafeHttp
+from msgnode.net.http import HttpClient
 from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED
 
 from . import crossing, discovery, store
@@ -66,7 +66,7 @@ class KnownPeers:
         self,
         own: str,
         mode: str,
-        http: SafeHttp,
+        http: HttpClient,
         writer: Writer,
         raise_alarm: Callable[[str, str, str], None],
         must_be_signed: bool = False,

@@ -26,7 +26,7 @@ from msgnode.bus.address_budget import source_of
 from msgnode.core import addresses
 from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 from msgnode.core.token_bucket import TokenBucket
-from msgnode.devices.safe_http import NoAnswer, NotAllowed, SafeHttp
+from msgnode.net.http import HttpClient, NoAnswer, NotAllowed
 from msgnode.sessions.connection import Connection
 from msgnode.sessions.rules import CloseCode
 
@@ -85,7 +85,7 @@ class NodeProofs:
         clock: a clock, in seconds.
     """
 
-    def __init__(self, own: str, http: SafeHttp, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, own: str, http: HttpClient, clock: Callable[[], float] = monotonic) -> None:
         self._own = addresses.home_domain(own)
         self._http = http
         self._clock = clock

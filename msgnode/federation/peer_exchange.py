@@ -37,7 +37,7 @@ from msgnode.core.errors import (
     Unavailable,
 )
 from msgnode.core.messages import Message
-from msgnode.devices.answering_link import is_final
+from msgnode.sessions.frame_connection import is_final
 
 from . import crossing, pipe
 from .peer_queue import MessageClass, PeerQueue, Waiting, class_of

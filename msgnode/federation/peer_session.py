@@ -14,9 +14,12 @@ from typing import Any, Protocol
 
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Origin
-from msgnode.devices.answering_link import AnsweringLink, nothing
-from msgnode.devices.connection import FrameConnection
-from msgnode.devices.connection_opener import ConnectionOpener
+from msgnode.sessions.frame_connection import (
+    AnsweringLink,
+    ConnectionOpener,
+    FrameConnection,
+    nothing,
+)
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.session_factory import PEER
 

@@ -28,7 +28,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.core import addresses
 from msgnode.core.faults import FAULTS
-from msgnode.devices.safe_http import SafeHttp
+from msgnode.net.http import HttpClient
 from msgnode.storage.alarms import STUB_CHANGED
 from msgnode.storage.control import Handler
 
@@ -89,7 +89,7 @@ class Federation:
         epoch: str,
         table: RoutingTable,
         opener: Opener,
-        http: SafeHttp,
+        http: HttpClient,
         writer: Writer,
         holds_lease: Callable[[], bool],
         raise_alarm: Callable[[str, str, str], None],

@@ -32,8 +32,8 @@ from websockets.protocol import State
 from msgnode.core.back_off import BackOff
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
-from msgnode.devices.client_tls import client_context
-from msgnode.devices.safe_http import Network, NotAllowed, Resolve, allowed_addresses
+from msgnode.net.http import Network, NotAllowed, Resolve, allowed_addresses
+from msgnode.net.tls import client_context
 
 from . import pipe
 from .pipe import SocketClose, SocketSend, SocketWanted

@@ -5,26 +5,20 @@ Rules
   They are HTTPS; plain HTTP to this machine is a setting, for development.
 - URLs in a discovery document must be on the issuer's own host, or on one of the setting
   IDENTITY_HOSTS.
-- An answer has at most MAX_ANSWER bytes, uncompressed, and takes at most `timeout` seconds in all;
-  redirects are not followed.
-- Each host has connections of its own, so that one that freezes takes none from the others.
+- An answer has at most MAX_ANSWER bytes and takes at most `timeout` seconds (net/http.py).
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Collection
+import base64
+from collections.abc import Collection, Mapping
+from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
-from weakref import WeakValueDictionary
+from urllib.parse import urlencode, urlsplit
 
-import httpx
 import msgspec
 
-from msgnode.connectors.http import UNCOMPRESSED, read_answer
-
-log = logging.getLogger(__name__)
+from msgnode.net.http import ANYWHERE, HttpClient, NoAnswer, NotAllowed
 
 MAX_ANSWER = 256 * 1024
 CONNECTIONS = 16
@@ -37,47 +31,34 @@ class OutOfReach(Exception):
 
 
 class Fetcher:
-    """One instance per worker; the client is made on the loop that uses it."""
+    """One instance per worker."""
 
     def __init__(self, timeout: float, hosts: Collection[str], allows_loopback_http: bool) -> None:
-        self._timeout = timeout
         self._hosts = frozenset(hosts)
         self._allows_loopback_http = allows_loopback_http
-        self._client: httpx.AsyncClient | None = None
-        self._of_host: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # in use
+        self._client = HttpClient(ANYWHERE, timeout, MAX_ANSWER, connections=CONNECTIONS)
 
     async def jwks(self, jwks_url: str, issuer: str) -> dict[str, Any]:
         """The key set at `jwks_url`, or at the URL in the issuer's discovery document.
 
         Raises OutOfReach.
         """
-        try:
-            async with asyncio.timeout(self._timeout):
-                if not jwks_url:
-                    jwks_url = await self._discovered(issuer)
-                return await self._json("GET", jwks_url)
-        except (TimeoutError, httpx.HTTPError) as error:
-            raise OutOfReach(f"{jwks_url or issuer}: {error!r}") from None
+        return await self._json("GET", jwks_url or await self._discovered(issuer))
 
     async def introspection(
         self, url: str, token: str, client_id: str, client_secret: str
     ) -> dict[str, Any]:
         """The introspection of a token (RFC 7662). Raises OutOfReach."""
-        try:
-            async with asyncio.timeout(self._timeout):
-                return await self._json(
-                    "POST",
-                    url,
-                    data={"token": token, "token_type_hint": "access_token"},
-                    auth=httpx.BasicAuth(client_id, client_secret) if client_id else None,
-                )
-        except (TimeoutError, httpx.HTTPError) as error:
-            raise OutOfReach(f"{url}: {error!r}") from None
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        if client_id:
+            client = base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
+            headers["Authorization"] = f"Basic {client}"
+        form = urlencode({"token": token, "token_type_hint": "access_token"}).encode()
+        return await self._json("POST", url, form, headers)
 
     async def close(self) -> None:
         """Close the connections to issuers that are kept open."""
-        if self._client is not None:
-            await self._client.aclose()
+        await self._client.close()
 
     async def _discovered(self, issuer: str) -> str:
         document = await self._json("GET", issuer.rstrip("/") + "/.well-known/openid-configuration")
@@ -90,25 +71,23 @@ class Fetcher:
             raise OutOfReach(f"{jwks_url} is not on the issuer's host, nor in IDENTITY_HOSTS")
         return jwks_url
 
-    async def _json(self, method: str, url: str, **options: Any) -> dict[str, Any]:
+    async def _json(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
         if why := url_fault(url, self._allows_loopback_http):
             raise OutOfReach(f"{url} {why}")
-        if self._client is None:
-            limits = httpx.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS)
-            self._client = httpx.AsyncClient(
-                timeout=httpx.Timeout(self._timeout), limits=limits, trust_env=False
-            )
-        own = self._of_host.setdefault(urlsplit(url).netloc, asyncio.Semaphore(CONNECTIONS))
-        request = self._client.stream(method, url, headers=UNCOMPRESSED, **options)
-        async with own, request as response:
-            if response.status_code != httpx.codes.OK:
-                raise OutOfReach(f"{url}: answered {response.status_code}")
-            try:
-                content = await read_answer(response, MAX_ANSWER)
-            except ValueError as fault:
-                raise OutOfReach(f"{url}: its answer {fault}") from None
         try:
-            value = msgspec.json.decode(content)
+            answer = await self._client.request(method, url, body, headers)
+        except (NoAnswer, NotAllowed) as error:
+            raise OutOfReach(f"{url}: {error}") from None
+        if answer.status != HTTPStatus.OK:
+            raise OutOfReach(f"{url}: answered {answer.status}")
+        try:
+            value = msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, RecursionError):
             value = None
         if not isinstance(value, dict):

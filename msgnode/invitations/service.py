@@ -48,8 +48,8 @@ from msgnode.core.errors import (
 )
 from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.core.identity import Identity
-from msgnode.devices.safe_http import MAX_URL, NoAnswer, NotAllowed, SafeHttp
 from msgnode.identity.provider import cards
+from msgnode.net.http import MAX_URL, HttpClient, NoAnswer, NotAllowed
 from msgnode.storage.database_threads import DatabaseThreads
 
 from . import endpoints, sent, wire
@@ -83,7 +83,7 @@ class InvitationService:
         domain: str,
         issuer: str,
         table: RoutingTable,
-        http: SafeHttp,
+        http: HttpClient,
         threads: DatabaseThreads,
         clock: Callable[[], float] = time.time,
     ) -> None:

@@ -23,10 +23,10 @@ from msgnode.devices.outlet_store import PUSH, WEBHOOK, OutletStore
 from msgnode.devices.outlets import WEBHOOK_SECONDS, Outlets
 from msgnode.devices.push import PushKey, PushWakeups
 from msgnode.devices.resumption import DeviceSessions
-from msgnode.devices.safe_http import SafeHttp
 from msgnode.devices.webhook import Webhooks
 from msgnode.identity import service_accounts
 from msgnode.identity.encryption import decrypt, encrypt
+from msgnode.net.http import HttpClient
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
@@ -100,7 +100,7 @@ def webhooks(store: OutletStore, lease: Lease) -> Webhooks | None:
     """Build the sender of webhooks to network servers."""
     if not settings.DEVICE_WEBHOOKS:
         return None
-    return Webhooks(safe_http(), lambda: lease.is_held, partial(store.forget, kind=WEBHOOK))
+    return Webhooks(http_client(), lambda: lease.is_held, partial(store.forget, kind=WEBHOOK))
 
 
 def push_wakeups(devices: Devices | None, store: OutletStore, alarms: Alarms) -> PushWakeups | None:
@@ -110,7 +110,7 @@ def push_wakeups(devices: Devices | None, store: OutletStore, alarms: Alarms) ->
     return PushWakeups(
         PushKey(settings.SECRET_KEY, settings.PUSH_CONTACT),
         settings.PUSH_HOSTS,
-        safe_http(),
+        http_client(),
         devices,
         settings.NODE["GRACE_PERIOD"],
         alarms.raise_alarm,
@@ -169,7 +169,7 @@ async def _prove(prove: Prove, text: str, source: str) -> Proof:
     return await prove(text)
 
 
-def safe_http(seconds: float = WEBHOOK_SECONDS, max_body: int = 1024 * 1024) -> SafeHttp:
+def http_client(seconds: float = WEBHOOK_SECONDS, max_body: int = 1024 * 1024) -> HttpClient:
     """Build an HTTP client that is safe for URLs given by clients."""
     networks = [ipaddress.ip_network(each) for each in settings.WEBHOOK_NETWORKS]
-    return SafeHttp(networks, seconds, max_body)
+    return HttpClient(networks, seconds, max_body)

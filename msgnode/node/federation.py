@@ -12,7 +12,6 @@ from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
 from msgnode.core.redaction import without_tokens
-from msgnode.devices.safe_http import Network, SafeHttp
 from msgnode.federation.known_peers import KnownPeers
 from msgnode.federation.observers import Observers
 from msgnode.federation.peer_session import PeerSessions
@@ -22,6 +21,7 @@ from msgnode.federation.service import Federation, FederationSettings
 from msgnode.federation.stored_messages import StoredMessages, StoreLimits
 from msgnode.federation.stub_sockets import SocketLimits
 from msgnode.identity.encryption import decrypt, encrypt
+from msgnode.net.http import HttpClient, Network
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
@@ -44,7 +44,7 @@ class Foreign(NamedTuple):
 
     peers: KnownPeers
     observers: Observers
-    http: SafeHttp
+    http: HttpClient
 
 
 def foreign(
@@ -53,7 +53,7 @@ def foreign(
     """Build the parts that know peers, if the node may have any."""
     if settings.FEDERATION == "off":
         return None
-    http = SafeHttp(_networks(), _DESCRIPTOR_SECONDS, _DESCRIPTOR_BYTES)
+    http = HttpClient(_networks(), _DESCRIPTOR_SECONDS, _DESCRIPTOR_BYTES)
     linger = settings.PEERS["LINGER_SECONDS"]
     return Foreign(
         KnownPeers(

@@ -19,7 +19,7 @@ from msgnode.invitations.service import InvitationService
 from msgnode.sessions.manager import SessionManager
 from msgnode.subscriptions.component import SubscriptionComponent
 
-from .devices import safe_http
+from .devices import http_client
 
 
 class Invitations(NamedTuple):
@@ -51,7 +51,7 @@ def invitations(
     threads = service.threads()
     made = Invitations(
         InvitationService(
-            domain, issuer, table, safe_http(service.SECONDS, service.MAX_ANSWER), threads
+            domain, issuer, table, http_client(service.SECONDS, service.MAX_ANSWER), threads
         ),
         InvitationDelivery(issuer, table, writer, voice),
         Guests(

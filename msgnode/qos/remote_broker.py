@@ -13,7 +13,6 @@ import logging
 from typing import Any
 from urllib.parse import urlencode
 
-from msgnode.connectors.http import Answer, BackEnd
 from msgnode.core.errors import (
     BadGateway,
     Forbidden,
@@ -22,6 +21,7 @@ from msgnode.core.errors import (
     NotFound,
     Unavailable,
 )
+from msgnode.net.back_end import Answer, BackEnd
 
 from . import bookings
 from .bookings import Book, Extend, Free, Settle

@@ -10,7 +10,7 @@ from msgnode.bus.holders import NO_OTHERS, Holders
 from msgnode.bus.notices import Notices
 from msgnode.bus.ports import Enforcer, Recorder
 from msgnode.bus.table import RoutingTable
-from msgnode.connectors.http import BackEnd
+from msgnode.net.back_end import BackEnd
 from msgnode.storage.fence import Check
 
 from .bookings import Limits

@@ -166,6 +166,5 @@ LOGGING = {
         "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
         "autobahn": {"level": "ERROR"},
         "axes": {"level": "WARNING"},
-        "httpx": {"level": "WARNING"},  # one line for each request, with user ids in it
     },
 }

@@ -11,20 +11,22 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from http import HTTPStatus
 from threading import Lock
 from time import monotonic
 from urllib.parse import urlsplit
 
-import httpx
 from django.conf import settings
 from django.core.mail import send_mail
 from django.db import transaction
 from django.utils import timezone
 
 from msgnode.models import Alarm, AlarmNotice, AlarmRule
+from msgnode.net.http import ANYWHERE, HttpClient
 from msgnode.storage import alarms
 
 log = logging.getLogger(__name__)
@@ -190,19 +192,18 @@ def _post(notice: AlarmNotice) -> None:
         "at": notice.at.isoformat(),
         "page": _page(),
     }
-    status = asyncio.run(_call(notice.target, said))
-    if not httpx.codes.is_success(status):
+    status = asyncio.run(_call(notice.target, json.dumps(said).encode()))
+    if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         raise ValueError(f"answered {status}")
 
 
-async def _call(url: str, said: dict[str, object]) -> int:
+async def _call(url: str, body: bytes) -> int:
     """Call a webhook; return its status. Its body is not read, a redirect not followed."""
-    async with (
-        asyncio.timeout(TIMEOUT),
-        httpx.AsyncClient(trust_env=False) as client,
-        client.stream("POST", url, json=said) as answer,
-    ):
-        return answer.status_code
+    client = HttpClient(ANYWHERE, TIMEOUT, 0)
+    try:
+        return (await client.request("POST", url, body, reads_body=False)).status
+    finally:
+        await client.close()
 
 
 def _page() -> str:

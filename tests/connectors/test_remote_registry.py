@@ -6,16 +6,17 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-import httpx
+import msgspec
 import pytest
 from django.db import OperationalError
 
 from msgnode.connectors import remote_registry
 from msgnode.connectors.global_registry import RemoteGlobalRegistry
-from msgnode.connectors.http import MAX_ANSWER, BackEnd
 from msgnode.connectors.registry_requests import request_of
 from msgnode.connectors.remote_registry import RemoteRegistry
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, TooMany
+from msgnode.net.back_end import MAX_ANSWER, BackEnd
+from msgnode.net.http import Answer, NoAnswer
 from registry.api import Claimant
 
 HYPERTY = "hyperty://d/1"
@@ -25,17 +26,17 @@ OWNER = Claimant("s1", "", ("runtime://d/r1", "hyperty-runtime://d/r1"))
 class Remote:
     """A back-end that answers from a script; `seen` is what it was asked."""
 
-    def __init__(self, *answers: httpx.Response | Exception) -> None:
-        self.seen: list[httpx.Request] = []
+    def __init__(self, *answers: Answer | Exception) -> None:
+        self.seen: list[tuple[str, str, bytes]] = []
         self.news: list[tuple[str, str]] = []
         self.by: Claimant | None = None
         self._answers = list(answers)
-        transport = httpx.MockTransport(self._answer)
-        self.back_end = BackEnd("http://registry/base/", "out of reach", 1.0, 2, 4, transport)
+        self.back_end = BackEnd("http://registry/base/", "out of reach", 1.0, 2, 4)
+        self.back_end._client.request = self._answer  # type: ignore[method-assign, assignment]
         self.registry = RemoteRegistry(self.back_end, 408, self.news.extend)
 
-    def _answer(self, request: httpx.Request) -> httpx.Response:
-        self.seen.append(request)
+    async def _answer(self, method: str, url: str, body: bytes | None, headers: Any) -> Answer:
+        self.seen.append((method, url, body or b""))
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -45,19 +46,19 @@ class Remote:
         return await self.registry.carry_out(request_of(type_, body, "d"), self.by)
 
 
-def said(code: int = 200, /, **body: Any) -> httpx.Response:
-    return httpx.Response(code, json=body)
+def said(code: int = 200, /, **body: Any) -> Answer:
+    return Answer(code, msgspec.json.encode(body))
 
 
 async def test_case_29_after_the_retries_it_is_out_of_reach() -> None:
-    remote = Remote(*[httpx.ConnectError("refused")] * 3)
+    remote = Remote(*[NoAnswer("refused")] * 3)
     with pytest.raises(GatewayTimeout, match="out of reach"):
         await remote.ask("read", resource=HYPERTY)
     assert len(remote.seen) == 3
 
 
 async def test_a_fault_of_transport_that_passes_is_not_noticed() -> None:
-    remote = Remote(httpx.ReadTimeout("slow"), said(hypertyID=HYPERTY))
+    remote = Remote(NoAnswer("slow"), said(hypertyID=HYPERTY))
     answer = await remote.ask("read", resource=HYPERTY)
     assert answer == {"code": 200, "value": {"hypertyID": HYPERTY}}
 
@@ -71,7 +72,7 @@ async def test_an_error_the_registry_answers_is_not_tried_again() -> None:
 
 @pytest.mark.parametrize("content", [b"<html>", b"[1]", b"5", b""])
 async def test_an_answer_that_is_none_is_a_bad_gateway(content: bytes) -> None:
-    remote = Remote(httpx.Response(200, content=content))
+    remote = Remote(Answer(200, content))
     with pytest.raises(BadGateway):
         await remote.ask("read", resource=HYPERTY)
 
@@ -114,14 +115,14 @@ async def test_an_answer_that_never_ends_or_swells_takes_one_try_and_little_memo
 
 
 async def test_an_error_without_json_keeps_its_code() -> None:
-    answer = await Remote(httpx.Response(404, content=b"<html>")).ask("update", resource=HYPERTY)
+    answer = await Remote(Answer(404, b"<html>")).ask("update", resource=HYPERTY)
     assert (answer["code"], answer["description"]) == (404, "Not Found")
 
 
 async def test_ids_are_sent_as_one_segment_below_the_base() -> None:
     remote = Remote(said(hypertyID=HYPERTY))
     await remote.ask("read", resource=HYPERTY)
-    assert remote.seen[0].url.raw_path == b"/base/hyperty/url/hyperty%3A%2F%2Fd%2F1"
+    assert remote.seen[0][1] == "http://registry/base/hyperty/url/hyperty%3A%2F%2Fd%2F1"
 
 
 async def test_an_update_that_changed_the_status_is_news() -> None:
@@ -174,7 +175,7 @@ async def test_the_end_of_a_runtime_disconnects_what_it_registered_here() -> Non
     value = {"url": HYPERTY, "user": "alice", "runtime": "runtime://d/r1"}
     await remote.ask("create", value=value)
     await remote.registry.runtimes_gone(["hyperty-runtime://d/r1"], {})
-    assert remote.seen[1].content == b'{"status":"disconnected"}'
+    assert remote.seen[1][2] == b'{"status":"disconnected"}'
     assert remote.news == [(HYPERTY, "disconnected")]
     await remote.registry.runtimes_gone(["hyperty-runtime://d/r1"], {})
     assert len(remote.seen) == 2
@@ -188,7 +189,7 @@ async def test_case_20_objects_of_a_user_are_those_its_hyperties_report() -> Non
     }))  # fmt: skip
     answer = await remote.ask("read", resource="/comm/user/user://d/alice")
     assert answer == {"code": 200, "value": {"comm://d/1": chat}}
-    asked = [request.url.raw_path.decode() for request in remote.seen]
+    asked = [url.removeprefix("http://registry") for _, url, _ in remote.seen]
     assert asked == [
         "/base/hyperty/user/user%3A%2F%2Fd%2Falice",
         "/base/hyperty/dataobject/reporter/hyperty%3A%2F%2Fd%2F1",
@@ -220,12 +221,10 @@ async def test_only_objects_of_the_scheme_asked_for_are_passed_on() -> None:
     [
         (said(404, Code=404, Description="Not found", Explanation="GUID not found", Value=""), 404),
         (said(200, Code=200), 502),
-        (httpx.Response(503), 503),
+        (Answer(503, b""), 503),
     ],
 )
-async def test_a_refusal_of_the_global_registry_keeps_its_code(
-    answer: httpx.Response, code: int
-) -> None:
+async def test_a_refusal_of_the_global_registry_keeps_its_code(answer: Answer, code: int) -> None:
     registry = RemoteGlobalRegistry(Remote(answer).back_end)
     with pytest.raises(NodeError) as refusal:
         await registry.get("x" * 43)
@@ -235,15 +234,32 @@ async def test_a_refusal_of_the_global_registry_keeps_its_code(
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries pause; what they do is the same without."""
-    monkeypatch.setattr("msgnode.connectors.http._PAUSE", 0.0)
+    monkeypatch.setattr("msgnode.net.back_end._PAUSE", 0.0)
 
 
-async def test_a_back_end_is_closed_with_the_node() -> None:
-    remote = Remote(said(hypertyID=HYPERTY))
-    await remote.ask("read", resource=HYPERTY)
-    await remote.back_end.close()
-    with pytest.raises(RuntimeError):
-        await remote.ask("read", resource=HYPERTY)
+async def test_a_path_is_sent_unchanged_with_the_user_of_the_base_and_the_node_closes() -> None:
+    heads: list[bytes] = []
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await reader.read()
+        writer.close()
+        over.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    back_end = BackEnd(f"http://ann:s%40crt@127.0.0.1:{port}/base/", "out of reach", 5.0, 0, 4)
+    async with asyncio.timeout(30):
+        assert (await back_end.send("GET", "/url/hyperty%3A%2F%2Fd%2F1?a=b%20c")).body == {}
+        assert not over.is_set(), "the connection is kept for the next request"
+        await back_end.close()
+        await over.wait()
+    request, _, fields = heads[0].partition(b"\r\n")
+    assert request == b"GET /base/url/hyperty%3A%2F%2Fd%2F1?a=b%20c HTTP/1.1"
+    assert b"Authorization: Basic YW5uOnNAY3J0\r\n" in fields, "ann:s@crt"
+    server.close()
 
 
 async def test_an_entry_of_another_runtime_is_looked_at_and_left_alone() -> None:
@@ -252,7 +268,7 @@ async def test_an_entry_of_another_runtime_is_looked_at_and_left_alone() -> None
         remote.by = OWNER
         with pytest.raises(Forbidden):
             await remote.ask("update", resource=HYPERTY, value={"status": "live"})
-        assert [each.method for each in remote.seen] == ["GET"]
+        assert [each[0] for each in remote.seen] == ["GET"]
 
 
 async def test_an_entry_of_ones_own_runtime_is_changed() -> None:

@@ -25,8 +25,8 @@ from msgnode.devices.outlet_store import PUSH, WEBHOOK, StoredOutlet
 from msgnode.devices.outlets import Outlets
 from msgnode.devices.push import PushKey, PushWakeups
 from msgnode.devices.resumption import DeviceSessions
-from msgnode.devices.safe_http import SafeHttp
 from msgnode.devices.webhook import Webhooks, WebhookTarget
+from msgnode.net.http import HttpClient
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.flow_control import FlowLimits
@@ -166,7 +166,7 @@ class Worker:
         self.alarms: list[str] = []
         self.outlets = OutletRows()
         rows: Any = self.outlets
-        self.webhooks = Webhooks(SafeHttp(LOOPBACK, 2.0, 50_000), lambda: True, rows.forget)
+        self.webhooks = Webhooks(HttpClient(LOOPBACK, 2.0, 50_000), lambda: True, rows.forget)
         self.wakeups = PushWakeups(
             PushKey("key", "mailto:o@example.org"), ["127.0.0.1", "127.0.0.2"], self.webhooks.http,
             self.devices, 60, lambda kind, *_: self.alarms.append(kind), rows.forget,

@@ -19,7 +19,7 @@ from joserfc.jwk import ECKey
 
 from msgnode.core.errors import BadMessage
 from msgnode.devices.push import PushKey, read_endpoint
-from msgnode.devices.safe_http import SafeHttp
+from msgnode.net.http import HttpClient
 from tests.client import LIMIT, runtime
 from tests.devices.client import Device
 from tests.node import Node, running
@@ -159,7 +159,7 @@ def test_case_31_an_endpoint_that_is_not_that_of_a_push_service_is_refused(
     endpoint: object, networks: tuple[IPv4Network, ...]
 ) -> None:
     with pytest.raises(BadMessage):
-        read_endpoint({"endpoint": endpoint}, HOSTS, SafeHttp(networks, 1.0, 1))
+        read_endpoint({"endpoint": endpoint}, HOSTS, HttpClient(networks, 1.0, 1))
 
 
 def test_endpoints_of_push_services_are_taken() -> None:
@@ -170,7 +170,7 @@ def test_endpoints_of_push_services_are_taken() -> None:
         "https://push.example.org:8443/x",
         "http://127.0.0.1:8080/x",
     ):
-        assert read_endpoint({"endpoint": each}, HOSTS, SafeHttp((OWN,), 1.0, 1)) == each
+        assert read_endpoint({"endpoint": each}, HOSTS, HttpClient((OWN,), 1.0, 1)) == each
 
 
 def test_all_workers_have_one_key() -> None:

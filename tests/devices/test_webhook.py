@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from msgnode.devices.safe_http import Answer, NoAnswer, NotAllowed, SafeHttp, is_allowed
+from msgnode.net.http import Answer, HttpClient, NoAnswer, NotAllowed, is_allowed
 from tests.client import Client, runtime
 from tests.devices.client import Device, api_key
 from tests.devices.receiver import Receiver, answering, is_signed, receiver
@@ -123,7 +123,7 @@ async def test_an_answer_may_carry_messages_of_the_server(hooked: Node, key: str
     ],
 )  # fmt: skip
 async def test_case_23_what_is_not_public_is_refused(url: str) -> None:
-    http = SafeHttp((), 5.0, 1024)
+    http = HttpClient((), 5.0, 1024)
     with pytest.raises(NotAllowed):
         await http.post(url, b"{}", {})
     await http.close()
@@ -160,7 +160,7 @@ async def test_a_name_with_a_private_address_beside_a_public_one_is_refused() ->
         asked.append(host)
         return ["93.184.215.14", "127.0.0.1"]
 
-    http = SafeHttp((), 5.0, 1024, two)
+    http = HttpClient((), 5.0, 1024, two)
     with pytest.raises(NotAllowed):
         await http.post("https://two.example/", b"{}", {})
     assert asked == ["two.example"]
@@ -178,7 +178,7 @@ async def test_a_name_is_resolved_once_and_that_address_is_connected_to() -> Non
     async with answering(
         b"HTTP/1.1 200 X\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
     ) as port:
-        http = SafeHttp(networks, 5.0, 1024, changing)
+        http = HttpClient(networks, 5.0, 1024, changing)
         url = f"http://changing.example:{port}/"
         assert await http.post(url, b"{}", {}) == Answer(200, b"ok")
         with pytest.raises(NotAllowed):
@@ -188,7 +188,7 @@ async def test_a_name_is_resolved_once_and_that_address_is_connected_to() -> Non
 
 async def test_a_server_that_drips_or_floods_or_says_nothing_is_left_in_time() -> None:
     head = b"HTTP/1.1 200 X\r\nContent-Length: 5000000\r\n\r\n"
-    http = SafeHttp(LOOPBACK, 1.0, 1024)
+    http = HttpClient(LOOPBACK, 1.0, 1024)
     for text, drip in (
         (head, 0.2),
         (b"", 0.0),
@@ -212,7 +212,7 @@ async def test_names_whose_servers_do_not_answer_hold_up_nothing_else(
         return asked("127.0.0.1", *args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    http = SafeHttp(LOOPBACK, 0.5, 1024)
+    http = HttpClient(LOOPBACK, 0.5, 1024)
     try:
         posts = [http.post("http://slow.example/", b"", {}) for _ in range(40)]
         posting = asyncio.gather(*posts, return_exceptions=True)
@@ -244,7 +244,7 @@ async def test_without_tls_only_the_listed_networks_are_connected_to() -> None:
     async def public(host: str, port: int) -> list[str]:
         return ["93.184.215.14"]
 
-    http = SafeHttp(LOOPBACK, 1.0, 1024, public)
+    http = HttpClient(LOOPBACK, 1.0, 1024, public)
     with pytest.raises(NotAllowed, match="without TLS"):
         await http.post("http://public.example/", b"{}", {})
     await http.close()

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from msgnode.devices.safe_http import Answer, NoAnswer, SafeHttp
 from msgnode.federation import discovery
 from msgnode.federation.discovery import NotFound, NotReached, Rejected
+from msgnode.net.http import Answer, HttpClient, NoAnswer
 from tests.runtime.tls_front import certificate
 
 B = "b.example"
@@ -101,7 +101,7 @@ async def test_case_9_unless_the_operator_has_named_the_host() -> None:
 
 
 @asynccontextmanager
-async def untrusted(place: Path) -> AsyncIterator[tuple[SafeHttp, int, list[bytes]]]:
+async def untrusted(place: Path) -> AsyncIterator[tuple[HttpClient, int, list[bytes]]]:
     """A server whose certificate nobody has signed whom the node trusts, and what it has heard."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate(place))
@@ -115,7 +115,7 @@ async def untrusted(place: Path) -> AsyncIterator[tuple[SafeHttp, int, list[byte
         return ["127.0.0.1"]
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    http = SafeHttp(LOOPBACK, 10.0, 1_000_000, resolve)
+    http = HttpClient(LOOPBACK, 10.0, 1_000_000, resolve)
     try:
         yield http, server.sockets[0].getsockname()[1], heard
     finally:

@@ -12,7 +12,6 @@ import pytest
 from django.test import Client
 
 from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
-from msgnode.devices.safe_http import SafeHttp
 from msgnode.federation.node_proofs import (
     ASKED_A_SECOND,
     ASKED_FOR_A_SOURCE,
@@ -24,6 +23,7 @@ from msgnode.federation.node_proofs import (
     secret,
 )
 from msgnode.federation.store import PeerRow
+from msgnode.net.http import HttpClient
 from msgnode.sessions.rules import CloseCode
 
 A, B, KEY = "a.example", "b.example", "the key of a"
@@ -64,7 +64,7 @@ class Place:
 
     def __init__(self, peer: Peer, url: str) -> None:
         self.peer, self.url, self.now = peer, url, 0.0
-        self.http = SafeHttp([ipaddress.ip_network("127.0.0.0/8")], 0.5, 1_000)
+        self.http = HttpClient([ipaddress.ip_network("127.0.0.0/8")], 0.5, 1_000)
         self.proofs = NodeProofs(B, self.http, lambda: self.now)
         self.decide("approved")
 

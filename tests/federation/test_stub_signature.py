@@ -16,12 +16,12 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from msgnode.console.peers import decision_word
 from msgnode.console.roles import OPERATOR
-from msgnode.devices.safe_http import Answer
 from msgnode.federation import discovery, store, stub_signature
 from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.discovery import Rejected
 from msgnode.federation.stub_signature import keys_fault
 from msgnode.models import Alarm, Peer, PeerStub
+from msgnode.net.http import Answer
 from tests.console.test_peers_api import as_role, post
 
 from .test_discovery import PATH, Catalogues

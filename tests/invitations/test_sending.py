@@ -19,9 +19,9 @@ from msgnode.bus.table import RoutingTable
 from msgnode.connectors.identity_requests import Execute
 from msgnode.core.errors import BadGateway, BadMessage, GatewayTimeout, Gone, NotFound, TooMany
 from msgnode.core.identity import Identity, Speaker
-from msgnode.devices.safe_http import SafeHttp
 from msgnode.invitations import sent, service
 from msgnode.invitations.service import InvitationService
+from msgnode.net.http import HttpClient
 from tests.devices.receiver import answering
 from tests.fakes import FakeSession
 
@@ -43,7 +43,7 @@ class Home:
         identity = Identity(issuer, subject, user_url="user://localhost/alice@example.org")
         self.alice = FakeSession(ALICE)
         self.alice.speaker = Speaker(self.alice.id, ALICE, identity=identity)
-        http = SafeHttp(LOOPBACK, SECONDS, 4_096)
+        http = HttpClient(LOOPBACK, SECONDS, 4_096)
         table: Any = RoutingTable()
         self.service = InvitationService("localhost", issuer, table, http, service.threads())
 

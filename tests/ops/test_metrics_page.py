@@ -15,9 +15,9 @@ import pytest
 
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.push import PushCounters
-from msgnode.devices.safe_http import SafeHttp
 from msgnode.devices.webhook import Webhooks
 from msgnode.monitoring.collector import NodeCollector
+from msgnode.net.http import HttpClient
 from msgnode.node import Node
 from msgnode.ops import metrics
 from tests.node import ROOT
@@ -47,7 +47,7 @@ def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPat
     numbers = dict.fromkeys(("devices", "topics", "objects", "unacknowledged"), 0)
     mqtt = SimpleNamespace(state="standby", counters=MqttCounters(), **numbers)
     monkeypatch.setattr(node, "mqtt", mqtt)
-    webhooks = Webhooks(SafeHttp((), 1.0, 1), lambda: True, str)
+    webhooks = Webhooks(HttpClient((), 1.0, 1), lambda: True, str)
     monkeypatch.setattr(node, "webhooks", webhooks)
     monkeypatch.setattr(node, "wakeups", Wakeups())
     monkeypatch.setattr(node.tracer, "spans", {"sent": 0, "failed": 0})

@@ -6,12 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
-import httpx
 import pytest
 
-from msgnode.connectors.http import BackEnd
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NotFound, Unavailable
+from msgnode.net.back_end import BackEnd
+from msgnode.net.http import Answer
 from msgnode.qos.bookings import Limits
 from msgnode.qos.broker import Criteria, Owner
 from msgnode.qos.models import Reservation
@@ -25,31 +26,34 @@ pytestmark = pytest.mark.django_db(transaction=True)
 CLIENT = "0123456789abcdef0123456789abcdef"
 
 
+def said(value: Any) -> Answer:
+    return Answer(200, json.dumps(value).encode())
+
+
 class FieldBroker:
     """What a broker of the field answers, by call; what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.answers: dict[str, Callable[[], httpx.Response]] = {
-            "getAppropriateTurn": lambda: httpx.Response(200, json=["10.0.0.2:3478", CLIENT]),
-            "getCredentials": lambda: httpx.Response(
-                200, json={"clientId": CLIENT, "password": f"pw{len(self.asked)}"}
+        self.answers: dict[str, Callable[[], Answer]] = {
+            "getAppropriateTurn": lambda: said(["10.0.0.2:3478", CLIENT]),
+            "getCredentials": lambda: said(
+                {"clientId": CLIENT, "password": f"pw{len(self.asked)}"}
             ),
-            "getCspConso": lambda: httpx.Response(
-                200, json={"audio": "0", "video": "0", "data": "123"}
-            ),
-            "getAllCspInfo": lambda: httpx.Response(
-                200, json=[{"csp": "prov:csp1", "audioQuota": "0", "dataQuota": "10737418240"}]
+            "getCspConso": lambda: said({"audio": "0", "video": "0", "data": "123"}),
+            "getAllCspInfo": lambda: said(
+                [{"csp": "prov:csp1", "audioQuota": "0", "dataQuota": "10737418240"}]
             ),
         }
 
     def says(self, call: str, status: int, text: str) -> None:
-        self.answers[call] = lambda: httpx.Response(status, text=text)
+        self.answers[call] = lambda: Answer(status, text.encode())
 
-    async def __call__(self, request: httpx.Request) -> httpx.Response:
-        call = request.url.path.strip("/")
+    async def __call__(self, method: str, url: str, body: bytes | None, headers: Any) -> Answer:
+        parts = urlsplit(url)
+        call = parts.path.strip("/")
         self.asked.append(call)
-        self.query = dict(request.url.params)
+        self.query = dict(parse_qsl(parts.query))
         return self.answers[call]()
 
 
@@ -60,9 +64,8 @@ def field() -> FieldBroker:
 
 @pytest.fixture
 async def broker(field: FieldBroker) -> AsyncIterator[RemoteBroker]:
-    back_end = BackEnd(
-        "http://broker.example", UNREACHABLE, 1.0, 0, 4, transport=httpx.MockTransport(field)
-    )
+    back_end = BackEnd("http://broker.example", UNREACHABLE, 1.0, 0, 4)
+    back_end._client.request = field  # type: ignore[method-assign, assignment]
     store = ReservationStore(Limits())
     yield RemoteBroker(store, back_end, timeout=1.0)
     await store.stop()
@@ -128,13 +131,12 @@ async def test_case_16_a_broker_that_never_answers_is_504(
 ) -> None:
     never = asyncio.Event()
 
-    async def silent(request: httpx.Request) -> httpx.Response:
+    async def silent(*_: Any) -> Answer:
         await never.wait()
         raise AssertionError
 
-    broker._back_end = BackEnd(
-        "http://broker.example", UNREACHABLE, 60.0, 0, 4, transport=httpx.MockTransport(silent)
-    )
+    broker._back_end = BackEnd("http://broker.example", UNREACHABLE, 60.0, 0, 4)
+    broker._back_end._client.request = silent  # type: ignore[method-assign]
     broker._timeout = 0.2
     with pytest.raises(GatewayTimeout):
         await broker.reserve(rows.video(), owner)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from msgnode.devices.answering_link import AnsweringLink, nothing
+from msgnode.sessions.frame_connection import AnsweringLink, nothing
 from msgnode.sessions.rules import CloseCode
 
 HIGH_WATER = 64 * 1024

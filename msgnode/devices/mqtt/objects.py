@@ -19,7 +19,7 @@ import msgspec
 from msgnode.core import messages
 from msgnode.core.errors import GatewayTimeout, NodeError, Unavailable
 from msgnode.core.faults import FAULTS
-from msgnode.devices.connection import FrameConnection
+from msgnode.sessions.frame_connection import FrameConnection
 
 from .counters import MqttCounters
 from .delivery import Delivery

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgnode.core.errors import GatewayTimeout, NodeError, TooMany
 from msgnode.core.faults import FAULTS
-from msgnode.devices.connection import FrameConnection
+from msgnode.sessions.frame_connection import FrameConnection
 from msgnode.sessions.rules import CloseCode
 
 from .delivery import Delivery

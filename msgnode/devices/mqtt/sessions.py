@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from msgnode.core.identity import BROKER_ISSUER, Identity
-from msgnode.devices.connection_opener import ConnectionOpener
+from msgnode.sessions.frame_connection import ConnectionOpener
 
 from .link import BrokerLink
 from .session import BrokerConnection

@@ -1,11 +1,16 @@
-"""HTTP requests to URLs given by others: only to public addresses, checked before connecting.
+"""The HTTP client of the node, and where its requests may go.
 
-The host is resolved here, all its addresses are checked, and the connection goes to one of exactly
-these, even if the name resolves differently a moment later. Redirects are not followed and no proxy
-is used. One time limit applies to the whole exchange, however slowly an answer comes.
-
-A name whose servers do not answer blocks a thread for longer than that. These threads are a pool of
-their own, so that nothing else of the worker waits for them.
+Rules
+- A URL that others have given leads only to public addresses, by TLS, or to networks that the
+  operator has named. The host is resolved here, all its addresses are checked, and the connection
+  goes to one of exactly these, even if the name resolves differently a moment later.
+- A host that the operator has named may have any address (ANYWHERE).
+- Redirects are not followed, no proxy is used, and compressed answers are refused, because their
+  length is known too late. One time limit applies to the whole exchange, however slowly an answer
+  comes, and no more of it is read than allowed.
+- Each host has connections of its own, so that one that freezes takes none from the others.
+- A name whose servers do not answer blocks a thread for longer than the limit. These threads are a
+  pool of their own, so that nothing else of the worker waits for them.
 """
 
 from __future__ import annotations
@@ -19,17 +24,22 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 import httpcore
 
-from .client_tls import client_context
+from .tls import client_context
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+ANYWHERE: Sequence[Network] = (ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0"))
+
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 MAX_URL = 2_000
+_MAX_WITH_QUERY = 64_000
+_MAX_CONNECTIONS, _MAX_IDLE = 1_000, 100
 LOOKUPS_AT_ONCE = 64
 _LOOKUPS = ThreadPoolExecutor(LOOKUPS_AT_ONCE, "lookup")  # of all instances
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")  # others may lead to an IPv4 address
@@ -40,7 +50,11 @@ class NotAllowed(Exception):
 
 
 class NoAnswer(Exception):
-    """There was no answer, not in time, or an unreadable one."""
+    """There was no answer, or not in time."""
+
+
+class BadAnswer(NoAnswer):
+    """There was an answer that is not read: it is too long, or compressed."""
 
 
 class Answer(NamedTuple):
@@ -51,10 +65,10 @@ class Answer(NamedTuple):
     location: str = ""
 
 
-def url_fault(url: str, networks: Sequence[Network]) -> str:
+def url_fault(url: str, networks: Sequence[Network], longest: int = MAX_URL) -> str:
     """Why a URL cannot be asked at all, "" if it may be."""
-    if len(url) > MAX_URL or not url.isascii() or any(each <= " " for each in url):
-        return f"must be a URL of at most {MAX_URL} printable ASCII characters"
+    if len(url) > longest or not url.isascii() or any(each <= " " for each in url):
+        return f"must be a URL of at most {longest} printable ASCII characters"
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -138,7 +152,7 @@ class _Stream(httpcore.AsyncNetworkStream):
         return await self._inner.start_tls(await client_context(), server_hostname, timeout)
 
 
-class _PublicNetwork(httpcore.AsyncNetworkBackend):
+class _CheckedNetwork(httpcore.AsyncNetworkBackend):
     """Connects only to the checked addresses of a host."""
 
     def __init__(self, networks: Sequence[Network], resolve: Resolve, is_tls: bool) -> None:
@@ -159,7 +173,7 @@ class _PublicNetwork(httpcore.AsyncNetworkBackend):
             addresses = await allowed_addresses(
                 host, port, self._networks, self._resolve, self._is_tls
             )
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError(str(error)) from None
         failure: Exception = httpcore.ConnectError(f"{host} has no address")
         for address in addresses:
@@ -176,14 +190,16 @@ class _PublicNetwork(httpcore.AsyncNetworkBackend):
         await asyncio.sleep(seconds)
 
 
-class SafeHttp:
-    """One instance per worker.
+class HttpClient:
+    """Sends requests. Made where it is used, also before there is a loop.
 
     Args:
-        networks: that may be connected to though they are not public, also without TLS.
+        networks: that may be connected to though they are not public, also without TLS; ANYWHERE
+            where the operator has named the hosts.
         seconds: that one exchange may take in all.
         max_body: bytes of an answer that are read.
         resolve: finds the addresses of a host; that of the system, if it is left out.
+        connections: to one host at a time, at most.
     """
 
     def __init__(
@@ -192,52 +208,68 @@ class SafeHttp:
         seconds: float,
         max_body: int,
         resolve: Resolve | None = None,
+        connections: int = 250,
     ) -> None:
         self.networks = networks
         self._seconds = seconds
         self._max_body = max_body
+        self._connections = connections
+        self._of_host: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # in use
         self._pools = {
             scheme: httpcore.AsyncConnectionPool(
-                max_connections=1_000,
-                max_keepalive_connections=100,
+                max_connections=_MAX_CONNECTIONS,
+                max_keepalive_connections=_MAX_IDLE,
                 keepalive_expiry=60.0,
                 ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # never used: see _Stream
-                network_backend=_PublicNetwork(networks, resolve or _resolved, scheme == "https"),
+                network_backend=_CheckedNetwork(networks, resolve or _resolved, scheme == "https"),
             )
             for scheme in ("https", "http")
         }
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """Post to a URL.
+        """Post to a URL; the content is JSON unless the headers say otherwise.
 
         Raises:
             NotAllowed: it leads where the node does not go.
-            NoAnswer: there is no answer that can be read.
+            NoAnswer: there is no answer.
+            BadAnswer: there is one that is not read.
         """
-        told = {"Content-Type": "application/json", **headers, "Content-Length": str(len(body))}
-        return await self._ask("POST", url, body, told)
+        return await self.request("POST", url, body, headers)
 
     async def delete(self, url: str) -> Answer:
         """Send DELETE to a URL. Raises what `post` raises."""
-        return await self._ask("DELETE", url, None, {})
+        return await self.request("DELETE", url)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Answer:
         """Send GET to a URL. Raises what `post` raises."""
-        return await self._ask("GET", url, None, headers or {})
+        return await self.request("GET", url, None, headers)
 
-    async def _ask(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    async def request(
+        self,
+        method: str,
+        url: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        reads_body: bool = True,
     ) -> Answer:
-        if fault := url_fault(url, self.networks):
+        """Send a request; with `reads_body` False only the status is read.
+
+        Raises what `post` raises.
+        """
+        if fault := url_fault(url, self.networks, _MAX_WITH_QUERY):
             raise NotAllowed(f"The URL {fault}.")
+        sent = dict(headers or {})
+        if body is not None:
+            sent = {"Content-Type": "application/json", **sent, "Content-Length": str(len(body))}
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._exchange(method, url, body, headers)
+                return await self._exchange(method, url, body, sent, reads_body)
         except TimeoutError:
             raise NoAnswer(f"It did not answer within {self._seconds:g} s.") from None
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
-            raise NoAnswer(f"It cannot be reached: {str(error) or type(error).__name__}") from None
-        except (httpcore.UnsupportedProtocol, httpcore.ConnectionNotAvailable, OSError) as error:
+        except (
+            *(httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException),
+            *(httpcore.UnsupportedProtocol, httpcore.ConnectionNotAvailable, OSError),
+        ) as error:
             raise NoAnswer(f"It cannot be reached: {str(error) or type(error).__name__}") from None
 
     async def close(self) -> None:
@@ -246,7 +278,12 @@ class SafeHttp:
             await pool.aclose()
 
     async def _exchange(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        reads_body: bool,
     ) -> Answer:
         received: list[bytes] = []
         size = 0
@@ -254,14 +291,19 @@ class SafeHttp:
         sent = {**headers, "User-Agent": "messaging-node", "Host": parts.netloc}
         told = [(name.encode(), value.encode()) for name, value in sent.items()]
         pool = self._pools[parts.scheme]
-        async with pool.stream(method, url, headers=told, content=body) as answer:
+        of_host = self._of_host.setdefault(parts.netloc, asyncio.Semaphore(self._connections))
+        async with of_host, pool.stream(method, url, headers=told, content=body) as answer:
+            found = {name.lower(): value for name, value in answer.headers}
+            location = found.get(b"location", b"").decode("latin-1")
+            if not reads_body:
+                return Answer(answer.status, b"", location)
+            if found.get(b"content-encoding", b"identity") != b"identity":
+                raise BadAnswer("It answered compressed, which was not asked for.")
             async for part in answer.aiter_stream():
                 size += len(part)
                 if size > self._max_body:
-                    raise NoAnswer(f"It answered more than {self._max_body} bytes.")
+                    raise BadAnswer(f"It answered more than {self._max_body} bytes.")
                 received.append(part)
-            found = (value for name, value in answer.headers if name.lower() == b"location")
-            location = next(found, b"").decode("latin-1")
             return Answer(answer.status, b"".join(received), location)
 
 

@@ -1,0 +1,1 @@
+"""HTTP requests of the node to others: where one may go, TLS, limits, retries."""
