@@ -34,7 +34,7 @@ ALL = [
 ]
 _OF_A_LINK = "A link is there before the connection that it carries: it says what it is to be told."
 PLACES = {
-    "msgnode/devices/answering_link.py": _OF_A_LINK,
+    "msgnode/sessions/frame_connection.py": _OF_A_LINK,
     "msgnode/devices/link.py": _OF_A_LINK,
     "msgnode/devices/mqtt/link.py": _OF_A_LINK,
     "msgnode/federation/peer_session.py": _OF_A_LINK,
