@@ -14,7 +14,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
 
 from django.core.asgi import get_asgi_application
 
-_django = get_asgi_application()
+_django_alone = get_asgi_application()
 
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
@@ -27,12 +27,16 @@ from msgnode.core import database_limit
 from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.devices.api import ROOT, switched_off
 from msgnode.node import Node, get_node
+from msgnode.ops.health import Health
 from msgnode.redis.limits_storage import limits_storage
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
 from msgnode.web.body_limit import BodyLimit
 from msgnode.web.proxies import BehindProxies
+from msgnode.web.request_threads import RequestThreads
 
 log = logging.getLogger(__name__)
+
+_django = RequestThreads(_django_alone, settings.REQUEST_THREADS)
 
 database_limit.limit_process(settings.DATABASE_TIMEOUT * 3)  # a request's is shorter
 
@@ -98,13 +102,13 @@ async def _lifespan(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 def _of_a_worker(node: Node) -> dict[str, Any]:
-    return {"http": http(node), "websocket": websockets(node), "lifespan": _lifespan}
+    return {"http": Health(http(node), node), "websocket": websockets(node), "lifespan": _lifespan}
 
 
 def _of_the_web_process() -> dict[str, Any]:
     """What has no node in it; sockets and devices are the workers'."""
     limit = int(settings.NODE["MAX_REQUEST_BYTES"])
-    return {"http": BodyLimit(_django, limit), "websocket": _refuse}
+    return {"http": Health(BodyLimit(_django, limit), None), "websocket": _refuse}
 
 
 if settings.REDIS_URL:

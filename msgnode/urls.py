@@ -17,7 +17,7 @@ from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
 from msgnode.identity.provider.login import Login, console_login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged
 from msgnode.invitations.views import LeftView, PushView
-from msgnode.ops import asyncapi, health
+from msgnode.ops import asyncapi
 from msgnode.ops.metrics import metrics
 from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
@@ -41,8 +41,6 @@ urlpatterns = [
     path(".well-known/webfinger", WebFinger.as_view(), name="webfinger"),
     path("push/<str:endpoint>", PushView.as_view(), name="push"),
     path("push/<str:endpoint>/<path:name>", LeftView.as_view(), name="push-left"),
-    path("health/live", health.live),
-    path("health/ready", health.ready),
     path("metrics", metrics),
     path("problems/", explained.index, name="problems"),
     path("problems/<slug:kind>/<slug:name>", explained.page, name="problem"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from time import monotonic
 
 from .errors import Unavailable
 from .faults import FAULTS
@@ -11,6 +12,10 @@ PART = "database request"
 """What faults are counted under that are the database's doing."""
 RETRY_AFTER = "5"
 """Seconds after which who was refused for the database's sake may ask again."""
+
+NO_CONNECTION_LEFT = "The database has no connection left"
+_REFUSED_FOR = 30.0
+"""Seconds for which a refused connection counts, if none is made meanwhile."""
 
 _OF_SQLITE = {
     sqlite3.SQLITE_FULL: "The database's disk is full",
@@ -21,13 +26,13 @@ _OF_POSTGRESQL = {
     "25006": "The database can only be read: it is a standby, or is set so",
     "42501": "The database refuses the node's role a right that it needs",
     "53100": "The database's disk is full",
-    "53300": "The database has no connection left",
+    "53300": NO_CONNECTION_LEFT,
     "55P03": "Somebody else keeps rows of the database locked",
     "57014": "The database took too long: it is slow, or somebody else keeps rows locked",
     "57P03": "The database is starting or stopping",
     "40P01": "Somebody else changed the same rows at that moment",
 }
-_NO_CONNECTION_LEFT = ("too many clients", "remaining connection slots", "too many connections")
+_SAID_WITHOUT_ONE = ("too many clients", "remaining connection slots", "too many connections")
 _OUT_OF_REACH = "The database is out of reach or does not answer"
 
 
@@ -48,6 +53,38 @@ def is_fault(error: BaseException) -> bool:
     return getattr(error.__cause__, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
 
 
+def is_out_of_reach(error: BaseException) -> bool:
+    """Whether the database gave no answer, rather than one that refuses something."""
+    cause = error.__cause__
+    if getattr(cause, "sqlite_errorcode", None) is not None:
+        return False
+    return in_words(error) in (_OUT_OF_REACH, _OF_POSTGRESQL["57P03"])
+
+
+class Connecting:
+    """Whether the database lately had no connection left for this process; thread-safe."""
+
+    def __init__(self) -> None:
+        self._refused_until = 0.0
+
+    def failed(self, error: BaseException) -> None:
+        """Note that a connection could not be made."""
+        if _has_no_connection_left(error):
+            self._refused_until = monotonic() + _REFUSED_FOR
+
+    def succeeded(self) -> None:
+        """Note that a connection was made."""
+        self._refused_until = 0.0
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, in words; empty if nothing is."""
+        return NO_CONNECTION_LEFT if monotonic() < self._refused_until else ""
+
+
+CONNECTING = Connecting()
+
+
 def in_words(error: BaseException) -> str:
     """What is wrong with the database, in a clause without a full stop."""
     cause = error.__cause__
@@ -56,9 +93,14 @@ def in_words(error: BaseException) -> str:
     state = getattr(cause, "sqlstate", None)
     if state in _OF_POSTGRESQL:
         return _OF_POSTGRESQL[state]
-    if any(words in str(cause) for words in _NO_CONNECTION_LEFT):  # a connection's has no code
-        return _OF_POSTGRESQL["53300"]
+    if cause is not None and _has_no_connection_left(cause):
+        return NO_CONNECTION_LEFT
     return _OUT_OF_REACH
+
+
+def _has_no_connection_left(error: BaseException) -> bool:
+    """Whether PostgreSQL says so; an error of connecting has no code."""
+    return any(words in str(error) for words in _SAID_WITHOUT_ONE)
 
 
 def refusal_for(error: BaseException) -> Unavailable:

@@ -20,7 +20,12 @@ import uvloop
 
 from msgnode.servers.affinity import keep_to_one_processor
 from msgnode.servers.collector import Collector
-from msgnode.servers.start import end_within, listening_socket, on_signals
+from msgnode.servers.start import (
+    end_within,
+    limit_background_threads,
+    listening_socket,
+    on_signals,
+)
 from msgnode.storage.table_version import EarlierTables, refuse_earlier
 from msgnode.workers.worker_process import TIMES_FENCED
 
@@ -79,6 +84,7 @@ class Worker:
         self._node.parts.lease.on_lost.append(self._fence)
         self._serving = DaphneServing(application, settings.NODE)
         self._loop = self._serving.loop
+        limit_background_threads(self._loop)
         self._shares_port = settings.WORKERS > 1
         self._address = settings.HOST, settings.PORT
 

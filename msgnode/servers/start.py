@@ -8,9 +8,14 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 _BACKLOG = 4096
+BACKGROUND_THREADS = 8
+"""Threads for work that is rare, whatever the number of processors: each may have a connection to
+the database (docs/operations.md counts them).
+"""
 
 
 def listening_socket(host: str, port: int, is_shared: bool) -> socket.socket:
@@ -46,6 +51,11 @@ def on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> Non
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, told)
+
+
+def limit_background_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """Bound the threads of a loop that `asyncio.to_thread` uses."""
+    loop.set_default_executor(ThreadPoolExecutor(BACKGROUND_THREADS, "background"))
 
 
 def end_within(seconds: float, status: int) -> None:

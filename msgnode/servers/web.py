@@ -18,7 +18,7 @@ from django.db import DatabaseError
 from msgnode.asgi import application
 from msgnode.servers.collector import Collector
 from msgnode.servers.daphne import DaphneServing
-from msgnode.servers.start import listening_socket, on_signals
+from msgnode.servers.start import limit_background_threads, listening_socket, on_signals
 from msgnode.storage.table_version import EarlierTables, refuse_earlier
 
 log = logging.getLogger("msgnode.servers.web")
@@ -30,6 +30,7 @@ class WebProcess:
     def __init__(self) -> None:
         self._serving = DaphneServing(application, settings.NODE)
         self._loop = self._serving.loop
+        limit_background_threads(self._loop)
         self._stopping: asyncio.Task[None] | None = None
 
     def run(self) -> int:

@@ -93,6 +93,10 @@ DATABASES: dict[str, dict[str, Any]] = {
 DATABASE_TIMEOUT: float = env.float("DATABASE_TIMEOUT", default=10.0)
 if DATABASE_TIMEOUT < 1:
     raise ImproperlyConfigured("DATABASE_TIMEOUT must be at least one second.")
+# Requests over HTTP that a process serves at a time, each in a thread with a connection of its own.
+REQUEST_THREADS: int = env.int("REQUEST_THREADS", default=8)
+if REQUEST_THREADS < 1:
+    raise ImproperlyConfigured("REQUEST_THREADS must be at least one.")
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # synchronous=FULL: an acknowledged allocation survives a power cut, not only a crash.
     DATABASES["default"]["OPTIONS"] = {

@@ -30,7 +30,7 @@ from typing import Any
 from django.db import connection, connections
 
 from msgnode.bus.serving import LEASE_CLOCK
-from msgnode.core import database_limit
+from msgnode.core import database_errors, database_limit
 from msgnode.core.pending import Pending
 
 from . import membership_store
@@ -72,11 +72,15 @@ class Lease:
 
     Attributes:
         on_lost: callbacks, called once with the reason when the lease is lost.
+        trouble: what was wrong with the database at the last renewal, in words; else empty.
+        has_answer: whether the database answered the last renewal, be it with a refusal.
     """
 
     def __init__(self, epoch: str, seconds: float, is_alone: bool) -> None:
         self.seconds = seconds
         self.why_lost = ""
+        self.trouble = ""
+        self.has_answer = True
         self.renewed = 0
         self.failed = 0
         self.on_lost: list[Callable[[str], None]] = []
@@ -217,6 +221,9 @@ class Lease:
             self.failed += 1
             self._pause = _RETRY
             log.warning("The lease of the worker could not be renewed: %r", error)
+            self.trouble = database_errors.in_words(error)
+            # A renewal waits for the lock of SQLite, which others may keep for long.
+            self.has_answer = _is_file() or not database_errors.is_out_of_reach(error)
             if now() >= self._held:
                 await self._decide()
 
@@ -228,6 +235,7 @@ class Lease:
             self.lose("its epoch is retired")
         elif sent + self.seconds > self._held:  # else it was held since for longer
             self.renewed += 1
+            self.trouble, self.has_answer = "", True
             self._pause = self.seconds / 3
             self.begin(sent)
             self._go_on()

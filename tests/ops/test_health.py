@@ -1,52 +1,153 @@
-"""What the web process says of itself; a worker's answers are tested on running nodes."""
+"""What processes say of themselves to a supervisor, whatever they are busy with."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+import threading
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.db import DatabaseError
+from asgiref.sync import sync_to_async
+from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 
+from msgnode.core import database_errors
+from msgnode.core.database_errors import NO_CONNECTION_LEFT, Connecting
 from msgnode.models import Worker
 from msgnode.ops import health
+from msgnode.ops.health import Health
+from tests.node import eventually
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def lease(epoch: str, seconds: float) -> None:
+async def passed_on(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 404, "headers": []})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+async def ask(asked: Health, path: str, method: str = "GET") -> tuple[int, dict[str, Any]]:
+    """The status and the body of an answer."""
+    told: list[dict[str, Any]] = []
+
+    async def send(event: dict[str, Any]) -> None:
+        told.append(event)
+
+    async with asyncio.timeout(20):
+        await asked({"type": "http", "path": path, "method": method}, None, send)
+    return told[0]["status"], json.loads(told[1]["body"] or b"{}")
+
+
+async def lease(epoch: str, seconds: float) -> None:
     until = timezone.now() + timedelta(seconds=seconds)
-    Worker.objects.create(
+    await Worker.objects.acreate(
         epoch=epoch, name=epoch, host="h", pid=1, state="ready", lease_until=until
     )
 
 
-def test_the_web_process_is_ready_with_the_database_and_counts_leases(
-    client: Client, settings: Any
-) -> None:
+async def test_the_web_process_is_ready_with_the_database_and_counts_leases() -> None:
+    web = Health(passed_on, None)
+    await lease("serves", 60)
+    await lease("is gone", -60)
+    status, body = await ask(web, "/health/ready")
+    assert (status, body) == (200, {"status": "ready", "checks": {"database": True}, "workers": 1})
+    assert await ask(web, "/health/live") == (200, {"status": "live"})
+    assert await ask(web, "/health/live", "HEAD") == (200, {})
+    assert (await ask(web, "/health/other"))[0] == 404
+
+
+def test_the_web_process_tells_its_own_metrics(client: Client, settings: Any) -> None:
     settings.ROLE = "web"
-    lease("serves", 60)
-    lease("is gone", -60)
-    answer = client.get("/health/ready")
-    assert answer.status_code == 200
-    assert answer.json() == {"status": "ready", "checks": {"database": True}, "workers": 1}
     told = client.get("/metrics").content.decode()
     assert "python_info" in told
     assert set(re.findall(r"msgnode_\w+", told)) == {"msgnode_faults_total"}
 
 
-def test_the_web_process_is_not_ready_without_the_database(
-    client: Client, settings: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("said", "is_ready", "words"),
+    [
+        ("connection refused", False, "The database is out of reach or does not answer"),
+        ("FATAL: sorry, too many clients already", True, NO_CONNECTION_LEFT),
+    ],
+)
+async def test_the_web_process_tells_a_database_that_is_full_from_one_that_is_away(
+    said: str, is_ready: bool, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.ROLE = "web"
+    def refused(**_: object) -> None:
+        raise OperationalError from Exception(said)
 
-    def away(**_: object) -> None:
-        raise DatabaseError("away")
+    monkeypatch.setattr(Worker.objects, "filter", refused)
+    status, body = await ask(Health(passed_on, None), "/health/ready")
+    assert status == (200 if is_ready else 503)
+    assert body["checks"] == {"database": is_ready}
+    assert body["problems"] == {"database": words}
 
-    monkeypatch.setattr(health.Worker.objects, "filter", away)
-    answer = client.get("/health/ready")
-    assert answer.status_code == 503
-    assert answer.json()["checks"] == {"database": False}
+
+async def test_a_database_that_does_not_answer_is_asked_once_for_all_who_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_answer = threading.Event()
+    is_asked = threading.Event()
+    asked: list[object] = []
+
+    def stuck(**_: object) -> Any:
+        asked.append(1)
+        is_asked.set()
+        may_answer.wait(20)
+        return SimpleNamespace(count=lambda: 3)
+
+    monkeypatch.setattr(health, "PATIENCE", 0.05)
+    monkeypatch.setattr(Worker.objects, "filter", stuck)
+    web = Health(passed_on, None)
+    told = await asyncio.gather(*(ask(web, "/health/ready") for _ in range(5)))
+    assert {status for status, _ in told} == {503}
+    assert is_asked.wait(20)
+    assert len(asked) == 1
+    may_answer.set()
+    async with asyncio.timeout(20):
+        while (await ask(web, "/health/ready"))[1]["workers"] != 3:
+            await eventually()
+
+
+async def test_a_worker_answers_while_all_threads_are_busy_and_says_what_its_lease_knows() -> None:
+    known = SimpleNamespace(is_held=True, has_answer=True, trouble="")
+    parts = SimpleNamespace(
+        lease=known, cluster=None, path=SimpleNamespace(problem=""), mqtt=None, federation=None,
+        qos=SimpleNamespace(supervisor=None),
+    )  # fmt: skip
+    node: Any = SimpleNamespace(is_ready=True, runs_all_jobs=True, parts=parts)
+    worker = Health(passed_on, node)
+    may_end = threading.Event()
+    busy = [asyncio.ensure_future(asyncio.to_thread(may_end.wait, 20)) for _ in range(64)]
+    busy.append(asyncio.ensure_future(sync_to_async(may_end.wait)(20)))
+    try:
+        assert (await ask(worker, "/health/ready"))[0] == 200
+        known.trouble = "The database's disk is full"
+        status, body = await ask(worker, "/health/ready")
+        assert (status, body["problems"]) == (200, {"database": known.trouble})
+        known.has_answer = False
+        status, body = await ask(worker, "/health/ready")
+        assert (status, body["checks"]["database"]) == (503, False)
+    finally:
+        may_end.set()
+        await asyncio.gather(*busy)
+
+
+def test_a_refused_connection_counts_until_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(database_errors, "monotonic", lambda: now)
+    connecting = Connecting()
+    connecting.failed(Exception("could not connect: connection refused"))
+    assert not connecting.problem
+    connecting.failed(Exception("FATAL: too many connections for role"))
+    assert connecting.problem == NO_CONNECTION_LEFT
+    connecting.succeeded()
+    assert not connecting.problem
+    connecting.failed(Exception("FATAL: sorry, too many clients already"))
+    now += 31
+    assert not connecting.problem

@@ -142,7 +142,6 @@ def test_the_log_is_not_filled_with_traces(
 def test_what_needs_no_database_is_served(client: Client) -> None:
     with failing(locked):
         assert client.get("/api/docs").status_code == 200
-        assert client.get("/health/live").status_code == 200
         assert client.get("/problems/errors/unavailable").status_code == 200
 
 

@@ -21,6 +21,7 @@ import psycopg
 from django.db.backends.postgresql import base
 
 from msgnode.core import database_limit
+from msgnode.core.database_errors import CONNECTING
 
 LONGER = 1.0
 """Seconds that a client waits longer than the server."""
@@ -92,6 +93,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Any:
         """Connect within the limit, and tell the server how long a statement may take."""
+        try:
+            connection = self._connected(conn_params)
+        except psycopg.OperationalError as error:
+            CONNECTING.failed(error)
+            raise
+        CONNECTING.succeeded()
+        return connection
+
+    def _connected(self, conn_params: dict[str, Any]) -> Any:
         limit = database_limit.seconds()
         if limit is None:
             return super().get_new_connection(conn_params)
