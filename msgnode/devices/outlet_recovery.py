@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from msgnode.core.back_off import BackOff
 from msgnode.core.errors import BadMessage, Forbidden, NodeError, NotIdentified
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity
@@ -59,14 +60,14 @@ class OutletRecovery:
         self._webhooks = webhooks
         self._wakeups = wakeups
         self._may_have_webhooks = may_have_webhooks
-        self._due: dict[str, tuple[float, float]] = {}  # when to look, and the pause after that
+        self._due: dict[str, tuple[float, BackOff]] = {}  # when to look, and the pauses after that
 
     def __len__(self) -> int:
         return len(self._due)
 
     def arrived(self, session: LiveSession) -> None:
         """A session is this worker's from now on, or its webhook has lost the connection."""
-        self._due[session.id] = (0.0, FIRST_PAUSE)
+        self._due[session.id] = (0.0, BackOff(FIRST_PAUSE, LONGEST_PAUSE))
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -90,10 +91,10 @@ class OutletRecovery:
         pauses = {id_: self._due.pop(id_)[1] for id_ in due}
         await asyncio.gather(*(self._recover(row, pauses[row.session_id]) for row in rows))
 
-    def _later(self, id_: str, pause: float) -> None:
-        self._due[id_] = (time.monotonic() + pause, min(pause * 2, LONGEST_PAUSE))
+    def _later(self, id_: str, back_off: BackOff) -> None:
+        self._due[id_] = (time.monotonic() + back_off.failed(), back_off)
 
-    async def _recover(self, row: StoredOutlet, pause: float) -> None:
+    async def _recover(self, row: StoredOutlet, back_off: BackOff) -> None:
         session = self._here(row.session_id)
         if session is None or session.has_ended:
             return
@@ -106,7 +107,7 @@ class OutletRecovery:
                 await self._store.forget(row.session_id, row.kind)
             except (NodeError, TimeoutError) as error:
                 log.info("A %s is set again later: %s", row.kind, error)
-                self._later(row.session_id, pause)
+                self._later(row.session_id, back_off)
 
     async def _set(self, row: StoredOutlet, session: LiveSession) -> None:
         if row.kind == PUSH and self._wakeups is not None:

@@ -23,6 +23,7 @@ from typing import Any
 
 import msgspec
 
+from msgnode.core.back_off import BackOff
 from msgnode.core.errors import BadMessage, Forbidden, NodeError, TooMany
 from msgnode.core.faults import FAULTS
 from msgnode.net.http import Answer, HttpClient, NoAnswer, NotAllowed, url_fault
@@ -180,7 +181,7 @@ class Webhook:
     async def _deliver(self, downstream: Downstream, body: bytes) -> bool:
         """Post until it is taken; False if it will not be."""
         id_ = f"{self.device.session.id}-{hashlib.sha256(body).hexdigest()[:32]}"
-        pause, began = FIRST_PAUSE, time.monotonic()
+        back_off, began = BackOff(FIRST_PAUSE, LONGEST_PAUSE), time.monotonic()
         while True:
             if not self._is_held():  # the session is another worker's, or is about to be
                 await asyncio.sleep(FIRST_PAUSE)
@@ -205,7 +206,7 @@ class Webhook:
             if time.monotonic() - began > GIVES_UP:
                 self._counters.removed += 1
                 return False
-            until = time.monotonic() + pause
+            until = time.monotonic() + back_off.failed()
             while (left := until - time.monotonic()) > 0:
                 if downstream.closed is not None:
                     return False
@@ -215,7 +216,6 @@ class Webhook:
                         await downstream.news.wait()
                 except TimeoutError:
                     break
-            pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _carry(self, body: bytes) -> None:
         """Carry the messages in the server's response as its own."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
 from typing import Any
 
 import redis
 from redis.asyncio.sentinel import Sentinel
+
+from msgnode.core.back_off import BackOff
 
 from . import faults
 from .connection import Connection, Part
@@ -200,7 +201,7 @@ class RedisClient:
             self._again = asyncio.create_task(self._connect_again())
 
     async def _connect_again(self) -> None:
-        pause, longest = _PAUSES
+        back_off = BackOff(*_PAUSES)
         while True:
             try:
                 await self._connect()
@@ -212,8 +213,7 @@ class RedisClient:
                     log.error("Redis is there again, but: %s", fault)
             except Exception:
                 log.exception("Redis could not be connected to.")
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  (spreads workers)
-            pause = min(2 * pause, longest)
+            await asyncio.sleep(back_off.failed())
 
 
 def _section(text: bytes) -> dict[str, str]:

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
 import aiomqtt
+
+from msgnode.core.back_off import BackOff
 
 from .broker_address import BrokerAddress
 from .broker_client import BrokerClient, Done
@@ -128,7 +129,7 @@ class Broker:
 
     async def run(self) -> None:
         """Be connected; runs until cancelled."""
-        pause = _FIRST_PAUSE
+        back_off = BackOff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             if not self._may_connect():
                 await asyncio.sleep(_FIRST_PAUSE)
@@ -155,9 +156,8 @@ class Broker:
             log.log(logging.WARNING if was_up else logging.INFO, "No MQTT broker: %s", why)
             self._on_down(why)
             if was_up and time.monotonic() - began > STEADY:
-                pause = _FIRST_PAUSE
-            await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311  (no secret)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+                back_off.reset()
+            await asyncio.sleep(back_off.failed())
 
     def forget_session(self) -> None:
         """Have the broker discard the session once the connection has ended."""

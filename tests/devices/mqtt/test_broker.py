@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 
 import pytest
 
+from msgnode.core.back_off import BackOff
 from msgnode.devices.mqtt import broker as broker_module
 from msgnode.devices.mqtt import broker_client
 from msgnode.devices.mqtt.broker import Broker
@@ -136,16 +136,17 @@ async def test_a_connection_that_does_not_last_is_made_again_less_and_less_often
     pauses: list[float] = []
     monkeypatch.setattr(broker_module, "_FIRST_PAUSE", 0.001)
 
-    def noted(low: float, high: float) -> float:
-        pauses.append(time.monotonic())
-        return 1.0
+    class Noted(BackOff):
+        def failed(self) -> float:
+            pauses.append(super().failed())
+            return pauses[-1]
 
-    monkeypatch.setattr(broker_module.random, "uniform", noted)
+    monkeypatch.setattr(broker_module, "BackOff", Noted)
     # it is accepted and subscribed, and then hears what no broker may say
     words = subscribed() + b"\xf0\0"
     async with lying_broker(words, lambda delivery: None) as broker:
         await broker.until(lambda: len(broker.downs) >= 8)
-        assert pauses[7] - pauses[6] > 0.06
+        assert pauses[7] >= 0.064, "half of 0.001 s, doubled seven times"
 
 
 async def test_what_the_broker_does_not_take_is_told_and_counted() -> None:
