@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests import waiting
+from tests import fork_server, waiting
 from tests.client import Client
 from tests.ports import free_port
 
@@ -54,7 +54,7 @@ class Node:
             "SECRET_KEY": "only for tests",
             **{name: str(value) for name, value in settings.items()},
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: fork_server.Process | None = None
 
     @property
     def pid(self) -> int:
@@ -76,15 +76,8 @@ class Node:
 
     def manage(self, *words: str, seconds: float = START_SECONDS) -> str:
         """What a management command prints, run with the node's settings."""
-        done = subprocess.run(
-            [sys.executable, "manage.py", *words],
-            cwd=self.root,
-            env=self._environment,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-        )
+        done = fork_server.run(["manage.py", *words], self.root, self._environment, seconds)
+        done.check_returncode()
         return done.stdout
 
     def publish(self, document: Path, *words: str) -> None:
@@ -96,15 +89,18 @@ class Node:
     def begin(self) -> None:
         """Start, and do not wait until the node is ready."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        words = ["-m", "msgnode.servers.main"]
         with (self.data_dir / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*self.inside, sys.executable, "-m", "msgnode.servers.main"],
-                cwd=self.root,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+            if self.inside:
+                self._process = subprocess.Popen(
+                    [*self.inside, sys.executable, *words], cwd=self.root, env=self._environment,
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                )  # fmt: skip
+            else:
+                output = log.fileno()
+                self._process = fork_server.start(
+                    words, self.root, self._environment, output, output
+                )
 
     def start(self) -> Node:
         """Start, and return when the node says that it is ready."""
