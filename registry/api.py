@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
+from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import Count, Model
 
@@ -41,14 +42,19 @@ from .records import key, record
 from .store import MAX_BATCH, Condition, apply
 
 __all__ = [
-    "MAX_BATCH", "PUBLIC", "UNAVAILABLE", "Cause", "Change", "Claimant", "Command", "Condition",
-    "Disconnect", "Done", "Entry", "KeepAlive", "Kind", "Register", "Registered", "Search",
-    "Update", "apply", "by_urls", "disconnect", "find", "find_each", "get", "global_digest",
+    "COSTLY", "MAX_BATCH", "PUBLIC", "TOO_MANY_COSTLY", "UNAVAILABLE", "Cause", "Change",
+    "Claimant", "Command", "Condition", "Disconnect", "Done", "Entry", "KeepAlive", "Kind",
+    "Register", "Registered", "Search", "Update", "apply", "by_urls",
+    "costly_records_per_minute", "disconnect", "find", "find_each", "get", "global_digest",
     "global_get", "global_put", "key", "named_by_subjects", "on_change", "operations",
     "outcome", "owners_gone", "owns", "person_erase", "person_export", "purge", "record",
     "refresh", "register", "registration", "remove", "runtimes_gone", "session_mark",
     "statistics", "subject_mark", "take_news", "update", "update_of",
 ]  # fmt: skip
+
+COSTLY = 20
+"""One in so many records of a source may fail, or be new with a GUID of the older variant."""
+TOO_MANY_COSTLY = "Too many records that failed, or are new with a GUID of the older variant."
 
 by_urls = searches.by_urls
 find = searches.find
@@ -170,6 +176,11 @@ def remove(found: Sequence[Registered]) -> int:
         lifecycle.disconnect_rows(Kind.HYPERTY, ids[at : at + MAX_BATCH])
         number += lifecycle.delete_rows(Hyperty, ids[at : at + MAX_BATCH])
     return number
+
+
+def costly_records_per_minute() -> int:
+    """How many records that cost much a source may send a minute: see COSTLY."""
+    return max(1, int(settings.REGISTRY["GLOBAL_WRITES_PER_MINUTE"]) // COSTLY)
 
 
 def on_change(listener: store.Listener) -> None:

@@ -8,11 +8,11 @@ An address counts once per 100 characters or part of that, because its row grows
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 
 from msgnode.core.errors import TooMany
 from msgnode.core.identity import Speaker
+from msgnode.core.rates import source_of
 
 from .ports import Listener
 
@@ -101,23 +101,6 @@ class AddressBudget:
                 self._held[holder] = left
             else:
                 self._held.pop(holder, None)
-
-
-def source_of(address: str) -> str:
-    """The part of a network address that stands for one source.
-
-    >>> source_of("192.0.2.1"), source_of("2001:db8::1%eth0"), source_of("")
-    ('192.0.2.1', '2001:db8::/64', 'unknown')
-    """
-    if ":" in address:
-        try:
-            ip = ipaddress.IPv6Address(address.partition("%")[0])
-        except ValueError:
-            return address
-        if ip.ipv4_mapped is not None:
-            return str(ip.ipv4_mapped)
-        return str(ipaddress.IPv6Network((ip, 64), strict=False))
-    return address or "unknown"
 
 
 def _weight(addresses: Iterable[str]) -> int:

@@ -10,21 +10,35 @@ registry refuses to overwrite another's change; clients of the field do not use 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import quote
 
 from msgnode.bus.ports import Body, Component, Listener
-from msgnode.core.errors import BadMessage, Conflict, NodeError
+from msgnode.core.errors import BadMessage, Conflict, NodeError, TooMany, Unavailable
+from msgnode.core.http_limits import WINDOW
 from msgnode.core.messages import Message
+from msgnode.core.rates import LockedRates, source_of
 from msgnode.net.back_end import Answer, BackEnd
+from msgnode.storage.database_threads import DatabaseThreads
 from registry import api
 
 from .embedded_registry import EmbeddedRegistry
 
 MAX_GUID = 300
 """Characters, with the scheme."""
+THREADS = 2
+MAX_PROOFS = 500
+AT_ONCE = 32
+"""Records of one source that wait or are being proved."""
+MAX_SOURCES = 10_000
+TOO_MANY = "The global registry has too many records to prove; try again later."
+
+Charge = Callable[[], None]
+"""Called before something that takes long; raises TooMany."""
 
 
 class GlobalRegistry(Protocol):
@@ -34,22 +48,26 @@ class GlobalRegistry(Protocol):
         """The signed record of a GUID, as a JWT."""
         ...
 
-    def put(self, guid: str, jwt: str, previous: str | None) -> Awaitable[object]:
+    def put(self, guid: str, jwt: str, previous: str | None, charge: Charge) -> Awaitable[object]:
         """Store a record; `previous` is the digest that the stored one must have, if any."""
         ...
 
 
 class EmbeddedGlobalRegistry:
-    """The records of this node, in the threads of the embedded registry."""
+    """The records of this node: read in the threads of the embedded registry, proved in own ones.
+
+    What has timed out before its turn is not proved.
+    """
 
     def __init__(self, registry: EmbeddedRegistry) -> None:
         self._registry = registry
+        self._proving = DatabaseThreads("global-registry", THREADS, MAX_PROOFS, TOO_MANY)
 
     def get(self, guid: str) -> Awaitable[str]:
         """Read it in a thread."""
         return self._registry.in_thread(lambda: api.global_get(guid))
 
-    def put(self, guid: str, jwt: str, previous: str | None) -> Awaitable[object]:
+    def put(self, guid: str, jwt: str, previous: str | None, charge: Charge) -> Awaitable[object]:
         """Store it in a thread, if the stored one still has the digest `previous`."""
 
         def check(stored: str | None) -> None:
@@ -57,7 +75,11 @@ class EmbeddedGlobalRegistry:
                 raise Conflict("The record has been changed in the meantime.")
 
         condition = None if previous is None else check
-        return self._registry.in_thread(lambda: api.global_put(guid, jwt, condition))
+        return self._proving.run(lambda: api.global_put(guid, jwt, condition, charge))
+
+    def stop(self) -> None:
+        """Stop; records that wait to be proved are not stored."""
+        self._proving.stop()
 
 
 class RemoteGlobalRegistry:
@@ -74,7 +96,7 @@ class RemoteGlobalRegistry:
             raise Refused(answer)
         return value
 
-    async def put(self, guid: str, jwt: str, previous: str | None) -> None:
+    async def put(self, guid: str, jwt: str, previous: str | None, charge: Charge) -> None:
         """Send it there; the protocol has no condition, so `previous` does not count."""
         answer = await self._back_end.send("PUT", _path(guid), jwt.encode())
         if answer.status != 200:
@@ -91,31 +113,74 @@ class Refused(NodeError):
 
 
 class GlobalRegistryConnector(Component):
-    """Relays to a GlobalRegistry."""
+    """Relays to a GlobalRegistry.
+
+    `writes_per_minute` is how many records a source may send to it.
+    """
 
     name = "global-registry"
     kind = "connector"
 
-    def __init__(self, registry: GlobalRegistry) -> None:
+    def __init__(self, registry: GlobalRegistry, writes_per_minute: int) -> None:
         super().__init__(("global://registry",))
         self._registry = registry
+        self._writes_per_minute = writes_per_minute
+        self._rates = LockedRates(max_keys=MAX_SOURCES)
+        self._at_once: Counter[str] = Counter()
 
     def answer(self, message: Message, caller: Listener) -> Awaitable[Body]:
         """Give the record of a GUID, or store one."""
-        return self._answer(message.type, message.fields())
+        return self._answer(message.type, message.fields(), _source(caller))
 
-    async def _answer(self, type_: str, body: Mapping[str, Any]) -> Body:
+    async def _answer(self, type_: str, body: Mapping[str, Any], source: str) -> Body:
         try:
             if type_ == "read":
                 return _said(200, value=await self._registry.get(_guid(body)))
             if type_ in ("create", "update"):
                 guid, jwt = _guid(body), _text(body, "jwt", "value")
-                await self._registry.put(guid, jwt, _optional(body, "previous"))
+                previous = _optional(body, "previous")
+                await self._put(guid, jwt, previous, source)
                 return _said(200)
             raise BadMessage("The global registry takes READ and CREATE.")
         except NodeError as refusal:
             self.info.failed += 1
             return _said(refusal.code, refusal.description)
+
+    async def _put(self, guid: str, jwt: str, previous: str | None, source: str) -> None:
+        """Store a record, at the cost of its source; what fails costs more."""
+        self._check(source)
+        self._at_once[source] += 1
+        try:
+            await self._registry.put(guid, jwt, previous, partial(self._charge, source))
+        except (TooMany, Unavailable):
+            raise
+        except NodeError:
+            self._rates.note(("costly", source), WINDOW)
+            raise
+        finally:
+            self._at_once[source] -= 1
+            if not self._at_once[source]:
+                del self._at_once[source]
+
+    def _check(self, source: str) -> None:
+        """Count a record that a source sends. Raises TooMany."""
+        if self._at_once[source] >= AT_ONCE:
+            raise TooMany(f"More than {AT_ONCE} records from this address at once.")
+        if self._rates.count(("costly", source), WINDOW) >= api.costly_records_per_minute():
+            raise TooMany(api.TOO_MANY_COSTLY)
+        if self._rates.grant(("record", source), WINDOW, self._writes_per_minute):
+            raise TooMany("Too many records for the global registry from this address.")
+
+    def _charge(self, source: str) -> None:
+        """Count a record that costs much. Raises TooMany."""
+        if self._rates.grant(("costly", source), WINDOW, api.costly_records_per_minute()):
+            raise TooMany(api.TOO_MANY_COSTLY)
+
+
+def _source(caller: Listener) -> str:
+    """Where a request comes from: a source address, or the node of a peer."""
+    speaker = caller.speaker
+    return speaker.peer or source_of(speaker.remote_address or speaker.runtime_url)
 
 
 def _guid(body: Mapping[str, Any]) -> str:

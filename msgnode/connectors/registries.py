@@ -49,13 +49,14 @@ class Registries:
             news = partial(leave, post)
             self._remote = RemoteRegistry(back_end, settings["UNAVAILABLE_CODE"], news)
             registry = self._remote
-        records: GlobalRegistry = EmbeddedGlobalRegistry(self._embedded)
+        self._records = EmbeddedGlobalRegistry(self._embedded)
+        records: GlobalRegistry = self._records
         if base := settings["GLOBAL_URL"]:
             text = "Error contacting the global registry."
             records = RemoteGlobalRegistry(self._back_end(base, text, settings))
         grace = float(settings["CLOSE_GRACE"])
         self.domain = DomainRegistryConnector(domain, registry, ownership, written, grace, budget)
-        self.global_ = GlobalRegistryConnector(records)
+        self.global_ = GlobalRegistryConnector(records, settings["GLOBAL_WRITES_PER_MINUTE"])
 
     def _back_end(self, base: str, text: str, settings: Mapping[str, Any]) -> BackEnd:
         back_end = BackEnd(
@@ -75,6 +76,7 @@ class Registries:
 
     async def stop(self) -> None:
         """Close what is open."""
+        self._records.stop()
         await self._embedded.stop()
         for back_end in self._back_ends:
             await back_end.close()

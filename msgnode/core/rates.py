@@ -17,6 +17,7 @@ Rules
 
 from __future__ import annotations
 
+import ipaddress
 import threading
 from collections.abc import Callable, Iterable
 from time import time
@@ -229,3 +230,20 @@ class LockedRates(Rates):
         """Forget all, for tests."""
         with self._lock:
             super().clear()
+
+
+def source_of(address: str) -> str:
+    """The part of a network address that stands for one source.
+
+    >>> source_of("192.0.2.1"), source_of("2001:db8::1%eth0"), source_of("")
+    ('192.0.2.1', '2001:db8::/64', 'unknown')
+    """
+    if ":" in address:
+        try:
+            ip = ipaddress.IPv6Address(address.partition("%")[0])
+        except ValueError:
+            return address
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.IPv6Network((ip, 64), strict=False))
+    return address or "unknown"

@@ -22,9 +22,9 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from msgnode.bus.address_budget import source_of
 from msgnode.core import addresses
 from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
+from msgnode.core.rates import source_of
 from msgnode.core.token_bucket import TokenBucket
 from msgnode.net.http import HttpClient, NoAnswer, NotAllowed
 from msgnode.sessions.connection import Connection

@@ -28,7 +28,7 @@ from rest_framework.request import Request
 from msgnode.core.digest import digest
 from msgnode.core.http_limits import HTTP_LIMITS, WINDOW
 from msgnode.models import ApiKey
-from msgnode.web.proxies import address_of
+from msgnode.web.proxies import address_of, source_of_request
 
 SCOPES: Mapping[str, tuple[str, frozenset[str]]] = {
     "registry:read": (
@@ -99,7 +99,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         given = given.strip()
         if kind.lower() not in self.kinds or not given.startswith(f"{MARK}_"):
             return None
-        misses = ("wrong key", address_of(request._request), MISSES_PER_MINUTE)
+        misses = ("wrong key", source_of_request(request._request), MISSES_PER_MINUTE)
         if HTTP_LIMITS.is_spent(*misses):
             raise Throttled(wait=WINDOW)
         key = find(given)

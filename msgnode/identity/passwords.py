@@ -15,7 +15,7 @@ from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
 from msgnode.core.http_limits import HTTP_LIMITS, WINDOW
-from msgnode.web.proxies import address_of
+from msgnode.web.proxies import source_of_request
 
 
 class PasswordAuthentication(BasicAuthentication):
@@ -23,7 +23,7 @@ class PasswordAuthentication(BasicAuthentication):
 
     def authenticate_credentials(self, userid: str, password: str, request: Request) -> Any:
         """The account. Raises AuthenticationFailed, and Throttled."""
-        tries = ("login", address_of(request._request), settings.LOGINS_PER_MINUTE)
+        tries = ("login", source_of_request(request._request), settings.LOGINS_PER_MINUTE)
         if HTTP_LIMITS.is_spent(*tries):
             raise Throttled(wait=WINDOW)
         try:

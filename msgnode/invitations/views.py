@@ -24,7 +24,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from msgnode.core.errors import NodeError, NotFound, TooMany
 from msgnode.core.http_limits import HTTP_LIMITS
-from msgnode.web.proxies import address_of
+from msgnode.web.proxies import source_of_request
 
 from . import endpoints, wire
 
@@ -98,7 +98,7 @@ def _allowed(request: HttpRequest) -> int:
     if not settings.INVITATIONS["ON"]:
         raise NotFound("There is no such endpoint.")
     most: int = settings.INVITATIONS["PER_MINUTE"]
-    _take("push-source", address_of(request), SOURCE_FACTOR * most)
+    _take("push-source", source_of_request(request), SOURCE_FACTOR * most)
     return most
 
 

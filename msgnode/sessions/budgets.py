@@ -17,9 +17,9 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Protocol
 
-from msgnode.bus.address_budget import source_of
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
+from msgnode.core.rates import source_of
 
 TELLS_AGAIN = 60.0
 _TOLD_AT_MOST = 1_000

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from msgnode.bus.address_budget import source_of
+from msgnode.core.rates import source_of
 
 
 class ClosedSessions:

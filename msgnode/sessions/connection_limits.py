@@ -6,9 +6,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-from msgnode.bus.address_budget import source_of
 from msgnode.core.errors import Forbidden, TooMany, Unavailable
 from msgnode.core.faults import FAULTS
+from msgnode.core.rates import source_of
 
 from .connection import Connection
 

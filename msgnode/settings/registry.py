@@ -17,6 +17,7 @@ REGISTRY = {
     "MAX_BODY_BYTES": env.int("REGISTRY_MAX_BODY_BYTES", default=256 * 1024),
     "READS_PER_MINUTE": env.int("REGISTRY_READS_PER_MINUTE", default=60_000),
     "WRITES_PER_MINUTE": env.int("REGISTRY_WRITES_PER_MINUTE", default=60_000),
+    "GLOBAL_WRITES_PER_MINUTE": env.int("GLOBAL_REGISTRY_WRITES_PER_MINUTE", default=600),
     # remote registries instead of the embedded ones, by their base URLs
     "DOMAIN_URL": env("DOMAIN_REGISTRY_URL", default=""),
     "GLOBAL_URL": env("GLOBAL_REGISTRY_URL", default=""),

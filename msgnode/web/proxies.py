@@ -14,6 +14,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from msgnode.core.rates import source_of
+
 Application = Callable[..., Awaitable[None]]
 
 _FORWARDED = (b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port")
@@ -63,3 +65,8 @@ def is_ip_address(text: str) -> bool:
 def address_of(request: HttpRequest) -> str:
     """The client's address, for whoever asks with a request (django-axes)."""
     return str(request.META.get("REMOTE_ADDR") or "")
+
+
+def source_of_request(request: HttpRequest) -> str:
+    """What a client's requests are counted under: its address, or the /64 of an IPv6 one."""
+    return source_of(address_of(request))

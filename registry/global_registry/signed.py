@@ -28,6 +28,7 @@ from . import guids
 
 MAX_LENGTH = 65_536
 MAX_USER_IDS = 100
+NOT_ITS_GUID = "The GUID does not follow from the record's public key and salt."
 _MANDATORY = ("guid", "schemaVersion", "userIDs", "lastUpdate", "timeout", "publicKey", "salt",
               "revoked", "defaults")  # fmt: skip
 _DEFAULTS = ("voice", "chat", "video")
@@ -38,11 +39,12 @@ _HEADER = "eyJhbGciOiJFUzI1NiJ9"  # {"alg":"ES256"}
 
 @dataclass(frozen=True, slots=True)
 class SignedRecord:
-    """What the registry needs of a record that has proved genuine; `jwt` is the text as it came."""
+    """What the registry needs of a record; `jwt` is the text as it came."""
 
     guid: str
     jwt: str
     public_key: str
+    salt: str
     user_ids: tuple[str, ...]
     last_update: datetime
     timeout: datetime
@@ -52,10 +54,18 @@ class SignedRecord:
 
 def read(jwt: str) -> SignedRecord:
     """The record of a JWT, proved. Raises BadMessage whose text names what is wrong."""
+    record = claimed(jwt)
+    check_signature(record)
+    if not guids.is_of(record.guid, record.public_key, record.salt):
+        raise BadMessage(NOT_ITS_GUID)
+    return record
+
+
+def claimed(jwt: str) -> SignedRecord:
+    """The record of a JWT, not proved: neither signature nor GUID. Raises BadMessage."""
     if len(jwt) > MAX_LENGTH:
         raise BadMessage(f"The JWT is longer than {MAX_LENGTH} characters.")
-    head, payload, signature = _parts(jwt)
-    data = _data(payload)
+    data = _data(_parts(jwt)[1])
     for name in _MANDATORY:
         if name not in data:
             raise BadMessage(f"JWT is malformed: mandatory parameter '{name}' missing.")
@@ -63,22 +73,24 @@ def read(jwt: str) -> SignedRecord:
     for name in _DEFAULTS:
         if not isinstance(defaults, dict) or not isinstance(defaults.get(name), str):
             raise BadMessage(f"JWT is malformed: mandatory parameter 'defaults.{name}' missing.")
-    public_key = key_text(_text(data, "publicKey"))
-    if not is_signed(f"{head}.{payload}", signature, public_key):
-        raise BadMessage("Malformed signature for JWT: it is not by the record's own key.")
-    guid = guids.bare(_text(data, "guid"))
-    if not guids.is_of(guid, public_key, _text(data, "salt")):
-        raise BadMessage("The GUID does not follow from the record's public key and salt.")
     return SignedRecord(
-        guid=guid,
+        guid=guids.bare(_text(data, "guid")),
         jwt=jwt,
-        public_key=public_key,
+        public_key=key_text(_text(data, "publicKey")),
+        salt=_text(data, "salt"),
         user_ids=_user_ids(data["userIDs"]),
         last_update=_moment(data, "lastUpdate"),
         timeout=_moment(data, "timeout"),
         is_active=_flag(data, "active", default=True),
         is_revoked=_flag(data, "revoked", default=False),
     )
+
+
+def check_signature(record: SignedRecord) -> None:
+    """Check that a record is signed by its own key. Raises BadMessage."""
+    head, payload, signature = _parts(record.jwt)
+    if not is_signed(f"{head}.{payload}", signature, record.public_key):
+        raise BadMessage("Malformed signature for JWT: it is not by the record's own key.")
 
 
 def fields(jwt: str) -> dict[str, Any]:

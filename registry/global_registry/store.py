@@ -6,23 +6,33 @@ Rules
 - A revoked record is kept as a tombstone: it is not served (410) and nothing replaces it.
 - A record past its own time-out is not served (410) until its owner stores a newer one.
 - The text is stored and served byte for byte.
+- What costs little is checked first. The GUID of a stored record was proved, so nothing is derived
+  again. The older variant of a GUID costs so much that the client pays for it before, and one is
+  derived at a time.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from msgnode.core.errors import BadMessage, Conflict, Forbidden, Gone, NotFound
+from msgnode.core.errors import BadMessage, Conflict, Forbidden, Gone, NotFound, Unavailable
 from registry.models import GlobalRecord
 
 from . import guids, signed
 from .signed import SignedRecord
 
 CLOCKS_MAY_DIFFER = timedelta(days=1)
+DERIVING_SECONDS = 2.0
+"""How long one waits for another's GUID of the older variant to be derived."""
+
+_deriving = threading.Lock()
+_waiting = threading.BoundedSemaphore(3)
+"""One that is derived and two that wait, which leaves most threads to others."""
 
 
 def get(guid: str) -> str:
@@ -38,11 +48,26 @@ def get(guid: str) -> str:
     return row.jwt
 
 
-def put(guid: str, jwt: str, condition: Callable[[str | None], None] | None = None) -> bool:
-    """Store the record; whether it is the first of its GUID. Raises BadMessage or Forbidden.
+def put(
+    guid: str,
+    jwt: str,
+    condition: Callable[[str | None], None] | None = None,
+    charge: Callable[[], None] = lambda: None,
+) -> bool:
+    """Store the record; whether it is the first of its GUID.
 
-    `condition` is asked about the stored record (None: there is none) and may raise."""
-    record = signed.read(jwt)
+    Args:
+        guid: the GUID that the client names.
+        jwt: the record.
+        condition: called with the stored record (None: there is none); may raise.
+        charge: called before the older variant of a GUID is derived; may raise TooMany.
+
+    Raises:
+        BadMessage: the record is not whole, or proves nothing.
+        Forbidden: the GUID belongs to another key.
+        Unavailable: too many GUIDs of the older variant are being derived.
+    """
+    record = signed.claimed(jwt)
     if guids.bare(guid) != record.guid:
         raise BadMessage("GUIDs do not match: the address names another than the record.")
     now = timezone.now()
@@ -50,12 +75,38 @@ def put(guid: str, jwt: str, condition: Callable[[str | None], None] | None = No
         raise BadMessage("The record's lastUpdate lies in the future.")
     if record.timeout <= now and not record.is_revoked:
         raise BadMessage("The record has timed out.")
+    signed.check_signature(record)
+    if not _follows(record, charge):
+        raise BadMessage(signed.NOT_ITS_GUID)
     try:
         with transaction.atomic():
             return _store(record, condition)
     except IntegrityError:  # somebody stored the first record of this GUID meanwhile
         with transaction.atomic():
             return _store(record, condition)
+
+
+def _follows(record: SignedRecord, charge: Callable[[], None]) -> bool:
+    """Whether the GUID of a record follows from its key and salt, in either variant."""
+    row = GlobalRecord.objects.filter(guid=record.guid).first()
+    if row is not None:
+        proved = (row.public_key, signed.fields(row.jwt).get("salt"))
+        return proved == (record.public_key, record.salt)
+    if record.guid == guids.derive(record.public_key, record.salt):
+        return True
+    charge()
+    too_many = "Too many GUIDs of the older variant are being derived: try again later."
+    if not _waiting.acquire(blocking=False):
+        raise Unavailable(too_many)
+    try:
+        if not _deriving.acquire(timeout=DERIVING_SECONDS):
+            raise Unavailable(too_many)
+        try:
+            return record.guid == guids.derive_legacy(record.public_key, record.salt)
+        finally:
+            _deriving.release()
+    finally:
+        _waiting.release()
 
 
 def _store(record: SignedRecord, condition: Callable[[str | None], None] | None) -> bool:

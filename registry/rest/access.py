@@ -18,6 +18,7 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from msgnode.core.http_limits import HTTP_LIMITS
+from msgnode.core.rates import source_of
 from registry import api
 
 READ_PERMISSION = "registry.view_hyperty"
@@ -45,6 +46,13 @@ def claimant(request: Request) -> api.Claimant | None:
     return None if request.user.has_perm(WRITE_PERMISSION) else api.PUBLIC
 
 
+def who(request: Request) -> str:
+    """The client whose requests are counted together: an account, else a source."""
+    if request.user.is_authenticated:
+        return f"account {request.user.pk}"
+    return source_of(BaseThrottle().get_ident(request))
+
+
 class RegistryThrottle(BaseThrottle):
     """The rates READS_PER_MINUTE and WRITES_PER_MINUTE."""
 
@@ -53,13 +61,16 @@ class RegistryThrottle(BaseThrottle):
 
     def allow_request(self, request: Request, view: Any) -> bool:
         kind = "READS" if request.method in SAFE_METHODS else "WRITES"
-        who = (
-            f"account {request.user.pk}" if request.user.is_authenticated
-            else self.get_ident(request)
-        )  # fmt: skip
-        rate = int(settings.REGISTRY[f"{kind}_PER_MINUTE"])
-        self._wait = HTTP_LIMITS.take(kind, who, rate)
+        self._wait = HTTP_LIMITS.take(self.counted_as(kind), who(request), self.rate(kind))
         return self._wait == 0
+
+    def rate(self, kind: str) -> int:
+        """The limit of READS or WRITES in a minute."""
+        return int(settings.REGISTRY[f"{kind}_PER_MINUTE"])
+
+    def counted_as(self, kind: str) -> str:
+        """With which other requests it is counted."""
+        return kind
 
     def wait(self) -> float:
         return self._wait

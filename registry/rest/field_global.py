@@ -11,23 +11,42 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpResponseBase
 from rest_framework.exceptions import APIException, MethodNotAllowed, NotAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from msgnode.core.errors import BadMessage, NodeError, NotFound
+from msgnode.core.errors import BadMessage, NodeError, NotFound, TooMany, Unavailable
+from msgnode.core.http_limits import HTTP_LIMITS
 from registry import api
 
 from . import problems
+from .access import RegistryThrottle, who
 from .field import RegistryView, error_challenge
 from .paths import segments
 
 BASE = "/global-registry"
 
 
+class GlobalThrottle(RegistryThrottle):
+    """Records are proved before they are stored, so each source may send fewer of them."""
+
+    def rate(self, kind: str) -> int:
+        """Of writes, the lower of both limits."""
+        rate = super().rate(kind)
+        is_write = kind == "WRITES"
+        return min(rate, settings.REGISTRY["GLOBAL_WRITES_PER_MINUTE"]) if is_write else rate
+
+    def counted_as(self, kind: str) -> str:
+        """Writes of records by themselves."""
+        return f"GLOBAL-{kind}" if kind == "WRITES" else kind
+
+
 class GlobalRegistryView(RegistryView):
     """One view for the whole tree, routed like the domain registry's."""
+
+    throttle_classes = (GlobalThrottle,)
 
     def get_exception_handler(self) -> Any:
         return _refusal
@@ -47,13 +66,32 @@ class GlobalRegistryView(RegistryView):
                     jwt = self.body(request).decode()
                 except UnicodeDecodeError:
                     raise BadMessage("Malformed JWT: it is not text.") from None
-                is_first = api.global_put(guid, jwt)
+                is_first = _put(request, guid, jwt)
                 done = "written" if is_first else "updated"
                 return _answer(200, Explanation=f"Dataset for GUID {guid} {done}.")
         raise NotFound("There is nothing at this path.")
 
     def delete(self, request: Request, **_: str) -> HttpResponseBase:
         raise MethodNotAllowed("DELETE", detail="A record is revoked by its owner, not deleted.")
+
+
+def _put(request: Request, guid: str, jwt: str) -> bool:
+    """Store a record; who has sent too many that cost much is refused before it is looked at."""
+    costly = ("COSTLY-RECORDS", who(request), api.costly_records_per_minute())
+
+    def charge() -> None:
+        if HTTP_LIMITS.take(*costly):
+            raise TooMany(api.TOO_MANY_COSTLY)
+
+    if HTTP_LIMITS.is_spent(*costly):
+        raise TooMany(api.TOO_MANY_COSTLY)
+    try:
+        return api.global_put(guid, jwt, charge=charge)
+    except (TooMany, Unavailable):
+        raise
+    except NodeError:
+        HTTP_LIMITS.take(*costly)
+        raise
 
 
 def _answer(code: int, value: str = "", **more: Any) -> Response:

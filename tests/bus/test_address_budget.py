@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from msgnode.bus.address_budget import AddressBudget, source_of
+from msgnode.bus.address_budget import AddressBudget
 from msgnode.core.errors import TooMany
 from msgnode.core.identity import Identity
+from msgnode.core.rates import source_of
 from tests.fakes import FakeSession
 
 LIMIT = 10

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from pytest_django import Settings
 
 from msgnode.connectors import embedded_registry
 from msgnode.connectors.embedded_registry import EmbeddedRegistry
+from msgnode.connectors.global_registry import (
+    AT_ONCE,
+    Charge,
+    EmbeddedGlobalRegistry,
+    GlobalRegistryConnector,
+)
 from msgnode.connectors.registry_requests import Find, Refresh, Register
-from msgnode.core.errors import InternalFault, NotFound, TooMany
+from msgnode.core.errors import BadMessage, InternalFault, NotFound, TooMany
 from msgnode.storage.fence import Fenced
 from registry import api, store
 from registry.api import Kind, Search
@@ -134,3 +144,83 @@ async def test_what_can_be_no_url_is_searched_for_apart(
     monkeypatch.setattr(api, "by_urls", lambda kind, urls: pytest.fail("in the statement of all"))
     answer = await registry.carry_out(Find(Search(Kind.HYPERTY, url=url), is_single=True), None)
     assert answer["code"] == 404
+
+
+async def test_what_has_timed_out_is_not_proved(
+    registry: EmbeddedRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    proved: list[str] = []
+
+    def put(guid: str, *_: object) -> None:
+        proved.append(guid)
+        entered.set()
+        assert leave.wait(10)
+
+    monkeypatch.setattr(api, "global_put", put)
+    records = EmbeddedGlobalRegistry(registry)
+    running = [
+        asyncio.ensure_future(records.put(name, "", None, lambda: None))
+        for name in ("first", "second", "late")
+    ]
+    await asyncio.to_thread(entered.wait, 10)
+    running[2].cancel()
+    await asyncio.wait(running[2:])
+    leave.set()
+    await asyncio.gather(*running[:2])
+    records.stop()
+    assert sorted(proved) == ["first", "second"]
+
+
+class FakeRecords:
+    """A global registry that stores nothing; one GUID is costly, one is bad."""
+
+    def __init__(self) -> None:
+        self.puts = 0
+
+    async def put(self, guid: str, jwt: str, previous: str | None, charge: Charge) -> None:
+        self.puts += 1
+        if guid == "old":
+            charge()
+        if guid == "bad":
+            raise BadMessage("It proves nothing.")
+
+
+async def test_a_source_pays_for_records_before_they_are_proved(settings: Settings) -> None:
+    settings.REGISTRY = {**settings.REGISTRY, "GLOBAL_WRITES_PER_MINUTE": 40}
+    records: Any = FakeRecords()
+    connector = GlobalRegistryConnector(records, 40)
+
+    async def codes(times: int, guid: str, source: str) -> Counter[int]:
+        body = {"guid": guid, "jwt": "a.b.c"}
+        answers = [await connector._answer("create", body, source) for _ in range(times)]
+        return Counter(answer["code"] for answer in answers)
+
+    assert await codes(100, "new", "one") == {200: 40, 429: 60}
+    assert await codes(10, "old", "two") == {200: 2, 429: 8}
+    assert await codes(10, "new", "two") == {429: 10}
+    assert await codes(10, "bad", "three") == {400: 2, 429: 8}
+    assert records.puts == 44
+    assert await codes(1, "old", "other") == {200: 1}
+
+
+async def test_a_source_has_so_many_records_proved_at_once() -> None:
+    gate = asyncio.Event()
+
+    class Slow(FakeRecords):
+        async def put(self, *_: object) -> None:
+            await gate.wait()
+
+    records: Any = Slow()
+    connector = GlobalRegistryConnector(records, 600)
+    body = {"guid": "g", "jwt": "a.b.c"}
+    asked = [
+        asyncio.ensure_future(connector._answer("create", body, source))
+        for source in ["one"] * (AT_ONCE + 3) + ["other"]
+    ]
+    refused, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    assert {each.result()["code"] for each in refused} == {429}
+    gate.set()
+    codes = Counter(answer["code"] for answer in await asyncio.gather(*asked))
+    assert codes == {200: AT_ONCE + 1, 429: 3}
+    assert (await connector._answer("create", body, "one"))["code"] == 200

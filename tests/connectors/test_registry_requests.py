@@ -278,7 +278,7 @@ def test_what_is_missing_is_called_so(missing: dict[str, Any]) -> None:
 )
 async def test_the_global_registry_says_what_is_wrong(body: dict[str, Any], said: str) -> None:
     registry: Any = SimpleNamespace(put=None)  # nothing is stored
-    answer = await GlobalRegistryConnector(registry)._answer("create", body)
+    answer = await GlobalRegistryConnector(registry, 600)._answer("create", body, "192.0.2.1")
     assert (answer["code"], answer["description"]) == (400, said)
 
 

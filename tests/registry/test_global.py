@@ -12,8 +12,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from django.core.management import CommandError, call_command
 from django.http import HttpResponse
+from django.test import Client
 
-from registry.global_registry import guids, signed
+from registry.global_registry import guids, signed, store
 
 from .conftest import Clock, Field
 
@@ -156,9 +157,76 @@ def test_case_36_a_guid_is_not_taken_over_by_another_key(registry: Field) -> Non
 
 def test_case_36_a_stored_guid_is_pinned_to_its_key(registry: Field, monkeypatch: Any) -> None:
     put(registry, jwt())
-    monkeypatch.setattr(guids, "is_of", lambda *_: True)  # as if two keys had the same GUID
+    monkeypatch.setattr(store, "_follows", lambda *_: True)  # as if two keys had the same GUID
     other = record(publicKey=signed.public_text(OTHER_KEY), lastUpdate="2029-12-31T12:00:00Z")
     assert "another key" in explained(put(registry, signed.sign(other, OTHER_KEY)), 403)
+
+
+LEGACY = guids.derive_legacy(signed.public_text(KEY), SALT)
+
+
+@pytest.fixture
+def derived(monkeypatch: Any, settings: Any) -> list[str]:
+    """The salts from which GUIDs of the older variant were derived; two a minute may be."""
+    settings.REGISTRY = {**settings.REGISTRY, "GLOBAL_WRITES_PER_MINUTE": 40}
+    salts: list[str] = []
+
+    def derive(public_key: str, salt: str) -> str:
+        salts.append(salt)
+        return LEGACY if salt == SALT else "x" * 43
+
+    monkeypatch.setattr(guids, "derive_legacy", derive)
+    return salts
+
+
+def test_a_guid_of_the_older_variant_is_paid_for_before_it_is_derived(
+    registry: Field, derived: list[str]
+) -> None:
+    def wrong(number: int, address: str = "192.0.2.1") -> int:
+        text = jwt(guid="y" * 43, salt=str(number))
+        path = f"/global-registry/guid/{'y' * 43}"
+        return Client().put(path, text, REMOTE_ADDR=address).status_code
+
+    assert [wrong(number) for number in range(5)] == [400, 429, 429, 429, 429]  # it costs twice
+    assert derived == ["0"]
+    assert wrong(7, "2001:db8::1") == 400
+    assert wrong(8, "2001:db8::2") == 429  # the same source
+    assert put(registry, jwt(guid=LEGACY), LEGACY).status_code == 200  # from elsewhere
+    assert derived == ["0", "7", SALT]
+
+
+def test_the_guid_of_a_stored_record_is_not_derived_again(
+    registry: Field, derived: list[str]
+) -> None:
+    assert put(registry, jwt(guid=LEGACY), LEGACY).status_code == 200
+    for second in range(5):
+        newer = jwt(guid=LEGACY, lastUpdate=f"2029-12-31T00:00:0{second + 1}Z")
+        assert put(registry, newer, LEGACY).status_code == 200
+    assert put(registry, jwt(guid=LEGACY, salt="other"), LEGACY).status_code == 400
+    assert derived == [SALT]
+
+
+def test_a_source_may_send_so_many_records(registry: Field, derived: list[str]) -> None:
+    text = jwt()
+    codes = [put(registry, text).status_code for _ in range(42)]
+    assert codes == [200] * 40 + [429] * 2
+
+
+def test_who_sends_what_is_no_record_waits_and_may_read(
+    registry: Field, derived: list[str]
+) -> None:
+    codes = [put(registry, "no record").status_code for _ in range(4)]
+    assert codes == [400] * 2 + [429] * 2
+    assert registry.get("guid", GUID).status_code == 404
+
+
+def test_one_guid_of_the_older_variant_is_derived_at_a_time(
+    registry: Field, derived: list[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(store, "DERIVING_SECONDS", 0.01)
+    with store._deriving:
+        assert put(registry, jwt(guid=LEGACY), LEGACY).status_code == 503
+    assert derived == []
 
 
 def test_case_37_the_guid_of_the_path_must_be_the_records(registry: Field) -> None:

@@ -18,7 +18,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views import View
 
 from msgnode.core.http_limits import HTTP_LIMITS
-from msgnode.web.proxies import address_of
+from msgnode.web.proxies import source_of_request
 
 from .cards import MAX_NAME, card_of, protostub
 from .views import for_all
@@ -33,7 +33,9 @@ class CardView(View):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         """The card of `resource`: 429 for who asks too often, 404 if there is none."""
-        wait = HTTP_LIMITS.take("cards", address_of(request), settings.CONTACT_CARDS["PER_MINUTE"])
+        wait = HTTP_LIMITS.take(
+            "cards", source_of_request(request), settings.CONTACT_CARDS["PER_MINUTE"]
+        )
         if wait:
             answer: HttpResponse = _error(HTTPStatus.TOO_MANY_REQUESTS, "Too many questions.")
             answer["Retry-After"] = str(int(wait) + 1)

@@ -20,7 +20,7 @@ from django.urls import Resolver404, resolve
 from oauth2_provider.models import get_application_model
 
 from msgnode.core.http_limits import HTTP_LIMITS, WINDOW
-from msgnode.web.proxies import address_of
+from msgnode.web.proxies import source_of_request
 
 
 class Login(LoginView):
@@ -46,7 +46,7 @@ def console_login(request: HttpRequest) -> HttpResponse:
 
 def too_many_tries(request: HttpRequest) -> HttpResponse | None:
     """The refusal, if this address has tried too often within a minute."""
-    if not HTTP_LIMITS.take("login", address_of(request), settings.LOGINS_PER_MINUTE):
+    if not HTTP_LIMITS.take("login", source_of_request(request), settings.LOGINS_PER_MINUTE):
         return None
     return _refusal(request, WINDOW)
 

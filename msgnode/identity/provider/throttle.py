@@ -20,7 +20,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from msgnode.core.http_limits import HTTP_LIMITS, WINDOW
-from msgnode.web.proxies import address_of
+from msgnode.web.proxies import source_of_request
 
 Answer = Callable[..., HttpResponse]
 
@@ -48,7 +48,7 @@ def throttled(view: Answer) -> Answer:
 
 def _limits(request: HttpRequest) -> tuple[tuple[str, str, int], ...]:
     """What counts a failure of this request: kind, who, and how many there may be in a minute."""
-    address = address_of(request)
+    address = source_of_request(request)
     most: int = settings.PROVIDER["FAILURES_PER_MINUTE"]
     return (
         ("client", f"{address} {_client(request)[:_MAX_NAME]}", most),
