@@ -14,9 +14,12 @@ belongs to a person only if nobody else has used that runtime.
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from axes.models import AccessAttempt
 from django.apps import apps
@@ -24,7 +27,9 @@ from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
-from django.db.models import Exists, Model, OuterRef, Q, QuerySet
+from django.db import connection
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet, TextField
+from django.db.models.functions import Cast
 from oauth2_provider.models import get_access_token_model, get_refresh_token_model
 
 from msgnode.identity.bindings import key_name
@@ -38,6 +43,7 @@ from msgnode.models import (
     Allocation,
     AuditEntry,
     Ban,
+    ComponentStatus,
     DeviceOutlet,
     IdentityBinding,
     PushEndpoint,
@@ -69,6 +75,15 @@ _AUTHORS = {
     "msgnode.ApiKey": "created_by",
 }
 """The rows that name the operator who made them, with the column."""
+_NAMING: tuple[tuple[type[Model], str], ...] = (
+    (Session, "identity__user_url"),
+    (DecisionEntry, "username"),
+    (AuditEntry, "actor"),
+    (AuditEntry, "object"),
+    (Ban, "value"),
+    (Alarm, "subject"),
+)
+"""Where user URLs are stored besides the registry, which finds them by their last part."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +130,9 @@ def names_of(text: str, issuer: str = "") -> Names:
     if text.startswith("user://"):
         urls.add(text)
     guids = {text} if text.startswith(("user-guid://", "user-uuid://")) else set()
+    if not issuer:
+        urls |= _urls_that_end_with(emails)
+        subjects |= _subjects_known_as(emails, urls, guids)
     return Names(
         frozenset(person.get_username() for person in people),
         frozenset(emails),
@@ -123,6 +141,32 @@ def names_of(text: str, issuer: str = "") -> Names:
         frozenset(subjects),
         people,
     )
+
+
+def _urls_that_end_with(emails: Iterable[str]) -> set[str]:
+    """The user URLs `user://<any identity provider>/<mail address>` that are stored anywhere."""
+    found: set[str] = set()
+    for model, column in _NAMING:
+        rows = model._default_manager.filter(**{f"{column}__startswith": "user://"})
+        for email in emails:
+            ending = rows.filter(**{f"{column}__iendswith": f"/{email}"}).order_by()
+            found.update(ending.values_list(column, flat=True).distinct())
+    return found
+
+
+def _subjects_known_as(
+    emails: Iterable[str], urls: Iterable[str], guids: Iterable[str]
+) -> set[tuple[str, str]]:
+    """The issuer and subject of sessions whose verified identity has one of these names."""
+    named = Q(pk__in=())
+    for email in emails:
+        named |= Q(identity__username__iexact=email)
+    for url in urls:
+        named |= Q(identity__user_url__iexact=url)
+    for guid in guids:
+        named |= Q(identity__guid=guid)
+    identified = Session.objects.exclude(subject="").filter(named).order_by()
+    return set(identified.values_list("issuer", "subject").distinct())
 
 
 def export(names: Names) -> dict[str, Any]:
@@ -142,7 +186,9 @@ def export(names: Names) -> dict[str, Any]:
         "bans": Ban.objects.filter(kind=Ban.Kind.SUBJECT, value__in=_ban_values(names)),
         "decisions": DecisionEntry.objects.filter(_decisions(names, sessions)),
         "audit": AuditEntry.objects.filter(
-            Q(actor__in=names.texts) | Q(object__in=_audited(names, sessions))
+            Q(actor__in=names.texts)
+            | Q(object__in=_audited(names, sessions))
+            | Q(pk__in=_audited_values(names).values("pk"))
         ),
         "failed_logins": AccessAttempt.objects.filter(username__in=names.user_names),
         "tokens": get_access_token_model().objects.filter(user__in=names.accounts),
@@ -153,6 +199,7 @@ def export(names: Names) -> dict[str, Any]:
         "alarm_rules": _mailed(names),
         "alarm_notices": AlarmNotice.objects.filter(target__in=names.emails),
         "reservations": _reservations(names, sessions),
+        "components": _errors_that_name(names, sessions),
     }
     rows |= _authored(names)
     told: dict[str, Any] = {kind: [_plain(row) for row in found] for kind, found in rows.items()}
@@ -182,6 +229,8 @@ def erase(names: Names, actor: str) -> dict[str, int]:
     done["decisions"] = _delete(DecisionEntry.objects.filter(_decisions(names, sessions)))
     done["bindings of tokens"] = _delete(_bindings(names, sessions))
     done["alarms"] = _delete(_alarms(names, sessions))
+    errors = [each.pk for each in _errors_that_name(names, sessions)]
+    done["components"] = ComponentStatus.objects.filter(pk__in=errors).update(last_error="")
     done["reservations without the name"] = _reservations(names, sessions).update(
         issuer="", subject="", client_name="", about="", runtime_url=""
     )  # what was carried for the customer stays
@@ -204,13 +253,75 @@ def erase(names: Names, actor: str) -> dict[str, int]:
         person.delete()
     by = AuditEntry.objects.filter(actor__in=names.texts).update(actor=ERASED)
     about = AuditEntry.objects.filter(object__in=audited)
-    done["audit entries without the name"] = by + about.update(object=ERASED, before={}, after={})
+    changed = about.update(object=ERASED, before={}, after={})
+    changed += _audited_values(names).update(before={}, after={})
+    done["audit entries without the name"] = by + changed
     return done
 
 
+def forget_deleted_rows() -> None:
+    """Have deleted rows overwritten in SQLite's file from now on; PostgreSQL does it by VACUUM."""
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA secure_delete = ON")
+
+
+def empty_the_log(seconds: float = 10.0) -> bool:
+    """Write SQLite's write-ahead log into its file and empty it, for deleted rows are in it.
+
+    Args:
+        seconds: that it is tried for, because who reads the database keeps it.
+
+    Returns:
+        Whether nothing is left in it.
+    """
+    if connection.vendor != "sqlite" or connection.in_atomic_block:
+        return True
+    until = time.monotonic() + seconds
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if not cursor.fetchone()[0]:
+                return True
+        if time.monotonic() > until:
+            return False
+
+
 def sessions_of(names: Names) -> QuerySet[Session]:
-    """The sessions that were bound to one of a person's names."""
-    return Session.objects.filter(_subjects(names)).order_by("pk")
+    """The sessions that were bound to one of a person's names.
+
+    And those without an identity whose runtime URL names the person's mail address.
+    """
+    unnamed = Q(subject="", runtime_url__in=_runtimes_that_name(names))
+    return Session.objects.filter(_subjects(names) | unnamed).order_by("pk")
+
+
+def _runtimes_that_name(names: Names) -> set[str]:
+    """The URLs of runtimes without an identity that contain the person's mail address."""
+    found: set[str] = set()
+    for email in names.emails:
+        for spelling in {email, quote(email, safe="")}:
+            rows = Session.objects.filter(subject="", runtime_url__icontains=spelling).order_by()
+            whole = re.compile(rf"(?<![\w.+-]){re.escape(spelling)}(?![\w.-])", re.IGNORECASE)
+            urls = rows.values_list("runtime_url", flat=True).distinct()
+            found.update(url for url in urls if whole.search(url))
+    return found
+
+
+def _errors_that_name(names: Names, sessions: QuerySet[Session]) -> list[ComponentStatus]:
+    """What components last failed with; versions before this one wrote names into it."""
+    texts = {*names.emails, *names.user_urls, *names.guids, *_own_runtimes(names, sessions)}
+    rows = ComponentStatus.objects.exclude(last_error="")
+    return [each for each in rows if any(text in each.last_error for text in texts)]
+
+
+def _audited_values(names: Names) -> QuerySet[AuditEntry]:
+    """Audit entries about something else whose values name the person's mail address."""
+    found = Q(pk__in=())
+    for email in names.emails:
+        found |= Q(_before__icontains=email) | Q(_after__icontains=email)
+    texts = {"_before": Cast("before", TextField()), "_after": Cast("after", TextField())}
+    return AuditEntry.objects.alias(**texts).filter(found)
 
 
 def _subjects(names: Names) -> Q:
@@ -261,9 +372,10 @@ def _own_subjects(names: Names) -> list[str]:
 def _alarms(names: Names, sessions: QuerySet[Session]) -> QuerySet[Alarm]:
     """Those about the person's runtimes, or about the person as a sender."""
     subjects = {*names.texts, *(subject for _, subject in names.subjects)}
-    return Alarm.objects.filter(
-        Q(subject__in=subjects) | Q(subject__in=_own_runtimes(names, sessions))
-    )
+    found = Q(subject__in=subjects) | Q(subject__in=_own_runtimes(names, sessions))
+    for email in names.emails:
+        found |= Q(text__icontains=email)
+    return Alarm.objects.filter(found)
 
 
 def _reservations(names: Names, sessions: QuerySet[Session]) -> QuerySet[Reservation]:

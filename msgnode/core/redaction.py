@@ -52,6 +52,12 @@ _IN_URL = re.compile(
     r"=[^&\s\"]+",
     re.I,
 )
+_OF_PERSONS = re.compile(
+    r"\b((?!(?:https?|wss?|mqtts?|domain|global)://)[a-z][a-z0-9+.-]*://[^/\s\"'<>]*)/[^\s\"'<>,;]+",
+    re.I,
+)
+_GUID = re.compile(r"\b(user-[gu]uid://)[^\s\"'<>,;]+", re.I)
+_MAIL = re.compile(r"[^\s/:\"'<>(),;=]+(?:@|%40)[^\s/:\"'<>(),;]+\.?[^\s/:\"'<>(),;.]", re.I)
 _SHORTEST = 36  # characters of a session's token
 PLAIN = 20
 """Text of at most this many characters contains no token."""
@@ -140,6 +146,15 @@ def _unless_it_opens(found: re.Match[str]) -> str:
     if not _opens(found):
         return found[0]
     return "" if found[0].startswith("/") else MASK
+
+
+def without_persons(text: str) -> str:
+    """Cut out what may name a person: mail addresses, and addresses behind their domain.
+
+    >>> without_persons("user://a.org/bob@a.org is not at domain://registry.a.org/x")
+    'user://a.org/… is not at domain://registry.a.org/x'
+    """
+    return _MAIL.sub(MASK, _OF_PERSONS.sub(rf"\1/{MASK}", _GUID.sub(rf"\1{MASK}", text)))
 
 
 def without_tokens(value: Any) -> Any:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from msgnode import models
 from msgnode.bus.ports import ComponentInfo
 from msgnode.bus.writing import Call, Writer
-from msgnode.core.redaction import cut
+from msgnode.core.redaction import cut, without_persons
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class StatusReport:
                 since=info.since,
                 answered=info.answered,
                 failed=info.failed,
-                last_error=cut(info.last_error),
+                last_error=without_persons(cut(info.last_error)),
                 seen_at=now,
             )
             for info in await self._component_infos()

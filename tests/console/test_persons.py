@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from msgnode.console import persons
+from msgnode.core.redaction import without_persons
 from msgnode.identity.bindings import key_name
 from msgnode.models import (
     AddressOwner,
@@ -24,6 +26,7 @@ from msgnode.models import (
     Allocation,
     AuditEntry,
     Ban,
+    ComponentStatus,
     ControlMessage,
     IdentityBinding,
     Session,
@@ -35,7 +38,7 @@ from registry.api import Kind
 from registry.models import DataObject, Hyperty, StatusChange
 from registry.models import Runtime as RegistryRuntime
 from registry.models import User as RegistryUser
-from tests.node import ROOT
+from tests.node import ROOT, Node
 
 pytestmark = pytest.mark.django_db
 
@@ -222,6 +225,108 @@ def test_a_reservation_is_told_and_stays_without_the_name() -> None:
     assert run("person_erase", EMAIL, "--yes")["reservations without the name"] == 2
     for row in Reservation.objects.all():
         assert (row.received, row.client_name, row.runtime_url, row.subject) == (7, "", "", "")
+
+
+IDP = "https://idp.example"
+URL = f"user://idp.example/{EMAIL}"
+
+
+def live_elsewhere() -> None:
+    """The same mail address, as an identity provider of somebody else vouches for it."""
+    identity = {"issuer": IDP, "subject": "77", "username": EMAIL, "user_url": URL}
+    session = Session.objects.create(
+        runtime_url="runtime://localhost/phone", handshake="ws", issuer=IDP, subject="77",
+        identity=identity,
+    )  # fmt: skip
+    AddressOwner.objects.create(address="hyperty://localhost/phone", issuer=IDP, subject="77")
+    DecisionEntry.objects.create(
+        at=timezone.now(), direction="in", effect="deny", passes=False, version=1, type="read",
+        sender="hyperty://localhost/phone", to="x", username=URL, session=str(session.pk),
+    )  # fmt: skip
+    AuditEntry.objects.create(actor="boss", action="identity.revoke", object=URL, after={})
+    Ban.objects.create(kind=Ban.Kind.SUBJECT, value=URL, reason="x")
+
+
+@pytest.mark.parametrize("name", [EMAIL, URL, "ALICE@localhost"])
+def test_a_person_is_found_at_another_identity_provider_by_mail_and_by_user_url(name: str) -> None:
+    live_elsewhere()
+    told = run("person_export", name)
+    numbers = {kind: len(told[kind]) for kind in ("sessions", "address_owners", "decisions")}
+    assert set(numbers.values()) == {1}, numbers
+    if name == "ALICE@localhost":
+        return  # what has only the text of the address is found as it is written
+    assert {len(told[kind]) for kind in ("audit", "bans")} == {1}
+    run("person_erase", name, "--yes")
+    for model in (Session, AddressOwner, DecisionEntry, AuditEntry):
+        assert EMAIL not in str(list(model.objects.values())), model  # type: ignore[attr-defined]
+
+
+def test_sessions_without_an_identity_are_found_by_the_mail_address_in_their_runtime_url() -> None:
+    for name in (EMAIL, "alice%40localhost", f"not-{EMAIL}", f"{EMAIL}.example"):
+        Session.objects.create(runtime_url=f"runtime://localhost/{name}", handshake="ws")
+    told = run("person_export", EMAIL)
+    urls = {row["runtime_url"] for row in told["sessions"]}
+    assert urls == {f"runtime://localhost/{EMAIL}", "runtime://localhost/alice%40localhost"}
+    run("person_erase", EMAIL, "--yes")
+    assert Session.objects.count() == 2
+
+
+def test_no_component_names_a_person_in_its_last_error() -> None:
+    live_of("alice")
+    error = "is another's: "
+    for number, name in enumerate(
+        (EMAIL, f"user://localhost/{EMAIL}", "runtime://localhost/alice")
+    ):
+        ComponentStatus.objects.create(
+            worker="w", name=str(number), kind="component", state="up", since=timezone.now(),
+            seen_at=timezone.now(), last_error=error + name,
+        )  # fmt: skip
+        shown = without_persons(error + name)
+        assert shown.startswith(error) and "alice" not in shown
+    assert len(run("person_export", EMAIL)["components"]) == 3
+    run("person_erase", EMAIL, "--yes")
+    assert not ComponentStatus.objects.exclude(last_error="").exists()
+
+
+def test_values_in_the_audit_that_name_the_person_go_and_what_was_done_stays() -> None:
+    live_of("alice")
+    AuditEntry.objects.create(
+        actor="boss", action="alarmrule.change", object="gaps", after={"mail_to": EMAIL}
+    )
+    run("person_erase", EMAIL, "--yes")
+    entry = AuditEntry.objects.get(action="alarmrule.change")
+    assert (entry.actor, entry.object, entry.after) == ("boss", "gaps", {})
+
+
+def test_without_a_terminal_it_asks_for_yes(monkeypatch: pytest.MonkeyPatch) -> None:
+    live_of("alice")
+    monkeypatch.setattr("sys.stdin", StringIO(""))
+    with pytest.raises(CommandError, match="--yes"):
+        run("person_erase", EMAIL)
+    assert User.objects.filter(username="alice").exists()
+
+
+def test_nothing_of_the_erased_is_left_in_the_files_of_sqlite(
+    tmp_path: Path, template: Path
+) -> None:
+    shutil.copy(template, tmp_path / "node.sqlite3")
+    node = Node(tmp_path)
+    mail = "somebody.unusual@mail.example"
+    script = (
+        "from msgnode.models import *\n"
+        f"for n in range(50): Session.objects.create(runtime_url='runtime://d/{mail}/%d' % n)\n"
+        f"AuditEntry.objects.create(actor='{mail}', action='a', object='o')\n"
+        "import os; os._exit(0)\n"  # the write-ahead log stays
+    )
+    node.manage("shell", "--verbosity", "0", "-c", script)
+
+    def found() -> list[str]:
+        files = tmp_path.glob("node.sqlite3*")
+        return [each.name for each in files if mail.encode() in each.read_bytes()]
+
+    assert "node.sqlite3-wal" in found()
+    node.manage("person_erase", mail, "--yes")
+    assert found() == []
 
 
 def test_a_dry_run_only_looks() -> None:

@@ -43,11 +43,25 @@ class Command(Tool):
         if options["dry_run"]:
             self._say(numbers, options["json"])
             return
-        if not options["yes"] and input("Erase this permanently? [yes/no] ").strip() != "yes":
+        if not options["yes"] and not self._is_confirmed():
             raise could_not_be_done("Nothing was erased.")
+        persons.forget_deleted_rows()
         done = persons.erase(names, actor() or "person_erase")
         note(actor() or "person_erase", "person.erase", persons.ERASED, {}, done)
+        if not persons.empty_the_log():
+            self.stderr.write(
+                "The write-ahead log of SQLite still has what was erased, because somebody reads "
+                "the database. Stop the node, or give the command again."
+            )
         self._say(done, options["json"])
+
+    def _is_confirmed(self) -> bool:
+        try:
+            return input("Erase this permanently? [yes/no] ").strip() == "yes"
+        except EOFError:
+            raise could_not_be_done(
+                "Nothing was erased: there is no terminal to ask at. Give --yes to confirm."
+            ) from None
 
     def _say(self, numbers: dict[str, int], as_json: bool) -> None:
         if as_json:
