@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
@@ -131,17 +131,23 @@ def _prepare() -> None:
             f"CREATE TABLE IF NOT EXISTS {PROGRESS} "
             "(name text PRIMARY KEY, rows bigint NOT NULL, digest text NOT NULL)"
         )
-    call_command("migrate", database=TARGET, interactive=False, verbosity=0)
-    with target.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM {PROGRESS}")  # noqa: S608
-        if not cursor.fetchone()[0]:
+    plan = MigrationExecutor(target)
+    is_begun = not plan.migration_plan(plan.loader.graph.leaf_nodes()) and _progress()
+    if is_begun:  # `migrate` would fill tables again: content types, permissions, roles
+        with target.cursor() as cursor:
+            _empty(cursor, but=is_begun)
+    else:
+        call_command("migrate", database=TARGET, interactive=False, verbosity=0)
+        with target.cursor() as cursor:
             _empty(cursor)
 
 
-def _empty(cursor: Any) -> None:
+def _empty(cursor: Any, but: Container[str] = ()) -> None:
     """Delete rows written by migrations, because the source has them with its own ids."""
-    names = ", ".join(_quoted(model._meta.db_table) for model in models())
-    cursor.execute(f"TRUNCATE {names}, {PROGRESS}")
+    tables = [model._meta.db_table for model in models()]
+    names = [*(table for table in tables if table not in but), *([] if but else [PROGRESS])]
+    if names:
+        cursor.execute(f"TRUNCATE {', '.join(map(_quoted, names))}")
 
 
 def models() -> list[type[Model]]:
