@@ -30,7 +30,6 @@ _BESIDES = (
     ("files", "files", "", 0),
     ("lost", "lost", "", 0),
     ("decisions kept", "decisions_kept", "", 2),
-    ("addresses known", "addresses_kept", "", 2),
     ("cut texts known", "redaction_kept", "", 2),
     ("server cpu", "server_cpu", "", 2),
     ("generator cpu", "generator_cpu", "", 2),

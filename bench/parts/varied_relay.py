@@ -123,12 +123,11 @@ def _kept(before: dict[str, float], after: dict[str, float]) -> dict[str, float]
     more = {key: value - before.get(key, 0.0) for key, value in after.items()}
     messages = more["msgnode_messages_total"]
     kept = {"decisions_kept": 1 - more["msgnode_policy_evaluations_total"] / messages}
-    for cache in ("addresses", "redaction"):
-        hits, misses = (
-            next(v for k, v in more.items() if f'cache="{cache}"' in k and f'"{outcome}"' in k)
-            for outcome in ("hit", "miss")
-        )
-        kept[f"{cache}_kept"] = hits / (hits + misses) if hits + misses else 0.0
+    hits, misses = (
+        next(v for k, v in more.items() if 'cache="redaction"' in k and f'"{outcome}"' in k)
+        for outcome in ("hit", "miss")
+    )
+    kept["redaction_kept"] = hits / (hits + misses) if hits + misses else 0.0
     return kept
 
 

@@ -16,9 +16,10 @@ from typing import Any
 from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import Body, Component, Listener
+from msgnode.bus.slices import AT_ONCE, in_slices
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Findable
-from msgnode.core.errors import BadMessage, TooMany
+from msgnode.core.errors import BadMessage, TooMany, Unavailable
 from msgnode.core.messages import Message
 from msgnode.core.random_ids import random_uuid
 
@@ -51,6 +52,7 @@ class AllocationComponent(Component):
         schemes: Iterable[str],
         max_block: int,
         max_per_session: int,
+        max_per_request: int,
         owners: LastOwnerCache,
         budget: AddressBudget,
         max_per_visitor: int | None = None,
@@ -66,6 +68,7 @@ class AllocationComponent(Component):
         self._schemes = frozenset(schemes)
         self._max_block = max_block
         self._max_per_session = max_per_session
+        self._max_per_request = max_per_request
         self._owners = owners
         self._budget = budget
         self._held: dict[str, Holdings] = {}  # session id -> its addresses
@@ -78,6 +81,14 @@ class AllocationComponent(Component):
             case "delete":
                 return self._delete(message.fields(), caller)
         raise BadMessage("Address allocation takes create and delete.")
+
+    def cost(self, message: Message) -> int:
+        """As many messages as addresses are asked for or named, besides the first."""
+        if message.type == "create":
+            return rules.requested_block(message.fields(), self._max_block).number - 1
+        if message.type == "delete":
+            return len(rules.released_items(message.fields(), self._max_per_request)) - 1
+        return 0
 
     def revoke(self, message: Message, body: Body, caller: Listener) -> None:
         """Free the addresses in an answer that did not reach its session."""
@@ -155,14 +166,18 @@ class AllocationComponent(Component):
             for address in (held.keys if held is not None else ())
             if self._table.owners.get(address) is session
         ]
-        for address in left:
-            self._table.release(address, session)
+        in_slices(left, lambda address: self._free(address, session))
         identity = session.speaker.identity
         if identity is not None:
-            left.append(session.runtime_url)  # for what is below it
+            left = [*left, session.runtime_url]  # for what is below it
             subject = identity.issuer, identity.subject
             self._owners.note(left, subject)
             self._store.left(left, subject)
+
+    def _free(self, address: str, session: Listener) -> None:
+        """Free an address of a session that has ended, unless it has another holder by now."""
+        if self._table.owners.get(address) is session:
+            self._table.release(address, session)
 
     def restore(self, rows: Iterable[Row], sessions: dict[str, Any]) -> None:
         """Restore allocations from the database at start."""
@@ -223,12 +238,28 @@ class AllocationComponent(Component):
         if not lent.cancelled() and lent.exception() is None:
             self._release(lent.result(), caller)
 
-    def _delete(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
-        items = rules.released_items(body)
+    def _delete(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
+        items = rules.released_items(body, self._max_per_request)
         held = self._held.get(caller.id)
         mine = held.named(items) if held is not None else {}
         if not mine:
             return {"code": 200}
+        if len(mine) > AT_ONCE:
+            return self._delete_in_parts(list(mine.items()), caller)
+        return self._delete_some(mine, caller)
+
+    async def _delete_in_parts(self, mine: list[tuple[str, str]], caller: Listener) -> Body:
+        """Free many addresses, which one allocation key may name, in several turns of the loop."""
+        for start in range(0, len(mine), AT_ONCE):
+            if not self._table.knows(caller):  # its end frees them, or another worker has it
+                raise Unavailable("The session moved meanwhile: not all addresses are free yet.")
+            keys = self.holdings(caller.id)
+            part = dict(each for each in mine[start : start + AT_ONCE] if each[0] in keys)
+            if part:
+                await asyncio.shield(self._delete_some(part, caller))
+        return {"code": 200}
+
+    def _delete_some(self, mine: dict[str, str], caller: Listener) -> Future[Body]:
         for address in mine:
             self.drop(address, caller)
         committed = self._store.released(caller, list(mine), {"code": 200})

@@ -10,6 +10,7 @@ Fields may stand in the body or in its `value`, and `value` may be an object or 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -53,11 +54,15 @@ def requested_block(body: dict[str, Any], max_number: int) -> Block:
     return Block(number, scheme.lower(), key)
 
 
-def released_items(body: dict[str, Any]) -> tuple[str, ...]:
+def released_items(body: dict[str, Any], max_number: int) -> tuple[str, ...]:
     """Keys and addresses that `delete` names, in order and once each.
 
+    Args:
+        body: the body of the request.
+        max_number: most of them per request.
+
     Raises:
-        BadMessage: it names none.
+        BadMessage: it names none, or too many.
     """
     value = _value(body)
     named = [
@@ -68,7 +73,10 @@ def released_items(body: dict[str, Any]) -> tuple[str, ...]:
     ]
     if not named:
         raise BadMessage("`delete` needs `resource` (a key or an address) or `childrenResources`.")
-    return tuple(dict.fromkeys(_flat(named)))
+    items = [*islice(_flat(named), max_number + 1)]
+    if len(items) > max_number:
+        raise BadMessage(f"A request may name at most {max_number} addresses and keys.")
+    return tuple(dict.fromkeys(items))
 
 
 def _value(body: dict[str, Any]) -> dict[str, Any]:

@@ -128,6 +128,9 @@ class Pipeline:
         if recipients[0] == SESSION_ADDRESS:
             caller.carry_on(self._handle_session_frame(message, frame, caller, began))
             return
+        if len(recipients) > 1:
+            caller.carry_on(self._deliver_to_each(message, frame, caller, began))
+            return
         decision = NOT_APPLICABLE
         try:
             if clock_gettime(LEASE_CLOCK) >= self._lease.until:
@@ -135,25 +138,19 @@ class Pipeline:
             session, speaker = self._authorizer.authorize(message, caller)
             if self._holders is not NO_OTHERS:
                 find_holders(self._holders, message, session, self._components, self._table)
-            if len(recipients) == 1:
-                decision = self._enforcer.enforce(message, speaker, Direction.IN)
-                if not decision.passes:
-                    raise NotPermitted(decision)
-                if decision.body is not None:
-                    message = message.with_body(decision.body)
+            decision = self._enforcer.enforce(message, speaker, Direction.IN)
+            if not decision.passes:
+                raise NotPermitted(decision)
+            if decision.body is not None:
+                message = message.with_body(decision.body)
         except Exception as error:
             self._not_admitted(error, message, frame, caller, decision, began)
         else:
-            if len(recipients) == 1:
-                rest = self._deliver_to(
-                    message, recipients[0], decision, session, speaker, caller, began
-                )
-                if rest is not None:
-                    caller.carry_on(rest)
-                return
-            further = len(recipients) - 1
-            caller.charge(further, further * len(frame))
-            caller.carry_on(self._deliver_to_each(message, session, speaker, caller, began))
+            rest = self._deliver_to(
+                message, recipients[0], decision, session, speaker, caller, began
+            )
+            if rest is not None:
+                caller.carry_on(rest)
 
     def _handle_session_frame(
         self, message: Message, frame: bytes, caller: Caller, began: float
@@ -187,6 +184,8 @@ class Pipeline:
     ) -> None:
         """Handle a frame that was not admitted: hold it for a pending fact, or refuse it."""
         if isinstance(error, Pending):
+            if error.cost:
+                caller.charge(error.cost, 0)
             caller.hold(frame, error)
         elif isinstance(error, NodeError):
             self._refusals.message(message, caller, error, decision, began)
@@ -195,9 +194,25 @@ class Pipeline:
             self._refusals.message(message, caller, InternalFault(), decision, began)
 
     def _deliver_to_each(
-        self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
+        self, message: Message, frame: bytes, caller: Caller, began: float
     ) -> Iterator[None]:
-        """Deliver to each recipient by itself: a permit for one address is none for another."""
+        """Deliver to each recipient by itself: a permit for one address is none for another.
+
+        Finding out who holds so many addresses is a step as well.
+        """
+        if not caller.is_carrying:
+            return
+        try:
+            self._lease.check()
+            session, speaker = self._authorizer.authorize(message, caller)
+            if self._holders is not NO_OTHERS:
+                find_holders(self._holders, message, session, self._components, self._table)
+        except Exception as error:
+            self._not_admitted(error, message, frame, caller, NOT_APPLICABLE, began)
+            return
+        further = len(message.recipients) - 1
+        caller.charge(further, further * len(frame))
+        yield
         for to in message.recipients:
             one = message.to_one(to)
             rest = self._deliver_to(one, to, None, session, speaker, caller, began)

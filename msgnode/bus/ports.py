@@ -228,6 +228,14 @@ class Component(ABC):
         """Its current state, for the console."""
         return self.info
 
+    def cost(self, message: Message) -> int:
+        """What answering costs, as a number of messages besides this one; its sender is charged.
+
+        Raises:
+            NodeError: the message is refused.
+        """
+        return 0
+
     @abstractmethod
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         """Answer a message.

@@ -78,6 +78,8 @@ class Replies:
         if message.is_response:
             return 0
         try:
+            if (cost := component.cost(message)) > 0:
+                caller.charge(cost, 0)
             answer = component.answer(message, session)
         except Exception as error:
             return self._fail(component, message, caller, error)

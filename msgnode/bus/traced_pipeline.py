@@ -93,9 +93,9 @@ class TracedPipeline(Pipeline):
         return self._in_turns(super()._handle_session_frame(message, frame, caller, began))
 
     def _deliver_to_each(
-        self, message: Message, session: Requester, speaker: Speaker, caller: Caller, began: float
+        self, message: Message, frame: bytes, caller: Caller, began: float
     ) -> Iterator[None]:
-        return self._in_turns(super()._deliver_to_each(message, session, speaker, caller, began))
+        return self._in_turns(super()._deliver_to_each(message, frame, caller, began))
 
     def _deliver_in_parts(
         self,

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from sys import getsizeof
+
+from .bounded_cache import BoundedCache
 
 MAX_LENGTH = 2048
 """Longest address in characters; a longer one is refused where it is read."""
 
 MAX_HELD = 600
 """Longest address in characters that a session may hold, subscribe or be named by."""
+
+MAX_PARTS = 32
+"""Most slashes in the path of an address: each of its segments is a name that may be held."""
+
+MAX_PARTS_TOGETHER = 4_000
+"""Most parts of all addresses together that one message is sent to or about."""
 
 MAX_RUNTIME_PARTS = 16
 """Most path segments of a runtime URL."""
@@ -60,9 +68,12 @@ class Address:
         return home_domain(self.domain)
 
 
-@lru_cache(maxsize=16_384)
 def parse(text: str) -> Address:
     """Parse an address. Never fails: text without a scheme has scheme and domain ""."""
+    return _PARSED[text]
+
+
+def _parsed(text: str) -> Address:
     scheme, colon, rest = text.partition(":")
     if not colon or not scheme or "/" in scheme:
         return Address(text, "", "", text)
@@ -72,17 +83,31 @@ def parse(text: str) -> Address:
     return Address(text, scheme.lower(), "", rest)
 
 
-@lru_cache(maxsize=1024)
+_PARSED = BoundedCache(_parsed, 16 * 1024 * 1024, lambda each: 200 + 2 * getsizeof(each.text))
+
+
+def misses() -> int:
+    """How many addresses `parse` did not remember."""
+    return _PARSED.misses
+
+
 def home_domain(domain: str) -> str:
     """A domain in lower case, without its service label but with its port.
 
     docs/reference/messages.md, section 5.
     """
+    return _HOMES[domain]
+
+
+def _home_domain(domain: str) -> str:
     lowered = domain.lower()
     for label in _SERVICE_LABELS:
         if lowered.startswith(label):
             return lowered[len(label) :]
     return lowered
+
+
+_HOMES = BoundedCache(_home_domain, 1024 * 1024, getsizeof)
 
 
 def foreign_domain(text: str, home: str) -> str:
@@ -97,13 +122,32 @@ def foreign_domain(text: str, home: str) -> str:
 
 def fault(text: str) -> str:
     """Why `text` is not a valid address, "" if it is. The words are for its sender."""
+    return FAULTS[text]
+
+
+def _fault(text: str) -> str:
     if not text:
         return "is empty"
     if len(text) > MAX_LENGTH:
         return f"is longer than {MAX_LENGTH} characters"
     if not text.isprintable():
         return "contains a control character"
+    if parts_of(text) > MAX_PARTS:
+        return f"has more than {MAX_PARTS} parts"
     return ""
+
+
+FAULTS = BoundedCache(_fault, 16 * 1024 * 1024, len)
+"""`fault` for the message path: what is looked up again costs a look-up in a dict."""
+
+
+def parts_of(text: str) -> int:
+    """The slashes in the path of an address: so many names, at most, are at it and above it.
+
+    >>> parts_of("comm://d/1/changes"), parts_of("runtime:/1"), parts_of("comm://d")
+    (2, 1, 0)
+    """
+    return text.count("/") - 2 * ("://" in text)
 
 
 def is_under(address: str, prefix: str) -> bool:
@@ -120,12 +164,17 @@ def is_under(address: str, prefix: str) -> bool:
 def ancestors(address: str) -> Iterator[str]:
     """The addresses above `address`, nearest first, down to `<scheme>://<domain>`, not itself.
 
+    Only those that could be held: of at most MAX_HELD characters and MAX_PARTS parts.
+
     >>> list(ancestors("comm://d/1/children/x"))
     ['comm://d/1/children', 'comm://d/1', 'comm://d']
     """
     start = address.find("://")
     floor = start + 3 if start >= 0 else address.find(":") + 1
-    end = address.rfind("/", floor)
+    end = address.rfind("/", floor, MAX_HELD + 1)
+    if address.count("/") > MAX_PARTS:
+        for _ in range(address.count("/", floor, end + 1) - MAX_PARTS - 1):
+            end = address.rfind("/", floor, end)
     while end > floor:
         yield address[:end]
         end = address.rfind("/", floor, end)
@@ -157,18 +206,24 @@ def runtime_line(address: str) -> list[str]:
     return [*line, *map(runtime_twin, line)]
 
 
-@lru_cache(maxsize=50_000)
 def names_of(address: str) -> tuple[str, ...]:
     """The addresses at or above an address; of a runtime in both spellings.
 
     >>> names_of("comm://d/1/changes")
     ('comm://d/1/changes', 'comm://d/1')
     """
+    return _NAMES[address]
+
+
+def _names_of(address: str) -> tuple[str, ...]:
     names = [address, *ancestors(address)]
     if len(names) > 1 and "://" in address:
         names.pop()  # nobody holds a whole domain
     both = (*names, *filter(None, map(runtime_twin, names)))
     return tuple(each for each in both if len(each) <= MAX_HELD)  # a longer one cannot be held
+
+
+_NAMES = BoundedCache(_names_of, 64 * 1024 * 1024, lambda names: 64 + sum(map(getsizeof, names)))
 
 
 def resource_of(address: str) -> str:

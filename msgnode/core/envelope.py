@@ -83,11 +83,15 @@ def fault_of(
     if len(recipients) > MAX_RECIPIENTS:
         return f"The list `to` has more than {MAX_RECIPIENTS} recipients."
     sender = envelope.sender
-    if len(sender) > addresses.MAX_LENGTH or not sender.isprintable():
-        return f"The address in `from` {addresses.fault(sender)}."
+    if sender and (why := addresses.fault(sender)):
+        return f"The address in `from` {why}."
+    parts, most = 0, addresses.MAX_PARTS_TOGETHER
     for to in recipients:
-        if not to or len(to) > addresses.MAX_LENGTH or not to.isprintable():
-            return f"An address in `to` {addresses.fault(to)}."
+        if why := addresses.fault(to):
+            return f"An address in `to` {why}."
+        parts += addresses.parts_of(to)
+    if parts > most:
+        return f"The addresses in `to` have more than {most} parts together."
     return ""
 
 

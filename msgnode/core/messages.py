@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from .addresses import MAX_LENGTH
+from .addresses import FAULTS
 from .envelope import (
     EMPTY,
     ENVELOPES,
@@ -245,10 +245,8 @@ def parse(frame: bytes) -> Message:
         and id_ != b""
         and id_[0] in SCALAR_START
         and len(id_) <= MAX_ID_LENGTH
-        and 0 < len(sender) <= MAX_LENGTH
-        and sender.isprintable()
-        and 0 < len(to) <= MAX_LENGTH
-        and to.isprintable()
+        and not FAULTS[sender]
+        and not FAULTS[to]
         and body[:1] == b"{"
         # all five fields are present, so a frame of this length has no others
         and len(frame) == _COMPACT + len(id_) + len(type_) + len(sender) + len(to) + len(body)

@@ -177,10 +177,10 @@ def _caches() -> Iterator[Metric]:
     lookups = CounterMetricFamily(
         "msgnode_cache_lookups", "Look-ups in caches of texts.", labels=("cache", "outcome")
     )
-    for name, cached in (("addresses", addresses.parse), ("redaction", redaction.known)):
-        told = cached.cache_info()
-        lookups.add_metric((name, "hit"), told.hits)
-        lookups.add_metric((name, "miss"), told.misses)
+    lookups.add_metric(("addresses", "miss"), addresses.misses())
+    told = redaction.known.cache_info()
+    lookups.add_metric(("redaction", "hit"), told.hits)
+    lookups.add_metric(("redaction", "miss"), told.misses)
     yield lookups
 
 

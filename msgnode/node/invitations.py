@@ -61,7 +61,7 @@ def invitations(
             subscriptions.end,
             sessions.missed,
             subscriptions.addresses[0],
-            int(settings.NODE["MAX_SUBSCRIPTIONS_PER_SESSION"]),
+            int(settings.NODE["MAX_ADDRESSES_PER_REQUEST"]),
             accepted,
         ),
     )

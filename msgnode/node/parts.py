@@ -118,6 +118,7 @@ class Parts:
             settings.ALLOCATION_SCHEMES,
             limits["MAX_ALLOCATION_BLOCK"],
             limits["MAX_ALLOCATIONS_PER_SESSION"],
+            limits["MAX_ADDRESSES_PER_REQUEST"],
             self.owners,
             addresses,
             settings.VISITORS["ADDRESSES"],
@@ -133,6 +134,7 @@ class Parts:
             self.allocation.check_room,
             ownership,
             limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
+            limits["MAX_ADDRESSES_PER_REQUEST"],
             addresses,
             NOTHING_ABROAD if foreign is None else foreign.observers,
         )

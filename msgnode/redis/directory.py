@@ -28,7 +28,7 @@ from .faults import RedisFault, Unreachable
 
 EXPIRY = 3600
 MOST_OWED = 100_000  # claims and releases that wait; what is more expires, or is entered again
-_AT_ONCE = 500  # keys of one look-up
+_AT_ONCE = 100  # keys of one look-up
 _SAID_AT_ONCE = 200  # of what is said again, before Redis is waited for
 
 

@@ -32,6 +32,7 @@ NODE: dict[str, float] = {
     "WORKER_TIMEOUT": env.float("WORKER_TIMEOUT", default=5.0),
     "LINK_BYTES": env.int("LINK_BYTES", default=8 * 1024 * 1024),
     # addresses and subscriptions
+    "MAX_ADDRESSES_PER_REQUEST": env.int("MAX_ADDRESSES_PER_REQUEST", default=1_000),
     "MAX_ALLOCATION_BLOCK": env.int("MAX_ALLOCATION_BLOCK", default=1_000),
     "MAX_ALLOCATIONS_PER_SESSION": env.int("MAX_ALLOCATIONS_PER_SESSION", default=100_000),
     "MAX_SUBSCRIPTIONS_PER_SESSION": env.int("MAX_SUBSCRIPTIONS_PER_SESSION", default=20_000),

@@ -16,6 +16,7 @@ from typing import Any
 from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body, Component, Listener
+from msgnode.bus.slices import in_slices
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import retrieve_error
 from msgnode.core import addresses
@@ -49,6 +50,7 @@ class SubscriptionComponent(Component):
         check_room: Callable[[Listener, int], None],
         ownership: Ownership,
         max_per_session: int,
+        max_per_request: int,
         budget: AddressBudget,
         abroad: Abroad = NOTHING_ABROAD,
     ) -> None:
@@ -62,6 +64,7 @@ class SubscriptionComponent(Component):
         self._check_room = check_room
         self._budget = budget
         self._max_per_session = max_per_session
+        self._max_per_request = min(max_per_request, max_per_session)
         self._ownership = ownership
         self._of: dict[str, dict[str, None]] = {}  # session id -> addresses
         self._pending: dict[str, dict[str, Future[Body]]] = {}  # those not committed yet
@@ -70,7 +73,7 @@ class SubscriptionComponent(Component):
         """Subscribe or unsubscribe, here or at the node of another domain."""
         home = addresses.parse(message.recipients[0]).home
         if home != addresses.parse(self.addresses[0]).home:  # the request is for a peer's manager
-            rules.check_homes(rules.wanted(message.fields(), self._max_per_session), home)
+            rules.check_homes(rules.wanted(message.fields(), self._max_per_request), home)
         match message.type:
             case "subscribe":
                 return self._subscribe(message.fields(), caller)
@@ -78,13 +81,21 @@ class SubscriptionComponent(Component):
                 return self._unsubscribe(message.fields(), caller)
         raise BadMessage("The subscription manager takes subscribe and unsubscribe.")
 
+    def cost(self, message: Message) -> int:
+        """As many messages as the request names addresses, besides the first."""
+        if message.type not in ("subscribe", "unsubscribe"):
+            return 0
+        return rules.number_named(message.fields(), self._max_per_request) - 1
+
     def addresses_of(self, message: Message) -> list[str]:
         """The addresses to be subscribed, and those that claims are for."""
         with suppress(BadMessage):  # the answer will tell
             body = message.fields()
-            asked = rules.wanted(body, self._max_per_session)
+            asked = rules.wanted(body, self._max_per_request)
             source = body.get("source") or body.get("subscriber")
-            named = (*asked.exact, *asked.optional, *([source] if isinstance(source, str) else ()))
+            named = [*asked.exact, *asked.optional]
+            if isinstance(source, str) and not addresses.fault(source):
+                named.append(source)
             return [each for each in named if not addresses.is_event(each)]
         return []
 
@@ -144,8 +155,8 @@ class SubscriptionComponent(Component):
     def session_closed(self, session: Listener, reason: str) -> None:
         """A SessionEnd: remove the session's subscriptions."""
         self._budget.forget(session.id)
-        for address in self._of.pop(session.id, ()):
-            self._table.unsubscribe(address, session)
+        left = self._of.pop(session.id, {})
+        in_slices(left, lambda address: self._table.unsubscribe(address, session))
 
     def restore(self, rows: Iterable[tuple[str, str]], sessions: dict[str, Any]) -> None:
         """Restore subscriptions from the database at start."""
@@ -157,7 +168,7 @@ class SubscriptionComponent(Component):
     # --- requests ---------------------------------------------------------------------------------
 
     def _subscribe(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
-        asked = rules.wanted(body, self._max_per_session)
+        asked = rules.wanted(body, self._max_per_request)
         session = self._on_behalf(body, caller)
         plain, claimed, taken_over = self._sorted(asked, session)
         mine = self._of.get(session.id, {})
@@ -252,7 +263,7 @@ class SubscriptionComponent(Component):
             self._pending.pop(session.id, None)
 
     def _unsubscribe(self, body: dict[str, Any], caller: Listener) -> Body | Future[Body]:
-        asked = rules.wanted(body, self._max_per_session)
+        asked = rules.wanted(body, self._max_per_request)
         session = self._on_behalf(body, caller)
         mine = self._of.get(session.id, {})
         named = (*asked.exact, *asked.optional)
@@ -335,6 +346,8 @@ class SubscriptionComponent(Component):
         source = body.get("source") or body.get("subscriber")
         if not isinstance(source, str):
             return caller
+        if why := addresses.fault(source):
+            raise BadMessage(f"The address in `source` or `subscriber` {why}.")
         owner = self._table.owner_of(source)
         if owner is None or owner is caller:
             return caller

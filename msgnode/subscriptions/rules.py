@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from msgnode.core import addresses, redaction
@@ -44,23 +45,23 @@ class Access(Enum):
 
 
 def wanted(body: dict[str, Any], max_number: int) -> Wanted:
-    """The addresses a request names. Raises BadMessage naming the field that is wrong."""
-    exact = [address for field in _LISTS for address in _texts(body, field)]
-    children = [*_texts(body, "childrenResources"), *_texts(body, "children")]
-    optional: list[str] = []
-    resource = body.get("resource")
-    if children and resource is None:
-        raise BadMessage("`childrenResources` needs the `resource` they belong to.")
-    if resource is not None and (children or not exact):
-        for parent in _texts(body, "resource"):
-            exact.append(f"{parent}/changes")
-            exact.extend(f"{parent}/children/{child}" for child in children)
-            exact.extend(f"{parent}/{child}" for child in children)
-            optional.append(parent)
+    """The addresses a request names.
+
+    Args:
+        body: the body of the request.
+        max_number: most addresses per request; counted before they are put together.
+
+    Raises:
+        BadMessage: a field is wrong, which the text names; or there are too many.
+    """
+    exact, optional, children = _named(body, max_number)
+    for parent in optional:
+        exact.append(f"{parent}/changes")
+        exact.extend(f"{parent}/children/{child}" for child in children)
+        exact.extend(f"{parent}/{child}" for child in children)
     if not exact:
         raise BadMessage("The request names no address: give `resources`, or `resource`.")
-    if len(exact) > max_number:
-        raise BadMessage(f"A request may name at most {max_number} addresses.")
+    parts = 0
     for address in (*exact, *optional):
         if why := addresses.fault(address):
             raise BadMessage(f"An address of the request {why}.")
@@ -70,7 +71,34 @@ def wanted(body: dict[str, Any], max_number: int) -> Wanted:
             raise BadMessage(f"A scheme is longer than {addresses.MAX_SCHEME} characters.")
         if redaction.holds_token(address):
             raise BadMessage("An address of the request holds a token.")
+        parts += addresses.parts_of(address)
+    if parts > addresses.MAX_PARTS_TOGETHER:
+        most = addresses.MAX_PARTS_TOGETHER
+        raise BadMessage(f"The addresses of the request have more than {most} parts together.")
     return Wanted(tuple(dict.fromkeys(exact)), tuple(dict.fromkeys(optional)))
+
+
+def number_named(body: dict[str, Any], max_number: int) -> int:
+    """How many addresses a request names, before they are put together. Raises as `wanted`."""
+    exact, parents, children = _named(body, max_number)
+    return len(exact) + _number_below(parents, children)
+
+
+def _named(body: dict[str, Any], max_number: int) -> tuple[list[str], list[str], list[str]]:
+    """The exact addresses, the resources and the names of the children. Raises BadMessage."""
+    most = max_number + 1
+    exact = [*islice(chain.from_iterable(_texts(body, field) for field in _LISTS), most)]
+    children = [*islice(chain(_texts(body, "childrenResources"), _texts(body, "children")), most)]
+    if children and body.get("resource") is None:
+        raise BadMessage("`childrenResources` needs the `resource` they belong to.")
+    parents = [*islice(_texts(body, "resource"), most)] if children or not exact else []
+    if len(exact) + _number_below(parents, children) > max_number:
+        raise BadMessage(f"A request may name at most {max_number} addresses.")
+    return exact, parents, children
+
+
+def _number_below(parents: list[str], children: list[str]) -> int:
+    return len(parents) * (1 + 2 * len(children))
 
 
 def check_homes(asked: Wanted, home: str) -> None:

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from msgnode import models
 from msgnode.allocation.store import AllocationStore
+from msgnode.bus.slices import AT_ONCE
 from msgnode.core.faults import FAULTS
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.store import FREE, SessionStore
@@ -203,8 +204,13 @@ class Failover:
                 break
             keys = [row.id for row in rows]
             owned, subscribed = await in_any_thread(_holdings, keys)
+            put_in_place = 0
             for row in rows:
                 id_ = row.id.hex
+                put_in_place += 1 + len(owned.get(id_, ())) + len(subscribed.get(id_, ()))
+                if put_in_place > AT_ONCE:
+                    await asyncio.sleep(0)  # one session may hold 100,000 addresses
+                    put_in_place = 0
                 if id_ not in self._sessions.sessions:
                     with_gap += bool(row.epoch)
                     with FAULTS.kept_to("session"):

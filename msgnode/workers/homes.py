@@ -14,14 +14,16 @@ Rules
   and below it, are queried. One that exists but cannot be reached blocks the new session; while the
   directory is away, the routing table counts as complete. Nobody starts to watch a runtime's name
   for that if the runtime has no session.
-- Queries of one turn of the event loop are combined.
+- Queries of one turn of the event loop are combined, about AT_ONCE names; the rest follow in later
+  turns. What one message asks about many names is asked in parts, and others are asked for between.
+- Whoever asks is charged for each name as for NAME_COST messages.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -37,13 +39,17 @@ from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
 
 from .interest import Interest
-from .own_names import OwnNames
+from .own_names import AT_ONCE, OwnNames
 from .peer import Peer
 from .protocol import NamesRequest, NamesResponse
 from .transport import PeerTransport
 
 MOST_REMEMBERED = 10_000
 LIMIT = 2.0
+NAME_COST = 4
+"""As many messages can be carried in the time that it takes to query the directory for a name."""
+MOST_KNOWN = 100_000
+"""Most names that are remembered for messages which were not carried again yet."""
 
 Asked = dict[str, "asyncio.Future[dict[str, list[str]]]"]
 """The answers by epoch: for each name the workers to which sessions have moved from there."""
@@ -74,8 +80,10 @@ class Homes:
         self._names = names
         self._interest = interest
         self._looking_for: set[str] = set()
-        self._questions: list[Question] = []
+        self._questions: deque[Question] = deque()
+        self._parts: deque[Question] = deque()  # of those about many names
         self._known: OrderedDict[Hashable, frozenset[str]] = OrderedDict()
+        self._known_names = 0  # in all of `_known`
         self._doubts = Doubts()
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, list[str]]]] = {}
@@ -96,13 +104,14 @@ class Homes:
         Raises:
             Pending: the query is running; carry the message again afterwards.
         """
-        known = self._known.pop(key, frozenset())
+        known = self._known_for(key)
         names = dict.fromkeys(chain.from_iterable(map(names_of, addresses)))
         missing = [each for each in names if not self._interest.knows(each) and each not in known]
         unknown = [each for each in missing if self._is_unknown(each)]
         if len(unknown) < len(missing):
             asked = [each for each in missing if each not in unknown]
-            raise Pending("Who holds or hears an address", partial(self._ask, key, asked, ""))
+            ask = partial(self._ask, key, asked, "")
+            raise Pending("Who holds or hears an address", ask, NAME_COST * len(asked))
         for each in addresses:
             if not self._interest.knows(each):
                 self._interest.miss(each)
@@ -133,7 +142,7 @@ class Homes:
             Pending: the query is running; ask again afterwards.
             Unavailable: a worker that has such a session does not answer.
         """
-        known = self._known.pop(key, frozenset())
+        known = self._known_for(key)
         doubt = self._doubts.of(runtime_url)
         if runtime_url not in known and doubt is None:
             ask = partial(self._ask, key, [], runtime_url)
@@ -149,7 +158,9 @@ class Homes:
 
     def is_known(self, address: str) -> bool:
         """Whether an address missing from the routing table is certainly held by nobody."""
-        return self.knows_all() and not any(map(self._is_unknown, names_of(address)))
+        if not self.knows_all() or any(map(self._is_unknown, names_of(address))):
+            return False
+        return self._interest.hears(address)  # else it was evicted since it was asked for
 
     def _is_unknown(self, name: str) -> bool:
         """Whether a recent query of who is at a name failed."""
@@ -162,22 +173,68 @@ class Homes:
 
     def _asked_by(self, peer: Peer, message: NamesRequest) -> None:
         """Answer another worker's query of who is here at names."""
+        self._start(self._tell(peer, message))
+
+    async def _tell(self, peer: Peer, message: NamesRequest) -> None:
+        """Tell another worker who is here at names, then that this was all."""
         elsewhere: dict[str, list[str]] = {}
+        told = 0
         for name in message.names:
+            if told > AT_ONCE:
+                await asyncio.sleep(0)
+                told = 0
             with FAULTS.kept_to("worker link"):
+                told += 1 + self._names.number_at(name)
                 if gone := self._names.asked(peer, name):
                     elsewhere[name] = gone
         size = 40 * sum(map(len, elsewhere.values())) + sum(map(len, elsewhere))
         peer.out.put(NamesResponse(message.number, elsewhere), size)
 
     def _ask(self, key: Hashable, names: list[str], runtime: str, tell: Callable[[], None]) -> None:
-        if not self._questions:
-            asyncio.get_running_loop().call_soon(self._find_all)
-        self._questions.append(Question(key, names, runtime, tell))
+        if not self._questions and not self._parts:
+            asyncio.get_running_loop().call_soon(self._find_some)
+        if len(names) <= AT_ONCE:
+            self._questions.append(Question(key, names, runtime, tell))
+            return
+        left = -(-len(names) // AT_ONCE)
 
-    def _find_all(self) -> None:
-        questions, self._questions = self._questions, []
+        def tell_part() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                self._remember(key, names)
+                tell()
+
+        for start in range(0, len(names), AT_ONCE):
+            part = names[start : start + AT_ONCE]
+            self._parts.append(Question(None, part, runtime, tell_part))
+
+    def _find_some(self) -> None:
+        """Query for as many callers as one turn of the loop has time for."""
+        questions = [self._parts.popleft()] if self._parts else []
+        number = 0
+        while self._questions and number < AT_ONCE:
+            questions.append(self._questions.popleft())
+            number += 1 + len(questions[-1].names)
         self._start(self._answer(questions))
+        if self._questions or self._parts:
+            asyncio.get_running_loop().call_soon(self._find_some)
+
+    def _remember(self, key: Hashable, names: Collection[str]) -> None:
+        """Keep for a message what was asked for it, until it is carried again."""
+        if key is None:
+            return
+        self._known_for(key)
+        self._known[key] = frozenset(names)
+        self._known_names += len(names)
+        while len(self._known) > MOST_REMEMBERED or self._known_names > MOST_KNOWN:
+            self._known_names -= len(self._known.popitem(last=False)[1])
+
+    def _known_for(self, key: Hashable) -> frozenset[str]:
+        """Forget and return what was asked for a message."""
+        known = self._known.pop(key, frozenset())
+        self._known_names -= len(known)
+        return known
 
     async def _answer(self, questions: list[Question]) -> None:
         limit = monotonic() + LIMIT
@@ -298,12 +355,9 @@ class Homes:
         for each in (*answers.values(), *further.values()):
             each.cancel()
         for question in questions:
-            if question.key is not None:
-                self._known[question.key] = frozenset((*question.names, question.runtime))
+            self._remember(question.key, {*question.names, question.runtime})
             with FAULTS.kept_to("sender"):
                 question.tell()
-        while len(self._known) > MOST_REMEMBERED:
-            self._known.popitem(last=False)
 
     def _gone_from(
         self, answers: Asked, homes: Mapping[str, set[str]], names: Collection[str]

@@ -13,13 +13,17 @@ Rules
   and that an entry is owed: then no worker may treat a name that is not found as free.
 - What a session has only spoken as ends with its worker. What it holds or hears counts until the
   worker that takes the session over is entered instead.
+- Names are entered and removed AT_ONCE in a turn of the event loop, because one session may hold
+  100,000. An entry that outlives its session for some turns costs those who find it a question.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from time import monotonic
+from typing import TypeVar
 
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, after_barrier
@@ -34,8 +38,11 @@ from .protocol import EntriesOwed
 from .remote_sessions import RemoteSessions
 from .transport import PeerTransport
 
+T = TypeVar("T")
+
 HOLDS, SPEAKS, LISTENS, WATCHES = "=", "~", "", "?"
-_AT_ONCE = 200  # names entered again before Redis is waited for
+AT_ONCE = 100
+"""Most names that are entered or removed in one turn of the event loop."""
 _MOST_UNKNOWN = 10_000
 _FORGOTTEN_AFTER = 60.0  # seconds that an unknown epoch is taken for that of a worker that comes
 
@@ -76,6 +83,7 @@ class OwnNames:
         self._at: Mapping[str, set[str]] = {HOLDS: set(), SPEAKS: set(), LISTENS: set()}
         self._new: list[tuple[str, str]] = []  # of these names, those of this turn of the loop
         self._replaced: list[tuple[str, str]] = []  # entries of the dead, until ours are there
+        self._leaving: dict[str, None] = {}  # names that a session has left, to be looked at
         self._entering: set[asyncio.Task[None]] = set()
         self._is_started = False
 
@@ -104,7 +112,15 @@ class OwnNames:
 
     def left(self, names: Iterable[str]) -> None:
         """Note that a session of this worker has left these names; others may be there."""
+        if not self._leaving:
+            asyncio.get_running_loop().call_soon(self._remove_some)
+        self._leaving.update(dict.fromkeys(names))
+
+    def _remove_some(self) -> None:
+        """Remove the entries at some of the names where no session of this worker is any more."""
+        names = list(islice(self._leaving, AT_ONCE))
         for name in names:
+            del self._leaving[name]
             for kind, there in self._at.items():
                 if name in there and not self._is_still(kind, name):
                     there.discard(name)
@@ -117,6 +133,8 @@ class OwnNames:
                 for epoch, watched in self._watched_by.items():
                     if self._is_up(epoch):  # another one is told when it is there again
                         watched.discard(name)
+        if self._leaving:
+            asyncio.get_running_loop().call_soon(self._remove_some)
 
     def gone(self, held: Collection[str], heard: Collection[str], epoch: str) -> None:
         """Note that a session at these names has moved to a worker that may not know it yet.
@@ -218,7 +236,8 @@ class OwnNames:
         with FAULTS.kept_to("directory"):
             tells_all = self.tells_all
             try:
-                await self._enter(new)
+                for some in in_parts(new):
+                    await self._enter(some)
             except RedisFault:
                 owed = {name for _, name in new if self._is_here(name)}
                 new_ones = owed - self._watchers.owed
@@ -228,8 +247,10 @@ class OwnNames:
             else:
                 if tells_all or self.tells_all:  # who watches may have been entered no more
                     self._take_all_for_watchers({name for _, name in new})
-            for name, member in replaced:
-                self._directory.release(Kind.NAME, name, member)
+            for part in in_parts(replaced):
+                for name, member in part:
+                    self._directory.release(Kind.NAME, name, member)
+                await asyncio.sleep(0)
 
     async def _enter(self, new: Collection[tuple[str, str]]) -> None:
         """Enter this worker at these names, and tell their watchers. Raises RedisFault."""
@@ -271,6 +292,10 @@ class OwnNames:
         return peer is not None and peer.is_up
 
     # --- what others say --------------------------------------------------------------------------
+
+    def number_at(self, name: str) -> int:
+        """How many sessions, about, another worker is told of that asks about a name."""
+        return len(self._table.subscribers(name))
 
     def asked(self, peer: Peer, name: str) -> list[str]:
         """Note that another worker watches a name; the workers that sessions have moved to."""
@@ -343,7 +368,7 @@ def _above(runtime_url: str) -> list[str]:
     return line[1 : len(line) // 2]
 
 
-def in_parts(names: Iterable[str]) -> list[list[str]]:
-    """Names, in batches."""
-    all_ = list(names)
-    return [all_[start : start + _AT_ONCE] for start in range(0, len(all_), _AT_ONCE)]
+def in_parts(items: Iterable[T]) -> list[list[T]]:
+    """Names, or what is to be done about them, in batches of AT_ONCE."""
+    all_ = list(items)
+    return [all_[start : start + AT_ONCE] for start in range(0, len(all_), AT_ONCE)]

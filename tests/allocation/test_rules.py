@@ -51,10 +51,16 @@ def test_any_create_is_a_block_within_bounds_or_refused(body: dict[str, Any]) ->
     assert len(key) <= rules.MAX_KEY
 
 
+def test_a_delete_names_so_many_items_each_repeat_counted() -> None:
+    assert rules.released_items({"childrenResources": ["a"] * 10}, 10) == ("a",)
+    with pytest.raises(BadMessage, match="at most 10"):
+        rules.released_items({"resource": "a", "childrenResources": ["a"] * 10}, 10)
+
+
 @given(BODIES)
 def test_any_delete_names_texts_or_is_refused(body: dict[str, Any]) -> None:
     try:
-        items = rules.released_items(body)
+        items = rules.released_items(body, 10)
     except BadMessage:
         return
     assert all(isinstance(each, str) for each in items)
@@ -73,11 +79,11 @@ def test_any_delete_names_texts_or_is_refused(body: dict[str, Any]) -> None:
     ],
 )
 def test_every_form_of_delete_names_its_items(body: dict[str, Any], items: tuple[str, ...]) -> None:
-    assert rules.released_items(body) == items
+    assert rules.released_items(body, 10) == items
 
 
 def test_a_list_nested_without_end_is_read() -> None:
     deep: Any = "a"
     for _ in range(100_000):
         deep = [deep]
-    assert rules.released_items({"resource": deep}) == ("a",)
+    assert rules.released_items({"resource": deep}, 10) == ("a",)

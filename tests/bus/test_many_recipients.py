@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from time import perf_counter
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from msgnode.bus.delivery import FanOut
+from msgnode.bus.holders import NoOthers
 from msgnode.bus.pipeline import COPIES_AS_ONE
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
+from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
 from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import MAX_DEBT, FlowLimits
+from msgnode.sessions.turns import Turns
 from tests.fakes import FakeCaller, FakeRecorder, FakeSession, pipeline
 
 SENDER = "runtime://d/1"
@@ -167,3 +171,47 @@ async def test_a_sender_pays_for_what_its_message_costs_within_bounds() -> None:
     connection.charge(0, 10**12)
     assert connection.flow.seconds_until_credit() <= MAX_DEBT + 0.2
     connection.end(1000, "")
+
+
+def test_what_must_be_found_out_first_is_charged_before_it_is_looked_for() -> None:
+    class Asks(NoOthers):
+        def hears(self, address: str) -> bool:
+            return False
+
+        def find(self, key: Any, addresses: Any) -> None:
+            raise Pending("Who is there", lambda then: None, 4 * len(addresses))
+
+    for to in (["runtime://d/2", "runtime://d/3"], "runtime://d/2"):
+        caller = FakeCaller(FakeSession(SENDER))
+        pipeline(RoutingTable(), recorder=FakeRecorder(), holders=Asks()).carry(frame(to), caller)
+        assert caller.held == [frame(to)]
+        assert caller.charged == [(8 if isinstance(to, list) else 4, 0)]
+        assert caller.frames == []
+
+
+async def test_the_look_ups_of_many_lists_share_turns_with_other_work() -> None:
+    """Each list is a step of its own, so that lists that arrive together take several turns."""
+    looked_for: list[float] = []
+
+    class Slow(NoOthers):
+        def hears(self, address: str) -> bool:
+            return False
+
+        def find(self, key: Any, addresses: Any) -> None:
+            looked_for.append(turns)
+            until = perf_counter() + 0.003
+            while perf_counter() < until:
+                pass
+
+    path = pipeline(RoutingTable(), recorder=FakeRecorder(), holders=Slow())
+    turns = 0
+    for _ in range(3):
+        caller = FakeCaller(FakeSession(SENDER))
+        steps = Turns(lambda: True, lambda: None)
+        caller.carry_on = steps.add  # type: ignore[method-assign]
+        path.carry(frame(["runtime://d/2", "runtime://d/3"]), caller)
+    async with asyncio.timeout(10):
+        while len(looked_for) < 3:
+            turns += 1
+            await asyncio.sleep(0)
+    assert len(set(looked_for)) == 3

@@ -110,7 +110,7 @@ def test_a_fault_of_the_node_is_answered_500_and_noted(
 
 
 def test_what_no_decision_can_be_made_on_yet_is_held_as_it_came() -> None:
-    fact = Pending.__new__(Pending)
+    fact = Pending("A fact", lambda then: None)
     held: list[tuple[bytes, Pending]] = []
 
     class Waits(FakeEnforcer):

@@ -30,6 +30,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator
         MAX_SESSIONS_PER_RUNTIME=2,
         MAX_CONNECTIONS_PER_SOURCE=40,
         MAX_MESSAGES_PER_SECOND=200,
+        MAX_ADDRESSES_PER_REQUEST=6,
         MAX_ALLOCATION_BLOCK=5,
         MAX_ALLOCATIONS_PER_SESSION=8,
         MAX_SUBSCRIPTIONS_PER_SESSION=4,
@@ -104,6 +105,15 @@ async def test_claimed_addresses_count_as_allocated(guest: Come) -> None:
     assert code(refused) == 429
     assert "MAX_ALLOCATIONS_PER_SESSION" in str(refused["body"])
     assert code(await client.ask("create", ALLOCATION, {"value": {"number": 1}})) == 429
+
+
+async def test_a_request_releases_as_many_addresses_as_it_may_name(guest: Come) -> None:
+    client = await guest()
+    body = {"childrenResources": [address() for _ in range(6)]}
+    assert code(await client.ask("delete", ALLOCATION, body)) == 200
+    refused = await client.ask("delete", ALLOCATION, {**body, "resource": "a key"})
+    assert code(refused) == 400
+    assert "at most 6" in str(refused["body"])
 
 
 async def test_no_more_connections_of_one_source_than_it_may_have(strict: Node) -> None:

@@ -314,6 +314,12 @@ def test_depth_in_any_field_is_refused(place: str, levels: int) -> None:
         messages.parse(frame.encode())
 
 
+def test_addresses_of_as_many_parts_as_one_message_may_name_are_read() -> None:
+    to = [f"a://d/{n}" + "/b" * 31 for n in range(125)]
+    frame = {"id": 1, "type": "read", "from": "a://d" + "/b" * 32, "to": to, "body": {}}
+    assert messages.parse(json.dumps(frame).encode()).recipients == tuple(to)
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -333,6 +339,10 @@ def test_depth_in_any_field_is_refused(place: str, levels: int) -> None:
         ({"to": ["a", 7]}, "to"),
         ({"to": {"a": 1}}, "to"),
         ({"to": [f"a{n}" for n in range(1001)]}, "to"),
+        ({"to": "a://d" + "/b" * 33}, "to"),
+        ({"to": ["c", "a://d" + "/b" * 33]}, "to"),
+        ({"from": "a://d" + "/b" * 33}, "from"),
+        ({"to": ["a://d/b", *(f"a://d/{n}" + "/b" * 31 for n in range(125))]}, "4000 parts"),
         ({"body": []}, "body"),
         ({"body": "text"}, "body"),
         ({"body": 7}, "body"),

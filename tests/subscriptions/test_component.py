@@ -14,7 +14,7 @@ from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Body
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
-from msgnode.core.errors import Conflict, Forbidden, TooMany, Unavailable
+from msgnode.core.errors import BadMessage, Conflict, Forbidden, TooMany, Unavailable
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
 from tests.fakes import FakeSession, FakeWriter
@@ -37,6 +37,7 @@ class Scene:
             lambda session, number: None,
             Ownership(self.table, LastOwnerCache(), "d", shares=True),
             max_per_session=3,
+            max_per_request=10,
             budget=AddressBudget(1_000),
         )
         self.mine, self.other = FakeSession("runtime://d/1"), FakeSession("runtime://d/2")
@@ -173,3 +174,23 @@ async def test_a_request_is_refused_whole(scene: Scene) -> None:
         scene.ask(scene.mine, CHANGES, OWN)
     assert scene.table.listeners(CHANGES) == ()
     assert not scene.writer.waiting
+
+
+def test_a_request_costs_as_many_messages_as_it_names_addresses(scene: Scene) -> None:
+    def cost(type_: str, body: dict[str, Any]) -> int:
+        frame = {"id": 1, "type": type_, "from": scene.mine.runtime_url, "to": SM, "body": body}
+        return scene.component.cost(messages.parse(json.dumps(frame).encode()))
+
+    assert cost("subscribe", {"resources": [CHANGES]}) == 0
+    assert cost("unsubscribe", {"resources": [f"comm://d/{n}/changes" for n in range(3)]}) == 2
+    assert cost("subscribe", {"resource": "comm://d/1", "children": ["a"]}) == 2
+    assert cost("read", {}) == 0
+
+
+def test_a_source_without_end_is_refused(scene: Scene) -> None:
+    body = {"resources": [CHANGES], "source": "a:" + "b/" * 1_000}
+    frame = {"id": 1, "type": "subscribe", "from": scene.mine.runtime_url, "to": SM, "body": body}
+    message = messages.parse(json.dumps(frame).encode())
+    assert scene.component.addresses_of(message) == []
+    with pytest.raises(BadMessage, match="source"):
+        scene.component.answer(message, scene.mine)

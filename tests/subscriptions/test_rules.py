@@ -93,3 +93,21 @@ def test_a_peers_manager_is_asked_for_addresses_of_the_peer_alone() -> None:
         mixed = rules.wanted({"resources": ["comm://Peer.example/1", other]}, 10)
         with pytest.raises(Forbidden, match="is not of the domain"):
             rules.check_homes(mixed, "peer.example")
+
+
+def test_children_are_counted_before_their_addresses_are_put_together() -> None:
+    body = {"resource": ["comm://d/1", "comm://d/2"], "children": ["a", "b"]}
+    assert len(rules.wanted(body, 10).exact) == 10
+    with pytest.raises(BadMessage, match="at most 9 addresses"):
+        rules.wanted(body, 9)
+    with pytest.raises(BadMessage, match="at most 1000 addresses"):
+        rules.wanted({"resource": ["a:1"] * 100_000, "children": ["b"] * 100_000}, 1_000)
+
+
+def test_addresses_have_so_many_parts_each_and_together() -> None:
+    deep = [f"comm://d/{number}" + "/b" * 31 for number in range(125)]
+    assert rules.wanted({"resources": deep}, 1_000).exact == tuple(deep)
+    with pytest.raises(BadMessage, match="4000 parts together"):
+        rules.wanted({"resources": [*deep, "comm://d/1"]}, 1_000)
+    with pytest.raises(BadMessage, match="32 parts"):
+        rules.wanted({"resources": [f"{deep[0]}/b"]}, 1_000)

@@ -17,7 +17,7 @@ from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import Unreachable
-from msgnode.workers import homes, own_names
+from msgnode.workers import homes, interest, own_names
 from msgnode.workers.directory_entries import DirectoryEntries, DirectoryPresence
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer
@@ -302,6 +302,7 @@ async def test_w4_what_its_home_cannot_be_asked_for_is_not_known_and_soon_asked_
     one.table.allocate(ADDRESS, one.enter())
     await other.told(ADDRESS)
     assert not other.homes.is_known(ADDRESS)
+    await other.told("hyperty://d/another")
     assert other.homes.is_known("hyperty://d/another")
     for about in (ADDRESS, f"{ADDRESS}/subscription"):
         with pytest.raises(Unavailable, match="cannot be found out"):
@@ -311,7 +312,7 @@ async def test_w4_what_its_home_cannot_be_asked_for_is_not_known_and_soon_asked_
     async with asyncio.timeout(20):
         while not other.homes.is_known(ADDRESS):
             await eventually()
-    await other.told(ADDRESS)
+            await other.told(ADDRESS)
     assert ADDRESS in other.table.owners
 
 
@@ -383,3 +384,73 @@ async def test_what_ends_is_not_in_the_directory_any_more(pair: Pair, redis_url:
     left = await operator.execute("KEYS", f"msgnode:{one.transport.node}:[nb]:*")
     await operator.close()
     assert left == []
+
+
+async def test_what_one_message_asks_about_many_names_is_asked_in_parts_and_others_between(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, other, _ = pair
+    joined: list[int] = []
+    join = Directory.join
+
+    async def counted(self: Directory, names: Collection[str], member: str) -> Any:
+        joined.append(len(names))
+        return await join(self, names, member)
+
+    monkeypatch.setattr(Directory, "join", counted)
+    many = [f"hyperty://d/{number}" for number in range(4_000)]
+    with pytest.raises(Pending) as pending:
+        other.homes.find(("session", b"many"), many)
+    assert pending.value.cost == homes.NAME_COST * len(many)
+    all_known = asyncio.Event()
+    pending.value.when_known(all_known.set)
+    await asyncio.sleep(0)
+    await other.told(ADDRESS, key=("session", b"one"))
+    assert not all_known.is_set()
+    await asyncio.wait_for(all_known.wait(), 20)
+    other.homes.find(("session", b"many"), many)
+    assert all(map(other.homes.is_known, many))
+    assert max(joined) <= 2 * own_names.AT_ONCE
+    assert sum(joined) >= len(many)
+
+
+async def test_w4_an_address_that_was_pushed_out_since_it_was_asked_for_is_not_known(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, _ = pair
+    monkeypatch.setattr(interest, "MOST_WATCHED", 10)
+    one.table.allocate(ADDRESS, one.enter())
+    await other.told(ADDRESS)
+    await other.told(*(f"hyperty://d/other-{number}" for number in range(20)), key=("s", b"2"))
+    assert ADDRESS not in other.table.owners
+    assert not other.homes.is_known(ADDRESS)
+
+
+async def test_a_session_that_held_many_addresses_is_removed_from_the_directory_in_parts(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _, _ = pair
+    holder = one.enter()
+    held = [f"hyperty://d/{number}" for number in range(1_000)]
+    for address in held:
+        one.table.allocate(address, holder)
+    await one.settled()
+    released: list[str] = []
+    release = Directory.release
+    monkeypatch.setattr(
+        Directory, "release", lambda *call: (released.append(call[2]), release(*call))
+    )
+    for address in held[:-1]:
+        one.table.release(address, holder)
+    one.table.release(held[-1], holder)
+    one.table.allocate(held[-1], holder)  # again before its entry was removed
+    assert released == []
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert 0 < len(released) <= 2 * own_names.AT_ONCE
+    async with asyncio.timeout(20):
+        while len(released) < len(held) - 1:
+            await eventually()
+    assert set(released) == set(held[:-1])
+    found = await one.in_redis.members(Kind.NAME, held)
+    assert set(found) == {held[-1]}
