@@ -6,6 +6,7 @@ that breaks this is made in two versions: the first no longer uses it, the secon
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 
 import pytest
@@ -15,9 +16,11 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 from django.db.models import NOT_PROVIDED, CharField, Field
 
-OURS = ("msgnode", "policies", "registry", "spark")
+from tests.node import ROOT
+
+OURS = ("msgnode", "policies", "qos", "registry", "spark")
 # The last ones from before the first version that can be upgraded worker by worker.
-BEFORE = {"msgnode": 7, "policies": 2, "registry": 2, "spark": 2}
+BEFORE = {"msgnode": 7, "policies": 2, "qos": 3, "registry": 2, "spark": 2}
 ALLOWED = (
     migrations.CreateModel, migrations.AddIndex, migrations.RemoveIndex, migrations.RenameIndex,
     migrations.AlterModelOptions, migrations.AlterModelManagers, migrations.RunPython,
@@ -58,7 +61,7 @@ def refused(operation: Operation, before: ProjectState | None = None, app: str =
 
 
 def wrong_operations() -> Iterator[tuple[str, str]]:
-    loader = MigrationLoader(None, ignore_no_migrations=True)
+    loader = MigrationLoader(None, ignore_no_migrations=True, replace_migrations=False)
     for (app, name), migration in sorted((loader.disk_migrations or {}).items()):
         if app in OURS and int(name.split("_")[0]) > BEFORE[app]:
             state = loader.project_state((app, name), at_end=False)
@@ -111,3 +114,10 @@ def test_what_the_version_before_could_not_stand_is_refused(
 )
 def test_a_column_may_only_become_wider(before: Field, after: Field, is_wider: bool) -> None:
     assert widens(before, after) is is_wider
+
+
+def test_what_is_replaced_is_deleted_with_1_1() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    disk = MigrationLoader(None, ignore_no_migrations=True).disk_migrations or {}
+    replacing = {key for key, each in disk.items() if each.replaces and key[0] in OURS}
+    assert bool(replacing) is (tuple(map(int, version.split(".")[:2])) < (1, 1))

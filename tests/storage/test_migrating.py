@@ -1,13 +1,15 @@
-"""Migrations of PostgreSQL beside those who write, others who migrate, and where they cannot be."""
+"""Migrations beside those who write, beside others, from before 1.0, and where they cannot be."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -27,6 +29,78 @@ WAITING = (
     "WHERE datname = current_database() AND wait_event_type = 'Lock'"
 )
 NAMES = "SELECT app, name FROM django_migrations"
+BEFORE_1_0 = """
+import json, sys, django
+django.setup()
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
+
+named = dict(json.loads(sys.argv[1]))
+
+class Before(MigrationLoader):
+    def load_disk(self):
+        super().load_disk()
+        for key, migration in [*self.disk_migrations.items()]:
+            if key[0] in named and migration.replaces:
+                del self.disk_migrations[key]
+
+executor = MigrationExecutor(connection)
+executor.loader = Before(connection)
+leaves = executor.loader.graph.leaf_nodes()
+ours = [(app, name or dict(leaves)[app]) for app, name in named.items()]
+executor.migrate([leaf for leaf in leaves if leaf[0] not in named] + ours)
+"""
+TABLES = """
+import json, django
+django.setup()
+from django.apps import apps
+from django.db import connection
+
+found = {}
+with connection.cursor() as cursor:
+    look = connection.introspection
+    for name in sorted(look.table_names(cursor)):
+        if name.startswith(("msgnode_", "policies_", "qos_", "registry_", "spark_")):
+            columns = look.get_table_description(cursor, name)
+            constraints = look.get_constraints(cursor, name).values()
+            found[name] = [
+                sorted([c.name, str(c.type_code), c.null_ok, str(c.default), str(c.display_size)]
+                       for c in columns),
+                sorted(json.dumps([each.get(key) for key in (
+                    "columns", "orders", "primary_key", "unique", "foreign_key", "check", "index",
+                    "type")], default=str) for each in constraints),
+            ]
+    found["classes"] = sorted(apps.get_model("qos", "TrafficClass").objects.values_list("name"))
+print(json.dumps(found))
+"""
+SOME = {
+    "msgnode": "0012_device_outlet",
+    "policies": "0002_what_was_known",
+    "qos": "0001_initial",
+    "registry": "0001_initial",
+    "spark": "0002_run_warning",
+}
+
+
+def _program(node: Node, text: str, *words: str) -> str:
+    node.data_dir.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-c", text, *words], cwd=node.root, capture_output=True, text=True,
+        env={**node.environment, "DJANGO_SETTINGS_MODULE": "msgnode.settings"}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _tables(node: Node) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_program(node, TABLES))
+    return found
+
+
+def migrate_as_before_1_0(node: Node, **names: str) -> None:
+    """Migrate a database without tables to these migrations of apps, "" for the last one."""
+    _program(node, BEFORE_1_0, json.dumps(names))
 
 
 @contextmanager
@@ -66,17 +140,18 @@ def test_of_several_that_migrate_at_once_each_finds_the_tables_complete(
 
 
 def test_a_migration_that_waits_for_a_backup_lets_others_write_and_is_made_behind_it(
-    tmp_path: Path, migrated_url: str
+    tmp_path: Path, postgres_url: str
 ) -> None:
-    node = Node(tmp_path / "n", DATABASE_URL=migrated_url)
-    node.data_dir.mkdir()
-    node.manage("migrate", "msgnode", "0021", "--verbosity", "0")
     with (
-        psycopg.connect(migrated_url) as reader,
-        psycopg.connect(migrated_url, autocommit=True) as writer,
+        database(postgres_url) as url,
+        psycopg.connect(url) as reader,
+        psycopg.connect(url, autocommit=True) as writer,
     ):
+        names = {"policies": "", "qos": "", "registry": "", "spark": ""}
+        earlier = Node(tmp_path / "n", DATABASE_URL=url)
+        migrate_as_before_1_0(earlier, msgnode="0021_stored_messages", **names)
         reader.execute("SELECT count(*) FROM msgnode_peer")
-        with migrating(tmp_path / "m", migrated_url) as process:
+        with migrating(tmp_path / "m", url) as process:
             until(lambda: writer.execute(WAITING).fetchone() == (True,), 60)
             writer.execute("SET statement_timeout = '8s'")
             writer.execute("UPDATE msgnode_peer SET domain = domain")
@@ -85,6 +160,28 @@ def test_a_migration_that_waits_for_a_backup_lets_others_write_and_is_made_behin
         assert status == 0, said
         assert "in use by a transaction that takes long" in said
         assert ("msgnode", "0022_signed_stubs_message_ids") in writer.execute(NAMES).fetchall()
+
+
+def test_a_database_that_has_all_migrations_from_before_1_0_has_the_tables_of_a_new_one(
+    tmp_path: Path, template: Path
+) -> None:
+    before, new = Node(tmp_path / "before"), Node(tmp_path / "new")
+    migrate_as_before_1_0(before, **dict.fromkeys(SOME, ""))
+    before.migrate()
+    new.data_dir.mkdir()
+    shutil.copy(template, new.data_dir / "node.sqlite3")
+    assert _tables(before) == _tables(new)
+
+
+def test_a_database_that_has_some_migrations_from_before_1_0_goes_on_with_them(
+    tmp_path: Path, postgres_url: str, migrated_url: str
+) -> None:
+    new = Node(tmp_path / "new", DATABASE_URL=migrated_url)
+    with database(postgres_url) as url:
+        before = Node(tmp_path / "before", DATABASE_URL=url)
+        migrate_as_before_1_0(before, **SOME)
+        before.migrate()
+        assert _tables(before) == _tables(new)
 
 
 def test_a_database_that_cannot_keep_every_text_is_refused(
