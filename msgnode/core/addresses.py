@@ -35,9 +35,6 @@ RUNTIME_SCHEMES = frozenset({"runtime", "hyperty-runtime"})
 HYPERTY_SCHEMES = frozenset({"hyperty"})
 NODE_SCHEMES = frozenset({"mn", "domain", "domain-idp", "global"})
 """Schemes whose addresses belong to nodes and their components; no runtime may speak as one."""
-CATALOGUE_SCHEMES = frozenset({"hyperty-catalogue"})
-OBJECT_SCHEMES = frozenset({"comm", "connection", "context", "resource", "fs"})
-"""Data object schemes of the field's runtimes; settings may add more."""
 
 _CHILDLESS_SCHEMES = RUNTIME_SCHEMES | HYPERTY_SCHEMES | NODE_SCHEMES
 _EVENT_TAILS = ("/changes", "/registration", "/status", "/children", "/children/")

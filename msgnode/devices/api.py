@@ -46,7 +46,6 @@ MAX_WAIT = 25.0
 MAX_CALLS = 8
 """Most concurrent requests of one device, not counting its downstream."""
 RESOURCES = f"{ROOT}/resources/"
-LINKS = ("messages", "events", "poll", "webhook", "push")
 VERBS = {"GET": "read", "PUT": "create", "PATCH": "update", "DELETE": "delete"}
 CORS_SECONDS = b"600"
 

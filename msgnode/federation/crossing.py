@@ -67,12 +67,6 @@ def incoming_fault(message: Message, own: str, peer: str) -> str:
     return f"{to.text} is not of this domain, and nothing is passed on between domains"
 
 
-def is_about(to: str, domain: str) -> bool:
-    """Whether messages to an address go to the node of a foreign domain."""
-    address = addresses.parse(to)
-    return bool(address.domain) and address.scheme != "global" and address.home == domain
-
-
 def domain_fault(domain: str) -> str:
     """Why a domain cannot be a peer's, "" if it can.
 

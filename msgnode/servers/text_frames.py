@@ -62,31 +62,6 @@ def whole_texts(data: bytes, limit: int) -> tuple[list[bytes], int, bool]:
     return texts, at, at == available or _may_become_a_text(data[at : at + 2])
 
 
-def frame_size(data: bytes, at: int) -> int | None:
-    """The size of the frame at a position with its header, None while that is not known."""
-    left = len(data) - at
-    if left < 2:
-        return None
-    size = data[at + 1] & 0x7F
-    header = 2 + (4 if data[at + 1] & _MASKED else 0)
-    if size == 126:
-        return header + 2 + (data[at + 2] << 8 | data[at + 3]) if left >= 4 else None
-    if size == 127:
-        return header + 8 + int.from_bytes(data[at + 2 : at + 10], "big") if left >= 10 else None
-    return header + size
-
-
-def is_overlong(data: bytes, at: int) -> bool:
-    """Whether the length of a frame, whose size is known, is encoded in more bytes than necessary.
-
-    RFC 6455 forbids that (5.2).
-    """
-    size = data[at + 1] & 0x7F
-    if size == 126:
-        return (data[at + 2] << 8 | data[at + 3]) < 126
-    return size == 127 and int.from_bytes(data[at + 2 : at + 10], "big") < 65536
-
-
 def _may_become_a_text(beginning: bytes) -> bool:
     """Whether the first two bytes of a frame, as far as present, are those of a text frame."""
     is_masked = len(beginning) < 2 or beginning[1] >= _MASKED

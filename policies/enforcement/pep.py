@@ -173,10 +173,6 @@ class PolicyEnforcer:
 
         return allows
 
-    def still_allows(self, runtime_url: str, manager: str, address: str, speaker: Speaker) -> bool:
-        """Whether a session may (still) subscribe to an address."""
-        return self.subscriptions_of(runtime_url, manager)(address, speaker)
-
     def _subscribing(self, runtime_url: str, manager: str, address: str, speaker: Speaker) -> Facts:
         """The facts of a subscription, as if it were requested now."""
         body = {"resource": address, "resources": [address], "subscribe": [address]}

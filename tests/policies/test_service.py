@@ -215,8 +215,7 @@ async def test_without_policies_no_subscription_is_looked_at(policy, ended):
 async def test_an_error_in_a_policy_raises_an_alarm(policy, alarms):
     broken = {"effect": "deny", "condition": {"msgTo": {"moreThan": 1}}}
     policy.enforcer.snapshot = make_snapshot([{"policies": [{"rules": [broken]}]}], {}, 1)
-    allowed = policy.enforcer.still_allows(BOB.runtime_url, "domain://m/sm", FEED, BOB.speaker)
-    assert not allowed
+    assert not policy.enforcer.subscriptions_of(BOB.runtime_url, "domain://m/sm")(FEED, BOB.speaker)
     policy.enforcer.enforce(parsed(), BOB.speaker, IN)
     policy.write_down()
     assert [kind for kind, _, _ in alarms] == ["policy-indeterminate"]
