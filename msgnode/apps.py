@@ -1,7 +1,38 @@
-"""The Django app of the node."""
+"""The Django app of the node, and Django's admin as the node's console."""
+
+from typing import Any
 
 from django.apps import AppConfig
+from django.contrib.admin.apps import SimpleAdminConfig
+from django.core import checks as django_checks
 from django.db.models.signals import post_migrate, pre_migrate
+
+
+class ThemeConfig(AppConfig):
+    """The theme of the console; its own class would load it and set the site."""
+
+    name = "unfold"
+
+
+class ConsoleConfig(SimpleAdminConfig):
+    """Django's admin with the theme's site; its pages are loaded by `site_urls`, when used."""
+
+    default_site = "unfold.sites.UnfoldAdminSite"
+
+    def ready(self) -> None:
+        from django.contrib.admin.checks import check_dependencies
+
+        django_checks.register(check_dependencies, django_checks.Tags.admin)
+        django_checks.register(_check_pages, django_checks.Tags.admin)
+
+
+def _check_pages(app_configs: Any, **_: Any) -> list[django_checks.CheckMessage]:
+    """Django's checks of the console's pages, which are loaded first."""
+    from django.contrib import admin
+    from django.contrib.admin.checks import check_admin_app
+
+    admin.autodiscover()
+    return check_admin_app(app_configs)
 
 
 class MessageNodeConfig(AppConfig):

@@ -6,8 +6,11 @@ speaks the lifespan protocol has it started here.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import time
+from importlib import import_module
 from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
@@ -19,16 +22,14 @@ _django_alone = get_asgi_application()
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 from django.urls import path, re_path
-from redis import RedisError
 
 from msgnode.console.live.consumer import LiveConsumer
 from msgnode.console.live.source import Source
 from msgnode.core import database_limit
 from msgnode.core.http_limits import HTTP_LIMITS
-from msgnode.devices.api import ROOT, switched_off
+from msgnode.devices.http import ROOT, switched_off
 from msgnode.node import Node, get_node
 from msgnode.ops.health import Health
-from msgnode.redis.limits_storage import limits_storage
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
 from msgnode.web.body_limit import BodyLimit
 from msgnode.web.proxies import BehindProxies
@@ -77,14 +78,50 @@ def websockets(node: Node) -> URLRouter:
     )
 
 
+_METRICS = "/metrics"
+"""What a worker is asked that shows no pages, too: see msgnode.urls."""
+
+
+class Pages:
+    """Django; a thread loads its pages when one is asked for, and messages go on meanwhile."""
+
+    def __init__(self) -> None:
+        self._loading: asyncio.Future[Any] | None = None
+        self._are_loaded = False
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Serve a request."""
+        if not (self._are_loaded or scope["path"] == _METRICS):
+            await self.load()
+        await _django(scope, receive, send)
+
+    async def load(self) -> None:
+        """Import all addresses, once for however many ask; who asks after a failure tries again."""
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(asyncio.to_thread(_import_pages))
+        try:
+            await asyncio.shield(self._loading)
+            self._are_loaded = True
+        except Exception:
+            self._loading = None
+            raise
+
+
+def _import_pages() -> None:
+    began = time.perf_counter()
+    import_module("msgnode.site_urls")
+    log.info("The pages are loaded.", extra={"seconds": round(time.perf_counter() - began, 3)})
+
+
 def http(node: Node) -> Any:
     """Django, and before it what devices ask for if the operator has switched that on."""
     devices = node.parts.device_api or switched_off
     limit = int(settings.NODE["MAX_REQUEST_BYTES"])
+    pages = Pages()
 
     async def route(scope: dict[str, Any], receive: Any, send: Any) -> None:
         is_device = scope["path"].startswith(f"{ROOT}/")
-        await (devices if is_device else _django)(scope, receive, send)
+        await (devices if is_device else pages)(scope, receive, send)
 
     return BodyLimit(route, limit)
 
@@ -107,11 +144,16 @@ def _of_a_worker(node: Node) -> dict[str, Any]:
 
 def _of_the_web_process() -> dict[str, Any]:
     """What has no node in it; sockets and devices are the workers'."""
+    _import_pages()
     limit = int(settings.NODE["MAX_REQUEST_BYTES"])
     return {"http": Health(BodyLimit(_django, limit), None), "websocket": _refuse}
 
 
 if settings.REDIS_URL:
+    from redis import RedisError  # its client is for who has one
+
+    from msgnode.redis.limits_storage import limits_storage
+
     try:
         HTTP_LIMITS.share(
             limits_storage(settings.REDIS_URL, f"{settings.DOMAIN} {settings.SECRET_KEY}")

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from celery import Celery
+from celery.schedules import crontab
 from celery.signals import beat_init, setup_logging, worker_ready
 from django.conf import settings
 
@@ -19,6 +20,11 @@ if "+sentinel://" in settings.CELERY_BROKER_URL:
 
     broker, options = celery_broker(settings.CELERY_BROKER_URL)
     app.conf.update(broker_url=broker, broker_transport_options=options)
+app.conf.beat_schedule = {
+    name: {**each, "schedule": crontab(**when) if isinstance(when, dict) else when}
+    for name, each in settings.BEAT_SCHEDULE.items()
+    for when in (each["schedule"],)
+}
 app.autodiscover_tasks()
 
 

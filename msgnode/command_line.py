@@ -5,7 +5,22 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
+
+from msgnode import celery_apps
+
+WITHOUT_APPS = frozenset({"run", "first_conversation", "node_send", "node_tail"})
+"""Commands that need settings and no models: `run` loads the apps if it has to."""
+WITHOUT_CELERY = frozenset(
+    {
+        *("", "help", "version", "node_status", "peers", "provider_key", "turn_secret"),
+        *("definitions_export", "definitions_import"),
+        *("policy_check", "policy_export", "policy_import", "policy_test"),
+        *("guid_create", "guid_sign", "registry_expire", "spark_master", "spark_worker"),
+    }
+)
+"""Commands that look at models of their own only: Celery's need not be loaded."""
 
 
 def main() -> None:
@@ -25,14 +40,16 @@ def main() -> None:
 
     from msgnode.console.actor import acting_as
 
-    with acting_as(f"manage.py {sys.argv[1] if len(sys.argv) > 1 else ''}"):
-        if sys.argv[1:] == ["run"]:
-            from msgnode.management.commands.run import Command
-
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    with acting_as(f"manage.py {name}"):
+        if name in WITHOUT_APPS:
+            command = import_module(f"msgnode.management.commands.{name}").Command()
             gc.enable()
-            Command().run_from_argv(sys.argv)  # loads the apps if it needs them
+            command.run_from_argv(sys.argv)
         else:
             try:
+                if name in WITHOUT_CELERY or not {"-h", "--help"}.isdisjoint(sys.argv):
+                    celery_apps.defer()
                 django.setup()
                 gc.freeze()  # what was loaded is looked through neither later nor at the end
                 gc.enable()

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 
-from kombu.exceptions import OperationalError
-
 log = logging.getLogger(__name__)
 
 
 def enqueue(pk: int) -> None:
     """Blocks for the broker: not for the event loop."""
-    from msgnode.celery import app  # only who asks for runs needs Celery: the node does without
+    # Only who asks for runs needs Celery: the node does without.
+    from kombu.exceptions import OperationalError
+
+    from msgnode.celery import app
 
     try:
         app.send_task("spark.run", args=[pk], retry=False, ignore_result=True)

@@ -12,10 +12,9 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.db.models import F, Max
 from django.utils import timezone
-from django_celery_beat.models import PeriodicTask
 
 from msgnode.storage import alarms
 from msgnode.storage.database_threads import in_any_thread
@@ -52,16 +51,27 @@ def of(kind: Kind, now: datetime) -> Freshness:
     reports = Report.objects.filter(kind=kind, end__lte=now, made_at__gte=F("end"))  # kept longer
     ends = [rows.aggregate(last=Max("end"))["last"] for rows in (runs, reports)]
     last = max((end for end in ends if end is not None), default=None)
-    scheduled = (
-        PeriodicTask.objects.filter(task=f"spark.{kind}", enabled=True)
-        .values_list("date_changed", flat=True)
-        .first()
-    )
+    scheduled = _scheduled_at(f"spark.{kind}")
     if scheduled is None:
         return Freshness(kind, last, is_late=False)
     since = max(last, scheduled) if last else scheduled
     due = periods.after(kind, periods.start_of(kind, since.astimezone(UTC)))
     return Freshness(kind, last, is_late=now > due + SLACK[kind])
+
+
+def _scheduled_at(task: str) -> datetime | None:
+    """When the schedule of a task was last changed, None if it is not scheduled.
+
+    Asked without the models of django-celery-beat, because a worker does not load Celery.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT date_changed FROM django_celery_beat_periodictask"
+            " WHERE task = %s AND enabled ORDER BY id LIMIT 1",
+            [task],
+        )
+        row: tuple[datetime] | None = cursor.fetchone()
+    return None if row is None else row[0].replace(tzinfo=row[0].tzinfo or UTC)
 
 
 def first_missing(kind: Kind, last: datetime) -> datetime:

@@ -35,7 +35,7 @@ def hours_not_rolled_up(start: datetime, end: datetime) -> Unrolled:
     """Hours in [start, end) whose rows are newer than their report."""
     # Arrow is loaded by who asks, not by every program
     from msgnode.traffic.files import files_below, folder_of
-    from msgnode.traffic.retention import raw_url
+    from msgnode.traffic.recorder import raw_url
     from spark.jobs.places import place
 
     made = dict(

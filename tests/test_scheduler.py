@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib import admin
 from django.test import RequestFactory
 from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask
 
 from msgnode.celery import app
 from msgnode.scheduler import ScheduledTask, Scheduler
+from msgnode.site_urls import CONSOLE
 from spark import freshness
 from spark.jobs.periods import Kind
 
@@ -107,7 +107,7 @@ def test_a_date_that_never_comes_keeps_no_other_task_waiting() -> None:
 
 
 def test_the_console_refuses_a_date_that_never_comes() -> None:
-    model_admin = admin.site._registry[CrontabSchedule]
+    model_admin = CONSOLE._registry[CrontabSchedule]
     form = model_admin.get_form(RequestFactory().get("/"))
     daily = {"minute": "0", "hour": "4", "day_of_month": "*", "month_of_year": "*"}
     daily |= {"day_of_week": "*", "timezone": "UTC"}

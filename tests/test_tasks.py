@@ -97,7 +97,7 @@ def test_the_schedule_names_a_task_that_exists(settings: Any) -> None:
     from msgnode.celery import app
 
     app.loader.import_default_modules()
-    for entry in settings.CELERY_BEAT_SCHEDULE.values():
+    for entry in settings.BEAT_SCHEDULE.values():
         assert entry["task"] in app.tasks
 
 

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
-from pyarrow import fs
 
 from msgnode.console import definitions
-from msgnode.traffic.files import files_below
-from spark.jobs.places import place
 
 from . import archive, postgresql, sqlite
 from .manifest import DEFINITIONS, RECORD, SECRET_KEY, Database, Manifest
+
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 _BLOCK = 1024 * 1024
 
@@ -76,6 +77,9 @@ def _database(folder: Path) -> tuple[Database, list[str]]:
 
 def record_files(*, with_digests: bool) -> list[RecordFile]:
     """The files of the record that are whole now."""
+    from msgnode.traffic.files import files_below  # with Arrow
+    from spark.jobs.places import place
+
     system, root = place(settings.RECORD["URL"])
     listed = []
     for info in files_below(system, root):
@@ -92,6 +96,10 @@ def record_files(*, with_digests: bool) -> list[RecordFile]:
 
 def lacking(listed: list[RecordFile]) -> list[str]:
     """Which files of an archive's list are not at RECORD_URL, or not as they were."""
+    from pyarrow import fs
+
+    from spark.jobs.places import place
+
     system, root = place(settings.RECORD["URL"])
     missing = []
     for each in listed:

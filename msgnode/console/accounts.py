@@ -20,7 +20,7 @@ from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from msgnode.identity.provider.revocation import end_browser_sessions, end_logins
-from msgnode.identity.provider.validator import name_fault
+from msgnode.identity.provider.token_claims import name_fault
 
 admin.site.unregister(User)
 admin.site.unregister(Group)

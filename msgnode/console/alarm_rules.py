@@ -25,9 +25,8 @@ from msgnode.storage import notices
 from msgnode.storage.control import post
 
 from .acted_meanwhile import is_as_shown
-from .audit import AuditedAdmin
 from .confirm import ask
-from .lists import WrittenByTheNode, link
+from .lists import AuditedAdmin, WrittenByTheNode, link
 
 MOST_MAILS = 20
 LONGEST = 24 * 3600

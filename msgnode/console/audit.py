@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.db.models import Model
-from django.http import HttpRequest
 
 from msgnode.models import ADDRESS_LENGTH, AuditEntry
-
-from .lists import ConsoleAdmin
 
 Fields = dict[str, Any]
 
@@ -40,28 +37,3 @@ def plain_fields(fields: Fields) -> Fields:
 
 def _is_json(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str | list | dict)
-
-
-class AuditedAdmin(ConsoleAdmin):
-    """An admin class whose changes are made known to the workers by `publish`.
-
-    They are audited like all (auditing.py).
-    """
-
-    def publish(self) -> None:
-        """Notify the workers of changed rows, as part of the transaction."""
-
-    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Save a row, and notify the workers in the same transaction."""
-        super().save_model(request, obj, form, change)
-        self.publish()
-
-    def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """Delete a row, and notify the workers in the same transaction."""
-        super().delete_model(request, obj)
-        self.publish()
-
-    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
-        """Delete rows, and notify the workers once, in the same transaction."""
-        super().delete_queryset(request, queryset)
-        self.publish()

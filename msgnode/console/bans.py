@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
@@ -16,14 +15,14 @@ from unfold.decorators import display
 from unfold.widgets import UnfoldBooleanWidget
 
 from msgnode.core import addresses
-from msgnode.federation import crossing
 from msgnode.models import Ban, Session
 from msgnode.sessions.bans import Ban as Rule
 from msgnode.sessions.bans import BanList, network_fault
 from msgnode.sessions.rules import runtime_url_fault
 
 from . import operator_actions
-from .audit import AuditedAdmin
+from .definitions import visitors_domain_fault
+from .lists import AuditedAdmin
 
 ENDS_UNASKED = 10
 """Sessions a ban may end without being confirmed."""
@@ -71,13 +70,6 @@ class BanForm(forms.ModelForm):
                 "confirmed", f"This ban ends {met:,} sessions now. Confirm that you want this."
             )
         return cleaned
-
-
-def visitors_domain_fault(domain: str) -> str:
-    """Why there can be no visitors of a domain, "" if there can."""
-    if domain == addresses.home_domain(settings.DOMAIN):
-        return "is this node's own domain"
-    return crossing.domain_fault(domain)
 
 
 def sessions_met(kind: str, value: str) -> int:

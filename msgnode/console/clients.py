@@ -15,7 +15,7 @@ from msgnode.identity.provider.clients import OWN_PAGE
 from msgnode.identity.provider.grants import CONNECTOR
 from msgnode.storage.control import post
 
-from .audit import AuditedAdmin
+from .lists import AuditedAdmin
 
 # The toolkit registers its own classes, which show tokens; users' tokens are ended, not looked at.
 for _model in list(admin.site._registry):

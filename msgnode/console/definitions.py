@@ -9,17 +9,18 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
+from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
 from msgnode.core import addresses
+from msgnode.federation import crossing
 from msgnode.models import AddressPool, Ban, Session, Subscription
 from msgnode.sessions.bans import network_fault
 from msgnode.sessions.rules import runtime_url_fault
 
 from . import operator_actions, pool_import
 from .audit import note
-from .bans import visitors_domain_fault
 
 KIND = "messaging-node definitions"
 PARTS = ("pools", "bans", "subscriptions")
@@ -174,3 +175,10 @@ def _session_of(wanted: SubscriptionDefinition) -> Session | None:
     sessions = list(live.order_by("-opened_at")[:16])
     same = [session for session in sessions if session.pk.hex == wanted.session]
     return next(iter(same or sessions), None)
+
+
+def visitors_domain_fault(domain: str) -> str:
+    """Why there can be no visitors of a domain, "" if there can."""
+    if domain == addresses.home_domain(settings.DOMAIN):
+        return "is this node's own domain"
+    return crossing.domain_fault(domain)

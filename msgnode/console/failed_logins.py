@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from unfold.decorators import display
 
-from .audit import AuditedAdmin
+from .lists import AuditedAdmin
 
 
 @admin.register(AccessAttempt)

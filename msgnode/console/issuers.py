@@ -23,8 +23,8 @@ from msgnode.identity.revocation_store import revoke
 from msgnode.models import AddressOwner, Issuer, Revocation
 from msgnode.storage.control import post
 
-from .audit import AuditedAdmin, fields_of, note
-from .lists import ConsoleAdmin
+from .audit import fields_of, note
+from .lists import AuditedAdmin, ConsoleAdmin
 
 _KEEP = "If you leave this empty, the secret stays unchanged."
 

@@ -26,9 +26,8 @@ from msgnode.models import ApiKey, ProviderKey
 from msgnode.storage.control import post
 
 from .acted_meanwhile import is_as_shown
-from .audit import AuditedAdmin
 from .confirm import ask
-from .lists import WrittenByTheNode
+from .lists import AuditedAdmin, WrittenByTheNode
 from .prefilled import fitting
 
 

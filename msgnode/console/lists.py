@@ -109,6 +109,31 @@ class ConsoleAdmin(ModelAdmin):
         return queryset.filter(self.search_filter(term)), False
 
 
+class AuditedAdmin(ConsoleAdmin):
+    """An admin class whose changes are made known to the workers by `publish`.
+
+    They are audited like all (auditing.py).
+    """
+
+    def publish(self) -> None:
+        """Notify the workers of changed rows, as part of the transaction."""
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Save a row, and notify the workers in the same transaction."""
+        super().save_model(request, obj, form, change)
+        self.publish()
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """Delete a row, and notify the workers in the same transaction."""
+        super().delete_model(request, obj)
+        self.publish()
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        """Delete rows, and notify the workers once, in the same transaction."""
+        super().delete_queryset(request, queryset)
+        self.publish()
+
+
 class WrittenByTheNode(ConsoleAdmin):
     """Rows that the workers write: shown here as they change, never edited here."""
 

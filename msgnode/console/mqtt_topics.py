@@ -11,11 +11,11 @@ from django.http import HttpRequest, HttpResponse
 
 from msgnode.core import addresses
 from msgnode.devices.mqtt import topics
-from msgnode.devices.mqtt.connector import TOPICS_CHANGED
+from msgnode.devices.mqtt.topics import TOPICS_CHANGED
 from msgnode.models import MqttTopic
 from msgnode.storage.control import post
 
-from .audit import AuditedAdmin
+from .lists import AuditedAdmin
 
 _SAMPLE = "x"
 _NAME = "Küche oben"

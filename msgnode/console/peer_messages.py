@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
-from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
@@ -18,35 +16,12 @@ from unfold.decorators import action, display
 
 from msgnode.federation import waiting_messages
 from msgnode.federation.peer_queue import MessageClass
-from msgnode.models import Peer, PeerMessage
+from msgnode.models import PeerMessage
 
-from .audit import note
 from .confirm import ask, tell_gone, too_many
 from .lists import WrittenByTheNode, begins_with, link
+from .peer_actions import order
 from .whereabouts import has_id
-
-_AUDITED = {waiting_messages.RETRY: "peer.retry", waiting_messages.DISCARD: "peer.discard"}
-_NAMED = 20
-"""Messages that an entry of the audit log names."""
-
-
-def order(kind: str, rows: Iterable[PeerMessage], actor: str) -> int:
-    """Have the worker retry or discard messages, audited; return their number."""
-    chosen = list(rows)
-    with transaction.atomic():
-        for peer in dict.fromkeys(row.peer for row in chosen):
-            mine = [str(row) for row in chosen if row.peer_id == peer.pk]
-            after = {"messages": len(mine), "first": mine[:_NAMED]}
-            note(actor, _AUDITED[kind], peer, {}, after)
-        waiting_messages.order(kind, chosen)
-    return len(chosen)
-
-
-def discard_all(peer: Peer, actor: str) -> None:
-    """Have all messages queued for a peer discarded, audited."""
-    with transaction.atomic():
-        note(actor, _AUDITED[waiting_messages.DISCARD], peer, {}, {"messages": "all"})
-        waiting_messages.discard_all(peer)
 
 
 def list_of(domain: str) -> str:

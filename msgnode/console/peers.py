@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.db import transaction
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
@@ -22,37 +20,10 @@ from msgnode.federation import crossing, store, stub_signature
 from msgnode.models import Peer
 from msgnode.storage.control import post
 
-from .audit import AuditedAdmin, note
 from .confirm import ask, too_many
-from .peer_messages import discard_all, list_of
-
-
-def url_of_node_fault(url: str) -> str:
-    """Why this cannot be the URL of a node, "" if it can, or is empty."""
-    try:
-        parts = urlsplit(url)
-        is_good = parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_good = False
-    if url and (not is_good or parts.query or parts.fragment or parts.username is not None):
-        return "must be a URL such as https://node.example.org"
-    return ""
-
-
-def decision_word(peer: Peer) -> str:
-    """The decision, and whether another stub awaits one."""
-    is_other = peer.found_digest and peer.approved_digest not in ("", peer.found_digest)
-    word = peer.get_decision_display() + (", another stub waits" if is_other else "")
-    return word + (", its stub is not signed" if store.is_unsigned(peer) else "")
-
-
-def restart(peer: Peer, actor: str) -> str:
-    """Restart the stub of a peer, audited; return the obstacle, if any."""
-    with transaction.atomic():
-        if why := store.restart(peer):
-            return why
-        note(actor, "peer.restart", peer, {}, {})
-    return ""
+from .lists import AuditedAdmin
+from .peer_actions import decision_word, discard_all, restart, url_of_node_fault
+from .peer_messages import list_of
 
 
 def _last(way: dict[str, Any]) -> str:

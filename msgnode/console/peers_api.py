@@ -29,9 +29,9 @@ from msgnode.models import Peer, PeerMessage, PeerStub
 from msgnode.storage.control import post
 from msgnode.storage.deletion import delete_with_dependents
 
-from . import peer_messages, whereabouts
+from . import peer_actions, whereabouts
 from .known_fields import KnownFields
-from .peers import restart, url_of_node_fault
+from .peer_actions import restart, url_of_node_fault
 
 _RIGHTS = {
     "list": "view", "retrieve": "view", "queue": "view", "where": "view", "stubs": "view",
@@ -319,7 +319,7 @@ class PeerViews(
         asked = Discard(data=request.data)
         asked.is_valid(raise_exception=True)
         if "messages" not in asked.validated_data:
-            peer_messages.discard_all(self.get_object(), request.user.get_username())
+            peer_actions.discard_all(self.get_object(), request.user.get_username())
             return Response({"messages": [], "left": []}, status=status.HTTP_202_ACCEPTED)
         return self._order(waiting_messages.DISCARD, asked)
 
@@ -327,7 +327,7 @@ class PeerViews(
         asked.is_valid(raise_exception=True)
         ids = set(asked.validated_data["messages"])
         rows = list(waiting_messages.waiting().filter(peer=self.get_object(), pk__in=ids))
-        peer_messages.order(kind, rows, self.request.user.get_username())
+        peer_actions.order(kind, rows, self.request.user.get_username())
         found = {row.pk for row in rows}
         said = {"messages": sorted(found), "left": sorted(ids - found)}
         return Response(said, status=status.HTTP_202_ACCEPTED)

@@ -34,7 +34,7 @@ from oauth2_provider.models import get_access_token_model, get_refresh_token_mod
 
 from msgnode.identity.bindings import key_name
 from msgnode.identity.provider.revocation import end_browser_sessions, end_logins
-from msgnode.identity.provider.validator import subject_of, user_url_of
+from msgnode.identity.provider.token_claims import subject_of, user_url_of
 from msgnode.models import (
     AddressOwner,
     Alarm,

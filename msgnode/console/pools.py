@@ -24,7 +24,8 @@ from unfold.widgets import (
 from msgnode.models import AddressPool, Allocation, PoolAddress
 
 from . import operator_actions, pool_import
-from .audit import AuditedAdmin, fields_of, note
+from .audit import fields_of, note
+from .lists import AuditedAdmin
 
 _LARGEST_FILE = 8 * 1024 * 1024
 

@@ -9,8 +9,7 @@ from unfold.decorators import display
 
 from msgnode.models import PushEndpoint
 
-from .audit import AuditedAdmin
-from .lists import begins_with
+from .lists import AuditedAdmin, begins_with
 
 
 @admin.register(PushEndpoint)

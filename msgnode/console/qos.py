@@ -26,8 +26,8 @@ from msgnode.qos.models import (
     Usage,
 )
 
-from .audit import AuditedAdmin, note
-from .lists import WrittenByTheNode, as_uuid, begins_with
+from .audit import note
+from .lists import AuditedAdmin, WrittenByTheNode, as_uuid, begins_with
 
 DAYS = 30
 _MEGA = 1_000_000

@@ -16,6 +16,6 @@ def offer_record() -> None:
 def _kinds(*arguments: object) -> object:
     # Arrow is loaded by who asks, not by every program
     from msgnode.traffic import kinds
-    from msgnode.traffic.retention import raw_url
+    from msgnode.traffic.recorder import raw_url
 
     return kinds.kinds(raw_url(settings.RECORD["URL"]), *arguments)  # type: ignore[arg-type]

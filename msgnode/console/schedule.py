@@ -169,4 +169,4 @@ class TaskResultAdmin(WrittenByTheNode):
 
 
 def _is_built_in(task: PeriodicTask) -> bool:
-    return task.name == "celery.backend_cleanup" or task.name in settings.CELERY_BEAT_SCHEDULE
+    return task.name == "celery.backend_cleanup" or task.name in settings.BEAT_SCHEDULE

@@ -5,11 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.utils import timezone
-from rest_framework.permissions import BasePermission
-from rest_framework.renderers import JSONRenderer
-from rest_framework.request import Request
-from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from msgnode.models import Alarm, Allocation, Ban, PoolAddress, Subscription
 
@@ -17,26 +12,6 @@ from . import key_figures
 from .admission_summary import admission_summary
 
 ALARMS_TOLD = 50
-
-
-class MaySeeStatus(BasePermission):
-    """For whom the console would show the same."""
-
-    def has_permission(self, request: Request, view: Any) -> bool:
-        """Whether the user, or the key, may see the state of the components in the console."""
-        return bool(request.user.has_perm("msgnode.view_componentstatus"))
-
-
-class StatusView(APIView):
-    """`GET /api/v1/status`. Its `workers` is empty when no worker has been heard of."""
-
-    schema = None  # described in docs/operations.md; the OpenAPI document is the registry's
-    renderer_classes = (JSONRenderer,)
-    permission_classes = (MaySeeStatus,)
-
-    def get(self, request: Request) -> Response:
-        """The state of the node as `manage.py node_status --json` writes it."""
-        return Response(node_status())
 
 
 def node_status() -> dict[str, Any]:

@@ -76,7 +76,7 @@ def _passed(peer: Peer, id_: str) -> Iterator[Whereabouts]:
         return
     # Arrow is loaded by who asks, not by every program
     from msgnode.traffic import by_id
-    from msgnode.traffic.retention import raw_url
+    from msgnode.traffic.recorder import raw_url
 
     def is_of_peer(sender: str, to: str) -> bool:
         return peer.domain in (addresses.parse(sender).home, addresses.parse(to).home)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from time import monotonic, time
-
-from limits import RateLimitItemPerMinute
-from limits.errors import StorageError
-from limits.storage import Storage
-from limits.strategies import SlidingWindowCounterRateLimiter
+from typing import TYPE_CHECKING
 
 from .rates import LockedRates
+
+if TYPE_CHECKING:
+    from limits.errors import StorageError
+    from limits.storage import Storage
+    from limits.strategies import SlidingWindowCounterRateLimiter
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ class HttpLimits:
         Args:
             storage: a storage that raises StorageError only.
         """
+        from limits.strategies import SlidingWindowCounterRateLimiter
+
         self._shared = SlidingWindowCounterRateLimiter(storage)
 
     def take(self, kind: str, who: str, per_minute: int) -> float:
@@ -52,9 +55,12 @@ class HttpLimits:
         Returns:
             0, or the seconds to wait; then the request was not counted.
         """
-        limit = RateLimitItemPerMinute(per_minute)
         shared = self._asked()
         if shared is not None:
+            from limits import RateLimitItemPerMinute
+            from limits.errors import StorageError
+
+            limit = RateLimitItemPerMinute(per_minute)
             try:
                 if shared.hit(limit, kind, who):
                     return 0.0
@@ -67,6 +73,9 @@ class HttpLimits:
         """Whether one more request would be over the limit; counts nothing."""
         shared = self._asked()
         if shared is not None:
+            from limits import RateLimitItemPerMinute
+            from limits.errors import StorageError
+
             try:
                 return not shared.test(RateLimitItemPerMinute(per_minute), kind, who)
             except StorageError as error:

@@ -31,7 +31,7 @@ from . import calls, downstream, remote_stream, token
 from .devices import Device
 from .events import EventId, read_id
 from .forwarding import OtherWorkers
-from .http import BodyBudget, Disconnected, Exchange, NotAllowed, Receive, Send, encode
+from .http import ROOT, BodyBudget, Disconnected, Exchange, NotAllowed, Receive, Send, encode
 from .idempotency import Answer
 from .outlets import WEBHOOK_SECONDS, Outlets
 from .resumption import DeviceSessions
@@ -40,7 +40,6 @@ from .token import SessionKey
 
 log = logging.getLogger(__name__)
 
-ROOT = "/device/v1"
 MAX_WAIT = 25.0
 """Seconds that a request may wait for a response, or a poll for news."""
 MAX_CALLS = 8
@@ -291,12 +290,6 @@ def _under_way(device: Device) -> Iterator[None]:
     finally:
         device.calls -= 1
         device.connection.active_at = time.monotonic()
-
-
-async def switched_off(scope: dict[str, Any], receive: Receive, send: Send) -> None:
-    """The application of a node that takes no devices over HTTP."""
-    error = NotFound("Devices over HTTP are switched off at this node (DEVICE_HTTP).")
-    await Exchange(scope, receive, send).refuse(error)
 
 
 async def _give(exchange: Exchange, answer: Answer, only_body: bool = False) -> None:

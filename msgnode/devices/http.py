@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from msgnode.core import messages
-from msgnode.core.errors import BadMessage, NodeError, TooMany, Unavailable
+from msgnode.core.errors import BadMessage, NodeError, NotFound, TooMany, Unavailable
 from msgnode.core.explanations import ERRORS
 from msgnode.sessions.budgets import source
 
@@ -23,6 +23,8 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
+ROOT = "/device/v1"
+"""The path below which the API of devices is."""
 RETRY_AFTER = b"10"
 """Seconds until a client that was refused for lack of room should try again."""
 _JSON = b"application/json"
@@ -210,3 +212,9 @@ def problem(status: int, error: NodeError, response: bytes | None = None) -> byt
     if response is not None:
         details["message"] = msgspec.Raw(response)
     return encode(details)
+
+
+async def switched_off(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    """The application of a node that takes no devices over HTTP."""
+    error = NotFound("Devices over HTTP are switched off at this node (DEVICE_HTTP).")
+    await Exchange(scope, receive, send).refuse(error)

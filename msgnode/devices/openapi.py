@@ -6,9 +6,10 @@ from typing import Any
 
 from django.conf import settings
 
-from .api import MAX_WAIT, ROOT, VERBS
+from .api import MAX_WAIT, VERBS
 from .calls import MAX_MESSAGES
 from .downstream import AT_MOST
+from .http import ROOT
 
 _TAG = "devices"
 _TEXT = {"type": "string"}

@@ -31,14 +31,12 @@ from msgnode.identity.provider.cards import PUSH
 from msgnode.storage import control
 from msgnode.storage.deletion import delete_with_dependents
 
-from .wire import Invitation
+from .wire import LEFT, Invitation
 
 DAYS = 30
 MAX_PER_USER = 10
 MAX_WAITING = 64
 LEASE = timedelta(seconds=5)
-LEFT = "invitation.left"
-"""The kind of the control message to check a runtime. Payload: runtime_url."""
 
 
 class Waiting(NamedTuple):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from msgnode.devices.mqtt.connector import CONNECTED, STANDBY, MqttConnector
-from msgnode.devices.push import PushWakeups
-from msgnode.devices.webhook import Webhooks
-from msgnode.invitations.delivery import InvitationDelivery
-from msgnode.invitations.guests import Guests
-from msgnode.invitations.service import InvitationService
-from msgnode.qos.service import QosService
-
 from .metric_families import counter, gauge
+
+if TYPE_CHECKING:
+    from msgnode.devices.mqtt.connector import MqttConnector
+    from msgnode.devices.push import PushWakeups
+    from msgnode.devices.webhook import Webhooks
+    from msgnode.invitations.delivery import InvitationDelivery
+    from msgnode.invitations.guests import Guests
+    from msgnode.invitations.service import InvitationService
+    from msgnode.qos.service import QosService
 
 
 def webhooks(webhooks: Webhooks) -> Iterator[Metric]:
@@ -81,6 +82,8 @@ def invitations(parts: Invitations) -> Iterator[Metric]:
 
 def mqtt(mqtt: MqttConnector) -> Iterator[Metric]:
     """The MQTT connector; where another worker serves the broker, all but the counters are 0."""
+    from msgnode.devices.mqtt.connector import CONNECTED, STANDBY  # here, where there is one
+
     text = "Whether this worker is the one that serves the MQTT broker."
     yield gauge("mqtt_serves", text, value=int(mqtt.state != STANDBY))
     text = "Whether it is connected to the broker."

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from msgnode.federation.service import Federation
 from msgnode.sessions.visitors import Visitors, frames_of
+
+if TYPE_CHECKING:
+    from msgnode.federation.service import Federation
 
 SOONEST = 0.5
 MOST = 5.0

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from msgnode.bus.recording import CountingRecorder
-from msgnode.bus.response_guard import ResponseGuard
-from msgnode.bus.table import RoutingTable
-from msgnode.devices.mqtt.connector import MqttConnector
-from msgnode.devices.push import PushWakeups
-from msgnode.devices.webhook import Webhooks
-from msgnode.federation.service import Federation
-from msgnode.identity.service import IdentityService
-from msgnode.monitoring.domain_watch import DomainWatch
-from msgnode.monitoring.sampler import Sampler
-from msgnode.monitoring.session_watch import SessionWatch
-from msgnode.monitoring.tracer import Tracer
-from msgnode.qos.service import QosService
-from msgnode.sessions.budgets import AnswerBudget
-from msgnode.sessions.connection_limits import ConnectionLimits
-from msgnode.sessions.manager import SessionManager
-from msgnode.sessions.visitors import Visitors
-from msgnode.storage.writer import GroupWriter
-from msgnode.traffic.recorder import ParquetRecorder
-from msgnode.workers.cluster import Cluster
-from msgnode.workers.lease import Lease
+from typing import TYPE_CHECKING, Protocol
 
 from . import connector_figures
+
+if TYPE_CHECKING:
+    from msgnode.bus.recording import CountingRecorder
+    from msgnode.bus.response_guard import ResponseGuard
+    from msgnode.bus.table import RoutingTable
+    from msgnode.devices.mqtt.connector import MqttConnector
+    from msgnode.devices.push import PushWakeups
+    from msgnode.devices.webhook import Webhooks
+    from msgnode.federation.service import Federation
+    from msgnode.identity.service import IdentityService
+    from msgnode.monitoring.domain_watch import DomainWatch
+    from msgnode.monitoring.sampler import Sampler
+    from msgnode.monitoring.session_watch import SessionWatch
+    from msgnode.monitoring.tracer import Tracer
+    from msgnode.qos.service import QosService
+    from msgnode.sessions.budgets import AnswerBudget
+    from msgnode.sessions.connection_limits import ConnectionLimits
+    from msgnode.sessions.manager import SessionManager
+    from msgnode.sessions.visitors import Visitors
+    from msgnode.storage.writer import GroupWriter
+    from msgnode.traffic.recorder import ParquetRecorder
+    from msgnode.workers.cluster import Cluster
+    from msgnode.workers.lease import Lease
 
 
 class Evaluating(Protocol):

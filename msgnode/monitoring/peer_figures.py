@@ -6,14 +6,16 @@ A domain that a client merely claims is no metric label, because there is no lim
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from msgnode.federation.peer_link import PeerLink
-from msgnode.federation.service import Federation
-from msgnode.sessions.visitors import Visitors
-
 from .metric_families import gauge
+
+if TYPE_CHECKING:
+    from msgnode.federation.peer_link import PeerLink
+    from msgnode.federation.service import Federation
+    from msgnode.sessions.visitors import Visitors
 
 _OUTCOMES = (
     *("sent", "received", "refused", "expired", "full", "failed", "unanswered"),

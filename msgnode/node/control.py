@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgnode.allocation.component import AllocationComponent
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.connectors import registration_news
 from msgnode.connectors.registration_news import RegistrationNews
-from msgnode.devices.mqtt.connector import TOPICS_CHANGED, MqttConnector
-from msgnode.federation.service import Federation
+from msgnode.devices.mqtt.topics import TOPICS_CHANGED
 from msgnode.federation.store import CHANGED as PEERS_CHANGED
 from msgnode.federation.store import RESTART as PEERS_RESTART
-from msgnode.identity.service import IdentityService
-from msgnode.invitations.endpoints import LEFT
+from msgnode.invitations.wire import LEFT
 from msgnode.monitoring import alarm_rules
 from msgnode.monitoring.alarm_rules import AlarmRules
 from msgnode.policy.service import PolicyService
@@ -22,10 +20,15 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.storage.control import Handler
 from msgnode.storage.writer import GroupWriter
 from msgnode.subscriptions.component import SubscriptionComponent
-from msgnode.workers.cluster import Cluster
 from msgnode.workers.control_handlers import ControlHandlers
 
-from .invitations import Invitations
+if TYPE_CHECKING:
+    from msgnode.devices.mqtt.connector import MqttConnector
+    from msgnode.federation.service import Federation
+    from msgnode.identity.service import IdentityService
+    from msgnode.workers.cluster import Cluster
+
+    from .invitations import Invitations
 
 
 def control_handlers(

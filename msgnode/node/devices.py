@@ -1,4 +1,7 @@
-"""Builds the parts of a worker that serve devices, if they are enabled."""
+"""Builds the parts of a worker that serve devices, if they are enabled.
+
+The code of those that are not is not loaded: each function imports what it builds.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,12 @@ import ipaddress
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Proof
-from msgnode.devices import forwarding
-from msgnode.devices.api import DeviceApi, DeviceSettings
-from msgnode.devices.devices import Devices
-from msgnode.devices.mqtt import rows as mqtt_rows
-from msgnode.devices.mqtt.connector import MqttConnector, MqttSettings
-from msgnode.devices.mqtt.sessions import BrokerSessions
-from msgnode.devices.outlet_recovery import OutletRecovery
-from msgnode.devices.outlet_store import PUSH, WEBHOOK, OutletStore
-from msgnode.devices.outlets import WEBHOOK_SECONDS, Outlets
-from msgnode.devices.push import PushKey, PushWakeups
-from msgnode.devices.resumption import DeviceSessions
-from msgnode.devices.webhook import Webhooks
-from msgnode.identity import service_accounts
-from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.net.http import HttpClient
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
@@ -33,10 +22,19 @@ from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager
 from msgnode.storage.claims import WorkerClaim
 from msgnode.storage.writer import GroupWriter
-from msgnode.workers.cluster import Cluster
 from msgnode.workers.lease import Lease
 
 from .alarms import Alarms
+
+if TYPE_CHECKING:
+    from msgnode.devices.api import DeviceApi
+    from msgnode.devices.devices import Devices
+    from msgnode.devices.mqtt.connector import MqttConnector
+    from msgnode.devices.outlet_recovery import OutletRecovery
+    from msgnode.devices.outlet_store import OutletStore
+    from msgnode.devices.push import PushWakeups
+    from msgnode.devices.webhook import Webhooks
+    from msgnode.workers.cluster import Cluster
 
 Prove = Callable[[str], Awaitable[Proof]]
 
@@ -45,6 +43,8 @@ def devices_without_sockets(sessions: SessionManager, sockets: ConnectionLimits)
     """Build the sessions of devices without a WebSocket, and connect them to the others."""
     if not settings.DEVICE_HTTP:
         return None
+    from msgnode.devices.devices import Devices
+
     limits: dict[str, Any] = settings.NODE
     devices = Devices(
         sockets,
@@ -70,6 +70,10 @@ def mqtt_connector(
     """Build the connector to the operator's MQTT broker."""
     if not settings.DEVICE_MQTT:
         return None
+    from msgnode.devices.mqtt import rows as mqtt_rows
+    from msgnode.devices.mqtt.connector import MqttConnector, MqttSettings
+    from msgnode.devices.mqtt.sessions import BrokerSessions
+
     limits: dict[str, Any] = settings.NODE
     rate = settings.MQTT["MESSAGES_PER_SECOND"]
     of_sensors = replace(connections, flow=replace(connections.flow, messages_per_second=rate))
@@ -91,26 +95,42 @@ def mqtt_connector(
     )
 
 
-def outlet_store(writer: GroupWriter) -> OutletStore:
-    """Build the store of webhooks and push subscriptions."""
+def outlet_store(devices: Devices | None, writer: GroupWriter) -> OutletStore | None:
+    """Build the store of webhooks and push subscriptions, if there are devices to have some."""
+    if devices is None:
+        return None
+    from msgnode.devices.outlet_store import OutletStore
+    from msgnode.identity.encryption import decrypt, encrypt
+
     return OutletStore(writer, encrypt, decrypt)
 
 
-def webhooks(store: OutletStore, lease: Lease) -> Webhooks | None:
+def webhooks(store: OutletStore | None, lease: Lease) -> Webhooks | None:
     """Build the sender of webhooks to network servers."""
-    if not settings.DEVICE_WEBHOOKS:
+    if store is None or not settings.DEVICE_WEBHOOKS:
         return None
-    return Webhooks(http_client(), lambda: lease.is_held, partial(store.forget, kind=WEBHOOK))
+    from msgnode.devices.outlet_store import WEBHOOK
+    from msgnode.devices.outlets import WEBHOOK_SECONDS
+    from msgnode.devices.webhook import Webhooks
+
+    client = http_client(WEBHOOK_SECONDS)
+    return Webhooks(client, lambda: lease.is_held, partial(store.forget, kind=WEBHOOK))
 
 
-def push_wakeups(devices: Devices | None, store: OutletStore, alarms: Alarms) -> PushWakeups | None:
+def push_wakeups(
+    devices: Devices | None, store: OutletStore | None, alarms: Alarms
+) -> PushWakeups | None:
     """Build the sender of push messages that wake devices."""
-    if devices is None or not settings.DEVICE_PUSH:
+    if devices is None or store is None or not settings.DEVICE_PUSH:
         return None
+    from msgnode.devices.outlet_store import PUSH
+    from msgnode.devices.outlets import WEBHOOK_SECONDS
+    from msgnode.devices.push import PushKey, PushWakeups
+
     return PushWakeups(
         PushKey(settings.SECRET_KEY, settings.PUSH_CONTACT),
         settings.PUSH_HOSTS,
-        http_client(),
+        http_client(WEBHOOK_SECONDS),
         devices,
         settings.NODE["GRACE_PERIOD"],
         alarms.raise_alarm,
@@ -119,7 +139,7 @@ def push_wakeups(devices: Devices | None, store: OutletStore, alarms: Alarms) ->
 
 
 def device_api(
-    outlets: tuple[OutletStore, Webhooks | None, PushWakeups | None],
+    outlets: tuple[OutletStore | None, Webhooks | None, PushWakeups | None],
     devices: Devices | None,
     pipeline: Pipeline,
     sessions: SessionManager,
@@ -130,9 +150,16 @@ def device_api(
     cluster: Cluster | None,
 ) -> tuple[DeviceApi | None, OutletRecovery | None]:
     """Build the HTTP API of devices, which other workers use too, and the recovery of outlets."""
-    if devices is None:
-        return None, None
     store, webhooks, wakeups = outlets
+    if devices is None or store is None:
+        return None, None
+    from msgnode.devices import forwarding
+    from msgnode.devices.api import DeviceApi, DeviceSettings
+    from msgnode.devices.outlet_recovery import OutletRecovery
+    from msgnode.devices.outlets import Outlets
+    from msgnode.devices.resumption import DeviceSessions
+    from msgnode.identity import service_accounts
+
     limits: dict[str, Any] = settings.NODE
     max_bytes = int(limits["MAX_FRAME_BYTES"])
     opener = DeviceSessions(
@@ -164,12 +191,14 @@ def device_api(
 
 async def _prove(prove: Prove, text: str, source: str) -> Proof:
     """Verify the credentials with which a device or a network server opens its session."""
+    from msgnode.identity import service_accounts  # loaded with the API
+
     if service_accounts.is_key(text):
         return await service_accounts.prove(text, source)
     return await prove(text)
 
 
-def http_client(seconds: float = WEBHOOK_SECONDS, max_body: int = 1024 * 1024) -> HttpClient:
+def http_client(seconds: float, max_body: int = 1024 * 1024) -> HttpClient:
     """Build an HTTP client that is safe for URLs given by clients."""
     networks = [ipaddress.ip_network(each) for each in settings.WEBHOOK_NETWORKS]
     return HttpClient(networks, seconds, max_body)

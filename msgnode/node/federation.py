@@ -49,10 +49,8 @@ class Foreign(NamedTuple):
 
 def foreign(
     table: RoutingTable, sessions: SessionManager, writer: GroupWriter, alarms: Alarms
-) -> Foreign | None:
-    """Build the parts that know peers, if the node may have any."""
-    if settings.FEDERATION == "off":
-        return None
+) -> Foreign:
+    """Build the parts that know peers."""
     http = HttpClient(_networks(), _DESCRIPTOR_SECONDS, _DESCRIPTOR_BYTES)
     linger = settings.PEERS["LINGER_SECONDS"]
     return Foreign(
@@ -70,7 +68,7 @@ def foreign(
 
 
 def federation(
-    foreign: Foreign | None,
+    foreign: Foreign,
     epoch: str,
     table: RoutingTable,
     pipeline: Pipeline,
@@ -81,10 +79,8 @@ def federation(
     lease: Lease,
     alarms: Alarms,
     guard: ResponseGuard,
-) -> Federation | None:
+) -> Federation:
     """Build the service for peers."""
-    if foreign is None:
-        return None
     peers, sandbox = settings.PEERS, settings.SANDBOX
     limits: dict[str, Any] = settings.NODE
     max_frame = int(limits["MAX_FRAME_BYTES"])

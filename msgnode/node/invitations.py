@@ -41,10 +41,8 @@ def invitations(
     writer: Writer,
     enforcer: Enforcer,
     recorder: Recorder,
-) -> Invitations | None:
+) -> Invitations:
     """Build all three; `accepted` is called for a session that has become a guest."""
-    if not settings.INVITATIONS["ON"]:
-        return None
     domain: str = settings.DOMAIN
     issuer: str = settings.PROVIDER["ISSUER"]
     voice = Notices(f"domain://idm.{domain}", IdentityConnector.name, enforcer, recorder)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.conf import settings
 
@@ -16,7 +16,6 @@ from msgnode.bus.ports import Component, ComponentInfo
 from msgnode.bus.recording import CountingRecorder
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import Outcome
-from msgnode.devices.mqtt.connector import MqttConnector
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.alarm_rules import AlarmRules
 from msgnode.monitoring.component_status import StatusReport
@@ -35,10 +34,13 @@ from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager
 from msgnode.storage.claims import WorkerClaim
 from msgnode.storage.writer import GroupWriter
-from msgnode.workers.cluster import Cluster
 from msgnode.workers.worker_process import WorkerId
 
 from .alarms import Alarms
+
+if TYPE_CHECKING:
+    from msgnode.devices.mqtt.connector import MqttConnector
+    from msgnode.workers.cluster import Cluster
 
 _AT_ONCE = 2_000
 """Sessions that are counted in one turn of the loop, because very many would delay messages."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
 from msgnode.bus.table import RoutingTable
-from msgnode.redis.directory import Directory
-from msgnode.workers.announcements import Watchers
-from msgnode.workers.inbox import channel_layer
 from msgnode.workers.lease import Lease
-from msgnode.workers.network import PeerNetwork
-from msgnode.workers.transport import PeerTransport
 from msgnode.workers.worker_process import WorkerId
 
 from .alarms import Alarms
+
+if TYPE_CHECKING:
+    from msgnode.workers.network import PeerNetwork
 
 
 def peer_network(
@@ -24,6 +22,13 @@ def peer_network(
     """Build the network, not connected yet; None if there are no other workers."""
     if not settings.REDIS_URL:
         return None
+    # The client of Redis is for who has one.
+    from msgnode.redis.directory import Directory
+    from msgnode.workers.inbox import channel_layer
+    from msgnode.workers.network import PeerNetwork
+    from msgnode.workers.transport import PeerTransport
+    from msgnode.workers.watchers import Watchers
+
     limits: dict[str, Any] = settings.NODE
     watchers = Watchers(table)
     transport = PeerTransport(

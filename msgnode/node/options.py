@@ -13,8 +13,7 @@ from msgnode.sessions.closed import ClosedSessions
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.session_factory import SessionSettings
-from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
-from msgnode.traffic.retention import raw_url
+from msgnode.traffic.recorder import ParquetRecorder, RecordOptions, raw_url
 
 from .alarms import Alarms
 

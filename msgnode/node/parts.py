@@ -11,7 +11,7 @@ import socket
 import sys
 import uuid
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
@@ -57,19 +57,23 @@ from msgnode.storage.writer import GroupWriter
 from msgnode.subscriptions.abroad import NOTHING_ABROAD
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.subscriptions.store import SubscriptionStore
-from msgnode.workers.cluster import Cluster
 from msgnode.workers.lease import Lease
 from msgnode.workers.remote import ask_worker
 from msgnode.workers.worker_process import WorkerId, this_host, times_fenced
 from policies.apps import PoliciesConfig
 
-from . import devices, federation, options, visitors
+from . import devices, options, visitors
 from .alarms import Alarms
 from .control import control_handlers
-from .invitations import invitations
 from .monitoring import Monitoring, Sampled, infos
 from .network import peer_network
 from .probe import path_probe, probe_endpoint
+
+if TYPE_CHECKING:
+    from msgnode.federation.service import Federation
+    from msgnode.workers.cluster import Cluster
+
+    from .invitations import Invitations
 
 
 class Parts:
@@ -124,7 +128,11 @@ class Parts:
             settings.VISITORS["ADDRESSES"],
             self.alarms.watch_pool,
         )
-        foreign = federation.foreign(self.table, self.sessions, self.writer, self.alarms)
+        foreign = None
+        if settings.FEDERATION != "off":
+            from . import federation
+
+            foreign = federation.foreign(self.table, self.sessions, self.writer, self.alarms)
         self.subscriptions = SubscriptionComponent(
             self.table,
             SubscriptionStore(self.writer),
@@ -152,9 +160,14 @@ class Parts:
             self.sessions, settings.IDENTITY["IDENTIFY_TIMEOUT"]
         )
         said_by = (self.writer, self.enforcer, self.recorder)
-        self.invitations = invitations(
-            self.identify_timeout.said_who, self.table, self.sessions, self.subscriptions, *said_by
-        )
+        self.invitations: Invitations | None = None
+        if settings.INVITATIONS["ON"]:
+            from .invitations import invitations
+
+            accepted = self.identify_timeout.said_who
+            self.invitations = invitations(
+                accepted, self.table, self.sessions, self.subscriptions, *said_by
+            )
         self.identities = IdentityService(
             self.domain,
             self.table,
@@ -228,10 +241,11 @@ class Parts:
             self.sessions, limits["LIVENESS_TIMEOUT"], None if network is None else ask_worker
         )
         bounces = Bounces(self.domain, self.table, book, holders)
-        self.cluster = (
-            None
-            if network is None
-            else Cluster(
+        self.cluster: Cluster | None = None
+        if network is not None:
+            from msgnode.workers.cluster import Cluster
+
+            self.cluster = Cluster(
                 network,
                 session_settings,
                 self.table,
@@ -247,7 +261,6 @@ class Parts:
                 self.liveness,
                 self.lease,
             )
-        )
         self.locator = SessionLocator(
             self.sessions,
             self.table,
@@ -300,9 +313,11 @@ class Parts:
         carried_by = (self.pipeline, self.sessions, self.sockets, self.connection_settings)
         kept_by = (self.writer, self.lease, self.alarms)
         self.mqtt = devices.mqtt_connector(self.epoch, *carried_by, *kept_by)
-        self.federation = federation.federation(
-            foreign, self.epoch, self.table, *carried_by, *kept_by, self.guard
-        )
+        self.federation: Federation | None = None
+        if foreign is not None:
+            self.federation = federation.federation(
+                foreign, self.epoch, self.table, *carried_by, *kept_by, self.guard
+            )
         self.domain_watch = DomainWatch(self.worker, self.visitors, self.federation)
         self.monitoring = Monitoring(
             Sampled(self.sessions, self.sockets, self.recorder),
@@ -315,7 +330,7 @@ class Parts:
             self.policy,
         )
         self.sampler, self.watch, self.tracer = self.monitoring.sources
-        outlets = devices.outlet_store(self.writer)
+        outlets = devices.outlet_store(self.devices, self.writer)
         self.webhooks = devices.webhooks(outlets, self.lease)
         self.wakeups = devices.push_wakeups(self.devices, outlets, self.alarms)
         self.device_api, self.outlet_recovery = devices.device_api(

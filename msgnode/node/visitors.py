@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 
 from msgnode.core.addresses import home_domain
-from msgnode.identity.service import IdentityService
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.visitors import VisitorLimits, Visitors
 from msgnode.subscriptions.component import SubscriptionComponent
+
+if TYPE_CHECKING:
+    from msgnode.identity.service import IdentityService
 
 
 def visitors(

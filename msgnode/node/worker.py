@@ -7,14 +7,12 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
 from msgnode.allocation.store import AllocationStore
 from msgnode.core.faults import FAULTS
-from msgnode.devices.mqtt.connector import MqttConnector
-from msgnode.federation.service import Federation
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.monitoring import fault_alarms, path_probe
 from msgnode.sessions.bans import BanList
@@ -32,6 +30,10 @@ from msgnode.workers.membership_store import READY, STARTING, retire
 from spark.freshness import watch_reports
 
 from .parts import Parts
+
+if TYPE_CHECKING:
+    from msgnode.devices.mqtt.connector import MqttConnector
+    from msgnode.federation.service import Federation
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from msgnode.core.explanations import CLOSE_CODES
-from msgnode.devices.api import ROOT
+from msgnode.devices.http import ROOT
 
 from .asyncapi_messages import MEDIA_TYPE, Schema, limits, message_components, ref, schemas
 

@@ -11,14 +11,16 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import accounting, secret_store, turn_state
 from .ledger import Ledger
 from .room_watch import RoomWatch
 from .statistics import Event
-from .turn_redis import TurnRedis
 from .turn_servers import Alarm, Clear, TurnServers
+
+if TYPE_CHECKING:
+    from .turn_redis import TurnRedis
 
 GAP = "qos-accounting-gap"
 _PUBLISH_SECONDS = 5.0
@@ -75,6 +77,8 @@ class Relays:
     async def round(self, in_thread: InThread) -> None:
         """One look. Raises NotHolder."""
         if self._redis is None and self._redis_url:
+            from .turn_redis import TurnRedis  # the client of Redis is for who has one
+
             self._redis = TurnRedis(self._redis_url, self._realm, self._note, self._missed)
             self._listening = asyncio.create_task(self._redis.run())
             self._heard_at = time.monotonic()

@@ -18,6 +18,7 @@ from contextlib import suppress
 
 import uvloop
 
+from msgnode import celery_apps
 from msgnode.servers.affinity import keep_to_one_processor
 from msgnode.servers.collector import Collector
 from msgnode.servers.start import (
@@ -50,10 +51,11 @@ def main() -> int:
     gc.disable()  # a start makes little garbage, and collecting takes a fifth of its time
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
     import django
-
-    django.setup()
     from django.conf import settings
 
+    if settings.ROLE != "web":
+        celery_apps.defer()
+    django.setup()
     if settings.ROLE == "web":
         keep_to_one_processor(settings.PORT)  # first, because threads inherit it
         from msgnode.servers.web import WebProcess

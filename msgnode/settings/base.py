@@ -27,9 +27,9 @@ from .tracing import *  # noqa: F403
 
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [
-    "unfold",
+    "msgnode.apps.ThemeConfig",
     "unfold.contrib.filters",
-    "django.contrib.admin",
+    "msgnode.apps.ConsoleConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -44,8 +44,8 @@ INSTALLED_APPS = [
     "oauth2_provider",
     "axes",
     "csp",
-    "django_celery_beat",
-    "django_celery_results",
+    "msgnode.celery_apps.ScheduleConfig",
+    "msgnode.celery_apps.ResultsConfig",
     "msgnode.apps.MessageNodeConfig",
     "policies.apps.PoliciesConfig",
     "registry.apps.RegistryConfig",

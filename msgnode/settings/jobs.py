@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from celery.schedules import crontab
+from typing import Any
 
 from .environment import DATA_DIR, env
 
@@ -24,7 +24,7 @@ CELERY_WORKER_POOL = "threads"
 CELERY_WORKER_CONCURRENCY = 2
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "msgnode.scheduler:Scheduler"
-CELERY_BEAT_SCHEDULE = {
+BEAT_SCHEDULE: dict[str, dict[str, Any]] = {  # `msgnode.celery` gives it to Celery
     "purge the decision log": {"task": "policies.purge", "schedule": 3600.0},
     "purge what is kept no longer": {"task": "msgnode.purge", "schedule": 3600.0},
     "tell of alarms": {
@@ -47,11 +47,20 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 600.0,
         "options": {"expires": 600.0},
     },
-    "hourly traffic report": {"task": "spark.hourly", "schedule": crontab(minute="5")},
-    "daily traffic report": {"task": "spark.daily", "schedule": crontab("20", "0")},
-    "weekly traffic report": {"task": "spark.weekly", "schedule": crontab("40", "0", "1")},
-    "monthly traffic report": {"task": "spark.monthly", "schedule": crontab("0", "1", "*", "1")},
-    "yearly traffic report": {"task": "spark.yearly", "schedule": crontab("0", "2", "*", "1", "1")},
+    "hourly traffic report": {"task": "spark.hourly", "schedule": {"minute": "5"}},
+    "daily traffic report": {"task": "spark.daily", "schedule": {"minute": "20", "hour": "0"}},
+    "weekly traffic report": {
+        "task": "spark.weekly",
+        "schedule": {"minute": "40", "hour": "0", "day_of_week": "1"},
+    },
+    "monthly traffic report": {
+        "task": "spark.monthly",
+        "schedule": {"minute": "0", "hour": "1", "day_of_month": "1"},
+    },
+    "yearly traffic report": {
+        "task": "spark.yearly",
+        "schedule": {"minute": "0", "hour": "2", "day_of_month": "1", "month_of_year": "1"},
+    },
     "take up waiting report runs": {"task": "spark.sweep", "schedule": 60.0},
     "delete old traffic rows and reports": {"task": "spark.retention", "schedule": 3600.0},
 }

@@ -3,14 +3,8 @@
 Columns are few and as the pipeline knows them; Spark derives schemes and domains later.
 `spark.jobs.schema.RAW` is the same schema (a test compares the two).
 
-Every row costs the event loop time, so a row is converted to columns when it is noted, while it is
-in the processor's caches, and nothing of it is kept. What repeats from row to row (session,
-decision) becomes one number, each of the two addresses another, found by one look-up; the numbers
-of a row are packed at once. Texts are stored by these numbers too: they are not repeated for each
-row, neither in memory nor for Parquet's own search for repetitions. Until a flush a RowBuffer holds
-the rows, within bounds; the flush is done by Arrow, which leaves the GIL to the event loop.
-
-Tokens are cut out of addresses when first seen, and out of ids at the flush.
+A row_buffer.RowBuffer holds the rows until a flush, which is done by Arrow: that leaves the GIL to
+the event loop. Tokens are cut out of addresses when first seen, and out of ids at the flush.
 
 Arrow is given buffers, never Python values: for one of these it would load pandas (45 MB, half a
 second).
@@ -18,25 +12,19 @@ second).
 
 from __future__ import annotations
 
-import logging
 import time
 from array import array
 from collections.abc import Sequence
-from io import StringIO
-from struct import Struct
-from struct import error as StructError
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec.structs import astuple
 
-from msgnode.core.record import SessionRecord, TrafficRecord
+from msgnode.core.record import SessionRecord
 from msgnode.core.redaction import PLAIN, cut, cut_id
 
-logger = logging.getLogger(__name__)
+from .row_buffer import REPEATED, Columns
 
-_NOTE_SECONDS = 0.000_2
 _FROM_RECORD = pa.schema(
     [
         pa.field("at", pa.float64()),
@@ -79,154 +67,30 @@ session ended, and `code` the close code of its socket.
 NAMES = ("session", "runtime", "sender", "to")
 """Columns that identify somebody: pseudonymised if the operator wants that."""
 
-_TEXTS = ("session", "runtime", "type", "outcome", "component", "effect", "rule")
-_REPEATED = (*_TEXTS, "code", "asserted", "listeners")
 _AT_ONCE = 100  # ids
-_WHOLE = Struct("=iii")
-_ROW = Struct("=dfiiiii")
-"""at, latency; numbers of the repeating values, of the sender and of `to`; size, length of
-the id."""
-DOES_NOT_FIT = (pa.ArrowException, StructError, ValueError, TypeError, OverflowError)
 
 
-class _Repeated(dict[tuple[Any, ...], int]):
-    """Numbers of combinations of repeating values, assigned when first seen."""
-
-    def __missing__(self, values: tuple[Any, ...]) -> int:
-        "".join(values[: len(_TEXTS)]).encode()  # these raise if a value does not fit
-        _WHOLE.pack(*values[len(_TEXTS) :])
-        number = self[values] = len(self)
-        return number
-
-
-class _Addresses(dict[str, int]):
-    """Numbers of addresses, assigned when first seen.
-
-    `shown` are the addresses without tokens.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shown: list[str] = []
-
-    def __missing__(self, address: str) -> int:
-        str.encode(address)  # as above
-        number = self[address] = len(self)
-        self.shown.append(cut(address))
-        return number
-
-
-class Columns:
-    """Rows as columns, added by one thread; 50 bytes each plus what does not repeat."""
-
-    __slots__ = ("_ids", "_numbers", "_repeated", "_senders", "_to")
-
-    def __init__(self) -> None:
-        self._numbers = bytearray()
-        self._ids = StringIO()
-        self._repeated = _Repeated()
-        self._senders = _Addresses()
-        self._to = _Addresses()
-
-    def __len__(self) -> int:
-        return len(self._numbers) // _ROW.size
-
-    def add(self, record: TrafficRecord) -> None:
-        """Add a row. Raises one of DOES_NOT_FIT, and adds nothing, if a value does not fit."""
-        (
-            at, session, id_, type_, sender, to, size, listeners, outcome, component, code,
-            effect, rule, asserted, latency, runtime,
-        ) = astuple(record)  # fmt: skip
-        repeated = self._repeated[
-            session, runtime, type_, outcome, component, effect, rule, code, asserted, listeners
-        ]  # fmt: skip
-        numbers = _ROW.pack(
-            at, latency, repeated, self._senders[sender], self._to[to], size, len(id_)
-        )
-        self._ids.write(id_)
-        self._numbers += numbers
-
-    def table(self, node: str, worker: str) -> pa.Table:
-        """The rows as stored; texts are dictionaries, except for the id."""
-        rows = memoryview(self._numbers)
-        at, latency = _floats(rows.cast("d")[::4]), _singles(rows.cast("f")[2::8])
-        repeated, sender, to, size, id_lengths = (
-            _ints(rows.cast("i")[place::8]) for place in range(3, 8)
-        )
-        same = _ints(memoryview(bytes(4 * len(self))).cast("i"))
-        columns = {
-            "at": pc.cast(pc.cast(_micros(at), pa.int64()), STORED.field("at").type),
-            "node": pa.DictionaryArray.from_arrays(same, texts([node])),
-            "worker": pa.DictionaryArray.from_arrays(same, texts([worker])),
-            "id": _ids(self._ids.getvalue(), id_lengths),
-            "sender": _spread(self._senders.shown, pa.string(), sender),
-            "to": _spread(self._to.shown, pa.string(), to),
-            "size": size,
-            "latency_us": pc.cast(_between(_NONE, _micros(latency), _LATEST), pa.int32()),
-        }
-        for name, values in zip(_REPEATED, zip(*self._repeated, strict=True), strict=True):
-            columns[name] = _spread(values, _FROM_RECORD.field(name).type, repeated)
-        return pa.table({name: columns[name] for name in STORED.names})
-
-
-class RowBuffer:
-    """Rows in memory, which one thread adds and another takes all at once.
-
-    Adding a row never blocks or fails, and touches no disk.
-
-    Args:
-        most: most rows in memory, including those taken and not `released`; further ones are lost.
-    """
-
-    def __init__(self, most: int) -> None:
-        # Each of these is changed by one thread only: two by the adding one.
-        self.noted = 0
-        self.turned_away = 0
-        self._may_note = most  # so many rows altogether, for now
-        self._columns = Columns()
-        self._sessions: list[SessionRecord] = []
-        self._is_noting = False
-
-    def __len__(self) -> int:
-        return len(self._columns) + len(self._sessions)
-
-    def note(self, record: TrafficRecord) -> None:
-        """Add a row of a message."""
-        noted = self.noted
-        if noted >= self._may_note:
-            self.turned_away += 1
-            return
-        self._is_noting = True
-        try:
-            self._columns.add(record)
-            self.noted = noted + 1
-        except DOES_NOT_FIT:
-            self.turned_away += 1
-            logger.exception("a traffic row does not fit the record")
-        finally:
-            self._is_noting = False
-
-    def note_session(self, record: SessionRecord) -> None:
-        """Add a row of a session."""
-        if self.noted >= self._may_note:
-            self.turned_away += 1
-            return
-        self._is_noting = True
-        self._sessions.append(record)
-        self.noted += 1
-        self._is_noting = False
-
-    def take(self) -> tuple[Columns, list[SessionRecord]]:
-        """Remove and return all complete rows; later ones go to a new buffer."""
-        columns, self._columns = self._columns, Columns()
-        sessions, self._sessions = self._sessions, []
-        while self._is_noting:  # a row that is being added may go to either
-            time.sleep(_NOTE_SECONDS)
-        return columns, sessions
-
-    def released(self, rows: int) -> None:
-        """Note that so many taken rows were written or lost."""
-        self._may_note += rows
+def messages_table(rows: Columns, node: str, worker: str) -> pa.Table:
+    """The rows of messages as stored; texts are dictionaries, except for the id."""
+    numbers = memoryview(rows.numbers)
+    at, latency = _floats(numbers.cast("d")[::4]), _singles(numbers.cast("f")[2::8])
+    repeated, sender, to, size, id_lengths = (
+        _ints(numbers.cast("i")[place::8]) for place in range(3, 8)
+    )
+    same = _ints(memoryview(bytes(4 * len(rows))).cast("i"))
+    columns = {
+        "at": pc.cast(pc.cast(_micros(at), pa.int64()), STORED.field("at").type),
+        "node": pa.DictionaryArray.from_arrays(same, texts([node])),
+        "worker": pa.DictionaryArray.from_arrays(same, texts([worker])),
+        "id": _ids(rows.ids.getvalue(), id_lengths),
+        "sender": _spread(rows.senders.shown, pa.string(), sender),
+        "to": _spread(rows.to.shown, pa.string(), to),
+        "size": size,
+        "latency_us": pc.cast(_between(_NONE, _micros(latency), _LATEST), pa.int32()),
+    }
+    for name, values in zip(REPEATED, zip(*rows.repeated, strict=True), strict=True):
+        columns[name] = _spread(values, _FROM_RECORD.field(name).type, repeated)
+    return pa.table({name: columns[name] for name in STORED.names})
 
 
 def sessions_table(rows: Sequence[SessionRecord], node: str, worker: str) -> pa.Table:

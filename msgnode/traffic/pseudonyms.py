@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from msgnode.traffic.columns import NAMES, texts
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _HEAD = re.compile(r"[^:/]+:(?://[^/]*/?)?")
 _DIGEST_BYTES = 10
@@ -37,6 +37,10 @@ def pseudonym(address: str, key: bytes) -> str:
 
 def pseudonymised(table: pa.Table, key: bytes) -> pa.Table:
     """The table with its dictionaries of addresses made over."""
+    import pyarrow as pa
+
+    from msgnode.traffic.columns import NAMES, texts
+
     for name in NAMES:
         encoded = table[name].unify_dictionaries().combine_chunks()
         made = texts([pseudonym(text, key) for text in encoded.dictionary.to_pylist()])

@@ -9,6 +9,7 @@
 - What cannot be written is kept and tried again as it was; when the buffer is full, rows are lost
   and counted: noted = written + lost + held, always. An alarm stands while rows cannot be written.
 - A crash loses what was noted since the last flush, `flush_seconds` at most and its own duration.
+- Arrow is loaded by this thread with the first rows: a worker that nobody uses does without.
 """
 
 from __future__ import annotations
@@ -18,19 +19,27 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+from msgnode.core.record import SessionRecord
+from msgnode.traffic.row_buffer import Columns, RowBuffer
 
-from msgnode.traffic.columns import RowBuffer, hours_of, sessions_table
-from msgnode.traffic.files import RecordFiles
-from msgnode.traffic.pseudonyms import pseudonymised
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from msgnode.traffic.files import RecordFiles
 
 logger = logging.getLogger(__name__)
 
 ALARM = "record-not-written"
 _LOOK_SECONDS = 0.5
 _ALARM_EVERY = 30.0
+
+
+def raw_url(url: str) -> str:
+    """The location of the raw rows of a record."""
+    return f"{url.rstrip('/')}/raw"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +74,14 @@ class ParquetRecorder:
         self._worker = worker
         self._raise_alarm = raise_alarm
         self._clear_alarm = clear_alarm
-        self._files = RecordFiles(
-            options.url, worker or "worker", max_bytes=options.max_bytes, min_free=options.min_free
-        )
         self._buffer = RowBuffer(options.buffer_rows)
         self.note = self._buffer.note  # the way in, of the thread that carries messages
         self.note_session = self._buffer.note_session
         self._unwritten: dict[int, pa.Table] = {}
         self._begun: dict[int, pa.Table] = {}  # whose write failed, and is repeated as it was
         self._stop = threading.Event()
+        if "://" in options.url:
+            _ = self._files  # a store that cannot be opened is said at the start
         self._thread = threading.Thread(target=self._run, name="traffic-record", daemon=True)
         self._alarm_at = float("-inf")
         self._may_stand = True  # an alarm, perhaps of the process before this one
@@ -115,6 +123,18 @@ class ParquetRecorder:
             logger.error("traffic record ended during a write", extra={"rows": self.held})
 
     # --- the recorder's thread ----------------------------------------------------------------
+    @cached_property
+    def _files(self) -> RecordFiles:
+        from msgnode.traffic.files import RecordFiles  # with Arrow
+
+        options = self._options
+        return RecordFiles(
+            options.url,
+            self._worker or "worker",
+            max_bytes=options.max_bytes,
+            min_free=options.min_free,
+        )
+
     def _run(self) -> None:
         options = self._options
         look_seconds = min(_LOOK_SECONDS, options.flush_seconds)
@@ -145,23 +165,29 @@ class ParquetRecorder:
         """Add what was noted since the last time to the tables that are to be written."""
         columns, sessions = self._buffer.take()
         if columns:
-            self._add(len(columns), columns.table)
+            self._add(columns)
         if sessions:
-            self._add(len(sessions), partial(sessions_table, sessions))
+            self._add(sessions)
 
-    def _add(self, rows: int, table_of: Callable[[str, str], pa.Table]) -> None:
+    def _add(self, rows: Columns | list[SessionRecord]) -> None:
         try:
-            table = table_of(self._node, self._worker)
+            from msgnode.traffic.columns import hours_of, messages_table, sessions_table
+            from msgnode.traffic.pseudonyms import pseudonymised
+
+            table_of = messages_table if isinstance(rows, Columns) else sessions_table
+            table = table_of(rows, self._node, self._worker)  # type: ignore[arg-type]
             if self._options.pseudonym_key:
                 table = pseudonymised(table, self._options.pseudonym_key)
             parts = hours_of(table)
         except Exception:  # rows that do not fit, or no memory for them: the thread goes on
-            self._drop(rows)
+            self._drop(len(rows))
             logger.exception("traffic rows do not fit the record")
             return
         for hour, part in parts.items():
             before = self._unwritten.get(hour)
             if before is not None:
+                import pyarrow as pa
+
                 part = pa.concat_tables([before, part], promote_options="default")
             self._unwritten[hour] = part
 

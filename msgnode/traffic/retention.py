@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pyarrow import fs
 
 from msgnode.traffic.files import files_below
+from msgnode.traffic.recorder import raw_url
 from spark.jobs.places import delete_folder, is_object_store, place
 
 log = logging.getLogger(__name__)
@@ -23,11 +24,6 @@ NEAR_CAP = 0.9
 KEPT_ANYHOW = timedelta(hours=3)
 """Hours younger than this are never deleted for space: they may not be aggregated yet."""
 LEFT_BEHIND = timedelta(days=1)
-
-
-def raw_url(url: str) -> str:
-    """The location of the raw rows of a record."""
-    return f"{url.rstrip('/')}/raw"
 
 
 def delete_old(

@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import cache
-
-from celery import Celery
+from typing import TYPE_CHECKING
 
 from .decision_buffer import PendingObligation
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,8 @@ def execute(pending_obligations: Sequence[PendingObligation]) -> None:
 @cache
 def post() -> Celery:
     """The Celery application that sends tasks to the node's broker."""
+    from celery import Celery  # for who sends one
+
     app = Celery("policies", set_as_current=False)
     app.config_from_object("django.conf:settings", namespace="CELERY")
     return app

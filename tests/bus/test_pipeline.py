@@ -17,7 +17,8 @@ from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import BadMessage, Unavailable
 from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome, without_tokens
-from msgnode.traffic.columns import Columns
+from msgnode.traffic.columns import messages_table
+from msgnode.traffic.row_buffer import Columns
 from tests.bus.scene import ONE, TOKEN, TWO, Scene
 from tests.fakes import (
     DOMAIN,
@@ -306,7 +307,7 @@ def test_no_token_comes_into_the_record(frame: dict[str, Any]) -> None:
         stored.add(row)
         assert TOKEN not in repr(without_tokens(row))
     assert len(stored) == 2
-    assert TOKEN not in repr(stored.table("node", "worker").to_pydict())
+    assert TOKEN not in repr(messages_table(stored, "node", "worker").to_pydict())
 
 
 def test_a_type_the_node_does_not_know_is_recorded_as_other() -> None:

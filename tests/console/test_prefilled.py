@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from django.contrib import admin
 from django.db.models import Model
 from django.test import Client
 from django.urls import reverse
 
 from msgnode.console.prefilled import fitting
 from msgnode.models import ApiKey, Subscription
+from msgnode.site_urls import CONSOLE
 
-MODELS = sorted(admin.site._registry, key=lambda model: model._meta.label)
+MODELS = sorted(CONSOLE._registry, key=lambda model: model._meta.label)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model._meta.label_lower)

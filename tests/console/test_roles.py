@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.contrib import admin
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from msgnode.console import roles
 from msgnode.models import Session
+from msgnode.site_urls import CONSOLE
 
 pytestmark = pytest.mark.django_db
 
@@ -75,7 +75,7 @@ VERBS = {
 
 def patterns(found: Any = None, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Name and path of every page of the console."""
-    for each in admin.site.get_urls() if found is None else found:
+    for each in CONSOLE.get_urls() if found is None else found:
         path = prefix + str(each.pattern)
         if isinstance(each, URLResolver):
             yield from patterns(each.url_patterns, path)
@@ -149,14 +149,14 @@ def _can_be_done(name: str) -> bool:
     """Whether the console offers it to a superuser: rows of the node are not added by hand."""
     stem, _, verb = name.rpartition("_")
     app, _, model = stem.rpartition("_")
-    found = next((m for m in admin.site._registry if m._meta.label_lower == f"{app}.{model}"), None)
+    found = next((m for m in CONSOLE._registry if m._meta.label_lower == f"{app}.{model}"), None)
     if found is None or verb not in ("add", "delete", "change"):
         return True
 
     class Request:
         user = User(is_superuser=True, is_active=True, is_staff=True)
 
-    return bool(getattr(admin.site._registry[found], f"has_{verb}_permission")(Request()))
+    return bool(getattr(CONSOLE._registry[found], f"has_{verb}_permission")(Request()))
 
 
 @pytest.mark.parametrize(
@@ -259,4 +259,6 @@ def test_an_administrator_makes_no_superuser(client: Client) -> None:
 
 def test_the_resolver_knows_all_of_the_console() -> None:
     """The table is taken from the site the URLs lead to."""
-    assert any(str(each.pattern) == "admin/" for each in get_resolver().url_patterns)
+    assert any(
+        str(each.pattern) == "admin/" for each in get_resolver("msgnode.site_urls").url_patterns
+    )

@@ -36,14 +36,13 @@ NOTES = """const message = JSON.parse(data);
 ROOM, CHANGES, THEIRS = f"comm://{B}/room", f"comm://{B}/room/changes", f"hyperty://{B}/1"
 PAGES = """
 import json
-from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 client = Client(headers={"host": "localhost"})
 client.force_login(User.objects.create_superuser("everything"))
 paths = ["/api/v1/peers/", "/api/v1/peers/b.example/", "/api/v1/peers/b.example/queue/"]
-for model in admin.site._registry:
+for model in CONSOLE._registry:
     name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
     paths.append(reverse(f"{name}_changelist"))
     rows = model._default_manager.values_list("pk", flat=True)[:20]

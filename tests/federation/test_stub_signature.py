@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
-from msgnode.console.peers import decision_word
+from msgnode.console.peer_actions import decision_word
 from msgnode.console.roles import OPERATOR
 from msgnode.federation import discovery, store, stub_signature
 from msgnode.federation.descriptor import FoundStub

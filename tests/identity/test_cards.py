@@ -19,7 +19,7 @@ from pytest_django import Settings
 from msgnode.identity.provider import clients, keys
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.provider.cards import card_of
-from msgnode.identity.provider.validator import (
+from msgnode.identity.provider.token_claims import (
     CARD_AUDIENCE,
     claims_of,
     name_fault,

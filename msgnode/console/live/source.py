@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from time import monotonic
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from django.db import DatabaseError, InterfaceError, close_old_connections
 
@@ -17,10 +17,12 @@ from msgnode.monitoring.domain_watch import DomainFigures, DomainWatch
 from msgnode.monitoring.sampler import Sampler, WorkerFigures
 from msgnode.monitoring.session_watch import SessionFigures, SessionWatch
 from msgnode.monitoring.tracer import Tracer, TracesTold
-from msgnode.workers.cluster import Cluster
 
 from . import access, domains, figures, session_figures, traces
 from .feed import LOOK_EVERY, OVERVIEW, Feed
+
+if TYPE_CHECKING:
+    from msgnode.workers.cluster import Cluster
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -29,8 +29,6 @@ from .topics import DeviceTopics
 log = logging.getLogger(__name__)
 
 ALARM = "mqtt-broker-away"
-TOPICS_CHANGED = "mqtt.topics"
-"""The control message that the rows of the console have changed."""
 LOOKS_EVERY = 1.0
 STOP_SECONDS = 3.0
 OFF, STANDBY, CONNECTED, AWAY = "off", "standby", "connected", "away"

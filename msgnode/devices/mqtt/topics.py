@@ -18,6 +18,8 @@ MAX_TOPIC = 1_024
 """Characters of a topic that is read; MQTT allows 65,535 bytes."""
 MAX_LEVELS = 100
 """Of a topic that is published on; mosquitto ends a connection that brings 200."""
+TOPICS_CHANGED = "mqtt.topics"
+"""The control message that the rows of the console have changed."""
 _PLACE = re.compile(r"\{(\d+)\}")
 
 ONLINE, OFFLINE = b"online", b"offline"

@@ -23,7 +23,7 @@ from msgnode.models import Allocation, PushEndpoint, Session
 from msgnode.stubs import catalogue
 
 from . import keys
-from .validator import CARD_AUDIENCE, claims_of, subject_of, user_url_of
+from .token_claims import CARD_AUDIENCE, claims_of, subject_of, user_url_of
 
 EVERYBODY = "*"
 SECONDS = 3_600

@@ -13,7 +13,7 @@ from django.conf import settings
 from oauth2_provider.models import get_application_model
 
 from .grants import CONNECTOR, returns_to
-from .validator import CARD_AUDIENCE
+from .token_claims import CARD_AUDIENCE
 
 OWN_PAGE = "newcomer"
 

@@ -37,7 +37,7 @@ from msgnode.core.digest import digest
 from msgnode.identity.ports import AssertionRequest
 
 from . import codes, keys
-from .validator import claims_of, subject_of, user_url_of, verified_claims
+from .token_claims import claims_of, subject_of, user_url_of, verified_claims
 
 CONNECTOR = "idm"
 """Client id of the node's own identity connector."""

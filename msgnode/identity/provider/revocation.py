@@ -19,7 +19,7 @@ from oauth2_provider.models import (
 from msgnode.core.digest import digest
 from msgnode.identity.revocation_store import revoke
 
-from .validator import subject_of
+from .token_claims import subject_of
 
 
 @transaction.atomic

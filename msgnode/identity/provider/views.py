@@ -33,7 +33,7 @@ from msgnode.identity.revocation_store import revoke
 from . import keys, redirects
 from .login import leads_on, origin_of_client
 from .revocation import end_logins, told_of
-from .validator import subject_of, verified_claims
+from .token_claims import subject_of, verified_claims
 
 Answer = Callable[..., HttpResponse]
 _MAX_TOKEN = 16 * 1024

@@ -26,6 +26,8 @@ class Command(BaseCommand):
         "and show every frame. Example: manage.py first_conversation --url ws://127.0.0.1:8000/ws"
     )
 
+    requires_system_checks = []
+
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--url",

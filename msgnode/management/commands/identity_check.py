@@ -14,7 +14,7 @@ from msgnode import models
 from msgnode.console.command_base import Tool, not_as_it_should_be
 from msgnode.core.identity import Identity
 from msgnode.identity import issuer_store
-from msgnode.identity.provider.validator import name_fault, subject_of, user_url_of
+from msgnode.identity.provider.token_claims import name_fault, subject_of, user_url_of
 from msgnode.sessions.store import SessionStore
 from registry import api as registry
 

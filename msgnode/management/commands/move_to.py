@@ -7,7 +7,6 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.db import DatabaseError
 
-from msgnode.backup import move
 from msgnode.backup.in_use import InUse
 from msgnode.console.command_base import Tool, could_not_be_done
 from msgnode.launch.error_messages import without_password
@@ -26,6 +25,8 @@ class Command(Tool):
         parser.add_argument("database_url", help="an empty PostgreSQL database")
 
     def handle(self, *_args: Any, **options: Any) -> None:
+        from msgnode.backup import move  # with the driver of PostgreSQL
+
         url = options["database_url"]
         say = (lambda _: None) if options["json"] else self._say
         try:

@@ -9,9 +9,9 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from msgnode.console import peer_messages, whereabouts
+from msgnode.console import peer_actions, whereabouts
 from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
-from msgnode.console.peers import decision_word, restart, url_of_node_fault
+from msgnode.console.peer_actions import decision_word, restart, url_of_node_fault
 from msgnode.federation import crossing, store, stub_signature, waiting_messages
 from msgnode.federation.stub_status import IDLE, LIVE
 from msgnode.models import Peer
@@ -189,13 +189,13 @@ class Command(Tool):
 
     def _order(self, peer: Peer, action: str, ids: list[int] | None) -> None:
         if ids is None and action == "discard":
-            peer_messages.discard_all(peer, "command line")
+            peer_actions.discard_all(peer, "command line")
             self.stdout.write(f"{peer.domain}: all waiting messages are discarded.")
             return
         rows = waiting_messages.waiting().filter(peer=peer)
         found = list(rows if ids is None else rows.filter(pk__in=ids))
         kind = waiting_messages.RETRY if action == "retry" else waiting_messages.DISCARD
-        peer_messages.order(kind, found, "command line")
+        peer_actions.order(kind, found, "command line")
         left = sorted(set(ids or ()) - {row.pk for row in found})
         if left:
             raise not_as_it_should_be(f"Of {peer.domain} wait no more: {left}.")

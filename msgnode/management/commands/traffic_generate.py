@@ -10,9 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from msgnode.traffic import generate
-from msgnode.traffic.files import RecordFiles
-from msgnode.traffic.retention import raw_url
+from msgnode.traffic.recorder import raw_url
 
 EXAMPLES = """examples:
   manage.py traffic_generate --rows 200000 --days 7
@@ -37,6 +35,9 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from msgnode.traffic import generate  # with Arrow
+        from msgnode.traffic.files import RecordFiles
+
         if options["rows"] < 1 or options["days"] < 1:
             raise CommandError("--rows and --days must be at least 1.")
         end = options["end"] or datetime.now(UTC)

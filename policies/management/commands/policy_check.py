@@ -22,6 +22,7 @@ class Command(BaseCommand):
         "Check a policy file, or the draft if none is named: its form and the policies' own tests. "
         "Exit status 1 if it may not be published. Example: manage.py policy_check policy.json"
     )
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         """FILE, if any."""

@@ -19,6 +19,7 @@ class Command(BaseCommand):
         "Write the policies in force (or --draft, or --version-number N) as a JSON file with hash. "
         "Example: manage.py policy_export --output policies.json"
     )
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         """What to write, and where."""

@@ -24,6 +24,7 @@ class Command(BaseCommand):
         "Example: manage.py policy_import policy.json --mode shadow --publish --note 'spring'; "
         "or manage.py policy_import --readymade rate-limits --mode shadow"
     )
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         """FILE and what to do with it."""

@@ -21,6 +21,7 @@ class Command(BaseCommand):
         "Create a key pair on secp256k1, a salt and their GUID. The private key goes to a new "
         "file that only you can read. Example: manage.py guid_create --out alice.pem --json"
     )
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--out", required=True, help="file for the private key; must not exist")

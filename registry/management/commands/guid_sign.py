@@ -23,6 +23,7 @@ class Command(BaseCommand):
         "Example: manage.py guid_sign --key alice.pem --salt <salt> "
         "--user-id user://example.com/alice --domain example.com --store"
     )
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--key", required=True, help="file with the private key (PEM)")

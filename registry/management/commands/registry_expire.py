@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
-from registry import api, tasks
+from registry import api, lifecycle
 
 
 class Command(BaseCommand):
@@ -17,6 +17,7 @@ class Command(BaseCommand):
         "disconnected for long, and delete long dead ones. "
         "Example: manage.py registry_expire --purge --json"
     )
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
@@ -25,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        done = tasks.expire()
+        done = lifecycle.repeat(lifecycle.expire_due)
         if options["purge"]:
             done += api.purge(timezone.now())
         self.stdout.write(json.dumps({"done": done}) if options["json"] else f"{done} entries")

@@ -11,14 +11,11 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from pyarrow import fs
 
-from msgnode.traffic.files import files_below
-from msgnode.traffic.retention import hour_of, raw_url
+from msgnode.traffic.recorder import raw_url
 from spark import report_runs
 from spark.jobs import periods
 from spark.jobs.periods import Kind
-from spark.jobs.places import place
 from spark.models import Report, ReportRun
 
 EXAMPLES = """examples:
@@ -107,6 +104,12 @@ def _moment(text: str) -> datetime:
 
 def _last_with_rows(kind: Kind) -> datetime | None:
     """The last full period with rows; the current one if rows are only there."""
+    from pyarrow import fs
+
+    from msgnode.traffic.files import files_below
+    from msgnode.traffic.retention import hour_of
+    from spark.jobs.places import place
+
     system, root = place(raw_url(settings.RECORD["URL"]))
     if system.get_file_info(root).type == fs.FileType.NotFound:
         return None

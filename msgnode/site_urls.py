@@ -1,0 +1,67 @@
+"""HTTP addresses of pages, of the console and of the interfaces: all but what `urls` has itself."""
+
+from django.contrib import admin
+from django.contrib.auth.views import LogoutView
+from django.urls import include, path, re_path
+from django.views.generic import RedirectView
+
+from msgnode import celery_apps
+from msgnode.console import acted_meanwhile, auditing, edited_meanwhile, prefilled
+from msgnode.console.domains import domains
+from msgnode.console.runtimes import RuntimesPage
+from msgnode.console.search import search
+from msgnode.console.status_api import StatusView
+from msgnode.console.traces import traces
+from msgnode.federation import node_proofs
+from msgnode.federation.node_proofs import own_connection
+from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
+from msgnode.identity.provider.login import Login, console_login
+from msgnode.identity.provider.password import PasswordChange, PasswordChanged
+from msgnode.invitations.views import LeftView, PushView
+from msgnode.ops import asyncapi
+from msgnode.settings.access import PROVIDER_PATH
+from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
+from msgnode.web import explained
+from msgnode.web.landing import favicon, landing
+
+_TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
+_CATALOGUE = rf"^\.well-known/(?P<kind>{_TYPES})(?:/(?P<rest>.*))?$"
+
+celery_apps.load()
+auditing.follow()  # of the models that were just loaded, too
+admin.autodiscover()
+CONSOLE = admin.site
+for each in (acted_meanwhile, edited_meanwhile, prefilled):
+    each.watch(CONSOLE)
+
+urlpatterns = [
+    path("", landing, name="newcomer"),
+    path("favicon.ico", favicon),
+    re_path(_CATALOGUE, CatalogueView.as_view(), name="catalogue"),
+    path(f"{node_proofs.PATH}/<str:domain>/<slug:digest>", own_connection, name="own-connection"),
+    path(CARD_PATH, CardView.as_view(), name="contact-card"),
+    path(".well-known/webfinger", WebFinger.as_view(), name="webfinger"),
+    path("push/<str:endpoint>", PushView.as_view(), name="push"),
+    path("push/<str:endpoint>/<path:name>", LeftView.as_view(), name="push-left"),
+    path("problems/", explained.index, name="problems"),
+    path("problems/<slug:kind>/<slug:name>", explained.page, name="problem"),
+    path("api/asyncapi.json", asyncapi.asyncapi, name="asyncapi"),
+    path("api/messages", asyncapi.page, name="messages"),
+    path("api/v1/status", StatusView.as_view(), name="status"),
+    path("api/v1/", include("msgnode.console.peers_api")),
+    path("api/v1/", include("msgnode.console.visitors_api")),
+    path("api/v1/", include("spark.urls")),
+    path("login/", Login.as_view(), name="login"),
+    path("login/password/", PasswordChange.as_view(), name="password"),
+    path("login/password/changed/", PasswordChanged.as_view(), name="password-changed"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path(f"{PROVIDER_PATH}/", include("msgnode.identity.provider.urls")),
+    path("admin/login/", console_login),  # before the console's own, which has no brake
+    path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
+    path("admin/traces/", traces, name="traces"),
+    path("admin/domains/", domains, name="domains"),
+    path("admin/runtimes/", RuntimesPage(asyncapi.document), name="runtimes"),
+    path("admin/search/", search),  # before the theme's, which keeps what it has found
+    path("admin/", CONSOLE.urls),
+    path("", include("registry.rest.urls")),
+]
