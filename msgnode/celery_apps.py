@@ -20,7 +20,7 @@ class _CeleryConfig(AppConfig):
     def import_models(self) -> None:
         """Import the models, unless the process does without them until `load`."""
         if _is_deferred:
-            self.models: Any = self.apps.all_models[self.label]
+            self.models: Any = apps.all_models[self.label]
         else:
             super().import_models()
 
@@ -73,6 +73,6 @@ def load() -> None:
             config = apps.get_app_config(name)
             config.import_models()
             config.ready()
-        apps.get_models.cache_clear()
+        apps.get_models.cache_clear()  # type: ignore[attr-defined]
     finally:
         apps.ready = True

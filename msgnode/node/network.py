@@ -24,10 +24,10 @@ def peer_network(
         return None
     # The client of Redis is for who has one.
     from msgnode.redis.directory import Directory
+    from msgnode.workers.announcements import Watchers
     from msgnode.workers.inbox import channel_layer
     from msgnode.workers.network import PeerNetwork
     from msgnode.workers.transport import PeerTransport
-    from msgnode.workers.watchers import Watchers
 
     limits: dict[str, Any] = settings.NODE
     watchers = Watchers(table)
