@@ -19,7 +19,7 @@ from oauth2_provider.models import (
 from msgnode.core.digest import digest
 from msgnode.identity.claims import id_token_name
 from msgnode.identity.credentials import unverified_claims
-from msgnode.identity.provider import validator
+from msgnode.identity.provider import token_claims
 from msgnode.identity.provider.redirects import is_registered
 from msgnode.models import ControlMessage
 
@@ -112,8 +112,8 @@ def test_a_code_shown_again_ends_what_was_issued_from_it(party: RelyingParty) ->
     told = [row.payload["token"] for row in ControlMessage.objects.all()]  # to the workers
     for id_token in (tokens["id_token"], later.json().get("id_token", tokens["id_token"])):
         assert id_token_name(unverified_claims(id_token)["jti"]) in told
-        assert validator.verified_claims(id_token) is None
-    assert validator.verified_claims(bystander["id_token"]) is not None
+        assert token_claims.verified_claims(id_token) is None
+    assert token_claims.verified_claims(bystander["id_token"]) is not None
     assert user_info(party.browser, bystander["access_token"]) == 200
 
 
@@ -131,8 +131,8 @@ def test_a_refresh_token_shown_again_ends_what_followed_from_its_code(party: Rel
     assert digest(later["access_token"]) in told
     for id_token in (tokens["id_token"], later.get("id_token", tokens["id_token"])):
         assert id_token_name(unverified_claims(id_token)["jti"]) in told
-        assert validator.verified_claims(id_token) is None
-    assert validator.verified_claims(bystander["id_token"]) is not None
+        assert token_claims.verified_claims(id_token) is None
+    assert token_claims.verified_claims(bystander["id_token"]) is not None
     assert party.browser.post("/o/token/", again).status_code == 400
     assert ControlMessage.objects.count() == len(told)  # there is nothing left to end
 

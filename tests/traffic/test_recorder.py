@@ -307,7 +307,7 @@ def test_no_fault_of_a_write_ends_the_recorder_and_each_row_is_counted(
         recorder.start()
         recorder.note(row(1))
         until(lambda: recorder.fault, 20)
-        patch.setattr("msgnode.traffic.recorder.hours_of", fails)
+        patch.setattr("msgnode.traffic.columns.hours_of", fails)
         recorder.note(row(2))
         until(lambda: recorder.lost, 20)
     until(lambda: recorder.written, 20)
