@@ -16,7 +16,7 @@ MORE_PARALLEL = -n $(shell $(BIN)/python -c 'import os; print(os.cpu_count() * 3
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev lock run second test test-long test-again coverage mutants lint types imports drawing docs check audit sbom wheel bench clean
+.PHONY: help setup setup-dev lock run second test test-long test-nightly test-again coverage mutants lint types imports drawing docs check audit sbom wheel bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +57,10 @@ test: $(VENV)/.dev  ## Run the tests, without the long ones
 	$(BIN)/python -m pytest $(MORE_PARALLEL) -m "not long" $(ARGS)
 
 test-long: $(VENV)/.dev  ## Run the long tests
-	$(BIN)/python -m pytest $(PARALLEL) -m long $(ARGS)
+	$(BIN)/python -m pytest $(MORE_PARALLEL) -m "long and not nightly" $(ARGS)
+
+test-nightly: $(VENV)/.dev  ## Run the tests of the night (tests/nightly.toml); ends after an hour
+	timeout --signal=INT 3600 $(BIN)/python -m pytest $(PARALLEL) -m nightly $(ARGS)
 
 test-again: $(VENV)/.dev  ## Run what a change touches twenty times under load
 	$(BIN)/python -m tests.again $(ARGS)

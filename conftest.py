@@ -16,7 +16,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = [
     *("tests.services", "tests.object_store", "tests.issuer"),
-    *("tests.unsteady", "tests.groups", "pytester"),
+    *("tests.unsteady", "tests.nightly", "tests.groups", "pytester"),
 ]
 
 

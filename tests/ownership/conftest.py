@@ -1,7 +1,7 @@
 """A node of one worker, and one of two (long), with people at it in each mode of admission.
 
 `parties` is asked for by every test of this directory, so each runs in modes anonymous, identified
-and strict, with one worker and with two; with two the people come to both in turn.
+and strict with one worker, and in mode strict with two, where the people come to both in turn.
 """
 
 from __future__ import annotations
@@ -109,17 +109,20 @@ def two_workers(
         redis.stop()
 
 
-@pytest.fixture(params=[1, pytest.param(2, marks=pytest.mark.long)], ids=["one", "two"])
-def nodes(request: pytest.FixtureRequest) -> list[Node]:
-    """The workers of a node."""
-    if request.param == 1:
-        return [request.getfixturevalue("idnode")]
-    return list(request.getfixturevalue("two_workers"))
+@pytest.fixture(
+    params=[*((mode, 1) for mode in HOMES), pytest.param(("strict", 2), marks=pytest.mark.long)],
+    ids=lambda param: f"{param[0]}-{param[1]}",
+)
+def admitting(request: pytest.FixtureRequest) -> tuple[str, list[Node]]:
+    """A mode of admission, and the workers of a node that has it."""
+    mode, workers = request.param
+    if workers == 1:
+        return mode, [request.getfixturevalue("idnode")]
+    return mode, list(request.getfixturevalue("two_workers"))
 
 
-@pytest.fixture(params=list(HOMES))
-async def parties(
-    request: pytest.FixtureRequest, nodes: list[Node], issuer: Issuer
-) -> AsyncIterator[Parties]:
+@pytest.fixture
+async def parties(admitting: tuple[str, list[Node]], issuer: Issuer) -> AsyncIterator[Parties]:
+    mode, nodes = admitting
     async with AsyncExitStack() as stack:
-        yield Parties(nodes, request.param, issuer, stack)
+        yield Parties(nodes, mode, issuer, stack)
