@@ -26,6 +26,8 @@ from msgnode.core.errors import Forbidden, NotFound
 LIVE = "live"
 DISCONNECTED = "disconnected"
 DEAD = "dead"
+STATUSES = ("created", LIVE, DISCONNECTED, DEAD)
+"""Those that a registration may have."""
 UNAVAILABLE = frozenset({DISCONNECTED, DEAD})
 
 

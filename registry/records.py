@@ -15,8 +15,9 @@ from typing import Any
 from msgnode.core import addresses
 from msgnode.core.errors import BadMessage
 
-from .entries import Entry, Kind
+from .entries import STATUSES, Entry, Kind
 
+URL = "URL"
 MAX_KEY = addresses.MAX_HELD
 MAX_TEXT = addresses.MAX_LENGTH
 MAX_WORD = 32
@@ -49,6 +50,7 @@ REQUIRED = {
     Kind.OBJECT: (*_COMMON, "schema", "name", "reporter"),
 }
 _P2P = ("p2pRequester", "p2pHandler")
+_URLS = frozenset({"runtime", "reporter", *_P2P})
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 OPTIONAL = {Kind.HYPERTY: ("guid", *_P2P), Kind.OBJECT: _P2P}
 
@@ -78,6 +80,8 @@ def key(text: object, what: str) -> str:
     fault = addresses.fault(text)
     if not fault and len(text) > MAX_KEY:
         fault = f"is longer than {MAX_KEY} characters"
+    if not fault and what == URL and " " in text:
+        fault = "contains a blank"
     if fault:
         raise BadMessage(f"The {what} {fault}.")
     return text
@@ -132,6 +136,10 @@ def _facts(kind: Kind, given: Mapping[str, Any], expires_max: int) -> dict[str, 
             facts[_COLUMNS[name]] = _words(name, value)
         else:
             facts[_COLUMNS[name]] = _text(name, value, _LIMITS.get(name, MAX_KEY))
+        if name == "status" and value not in STATUSES:
+            raise BadMessage(f"The field 'status' must be one of {', '.join(STATUSES)}.")
+        if name in _URLS and " " in value:
+            raise BadMessage(f"The field {name!r} is a URL and contains a blank.")
     return facts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, ClassVar
 
 from django import forms
@@ -26,6 +27,11 @@ from msgnode.storage.control import post
 from .audit import fields_of, note
 from .lists import AuditedAdmin, ConsoleAdmin
 
+_EVERY_TENANT = re.compile(
+    r"https://(login\.microsoftonline\.|sts\.windows\.)[^/]+/(common|organizations|consumers)(/|$)",
+    re.IGNORECASE,
+)
+"""What Entra ID takes at a log-in in the place of a directory's id, and writes into no token."""
 _KEEP = "If you leave this empty, the secret stays unchanged."
 
 
@@ -44,6 +50,26 @@ class IssuerForm(forms.ModelForm):
             "name", "url", "is_enabled", "aliases", "domains", "audiences", "name_claim",
             "algorithms", "jwks_url", "jwks", "introspection_url", "client_id",
         )  # fmt: skip
+
+    def clean_url(self) -> str:
+        url: str = self.cleaned_data["url"].strip()
+        base, is_discovery, _ = url.partition("/.well-known/")
+        if is_discovery:
+            raise forms.ValidationError(
+                "This is the address of a discovery document. The issuer is what that document "
+                f"says under issuer, usually {base}"
+            )
+        if "{" in url or "}" in url:
+            raise forms.ValidationError(
+                "The braces stand for something. Enter the issuer as it is in the tokens: for "
+                "Entra ID with the directory's (tenant's) id in their place."
+            )
+        if _EVERY_TENANT.match(url):
+            raise forms.ValidationError(
+                "No token is of this issuer: each says the id of its own directory (tenant). "
+                "Enter one issuer for each, such as https://login.microsoftonline.com/<id>/v2.0"
+            )
+        return url
 
     def clean_algorithms(self) -> str:
         named = lines(self.cleaned_data["algorithms"])

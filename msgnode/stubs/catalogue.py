@@ -253,7 +253,7 @@ def select(constraints: Mapping[str, Any], named: ServedStub) -> ServedStub | No
 
     They stand in the object itself or under `constraints`. A true one that is no mere capability
     names a kind of runtime; one that has neither `ws` nor `wss` takes the stub over HTTP, if it is
-    served. No other stub takes the place of a P2P stub.
+    served. No other stub takes the place of a P2P stub or of an identity proxy.
 
     Args:
         constraints: of the runtime.
@@ -266,7 +266,7 @@ def select(constraints: Mapping[str, Any], named: ServedStub) -> ServedStub | No
     said = inner if isinstance(inner, Mapping) else constraints
     has_sockets = not (said.get("ws", True) is False and said.get("wss", True) is False)
     asked = frozenset(key for key, value in said.items() if value is True) - _CAPABILITIES
-    if named.role:
+    if named.role or named.is_idp_proxy:
         return named if named.suits(asked) else None
     fitting = (stub for stub in served("protocolstub") if stub.needs_websocket == has_sockets)
     return next((stub for stub in fitting if stub.suits(asked)), None)

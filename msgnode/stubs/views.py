@@ -6,7 +6,8 @@
 (`.idp.js` and `.idp.json` of an identity proxy)
 runtime/<name>             what the runtime's package is called, and its digest
 runtime/<file>             that package
-POST of constraints to <type>/<name>: the descriptor of the stub that such a runtime can run
+POST of constraints to <type>/<name>: the descriptor of the stub that such a runtime can run; to
+<type>/<name>/<field>: that field of it
 
 Readable from every origin: runtimes load stubs of domains that are not theirs. Copies are kept, but
 asked for anew each time (`no-cache` with an ETag), so that script and descriptor belong together.
@@ -63,16 +64,16 @@ class CatalogueView(View):
             constraints = None
         if not isinstance(constraints, dict):
             return _readable(_problem(HTTPStatus.BAD_REQUEST, "Constraints are a JSON object."))
-        name = rest.strip("/") or catalogue.DEFAULT
-        named = catalogue.find(name, settings.DOMAIN)
-        if kind not in STUB_TYPES or named is None:
+        name, *fields = (rest.strip("/") or catalogue.DEFAULT).split("/")
+        named = catalogue.find(name, settings.DOMAIN, kind)
+        if named is None:
             return _readable(_unknown(kind, rest))
         stub = catalogue.select(constraints, named)
         if stub is None:
             asked = ", ".join(sorted(map(str, constraints)))[:200]
             text = f"No stub of this node runs under these constraints: {asked}."
             return _readable(_problem(HTTPStatus.NOT_FOUND, text))
-        return _readable(JsonResponse(_descriptor(request, stub)))
+        return _readable(_field(_descriptor(request, stub), fields) or _unknown(kind, rest))
 
     def options(self, request: HttpRequest, kind: str, rest: str = "") -> HttpResponse:
         """What a page of another origin may ask."""

@@ -120,11 +120,24 @@ def _kept_lists() -> dict[str, tuple[str, ...]]:
 def _layer_out(row: PolicySet | Policy | Rule) -> dict[str, Any]:
     out: dict[str, Any] = {"id": row.key, "priority": row.priority, "target": row.target}
     for key in ("obligations", "advice"):
-        if getattr(row, key):
-            out[key] = getattr(row, key)
+        if said := _without_empty_words(getattr(row, key)):
+            out[key] = said
     if row.note:
         out["description"] = row.note
     return out
+
+
+def _without_empty_words(said: Any) -> Any:
+    """Obligations without those that tell the sender nothing, as when a field was left empty."""
+    if isinstance(said, list):
+        return [_without_empty_words(each) for each in said]
+    if not isinstance(said, dict):
+        return said
+    return {
+        name: _without_empty_words(value)
+        for name, value in said.items()
+        if not (name in ("inform", "info") and isinstance(value, str) and not value.strip())
+    }
 
 
 def _set_out(policy_set: PolicySet, below: dict[int | None, list[PolicySet]]) -> dict[str, Any]:

@@ -62,7 +62,11 @@ def read(jwt: str) -> SignedRecord:
 
 
 def claimed(jwt: str) -> SignedRecord:
-    """The record of a JWT, not proved: neither signature nor GUID. Raises BadMessage."""
+    """The record of a JWT, not proved: neither signature nor GUID. Raises BadMessage.
+
+    Blanks and line ends around it, as of a file, are not of the JWT.
+    """
+    jwt = jwt.strip()
     if len(jwt) > MAX_LENGTH:
         raise BadMessage(f"The JWT is longer than {MAX_LENGTH} characters.")
     data = _data(_parts(jwt)[1])

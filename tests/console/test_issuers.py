@@ -6,6 +6,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from django.test import Client
 from django.utils import timezone
 from joserfc import jwk
@@ -28,6 +29,35 @@ GOOD = {
     "client_id": "node",
     "secret": "s3cret of the issuer",
 }
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://idp.example/.well-known/openid-configuration", "https://idp.example"),
+        ("https://login.microsoftonline.com/common/v2.0", "one issuer for each"),
+        ("https://login.microsoftonline.com/organizations/v2.0/", "one issuer for each"),
+        ("https://login.microsoftonline.us/Common", "one issuer for each"),
+        ("https://login.microsoftonline.com/{tenantid}/v2.0", "braces"),
+    ],
+)
+def test_an_issuer_that_no_token_can_have_is_refused_with_what_to_enter(
+    operator: Client, url: str, said: str
+) -> None:
+    page = operator.post(ADD, {**GOOD, "url": url}).content.decode()
+    assert said in page
+    assert not Issuer.objects.exists()
+
+
+def test_an_issuer_whose_path_only_looks_like_that_is_taken(operator: Client) -> None:
+    for number, url in enumerate(
+        (
+            "https://login.microsoftonline.com/11111111-2222-3333-4444-555555555555/v2.0",
+            "https://idp.example/common/v2.0",
+        )
+    ):
+        given = {**GOOD, "url": url, "name": str(number)}
+        assert operator.post(ADD, given).status_code == 302
 
 
 def kinds() -> list[str]:

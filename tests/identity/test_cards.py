@@ -62,6 +62,24 @@ def test_an_account_is_named_by_its_own_address_and_by_no_name_that_looks_like_o
     assert card_of("alice@example.org") is None
 
 
+def test_who_has_access_to_the_console_has_a_card_only_as_a_member_of_a_named_group(
+    alice: Any, settings: Any
+) -> None:
+    group = Group.objects.create(name="sales")
+    group.user_set.add(alice)
+    for kind in ("is_staff", "is_superuser"):
+        setattr(alice, kind, True)
+        alice.save()
+        for name in ("alice@example.org", "alice@localhost", "user://localhost/alice"):
+            assert card_of(name) is None
+        settings.CONTACT_CARDS = {"OF": "sales", "PER_MINUTE": 60}
+        assert card_of("alice@localhost") is not None
+        settings.CONTACT_CARDS = {"OF": "*", "PER_MINUTE": 60}
+        setattr(alice, kind, False)
+        alice.save()
+        assert card_of("alice@localhost") is not None
+
+
 def finger(resource: str) -> Any:
     return Client().get("/.well-known/webfinger", {"resource": resource})
 

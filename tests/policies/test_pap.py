@@ -97,6 +97,17 @@ def test_a_version_does_not_change_with_the_draft(draft):
     assert Version.objects.get(number=version.number).document[0]["id"] == "night"
 
 
+def test_what_tells_the_sender_nothing_is_not_published(draft):
+    row = PolicySet.objects.get(key="night")
+    row.obligations = {"deny": {"inform": "", "log": ""}, "permit": [{"info": " "}, {"log": "x"}]}
+    row.save()
+    (published,) = pap.publish().document
+    assert published["obligations"] == {"deny": {"log": ""}, "permit": [{}, {"log": "x"}]}
+    row.obligations = {"deny": {"inform": "Not today."}}
+    row.save()
+    assert pap.publish().document[0]["obligations"] == row.obligations
+
+
 def test_a_published_version_is_never_changed(draft):
     version = pap.publish()
     version.note = "other"

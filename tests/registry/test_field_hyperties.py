@@ -56,6 +56,32 @@ def test_case_3_the_life_of_an_entry_is_clamped(field: Field) -> None:
     assert field.get("hyperty", "url", ONE).json()["expires"] == 3600
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("status", "alive", "created, live, disconnected, dead"),
+        ("status", "LIVE", "created, live, disconnected, dead"),
+        ("status", "", "created, live, disconnected, dead"),
+        ("runtime", "runtime://d/r 1", "contains a blank"),
+        ("p2pHandler", "runtime://d/r1/p2phandler/ x", "contains a blank"),
+    ],
+)
+def test_an_unknown_status_and_a_blank_in_a_url_are_400(
+    field: Field, name: str, value: str, said: str
+) -> None:
+    answer = field.put("hyperty", "user", ALICE, ONE, body=hyperty(**{name: value}))
+    assert answer.status_code == 400
+    assert said in answer.content.decode()
+    assert field.get("hyperty", "url", ONE).status_code == 404
+    field.put("hyperty", "user", ALICE, ONE, body=hyperty())
+    assert field.put("hyperty", "url", ONE, body={name: value}).status_code == 400
+    assert field.get("hyperty", "url", ONE).json()["status"] == "live"
+    assert field.put("hyperty", "user", ALICE, "hyperty://d/a b", body=hyperty()).status_code == 400
+    assert (
+        field.put("hyperty", "user", ALICE, ONE, body=hyperty(status="created")).status_code == 200
+    )
+
+
 @pytest.mark.parametrize("status", ["live", "disconnected"])
 def test_case_4_another_users_url_is_404(field: Field, status: str) -> None:
     field.put("hyperty", "user", ALICE, ONE, body=hyperty(status=status))
@@ -221,6 +247,7 @@ def test_case_17_a_value_of_another_type_is_400_and_changes_nothing(
         "p2pRequester": [None, "text"],
         "resources": [],
         "dataSchemes": [],
+        "status": [],
     }.get(key, ["text"])
     answer = field.put("hyperty", "user", ALICE, ONE, body=hyperty(**{key: value}))
     is_allowed = any(value is a or (value == a and type(value) is type(a)) for a in allowed)

@@ -68,6 +68,13 @@ def test_case_33_what_was_stored_is_served_byte_for_byte(registry: Field, encodi
     assert registry.get("guid", f"user-guid://{GUID}").json()["Value"] == text
 
 
+def test_a_record_with_blanks_around_it_is_taken_without_them(registry: Field) -> None:
+    text = jwt()
+    assert put(registry, f" {text}\r\n").status_code == 200
+    assert registry.get("guid", GUID).json()["Value"] == text
+    assert put(registry, text.replace(".", ".\n", 1)).status_code == 400
+
+
 def test_case_34_an_unknown_guid_is_404(registry: Field) -> None:
     answer = registry.get("guid", GUID)
     assert answer.json()["Description"] == "Not found"

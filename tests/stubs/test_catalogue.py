@@ -210,6 +210,41 @@ def test_the_listing_of_a_type(http: Client) -> None:
     assert http.get("/.well-known/hyperty/").json() == []
 
 
+def test_parts_are_asked_for_with_constraints_as_the_fields_catalogue_client_does(
+    http: Client,
+) -> None:
+    """docs/reference/messages.md, section 6.6."""
+    for constraints in ({"browser": True}, {"python": True}):
+        descriptor = chosen_by(http, constraints).json()
+        for part in ("version", "cguid", "sourcePackage", "sourcePackage/sourceCode"):
+            answer = http.post(
+                f"{DEFAULT}/{part}", json.dumps(constraints), content_type="application/json"
+            )
+            assert answer.status_code == 200, part
+            value = descriptor
+            for name in part.split("/"):
+                value = value[name]
+            assert value == (answer.json() if isinstance(value, dict) else answer.content.decode())
+    for missing in ("nothing", "sourcePackage/nothing", "version/more"):
+        answer = http.post(f"{DEFAULT}/{missing}", "{}", content_type="application/json")
+        assert answer.status_code == 404
+    answer = http.post(f"{DEFAULT}/version", '{"rust": true}', content_type="application/json")
+    assert answer.status_code == 404
+
+
+def test_an_identity_proxy_is_asked_for_with_constraints_too(http: Client) -> None:
+    entry = "/.well-known/idp-proxy/default"
+    for part, constraints, code in (
+        ("", {"browser": True}, 200),
+        ("/version", {}, 200),
+        ("", {"python": True}, 404),
+    ):
+        answer = http.post(entry + part, json.dumps(constraints), content_type="application/json")
+        assert answer.status_code == code
+        if code == 200:
+            assert answer.content == http.get(entry + part).content
+
+
 @pytest.mark.parametrize("body", ["[]", "{", "7", "[" * 100_000, b"\xff\xfe"])
 def test_constraints_that_are_no_object_are_400(http: Client, body: str | bytes) -> None:
     answer = http.post(DEFAULT, body, content_type="application/json")

@@ -128,6 +128,8 @@ def _user(name: str) -> Any:
     known = get_user_model().objects.filter(is_active=True)
     if settings.CONTACT_CARDS["OF"] != EVERYBODY:
         known = known.filter(groups__name=settings.CONTACT_CARDS["OF"])
+    else:  # whom an account of the console belongs to is nobody's to ask
+        known = known.filter(is_staff=False, is_superuser=False)
     local, _, domain = name.rpartition("@")
     is_ours = domain.lower() == settings.DOMAIN.lower() or not local
     found = list(known.filter(email__iexact=name)[:2]) if local else []
