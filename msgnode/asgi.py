@@ -34,12 +34,16 @@ from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
 from msgnode.web.body_limit import BodyLimit
 from msgnode.web.proxies import BehindProxies
 from msgnode.web.request_threads import RequestThreads
+from msgnode.web.upgrades import upgrade_required
 
 log = logging.getLogger(__name__)
 
 _django = RequestThreads(_django_alone, settings.REQUEST_THREADS)
 
 database_limit.limit_process(settings.DATABASE_TIMEOUT * 3)  # a request's is shorter
+
+
+_OF_WEBSOCKETS = frozenset({"/ws", "/stub/connect"})
 
 
 async def _refuse(scope: Any, receive: Any, send: Any) -> Any:
@@ -120,6 +124,9 @@ def http(node: Node) -> Any:
     pages = Pages()
 
     async def route(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["path"] in _OF_WEBSOCKETS:
+            await upgrade_required(scope, receive, send)
+            return
         is_device = scope["path"].startswith(f"{ROOT}/")
         await (devices if is_device else pages)(scope, receive, send)
 

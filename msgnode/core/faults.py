@@ -43,6 +43,18 @@ class Faults:
             self._logged_at[part] = now
             log.error("A failure was kept to one %s.", part, exc_info=error)
 
+    def refuse(self, part: str, reason: str) -> None:
+        """Count what a client was refused, and log `reason` in a line, at a limited rate.
+
+        It is no failure of the node, and raises no alarm.
+        """
+        self.counts[part] += 1
+        now = self._clock()
+        if now - self._logged_at.get(part, -_LOG_EVERY) >= _LOG_EVERY:
+            self._logged_at[part] = now
+            number = self.counts[part]
+            log.warning("A %s was refused: %s", part, reason, extra={"refused_so_far": number})
+
     def kept_to(self, part: str) -> _KeptTo:
         """A context manager that catches and notes what its block raises, as a fault of `part`."""
         return _KeptTo(self, part)

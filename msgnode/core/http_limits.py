@@ -35,7 +35,7 @@ class HttpLimits:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._own = LockedRates()
+        self._own = LockedRates(clock)
         self._shared: SlidingWindowCounterRateLimiter | None = None
         self._ask_from = 0.0
 
@@ -64,7 +64,8 @@ class HttpLimits:
             try:
                 if shared.hit(limit, kind, who):
                     return 0.0
-                return max(1.0, shared.get_window_stats(limit, kind, who).reset_time - time())
+                left = shared.get_window_stats(limit, kind, who).reset_time - time()
+                return min(max(1.0, left), 2 * WINDOW)
             except StorageError as error:
                 self._failed(error)
         return self._own.grant((kind, who), WINDOW, per_minute)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from msgnode.core.errors import Unavailable
+from msgnode.core.faults import FAULTS
 from msgnode.core.redaction import cut
 
 _RANDOM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.I)
@@ -35,6 +36,20 @@ class WithoutKnownTrace(logging.Filter):
         if getattr(record, "status_code", None) == Unavailable.code:
             record.exc_info = None
         return True
+
+
+class UnknownHosts(logging.Filter):
+    """Counts requests for a host that ALLOWED_HOSTS does not name, and logs few of them.
+
+    Django logs each as an error, and anybody who scans addresses sends many.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let no record pass."""
+        request = getattr(record, "request", None)
+        source = request.META.get("REMOTE_ADDR", "") if request is not None else ""
+        FAULTS.refuse("request", f"{record.getMessage()[:300]} (from {source})")
+        return False
 
 
 class JsonFormatter(logging.Formatter):

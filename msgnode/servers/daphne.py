@@ -6,7 +6,8 @@ only.
 - A Link in the scope (`extensions["msgnode.link"]`, daphne_link.py).
 - A frame over the limit closes the socket with 4413, a protocol error with 1002 or 1007, so that
   stubs can tell them from a lost connection.
-- A refused upgrade can have a full HTTP response (ASGI's `websocket.http.response`).
+- A refused upgrade can have a full HTTP response (ASGI's `websocket.http.response`). One that is no
+  handshake is answered with what is wrong, counted, and named in the log, at a limited rate.
 - The listening socket is created elsewhere, because several workers share it.
 - Connections are accepted and closed a few at a time, so that a rush of them delays nobody.
 - Open connections are checked a few at a time; stock Daphne checks all at once every two seconds.
@@ -37,7 +38,9 @@ from msgnode.servers.socket_link import (
     FailedClient,
 )
 from msgnode.sessions.rules import CloseCode
+from msgnode.web.upgrades import UPGRADE_NEEDED, asks_for_upgrade
 
+from autobahn.websocket.types import ConnectionDeny  # isort: skip
 from daphne.server import Server  # isort: skip
 from daphne.ws_protocol import WebSocketFactory  # isort: skip
 from twisted.internet import reactor as _reactor  # isort: skip
@@ -46,6 +49,8 @@ from twisted.internet.endpoints import AdoptedStreamServerEndpoint  # isort: ski
 reactor: Any = _reactor
 log = logging.getLogger(__name__)
 
+HANDSHAKE = "handshake"
+"""What refused handshakes are counted under."""
 _ACCEPTS = 4
 """Connections accepted per turn of the loop; messages on others wait for their handshakes."""
 
@@ -63,9 +68,44 @@ class NodeProtocol(InternalProtocol):
         if self._failed is not None and not self._failed.read(size):
             self.transport.abortConnection()
 
+    def onConnect(self, request: Any) -> Any:  # noqa: N802
+        """Pass a handshake to the application, unless Daphne would fail to read it."""
+        if not request.headers.get("sec-websocket-protocol", "").isascii():
+            raise ConnectionDeny(400, "Sec-WebSocket-Protocol has characters that are not ASCII")
+        return super().onConnect(request)
+
+    def failHandshake(  # noqa: N802
+        self,
+        reason: str,
+        code: int = 400,
+        responseHeaders: Any = None,  # noqa: N803
+    ) -> None:
+        """Refuse an upgrade; one that the application never saw is answered with what is wrong."""
+        if not self._is_known:
+            if code == HTTPStatus.BAD_REQUEST and not asks_for_upgrade(self._connection_header):
+                code, reason = HTTPStatus.UPGRADE_REQUIRED, f"{reason}. {UPGRADE_NEEDED}"
+            FAULTS.refuse(HANDSHAKE, f"{reason[:300]} (from {self.transport.getPeer().host})")
+            headers = [(name.encode(), value.encode()) for name, value in responseHeaders or ()]
+            self._refusal = {
+                "status": code,
+                "headers": [*headers, (b"content-type", b"text/plain; charset=utf-8")],
+                "body": f"{reason}\n".encode(),
+            }
+        super().failHandshake(reason, code, responseHeaders)
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether Daphne and the application know this connection."""
+        return hasattr(self, "request")
+
+    @property
+    def _connection_header(self) -> str:
+        headers: dict[str, str] = getattr(self, "http_headers", {})
+        return headers.get("connection", "")
+
     def onMessage(self, payload: bytes, isBinary: bool) -> None:  # noqa: N802, N803
         """Pass a frame to the connection, or keep it until there is one."""
-        self.last_ping = time.time()
+        self.last_ping = time.monotonic()
         if self.muted:
             return
         if self.receiver is not None:
@@ -75,7 +115,7 @@ class NodeProtocol(InternalProtocol):
 
     def onPong(self, payload: bytes) -> None:  # noqa: N802
         """Note a sign of life from a silent client."""
-        self.last_ping = time.time()
+        self.last_ping = time.monotonic()
 
     def handle_reply(self, message: dict[str, Any]) -> None:
         """Support the extension `websocket.http.response`, a full response to a refused upgrade."""
@@ -114,7 +154,8 @@ class NodeProtocol(InternalProtocol):
     def onClose(self, wasClean: bool, code: int, reason: str) -> None:  # noqa: N802, N803
         """Release the link: its connection is told, and no more frames come."""
         try:
-            super().onClose(wasClean, code, reason)
+            if self._is_known:
+                super().onClose(wasClean, code, reason)
         finally:
             if self._abortion is not None:
                 self._abortion.cancel()
@@ -127,7 +168,7 @@ class NodeProtocol(InternalProtocol):
         if end_if_reset(self.transport):
             return
         is_open = self.state == self.STATE_OPEN
-        if not is_open or time.time() - self.last_ping > self.server.ping_interval:
+        if not is_open or time.monotonic() - self.last_ping > self.server.ping_interval:
             super().check_timeouts()
 
     def dropConnection(self, abort: bool = False) -> None:  # noqa: N802
@@ -242,7 +283,7 @@ class NodeServer(Server):
         application = details.get("application_instance")
         disconnected = details.get("disconnected")
         if application is not None and not application.done():
-            late = time.time() - (disconnected or time.time())
+            late = time.monotonic() - disconnected if disconnected else 0.0
             if late > self.application_close_timeout:
                 log.warning("The application of %r did not end in time.", protocol)
                 application.cancel()
@@ -264,7 +305,12 @@ class NodeServer(Server):
         self._rounds.go()
 
     def _look_after(self, protocol: Any) -> None:
-        """Check a connection, and end it if that fails."""
+        """Check a connection, and end it if that fails.
+
+        A request that is done, or has become a WebSocket, may no longer write to its connection.
+        """
+        if self.connections[protocol].get("disconnected"):
+            return
         try:
             protocol.check_timeouts()
         except Exception as error:

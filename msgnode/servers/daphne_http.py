@@ -12,7 +12,12 @@ import time
 from typing import Any
 
 from msgnode.core.faults import FAULTS, RESET
-from msgnode.servers.daphne_internals import channel_of, is_reset  # first: installs the reactor
+from msgnode.servers.daphne_internals import (  # first: it installs the reactor
+    channel_of,
+    early_bytes,
+    is_reset,
+    upgraded_to,
+)
 
 from daphne.http_protocol import HTTPFactory, WebRequest  # isort: skip
 from twisted.internet import reactor as _reactor  # isort: skip
@@ -54,6 +59,20 @@ class NodeRequest(WebRequest):
         self._received = 0
         channel.was_asked = True
         super().__init__(channel, *args, **options)
+
+    def process(self) -> Any:
+        """Serve the request; frames that were sent together with one for an upgrade follow it."""
+        named = self.requestHeaders.getRawHeaders(b"upgrade", [b""])[0]
+        if named.lower() != b"websocket":
+            return super().process()
+        if self._received:
+            return self.basic_error(400, b"Bad Request", "A WebSocket handshake has no body.")
+        early = early_bytes(self.channel)
+        served = super().process()
+        protocol = upgraded_to(self)
+        if early and protocol is not None:
+            protocol.dataReceived(early)
+        return served
 
     async def writable(self, seconds: float) -> bool:
         """Wait until the client has read enough of a long response to be sent more.

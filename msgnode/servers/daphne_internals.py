@@ -15,6 +15,10 @@ files only.
   for the end of the connection.
 - autobahn colours and formats log messages even if they are not logged: a tenth of the cost of a
   close.
+- Daphne takes its limits from the wall clock; one that is set forward would end all requests and
+  ping all sockets at once. Its modules have a monotonic clock instead.
+- `early_bytes`: what a client sends together with its request for an upgrade is left in the HTTP
+  channel, which nobody reads any more.
 - `serve_with`: Daphne creates its factories and its endpoint from names of its module.
 """
 
@@ -24,6 +28,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from twisted.internet import main
@@ -34,7 +39,9 @@ from msgnode.servers.text_frames import whole_texts
 
 _TCP_CLOSE = 7  # the kernel's state of a socket that was reset (Linux's tcp_states.h)
 
+import daphne.http_protocol as _stock_http  # noqa: E402
 import daphne.server as _stock  # noqa: E402
+import daphne.ws_protocol as _stock_ws  # noqa: E402
 from autobahn.twisted import websocket as _autobahn_twisted  # noqa: E402
 from autobahn.websocket import protocol as _autobahn  # noqa: E402
 from daphne.ws_protocol import WebSocketProtocol  # noqa: E402
@@ -48,6 +55,8 @@ def _as_it_is(value: Any, *_: Any, **__: Any) -> Any:
 for _module in (_autobahn, _autobahn_twisted):
     vars(_module).update(hltype=_as_it_is, hlval=_as_it_is)
 vars(_autobahn).update(pformat=_as_it_is)
+for _module in (_stock, _stock_http, _stock_ws):
+    vars(_module).update(time=SimpleNamespace(time=time.monotonic))
 
 
 class _Link(Protocol):
@@ -115,7 +124,7 @@ class InternalProtocol(WebSocketProtocol):
         texts, end, is_plain = whole_texts(data, self.maxMessagePayloadSize)
         self.data = data[end:]
         if texts:
-            self.last_ping = time.time()
+            self.last_ping = time.monotonic()
             for text in texts:
                 receiver(text)
         if not is_plain:
@@ -252,6 +261,17 @@ def tell_when_empty(transport: Any) -> None:
 def unsent_bytes(transport: Any) -> int:
     """The number of bytes buffered in a transport."""
     return len(transport.dataBuffer) - int(transport.offset) + int(transport._tempDataLen)
+
+
+def early_bytes(channel: Any) -> bytes:
+    """Take what was read together with a request, and follows it, out of its channel."""
+    left: bytes = channel.clearLineBuffer()
+    return left
+
+
+def upgraded_to(request: Any) -> Any:
+    """The protocol that has taken over the connection of an HTTP request; None if none has."""
+    return request.channel.transport.protocol if request.transport is None else None
 
 
 def channel_of(protocol: Any) -> Any:

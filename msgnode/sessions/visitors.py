@@ -51,9 +51,9 @@ class VisitorLimits:
 
 
 class Visit:
-    """One visitor: its session, and the time of its last frame."""
+    """One visitor: its session, the time of its last frame, and when its stay began."""
 
-    __slots__ = ("active_at", "domain", "frames", "session", "source")
+    __slots__ = ("active_at", "began_at", "domain", "frames", "session", "source")
 
     def __init__(self, session: LiveSession, domain: str, now: float) -> None:
         self.session = session
@@ -61,6 +61,8 @@ class Visit:
         self.source = budgets.source(session.speaker.remote_address)
         self.frames = frames_of(session)
         self.active_at = now
+        # Another worker, or this one before a restart, may have opened the session.
+        self.began_at = now - max(0.0, time.time() - session.opened_at)
 
 
 class Visitors:
@@ -179,7 +181,7 @@ class Visitors:
         if not session.speaker.is_visitor:
             self.left(session.id)
             return
-        if limits.stay and time.time() - session.opened_at >= limits.stay:
+        if limits.stay and now - visit.began_at >= limits.stay:
             self._over(session, "stay", f"a visit lasts {limits.stay:.0f} s")
             return
         frames = frames_of(session)

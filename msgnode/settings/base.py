@@ -162,11 +162,15 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"json": {"()": "msgnode.monitoring.logs.JsonFormatter"}},
-    "filters": {"known": {"()": "msgnode.monitoring.logs.WithoutKnownTrace"}},
+    "filters": {
+        "known": {"()": "msgnode.monitoring.logs.WithoutKnownTrace"},
+        "unknown hosts": {"()": "msgnode.monitoring.logs.UnknownHosts"},
+    },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "json"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "django.request": {"filters": ["known"]},
+        "django.security.DisallowedHost": {"filters": ["unknown hosts"]},
         "django.server": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
         "autobahn": {"level": "ERROR"},
         "axes": {"level": "WARNING"},

@@ -82,3 +82,20 @@ async def test_a_second_upgrade_before_the_first_is_answered_is_no_upgrade(
         answer = await heard(door, b"RSV")  # of what is no frame
     assert b" 101 " in answer
     assert b" 500 " not in answer
+
+
+async def test_frames_that_come_together_with_the_upgrade_are_heard(node: Node) -> None:
+    message = {"id": 1, "type": "open", "from": runtime(), "to": SESSION, "body": {}}
+    with socket.create_connection((node.host, node.port)) as door:
+        door.setblocking(False)
+        both = upgrade(node) + frame(json.dumps(message).encode())
+        await asyncio.get_running_loop().sock_sendall(door, both)
+        assert b" 101 " in await heard(door, b"runtimeToken")
+
+
+async def test_an_upgrade_with_a_body_is_refused(node: Node) -> None:
+    with socket.create_connection((node.host, node.port)) as door:
+        door.setblocking(False)
+        both = upgrade(node, "Content-Length: 7") + frame(b"x")
+        await asyncio.get_running_loop().sock_sendall(door, both)
+        assert b" 400 " in await heard(door, b"has no body")

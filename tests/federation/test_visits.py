@@ -177,11 +177,20 @@ def test_case_87_a_visit_lasts_so_long_and_no_longer_at_another_worker() -> None
     door = Door(stay=100.0)
     session = door.come()
     door.heard.add(session.id)
-    session.opened_at = time.time() - 99
+    door.now = 99.0
+    session.opened_at = 0.0  # as after the clock of the machine was set
     door.look()
     assert door.ended == []
-    session.opened_at = time.time() - 100
+    door.now = 101.0
     door.look()
     assert door.ended == [(session.runtime_url, 1000, "a visit lasts 100 s")]
+    elsewhere = Door(stay=100.0)
+    session.opened_at = time.time() - 99
+    elsewhere.visitors.entered(session)
+    elsewhere.look()
+    assert elsewhere.ended == []
+    elsewhere.now = 2.0
+    elsewhere.look()
+    assert len(elsewhere.ended) == 1
     moved = session_of(state_of(session), 100_000, True)
     assert moved.opened_at == session.opened_at

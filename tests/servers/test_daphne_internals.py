@@ -6,9 +6,11 @@ import asyncio
 import inspect
 import re
 import socket
+import time
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Factory, Protocol
 
 from msgnode.servers import daphne_internals, daphne_reactor
+from msgnode.servers.daphne import NodeServer
 
 from autobahn.twisted import websocket as _autobahn_twisted  # isort: skip
 from autobahn.websocket import protocol as _autobahn  # isort: skip
@@ -61,6 +64,14 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (WebSocketProtocol, "serverReject", "(self)"),
     (WebSocketProtocol, "check_timeouts", "(self)"),
     (WebRequest, "check_timeouts", "(self)"),
+    (WebRequest, "process", "(self)"),
+    (WebSocketProtocol, "onConnect", "(self, request)"),
+    (
+        _autobahn.WebSocketServerProtocol,
+        "failHandshake",
+        "(self, reason, code, responseHeaders)",
+    ),
+    (_http.HTTPChannel, "clearLineBuffer", "(self)"),
     (_http.Request, "gotLength", "(self, length)"),
     (_http.Request, "handleContentChunk", "(self, data)"),
     (HTTPFactory, "buildProtocol", "(self, addr)"),
@@ -79,6 +90,7 @@ INTERNALS: tuple[tuple[Any, str, str], ...] = (
     (_autobahn, "pformat", ""),
     (_autobahn_twisted, "hltype", ""),
     (_autobahn_twisted, "hlval", ""),
+    (_stock, "time", ""),
     (_stock, "WebSocketFactory", ""),
     (_stock, "HTTPFactory", ""),
     (_stock, "serverFromString", ""),
@@ -301,3 +313,37 @@ def test_a_read_is_not_named_to_a_log_and_one_that_fails_ends_its_connection_alo
         loop.run_until_complete(talk(listening.getsockname()))
     assert "_readOrWrite" in callers
     assert not {"callWithLogger", "callWithContext"} & set(callers)
+
+
+class _Checked:
+    """What Daphne checks for its limits."""
+
+    def __init__(self) -> None:
+        self.checks = 0
+
+    def check_timeouts(self) -> None:
+        self.checks += 1
+
+
+def test_a_request_that_is_done_writes_no_time_out_into_the_websocket_it_has_become() -> None:
+    server = NodeServer.__new__(NodeServer)
+    upgraded: Any = _Checked()
+    asked: Any = _Checked()
+    server.connections = {upgraded: {"disconnected": 1.0}, asked: {"connected": 1.0}}
+    for each in (upgraded, asked):
+        server._look_after(each)
+    assert (upgraded.checks, asked.checks) == (0, 1)
+
+
+def test_no_limit_of_daphne_follows_a_clock_that_is_set_forward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request: Any = _Checked()
+    request.request_start = time.monotonic()
+    opened: Any = SimpleNamespace(socket_opened=time.monotonic())
+    server: Any = SimpleNamespace(connections={request: {}})
+    monkeypatch.setattr(time, "time", lambda: 1e12)
+    assert WebRequest.duration(request) < 60
+    assert WebSocketProtocol.duration(opened) < 60
+    _stock.Server.protocol_disconnected(server, request)
+    assert server.connections[request]["disconnected"] < 1e11
