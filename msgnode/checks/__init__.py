@@ -16,13 +16,17 @@ E022 FEDERATION is one of its words, and has what it needs
 E023 SPARK_NICENESS is a niceness              E024 Celery can keep its tasks in its broker
 W001 PING_TIMEOUT is longer than a reader may be behind
 W002 bubblewrap works where it is wanted
+W003 encrypted secrets can be read with the keys in the settings (looks at the database)
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.core.checks import CheckMessage, register
+from django.core.checks import CheckMessage, Tags, Warning, register
+from django.db import DatabaseError
+
+from msgnode.identity import sealed_secrets
 
 from . import devices, federation, node, policies, registry, tracing
 
@@ -33,3 +37,15 @@ _TOPICS = (node, registry, policies, devices, tracing, federation)
 def check_node(**_: Any) -> list[CheckMessage]:
     """All of the node's own checks."""
     return [fault for topic in _TOPICS for fault in topic.faults()]
+
+
+@register(Tags.database)
+def check_secrets(databases: Any = None, **_: Any) -> list[CheckMessage]:
+    """Whether what is encrypted in the database can be read; asked for with the database only."""
+    if not databases:
+        return []
+    try:
+        fault = sealed_secrets.fault()
+    except DatabaseError:  # not migrated yet
+        return []
+    return [Warning(fault, id="msgnode.W003")] if fault else []

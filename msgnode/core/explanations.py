@@ -402,6 +402,15 @@ ALARMS: Mapping[str, Explanation] = {
         "Check that this machine can reach the issuer. If this takes long, enter its keys under "
         "Issuers. The alarm clears itself.",
     ),
+    "secrets-unreadable": Explanation(
+        "Encrypted secrets cannot be read",
+        "SECRET_KEY or KEY_ENCRYPTION_KEY was changed, and the former one is not in "
+        "SECRET_KEY_FALLBACKS. What needs the secrets fails: the provider cannot sign, issuers "
+        "refuse introspection, stored messages are not sent.",
+        "Name the former key in SECRET_KEY_FALLBACKS, restart, and run manage.py secret_key "
+        "--encrypt-anew. If that key is lost: manage.py provider_key --replace-now, and enter the "
+        "other secrets again. The alarm clears itself at the next start.",
+    ),
     "issuer-without-usable-key": Explanation(
         "No key of an issuer can be used",
         "Its key set was read, but none of its keys can verify a signature by one of the "

@@ -23,6 +23,7 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 
+from msgnode.identity import sealed_secrets
 from msgnode.redis.faults import RedisFault
 
 from .error_messages import StartFailed, without_password
@@ -137,6 +138,14 @@ def migrate() -> None:
         first = str(fault).strip().splitlines()[0]
         place = f" {connection.settings_dict['NAME']}" if connection.vendor == "sqlite" else ""
         raise StartFailed(f"the database{place} refuses: {first}") from None
+    finally:
+        connection.close()
+
+
+def secrets_fault() -> str:
+    """Why encrypted secrets cannot be read with the keys in the settings, "" if they can."""
+    try:
+        return sealed_secrets.fault()
     finally:
         connection.close()
 

@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db import DatabaseError, connection
 
 from msgnode.resources import HOME, SHARED
@@ -77,6 +78,7 @@ def _settings() -> str:
         if name == "REDIS_URL" and "NODE_REDIS" in os.environ:
             continue  # it is of a Redis started with the node, and differs at each start
         digest.update(f"{name}={os.environ.get(name)!r}\n".encode())
+    digest.update(f"{settings.SECRET_KEY}\n".encode())  # perhaps of a file
     with suppress(OSError):
         digest.update((HOME / ".env").read_bytes())
     return digest.hexdigest()

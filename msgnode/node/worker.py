@@ -13,6 +13,7 @@ from django.conf import settings
 
 from msgnode.allocation.store import AllocationStore
 from msgnode.core.faults import FAULTS
+from msgnode.identity import sealed_secrets
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.monitoring import fault_alarms, path_probe
 from msgnode.sessions.bans import BanList
@@ -37,12 +38,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SECRETS_UNREADABLE = "secrets-unreadable"
+
 
 class Node:
     """A worker; `parts` are its parts."""
 
     def __init__(self) -> None:
         self.is_ready = False
+        self.secrets_fault = ""
+        """Why encrypted secrets cannot be read here; set at the start."""
         self.on_drain: list[Callable[[], None]] = []
         self.parts = Parts()
         self.parts.writer.on_late.append(partial(end_differing, self.parts.sessions))
@@ -76,6 +81,7 @@ class Node:
         if with_gap:
             text = f"The last stop was not clean: {with_gap} sessions may have missed messages."
             parts.alarms.raise_alarm("unclean-stop", parts.domain, text)
+        self._tell_of_secrets()
         jobs = (
             run_expiry(parts.sessions),
             parts.control.run(),
@@ -105,6 +111,15 @@ class Node:
         if parts.federation is not None:
             self._tasks.append(asyncio.create_task(_serve_peers(parts.federation)))
         log.info("The worker is ready.", extra={"worker": parts.worker, **parts.table.sizes})
+
+    def _tell_of_secrets(self) -> None:
+        """Say that encrypted secrets cannot be read here, or no longer that they could not."""
+        host = socket.gethostname()
+        if self.secrets_fault:
+            log.error(self.secrets_fault)
+            self.parts.alarms.raise_alarm(SECRETS_UNREADABLE, host, self.secrets_fault[:500])
+        else:
+            self.parts.alarms.clear_alarm(SECRETS_UNREADABLE, host)
 
     def _figures(self) -> dict[str, Any]:
         """The figures stored with each renewal of the worker's lease."""
@@ -136,6 +151,7 @@ class Node:
         )
         ensure_own_clients()
         parts.identities.load()
+        self.secrets_fault = sealed_secrets.fault()
         with_gap = parts.sessions.restore(rows)
         parts.identities.restore()
         AllocationStore.load_owners(parts.owners)

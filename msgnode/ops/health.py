@@ -74,14 +74,17 @@ def _ready(node: Node) -> dict[str, object]:
         connectors["federation"] = parts.federation.state
     if parts.qos.supervisor is not None:
         connectors["qos"] = parts.qos.state
-    return _body(checks, 1 + others, parts.lease.trouble, connectors)
+    body = _body(checks, 1 + others, parts.lease.trouble, connectors)
+    if node.secrets_fault:  # keeps it from nothing but what needs them
+        body["problems"] = {**body.get("problems", {}), "secrets": node.secrets_fault}
+    return body
 
 
 def _body(
     checks: dict[str, bool], workers: int, trouble: str, connectors: dict[str, str] | None = None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     status = "ready" if all(checks.values()) else "not ready"
-    body: dict[str, object] = {"status": status, "checks": checks, "workers": workers}
+    body: dict[str, Any] = {"status": status, "checks": checks, "workers": workers}
     if told := trouble or database_errors.CONNECTING.problem:
         body["problems"] = {"database": told}
     if connectors:

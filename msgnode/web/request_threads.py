@@ -24,9 +24,9 @@ from typing import Any
 from asgiref.sync import ThreadSensitiveContext
 from django.db import connections
 
-from msgnode.bus.address_budget import source_of
 from msgnode.core.explanations import ERRORS
 from msgnode.core.faults import FAULTS
+from msgnode.core.rates import source_of
 
 PATIENCE = 5.0
 MOST_WAITING = 256

@@ -120,7 +120,7 @@ async def test_a_worker_answers_while_all_threads_are_busy_and_says_what_its_lea
         lease=known, cluster=None, path=SimpleNamespace(problem=""), mqtt=None, federation=None,
         qos=SimpleNamespace(supervisor=None),
     )  # fmt: skip
-    node: Any = SimpleNamespace(is_ready=True, runs_all_jobs=True, parts=parts)
+    node: Any = SimpleNamespace(is_ready=True, runs_all_jobs=True, secrets_fault="", parts=parts)
     worker = Health(passed_on, node)
     may_end = threading.Event()
     busy = [asyncio.ensure_future(asyncio.to_thread(may_end.wait, 20)) for _ in range(64)]

@@ -7,7 +7,8 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from msgnode.console.command_base import Tool
+from msgnode.console.command_base import Tool, not_as_it_should_be
+from msgnode.identity.encryption import opens
 from msgnode.identity.provider import keys as provider_keys
 from msgnode.models import ProviderKey
 
@@ -34,11 +35,13 @@ class Command(Tool):
         provider_keys.jwk_set()  # makes the first one
         rows = list(ProviderKey.objects.all())
         signs = provider_keys.signing(rows).kid
+        lost = [row.kid for row in rows if not opens(row.sealed)]
         known = {row.kid for row in provider_keys.published(rows)}
         told = [
             {
                 "kid": row.kid,
-                "state": "signs" if row.kid == signs
+                "state": "unreadable" if row.kid in lost
+                else "signs" if row.kid == signs
                 else "next" if row.signs_from > timezone.now()
                 else "published" if row.kid in known
                 else "over",
@@ -49,6 +52,10 @@ class Command(Tool):
         ]  # fmt: skip
         if options["json"]:
             self.say_json(told)
-            return
-        for key in told:
+        for key in [] if options["json"] else told:
             self.stdout.write(f"{key['state']:<10} {key['kid']}  from {key['signs_from']:%F %T}Z")
+        if lost:
+            raise not_as_it_should_be(
+                f"{len(lost)} keys were encrypted with another SECRET_KEY: name it in "
+                "SECRET_KEY_FALLBACKS, or make a new key with --replace-now."
+            )

@@ -123,7 +123,10 @@ class Command(BaseCommand):
             self._say("preparing: settings are valid, preparing the database")
             prepare.migrate()
             prepare.make_operator(self._say)
-            prepared.note(settings.DATA_DIR)
+            if fault := prepare.secrets_fault():
+                self._say(f"warning: {fault}")
+            else:  # else it is said at each start
+                prepared.note(settings.DATA_DIR)
         self._say("starting: node, worker, beat")
 
     def _run(self, programs: Programs, lock: Any) -> None:
