@@ -116,7 +116,12 @@ Process = Forked | subprocess.Popen[bytes]
 
 
 def start(
-    words: Sequence[str], cwd: Path, environment: Mapping[str, str], stdout: int, stderr: int
+    words: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    stdout: int,
+    stderr: int,
+    stdin: int | None = None,
 ) -> Process:
     """Start Python with these words, forked where that is the same as a process of its own.
 
@@ -126,22 +131,25 @@ def start(
         environment: All of its environment.
         stdout: The descriptor it prints to.
         stderr: The descriptor for its errors.
-
-    Returns:
-        The process, which reads nothing.
+        stdin: The descriptor it reads from; without one it reads nothing.
     """
     if cwd == ROOT and _may_fork(environment):
         order = json.dumps(_Order(list(words), str(cwd), dict(environment))).encode()
         with Path(os.devnull).open("rb") as nothing:
-            return _server().start(order, [nothing.fileno(), stdout, stderr])
+            reads = nothing.fileno() if stdin is None else stdin
+            return _server().start(order, [reads, stdout, stderr])
     return subprocess.Popen(
         [sys.executable, *words], cwd=cwd, env=environment,
-        stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+        stdin=subprocess.DEVNULL if stdin is None else stdin, stdout=stdout, stderr=stderr,
     )  # fmt: skip
 
 
 def run(
-    words: Sequence[str], cwd: Path, environment: Mapping[str, str], seconds: float
+    words: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    seconds: float,
+    text: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run Python with these words to its end, as `start` does; with what it printed.
 
@@ -150,12 +158,19 @@ def run(
         cwd: As for `start`.
         environment: As for `start`.
         seconds: After which it is killed.
+        text: What it reads.
 
     Raises:
         subprocess.TimeoutExpired: It was killed.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = start(words, cwd, environment, out.fileno(), err.fileno())
+    with (
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        given.write(text.encode())
+        given.seek(0)
+        process = start(words, cwd, environment, out.fileno(), err.fileno(), given.fileno())
         try:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:

@@ -7,12 +7,16 @@ Rules
 - What an entry names exists, and is marked `long`; its twin exists, and runs by day.
 
 An entry marks its tests `nightly`. They run with all others where their file is run by itself.
+
+A run of long tests alone does not read the files that have none: those that do not say `mark.long`
+and have no conftest.py beside them that does.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +25,9 @@ import pytest
 LIST = "tests/nightly.toml"
 UNUSED = pytest.StashKey[list[str]]()
 """What is listed of the files that were collected, and names no test there."""
+ONLY_LONG = ("long", "nightly", "long and not nightly")
+"""What `-m` says where only long tests are meant."""
+
 _KEYS = {"tests", "cases", "alone", "twin"}
 
 
@@ -62,6 +69,22 @@ def _entry(said: dict[str, Any]) -> Entry:
     return Entry(said["tests"], said["alone"], said["twin"], tuple(said.get("cases", ["*"])))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without long tests where only those are asked for."""
+    if config.option.markexpr in ONLY_LONG and collection_path.suffix == ".py":
+        return None if _may_be_long(collection_path) else True
+    return None
+
+
+@cache
+def _says_long(path: Path) -> bool:
+    return path.exists() and "mark.long" in path.read_text(encoding="utf-8")
+
+
+def _may_be_long(path: Path) -> bool:
+    return _says_long(path) or _says_long(path.with_name("conftest.py"))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what the list names."""
@@ -69,6 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     known = entries(config.rootpath / LIST)
     by_file: dict[str, list[pytest.Item]] = {}
     for item in items:
+        if item.get_closest_marker("long") is not None and not _may_be_long(item.path):
+            raise pytest.UsageError(f"{item.nodeid} is long, and its file does not say mark.long")
         by_file.setdefault(item.nodeid.partition("::")[0], []).append(item)
     for entry in known:
         files = {test.partition("::")[0] for test in entry.tests}

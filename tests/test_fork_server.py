@@ -56,13 +56,13 @@ def is_forked(environment: dict[str, str], cwd: Path = ROOT) -> bool:
 
 def test_a_fork_is_as_a_process_of_its_own(program: str) -> None:
     given = {**os.environ, "DATA_DIR": "/there"}
-    done = fork_server.run([program, "a b"], ROOT, given, 60)
+    done = fork_server.run([program, "a b"], ROOT, given, 60, "what it reads")
     line, _, last = done.stdout.partition("\n")
     assert done.returncode == 0 and done.stderr == "" and last == "at its end\n"
     assert json.loads(line) == {
         "argv": [program, "a b"], "orig_argv": [program, "a b"], "cwd": str(ROOT),
         "path": str(ROOT), "environ": given, "main": "__main__", "descriptors": [0, 1, 2],
-        "threads": 1, "django": True, "signals": [True], "read": "",
+        "threads": 1, "django": True, "signals": [True], "read": "what it reads",
     }  # fmt: skip
 
 

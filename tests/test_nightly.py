@@ -76,6 +76,27 @@ def test_an_entry_that_breaks_a_rule_is_refused(chosen: object, listed: str, tol
     result.stderr.fnmatch_lines([told])
 
 
+def test_a_run_of_long_tests_reads_no_file_without_them(
+    chosen: object, pytester: pytest.Pytester
+) -> None:
+    assert callable(chosen)
+    pytester.makepyfile(test_other="raise RuntimeError('read')")
+    chosen("nightly = []", "long").assert_outcomes(passed=3, deselected=1)
+    chosen("nightly = []", "").assert_outcomes(errors=1)
+
+
+def test_a_long_test_whose_file_does_not_say_so_is_refused(
+    chosen: object, pytester: pytest.Pytester
+) -> None:
+    assert callable(chosen)
+    pytester.makepyfile(marks="import pytest\nslow = getattr(pytest.mark, 'long')")
+    pytester.makepyfile(test_other="from marks import slow\n@slow\ndef test_other(): pass")
+    pytester.syspathinsert()
+    result = chosen("nightly = []", "not long")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*test_other is long, and its file does not say mark.long"])
+
+
 def test_what_the_list_names_exists(pytestconfig: pytest.Config) -> None:
     for each in entries(ROOT / LIST):
         for test in (*each.tests, each.twin):

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
+from tests import fork_server
 from tests.e2e.launched import ROOT, Launched
 from tests.services import free_port
 
@@ -37,15 +37,7 @@ class PolicedNode:
     def manage(self, *arguments: str, text: str = "") -> str:
         """Run a command against the node's database; its output."""
         environment = _clean(self.environment)
-        done = subprocess.run(
-            [sys.executable, "manage.py", *arguments],
-            cwd=ROOT,
-            env=environment,
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = fork_server.run(["manage.py", *arguments], ROOT, environment, 60, text)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
