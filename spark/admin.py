@@ -57,7 +57,8 @@ class ReportAdmin(WrittenByTheNode):
     @display(description="hours recorded")
     def completeness(self, report: Report) -> str:
         still = "" if report.is_over else ", still under way when made"
-        return f"{report.hours_recorded} of {report.hours_of_period}{still}"
+        lacking = f", {report.hours_incomplete} incomplete" if report.hours_incomplete else ""
+        return f"{report.hours_recorded} of {report.hours_of_period}{lacking}{still}"
 
     @display(description="made", ordering="made_at")
     def age(self, report: Report) -> str:

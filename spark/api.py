@@ -56,6 +56,7 @@ class ReportLine(serializers.ModelSerializer):
             "rows",
             "hours_recorded",
             "hours_of_period",
+            "hours_incomplete",
         )
 
 

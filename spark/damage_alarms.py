@@ -73,7 +73,7 @@ def _text(hour: str, faults: Mapping[str, str]) -> str:
     names = sorted(faults)
     more = f" and {len(names) - _FILES_NAMED} more" if len(names) > _FILES_NAMED else ""
     return (
-        f"The traffic of {hour} UTC is incomplete: {len(names)} raw files could not be read: "
+        f"The traffic of {hour} UTC is incomplete: {len(names)} raw files are missing or damaged: "
         f"{', '.join(names[:_FILES_NAMED])}{more}; {faults[names[0]]}"
     )[:_TEXT]
 

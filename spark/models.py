@@ -105,6 +105,7 @@ class Report(models.Model):
     rows = models.PositiveBigIntegerField(default=0, help_text="Rows of the record it counts.")
     hours_recorded = models.PositiveIntegerField(default=0)
     hours_of_period = models.PositiveIntegerField(default=0)
+    hours_incomplete = models.PositiveIntegerField(default=0, db_default=0)
     figures = models.JSONField(default=dict)
 
     class Meta:

@@ -43,7 +43,7 @@ TABLES = {
     "days": "By day (whole days)",
     "forecast": "Forecast",
     "anomalies": "Hours out of the ordinary",
-    "damaged_files": "Raw files that could not be read",
+    "damaged_files": "Raw files that are missing or could not be read",
 }
 _BY_DAY = {
     "hours": "By day",
@@ -86,7 +86,7 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
     change = figures.get("change", {})
     distinct = figures.get("distinct", {})
     gaps = missing_hours(figures)
-    incomplete = [datetime.fromisoformat(hour) for hour in figures.get("hours_incomplete", [])]
+    incomplete = incomplete_hours(figures)
     return {
         "figures": figures,
         "cards": [
@@ -117,6 +117,16 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
         ],
         "chart": chart(figures),
     }
+
+
+def incomplete_hours(figures: dict[str, Any]) -> list[datetime]:
+    """The hours of which rows are missing, because raw files are or could not be read."""
+    return [datetime.fromisoformat(hour) for hour in figures.get("hours_incomplete", [])]
+
+
+def incomplete_text(figures: dict[str, Any]) -> str:
+    """The hours of which rows are missing, in words; empty if there are none."""
+    return _spans(incomplete_hours(figures))
 
 
 def chart(figures: dict[str, Any]) -> dict[str, Any]:

@@ -279,6 +279,7 @@ def store(run: ReportRun, reports: list[dict[str, Any]], made_at: datetime) -> N
                         "rows": figures["rows"],
                         "hours_recorded": len(figures["hours_recorded"]),
                         "hours_of_period": figures["hours_of_period"],
+                        "hours_incomplete": len(figures.get("hours_incomplete", [])),
                         "figures": figures,
                     },
                 )

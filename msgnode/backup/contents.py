@@ -10,6 +10,8 @@ and caches are not included.
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _BLOCK = 1024 * 1024
+_IN_AN_HOUR = re.compile(r"((?:raw/)?date=\d{4}-\d\d-\d\d/hour=\d\d)/([^/_.][^/]*\.parquet)")
 
 
 class RecordFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -108,6 +111,22 @@ def lacking(listed: list[RecordFile]) -> list[str]:
         if not is_there or (each.sha256 and _digest(system, info.path) != each.sha256):
             missing.append(each.path)
     return missing
+
+
+def note_missing(paths: list[str]) -> None:
+    """Say in the record which of its files are missing, so that reports name their hours.
+
+    Raises OSError.
+    """
+    from spark.jobs.storage import MISSING_LIST, Storage
+
+    record = Storage(settings.RECORD["URL"])
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        if (found := _IN_AN_HOUR.fullmatch(path)) is not None:
+            folders.setdefault(found[1], []).append(found[2])
+    for folder, names in folders.items():
+        record.replace(record.at(folder, MISSING_LIST), json.dumps(sorted(names)))
 
 
 def _digest(system: fs.FileSystem, path: str) -> str:

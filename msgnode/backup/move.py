@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from itertools import islice
@@ -142,7 +142,7 @@ def _prepare() -> None:
             _empty(cursor)
 
 
-def _empty(cursor: Any, but: Container[str] = ()) -> None:
+def _empty(cursor: Any, but: Collection[str] = ()) -> None:
     """Delete rows written by migrations, because the source has them with its own ids."""
     tables = [model._meta.db_table for model in models()]
     names = [*(table for table in tables if table not in but), *([] if but else [PROGRESS])]

@@ -20,7 +20,7 @@ from msgnode.identity.encryption import opens
 from msgnode.storage.table_version import known
 
 from . import archive, in_use, postgresql, sqlite
-from .contents import RecordFile, lacking
+from .contents import RecordFile, lacking, note_missing
 from .manifest import RECORD, SECRET_KEY, ArchiveFault, Manifest, refuse_unknown
 
 _STAGED = ".restore"
@@ -83,7 +83,9 @@ def restore(file: Path, *, replace: bool) -> Restored:
                 earlier = None
                 _into_postgresql(folder, manifest, replace=replace)
     try:
-        return Restored(manifest, earlier, lacking(record))
+        missing = lacking(record)
+        note_missing(missing)
+        return Restored(manifest, earlier, missing)
     except OSError as fault:  # the record is elsewhere, and the node is restored all the same
         return Restored(manifest, earlier, [], str(fault))
 

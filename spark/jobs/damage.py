@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 SUFFIX = ".damaged"
 GONE = "it is no longer there"
+MISSING = "it was not restored: copy it to RECORD_URL"
 Faults = dict[datetime, dict[str, str]]
 """hour → name of a file → what is wrong with it."""
 _LONGEST = 200
@@ -59,7 +60,7 @@ def set_aside(raw: Storage, hour: datetime, faults: Mapping[str, str]) -> None:
     """
     folder = raw.at(record.folder_of(hour))
     for name, fault in faults.items():
-        if fault == GONE:
+        if fault in (GONE, MISSING):
             continue
         try:
             if name.endswith(".pending"):  # it stands no longer for the files it was made of

@@ -5,6 +5,7 @@
                                     /_compact-<x>.json     from now on it replaces those it names
                                     /compact-<x>.parquet   its final name
                                     /<name>.damaged        unreadable (`damage`), no data
+                                    /_missing.json         files that were not restored (backup)
 
 Compaction replaces files by one, and a concurrent reader sees each row once: creating the json
 file, the decision, is the moment of change. A process killed before it leaves garbage; one killed
@@ -28,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark.jobs import schema
-from spark.jobs.storage import File, Storage
+from spark.jobs.storage import MISSING_LIST, File, Storage
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,31 @@ def _counted(storage: Storage, listed: Sequence[File]) -> list[File]:
             data.pop(settled_of(made), None)
             data[made] = found[made]
     return [data[name] for name in sorted(data)]
+
+
+def missing_of(storage: Storage, hour: datetime, listed: Sequence[File] | None = None) -> list[str]:
+    """The files of an hour that a restored node lacks, and no compacted one stands for.
+
+    `listed` is what stands in its folder, if that is known.
+    """
+    there = storage.files(storage.at(folder_of(hour))) if listed is None else listed
+    found = {file.name: file for file in there}
+    if MISSING_LIST not in found:
+        return []
+    known = set(found)
+    for name in filter(is_decision, found):
+        known.update(_named_in(storage, found[name]))
+    return sorted(_named_in(storage, found[MISSING_LIST]) - known)
+
+
+def _named_in(storage: Storage, file: File) -> set[str]:
+    """The names in a list of files; none if it cannot be read."""
+    try:
+        named = json.loads(storage.read(file.path))
+        return {each for each in named if isinstance(each, str) and is_data(each)}
+    except (OSError, ValueError, TypeError):
+        log.warning("a list of files cannot be read", extra={"file": file.path})
+        return set()
 
 
 def decisions(storage: Storage, listed: Sequence[File]) -> dict[str, set[str]]:

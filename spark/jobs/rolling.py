@@ -38,12 +38,16 @@ Progress = Callable[[float, str], None]
 def stale_hours(
     raw: Storage, ledger: Ledger, start: datetime, end: datetime, *, again: bool = False
 ) -> dict[datetime, list[File]]:
-    """Hours with raw files that the roll-up does not stand for (all of them, if `again`)."""
+    """Hours with raw files that the roll-up does not stand for (all of them, if `again`).
+
+    And those it does not know, of which every file is missing on a restored node.
+    """
     found = {}
     for hour, listed in record.recorded_hours(raw, start, end).items():
         files = record.files_of(raw, hour, listed)
         entry = ledger.entry(hour)
-        if files and (again or entry is None or entry.inputs != record.fingerprint(files)):
+        is_stale = again or entry is None or entry.inputs != record.fingerprint(files)
+        if (files and is_stale) or (entry is None and record.missing_of(raw, hour, listed)):
             found[hour] = files
     return found
 
@@ -71,7 +75,11 @@ def roll_up(
 def _roll_up_part(
     spark: SparkSession, raw: Storage, ledger: Ledger, hours: dict[datetime, list[File]], run: str
 ) -> int:
-    faults: damage.Faults = {}
+    faults: damage.Faults = {
+        hour: dict.fromkeys(missing, damage.MISSING)
+        for hour in hours
+        if (missing := record.missing_of(raw, hour))
+    }
     with tables.thrown_away_if_it_fails(ledger.storage, ledger.folder_of(run)):
         for attempt in range(ATTEMPTS):
             try:
@@ -108,6 +116,8 @@ def entry_of(
 
     Rows are only added to an hour, but for damaged files that were set aside: fewer than before are
     the late ones of an hour whose others retention has deleted, and do not take the place of those.
+    Nor do fewer than before on a restored node: then the roll-up has been restored, too, and has
+    counted the files that are missing.
 
     Args:
         before: what it said until now.
@@ -117,16 +127,20 @@ def entry_of(
         run: the run that counted.
         now: when, ISO.
     """
-    lost = ({} if before is None else before.lost) | faults
+    known = {} if before is None else before.lost
+    lost = {name: why for name, why in known.items() if why != damage.MISSING} | faults
     for file in files:
         lost.pop(file.name, None)
     inputs = record.fingerprint(files)
-    damaged = {name: why for name, why in lost.items() if why != damage.GONE}
+    is_missing = damage.MISSING in lost.values()
+    damaged = {n: why for n, why in lost.items() if why not in (damage.GONE, damage.MISSING)}
     has_damage = any(why != LATE for why in damaged.values())
     if before is None or (files and (rows >= before.rows or has_damage)):
         return Entry(run, inputs, rows, now, lost)
     if not files:  # nothing is left to count: what was counted before stands
         return replace(before, lost=damaged)
+    if is_missing:
+        return replace(before, inputs=inputs)
     return replace(before, inputs=inputs, lost=damaged | {file.name: LATE for file in files})
 
 

@@ -26,6 +26,10 @@ class File:
     is_folder: bool
 
 
+MISSING_LIST = "_missing.json"
+"""In the folder of an hour: the names of files that its archive lists and a restored node lacks."""
+
+
 class Storage:
     """The file system of the record."""
 

@@ -251,11 +251,18 @@ def test_the_record_is_listed_and_what_it_lacks_is_told(tmp_path: Path, template
     hour.mkdir(parents=True)
     (hour / "a.parquet").write_bytes(b"rows")
     (hour / "_b.parquet.tmp").write_bytes(b"being written")
+    gone = hour.with_name("hour=01") / "gone.parquet"
+    gone.parent.mkdir()
+    gone.write_bytes(b"rows")
     shutil.copy(template, node.data_dir / "node.sqlite3")
     node.manage("backup", "--output", str(archive))
     (hour / "a.parquet").write_bytes(b"lost")
+    gone.unlink()
     done = json.loads(node.manage("restore", str(archive), "--replace", "--json"))
-    assert done["record_lacks"] == ["date=2026-01-01/hour=00/a.parquet"]
+    assert done["record_lacks"] == [
+        "date=2026-01-01/hour=00/a.parquet", "date=2026-01-01/hour=01/gone.parquet",
+    ]  # fmt: skip
+    assert json.loads((gone.parent / "_missing.json").read_text()) == ["gone.parquet"]
 
 
 def test_a_disk_that_is_full_is_named_and_no_archive_is_there(

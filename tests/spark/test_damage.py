@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -207,6 +208,33 @@ def test_a_report_is_made_of_what_can_be_read_and_names_the_rest(
     check(late["reports"][0], record)
     assert late["damaged"] == []
     assert late["reports"][0]["hours_incomplete"] == report["hours_incomplete"]
+
+
+@pytest.mark.long
+def test_hours_of_which_files_were_not_restored_are_incomplete_until_they_are_there(
+    spark: SparkSession, record: Path, tmp_path: Path
+) -> None:
+    fill(record, "a")
+    fill(record, "b", seed=2)
+    part, whole = DAY + timedelta(hours=8), DAY + timedelta(hours=9)
+    away = [files_of(record, part)[0], *files_of(record, whole)]
+    for number, path in enumerate(away):
+        path.rename(tmp_path / f"{number}")
+        listed = path.with_name("_missing.json")
+        listed.write_text(json.dumps([each.name for each in away if each.parent == path.parent]))
+    (report,) = made(spark, record, "one")["reports"]
+    check(report, record)
+    assert report["hours_incomplete"] == [part.isoformat(), whole.isoformat()]
+    assert part.isoformat() in report["hours_recorded"]
+    assert whole.isoformat() not in report["hours_recorded"]
+    told = {(row["file"], row["fault"]) for row in report["tables"]["damaged_files"]}
+    assert told == {(path.name, damage.MISSING) for path in away}
+    assert made(spark, record, "two")["hours_rolled"] == 0
+    for number, path in enumerate(away):
+        (tmp_path / f"{number}").rename(path)
+    (report,) = made(spark, record, "three")["reports"]
+    check(report, record)
+    assert report["hours_incomplete"] == []
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from msgnode.models import Alarm
 from spark import damage_alarms
 from spark.jobs import damage, record, rolling
 from spark.jobs.ledger import Entry, Ledger
-from spark.jobs.storage import File, Storage
+from spark.jobs.storage import MISSING_LIST, File, Storage
 
 HOUR = datetime(2026, 11, 21, 13, tzinfo=UTC)
 BEFORE = Entry("first", record.fingerprint([]), 100, "2026-11-21T14:05:00+00:00")
@@ -106,3 +106,35 @@ def test_an_entry_is_changed_only_while_it_stands_for_the_same_files(tmp_path: P
     assert one.entry(HOUR) == Ledger(Storage(str(tmp_path))).entry(HOUR)
     other.change(HOUR, "more files", inputs="compacted")
     assert Ledger(Storage(str(tmp_path))).entry(HOUR) == Entry("second", "compacted", 6, "t")
+
+
+def test_an_hour_of_a_restored_node_that_was_counted_before_keeps_its_count() -> None:
+    files = [File("/r/a.parquet", "a.parquet", 9, False)]
+    missing = {"b.parquet": damage.MISSING}
+    entry = rolling.entry_of(BEFORE, files, 60, missing, "second", NOW)
+    assert (entry.run, entry.rows, entry.lost) == ("first", 100, {})
+    assert entry.inputs == record.fingerprint(files)
+    known = rolling.entry_of(None, files, 60, missing, "second", NOW)
+    assert (known.rows, known.lost) == (60, missing)
+    both = [*files, File("/r/b.parquet", "b.parquet", 9, False)]
+    assert rolling.entry_of(known, both, 100, {}, "third", NOW).lost == {}
+
+
+def test_files_that_are_missing_are_those_of_the_list_that_nothing_stands_for(
+    tmp_path: Path,
+) -> None:
+    storage = Storage(str(tmp_path))
+    folder = tmp_path / record.folder_of(HOUR)
+    assert record.missing_of(storage, HOUR) == []
+    named = ["a.parquet", "b.parquet", "c.parquet"]
+    storage.replace(f"{folder}/{MISSING_LIST}", json.dumps([*named, "_x.json", 7]))
+    book = Ledger(Storage(str(tmp_path / "roll-up")))
+    assert record.missing_of(storage, HOUR) == named
+    assert rolling.stale_hours(storage, book, HOUR, HOUR + timedelta(hours=1)) == {HOUR: []}
+    (folder / "a.parquet").write_bytes(b"rows")
+    assert record.missing_of(storage, HOUR) == named[1:]
+    (folder / "compact-1.parquet").write_bytes(b"rows")
+    (folder / "_compact-1.json").write_text('["b.parquet"]')
+    assert record.missing_of(storage, HOUR) == ["c.parquet"]
+    (folder / MISSING_LIST).write_text("{")
+    assert record.missing_of(storage, HOUR) == []

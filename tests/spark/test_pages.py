@@ -77,6 +77,15 @@ def test_the_page_says_what_is_missing_and_trusts_no_address(operator: Client) -
     assert "&lt;b&gt;x&lt;/b&gt;" in text
 
 
+def test_the_list_and_rest_say_how_many_hours_are_incomplete(operator: Client) -> None:
+    made = report()
+    made.hours_incomplete = 2
+    made.save()
+    assert "23 of 24, 2 incomplete" in operator.get("/admin/spark/report/").content.decode()
+    (line,) = operator.get("/api/v1/reports/").json()["results"]
+    assert line["hours_incomplete"] == 2
+
+
 def test_the_page_says_which_hours_are_incomplete_and_of_which_files(operator: Client) -> None:
     made = report()
     hour = (START + timedelta(hours=3)).isoformat()

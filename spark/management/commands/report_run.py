@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from msgnode.traffic.recorder import raw_url
-from spark import report_runs
+from spark import pages, report_runs
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -78,13 +78,18 @@ class Command(BaseCommand):
         )
         if run.warning:
             self.stderr.write(
-                f"Raw files could not be read; their rows are missing:\n{run.warning}"
+                f"Raw files are missing or could not be read; so are their rows:\n{run.warning}"
             )
         for report in reports:
             self.stdout.write(
                 f"{report}: {report.rows} rows in {report.hours_recorded} of "
                 f"{report.hours_of_period} hours: /admin/spark/report/{report.pk}/change/"
             )
+            if incomplete := pages.incomplete_text(report.figures):
+                self.stdout.write(
+                    f"  {report.hours_incomplete} hours lack rows, for raw files are missing or "
+                    f"could not be read: {incomplete}"
+                )
         if not reports:
             self.stdout.write("There were no rows in that period.")
 
