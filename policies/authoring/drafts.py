@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from policies.engine.documents import MAX_ID, read_document
 from policies.engine.language import Problem
@@ -13,6 +14,27 @@ from policies.engine.vocabulary import ALGORITHM_ALIASES
 from policies.models import NamedList, Policy, PolicySet, Rule
 
 from .transfer import Bundle
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """A transaction that sees the draft as it is at one moment, and keeps nobody from writing."""
+    if connection.in_atomic_block:
+        yield
+        return
+    database: Any = connection
+    usual = getattr(database, "transaction_mode", None)
+    if connection.vendor == "sqlite":
+        database.transaction_mode = "DEFERRED"  # the usual one takes the only writer
+    try:
+        with transaction.atomic():
+            if connection.vendor == "postgresql":
+                with connection.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield
+    finally:
+        if connection.vendor == "sqlite":
+            database.transaction_mode = usual
 
 
 def draft_document() -> list[dict[str, Any]]:
@@ -65,11 +87,15 @@ def policy_of_the_console() -> Policy:
     return policy
 
 
-@transaction.atomic
 def replace_draft(document: Sequence[dict[str, Any]], lists: dict[str, Sequence[str]]) -> None:
     """Make the draft say what a document says. Raises PolicyError."""
     check = {name: tuple(members) for name, members in lists.items()}
-    read_document(list(document), check)
+    read_document(list(document), check)  # before the transaction, for which others wait
+    _replace(document, lists)
+
+
+@transaction.atomic
+def _replace(document: Sequence[dict[str, Any]], lists: dict[str, Sequence[str]]) -> None:
     PolicySet.objects.all().delete()
     NamedList.objects.all().delete()
     for name, members in lists.items():

@@ -1,12 +1,15 @@
 """The administration point: checks a draft, publishes it, rolls back.
 
     check    read and compile the draft, run the policies' own tests
-    publish  check, number, store, notify the workers; all in one transaction
+    publish  read the draft; check it; number, store and notify the workers in one transaction
     roll back   publish an earlier version again; the draft is not changed
 
 Rules
 - A version is a copy: later edits do not change it.
 - A draft that cannot be compiled, or whose tests fail, is never published.
+- A draft is read in a transaction that keeps nobody from writing, and compiled outside of any:
+  SQLite has one writer, for which everybody would wait. What is edited meanwhile is for the next
+  version.
 - Workers are notified through the node's control outbox in the same transaction, so that a version
   and its notification become visible together.
 """
@@ -30,7 +33,7 @@ from policies.engine.language import PolicyError, Problem
 from policies.models import PolicyTest, Version
 
 from .cases import run_case
-from .drafts import draft_document, draft_lists
+from .drafts import draft_document, draft_lists, reading
 
 PUBLISHED = "policies.published"
 
@@ -100,7 +103,6 @@ def mark_of_draft() -> str:
     return _mark(draft_document(), draft_lists(), current())
 
 
-@transaction.atomic
 def publish(author: Any = None, note: str = "", shown: str = "") -> Version:
     """Publish the draft.
 
@@ -113,13 +115,13 @@ def publish(author: Any = None, note: str = "", shown: str = "") -> Version:
         NotFit: it cannot be compiled, or its tests fail.
         ChangedMeanwhile: it is not what was shown, or somebody else publishes at this moment.
     """
-    document, lists = draft_document(), draft_lists()
-    if shown and shown != _mark(document, lists, current()):
+    with reading():
+        document, lists, newest = draft_document(), draft_lists(), current()
+    if shown and shown != _mark(document, lists, newest):
         raise ChangedMeanwhile("the draft has changed, or another version is in force")
-    return _publish(document, lists, author, note)
+    return _publish(document, lists, author, note, newest)
 
 
-@transaction.atomic
 def roll_back(version: Version, author: Any = None, shown: int | None = None) -> Version:
     """Publish an earlier version again. The draft, and with it the ids of its rules, is kept.
 
@@ -139,7 +141,7 @@ def roll_back(version: Version, author: Any = None, shown: int | None = None) ->
     if newest is not None and newest.number == version.number:
         raise InForce(f"version {version.number} is in force already")
     note = f"back to version {version.number}"
-    return _publish(version.document, version.lists, author, note, tested=False)
+    return _publish(version.document, version.lists, author, note, newest, tested=False)
 
 
 def current() -> Version | None:
@@ -163,12 +165,17 @@ def _mark(document: Sequence[Any], lists: Lists, newest: Version | None) -> str:
 
 
 def _publish(
-    document: list[Any], lists: dict[str, Any], author: Any, note: str, tested: bool = True
+    document: list[Any],
+    lists: dict[str, Any],
+    author: Any,
+    note: str,
+    newest: Version | None,
+    tested: bool = True,
 ) -> Version:
+    """Check a document and make it the version that follows `newest`, which was in force before."""
     report = check(document, lists)
     if report.problems or (tested and report.failures):
         raise NotFit(report)
-    newest = Version.objects.select_for_update().order_by("-number").first()
     version = Version(
         number=newest.number + 1 if newest else 1,
         document=document,
@@ -176,15 +183,15 @@ def _publish(
         note=note[:255],
         author=author,
     )
+    outbox = apps.get_model("msgnode", "ControlMessage")
+    payload = {"version": version.number}
     try:
         with transaction.atomic():
             version.save()
+            outbox.objects.create(kind=PUBLISHED, payload=payload, created_at=Now())
     except IntegrityError:
         text = f"version {version.number} was published by somebody else at this moment"
         raise ChangedMeanwhile(text) from None
-    outbox = apps.get_model("msgnode", "ControlMessage")
-    payload = {"version": version.number}
-    outbox.objects.create(kind=PUBLISHED, payload=payload, created_at=Now())
     return version
 
 

@@ -91,6 +91,26 @@ def test_of_two_who_publish_at_once_the_second_is_told(draft, admin_client):
     assert not Version.objects.filter(note="second").exists()
 
 
+@pytest.mark.django_db(transaction=True)
+def test_nobody_waits_for_a_transaction_while_a_version_is_checked(draft, monkeypatch):
+    real, seen = pap.check, []
+
+    def check(document, lists):
+        seen.append(connection.in_atomic_block)
+        PolicySet.objects.create(key=f"meanwhile-{len(seen)}")  # somebody edits the draft
+        return real(document, lists)
+
+    monkeypatch.setattr(pap, "check", check)
+    first = pap.publish()
+    second = pap.publish()
+    third = pap.roll_back(first)
+    assert seen == [False] * 3
+    sets = [{each["id"] for each in version.document} for version in (first, second, third)]
+    assert "meanwhile-1" not in sets[0]  # it is for the next version
+    assert "meanwhile-1" in sets[1]
+    assert sets[2] == sets[0]
+
+
 def test_a_version_does_not_change_with_the_draft(draft):
     version = pap.publish()
     PolicySet.objects.all().delete()
