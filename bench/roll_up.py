@@ -18,10 +18,10 @@ from typing import Any
 
 from bench.processes import cpu_seconds
 from spark import job_main
+from spark.job_main import Peak, family
 from spark.jobs import rolling, schema
 from spark.jobs.ledger import Ledger
 from spark.jobs.storage import Storage
-from spark.memory import Peak, family
 
 
 def main(record: str, name: str, start: str, end: str, cores: str, classes: str = "") -> None:

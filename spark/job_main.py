@@ -35,7 +35,6 @@ from spark.jobs.ledger import Ledger  # noqa: E402
 from spark.jobs.ledger_tiers import DAYS, MONTHS  # noqa: E402
 from spark.jobs.periods import Kind  # noqa: E402
 from spark.jobs.storage import Storage  # noqa: E402
-from spark.memory import Peak  # noqa: E402
 
 LATE = timedelta(hours=48)
 """How far back the hourly run looks for rows that came late."""
@@ -63,6 +62,8 @@ SESSION = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+EVERY_SECONDS = 1.0
+_PROC = Path("/proc")
 
 
 def session(options: dict[str, str], classes: Path | None = None) -> SparkSession:
@@ -299,6 +300,55 @@ def end_with_parent() -> None:
     while os.read(0, 1024):
         continue
     os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+class Peak:
+    """The most memory that this process and its descendants had at once, from now on.
+
+    It is measured every second, because Python workers come and go. Memory that several processes
+    share is counted once (the kernel's proportional set size); 0 if the kernel does not tell.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def mb(self) -> int:
+        """The peak so far, in MiB."""
+        self._look()
+        return self._bytes // 1024**2
+
+    def _watch(self) -> None:
+        pause = threading.Event()
+        while not pause.wait(EVERY_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        now = sum(map(_bytes_of, family(os.getpid())))
+        with self._lock:  # a slow look must not put an older peak in place of a newer one
+            self._bytes = max(self._bytes, now)
+
+
+def family(of: int) -> list[int]:
+    """A process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for folder in _PROC.glob("[0-9]*"):
+        with suppress(OSError):  # it ended
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(folder.name))
+    found = [of]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def _bytes_of(process: int) -> int:
+    with suppress(OSError):  # it ended, or is not ours to look at
+        for line in (_PROC / str(process) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 if __name__ == "__main__":

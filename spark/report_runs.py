@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import secrets
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -29,7 +31,7 @@ from django.db import DatabaseError, IntegrityError, close_old_connections, tran
 from django.db.models import F, Q
 from django.utils import timezone
 
-from spark import cluster, damage_alarms, java, process, programs
+from spark import cluster, damage_alarms, java, process
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -200,7 +202,7 @@ def sweep() -> list[int]:
 def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
     """The command line of the run's process."""
     options = settings.REPORTS
-    start, conf = programs.command_start("job_main.py")
+    start, conf = command_start("job_main.py")
     classes: list[str] = []
     if options["KEEP_CLASSES"] and not options["SUBMIT"]:
         kept = java.class_archive(settings.DATA_DIR)
@@ -243,7 +245,7 @@ def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
 
     process.run(
         command_for(run, result, work.name),
-        programs.environment(temporary),
+        environment(temporary),
         work / "log",
         time_limit=settings.REPORTS["TIME_LIMIT"],
         niceness=settings.REPORTS["NICENESS"],
@@ -334,3 +336,36 @@ def _write(run: ReportRun, **values: Any) -> None:
         raise TakenOver(f"{run} is no longer ours")
     for name, value in values.items():
         setattr(run, name, value)
+
+
+def command_start(program: str) -> tuple[list[str], list[str]]:
+    """How a program of Spark's begins, and the settings that follow its own words."""
+    options = settings.REPORTS
+    conf = {"spark.master": options["MASTER"], "spark.driver.memory": options["MEMORY"]}
+    conf |= cluster.resources(options)
+    conf |= dict(pair.split("=", 1) for pair in options["CONF"])
+    path = str(Path(__file__).with_name(program))
+    if options["SUBMIT"]:
+        return [options["SUBMIT"], *(f"--conf={k}={v}" for k, v in conf.items()), path], []
+    return [sys.executable, path], [
+        word for name, value in conf.items() for word in ("--conf", f"{name}={value}")
+    ]
+
+
+def environment(temporary: Path) -> dict[str, str]:
+    """The environment of a program of Spark's.
+
+    Args:
+        temporary: the folder of its temporary files, which a Java that is killed leaves behind.
+
+    Raises:
+        java.NoJava: there is none.
+    """
+    named = settings.REPORTS["PYTHON"]
+    more = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    own = {
+        "TMPDIR": str(temporary),
+        "LC_ALL": "C.UTF-8",  # or Java could not name files with other letters than ASCII's
+        "SPARK_SUBMIT_OPTS": f'"-Djava.io.tmpdir={temporary}" {more}'.strip(),
+    }
+    return java.environment(settings.DATA_DIR) | own | ({"PYSPARK_PYTHON": named} if named else {})

@@ -78,18 +78,15 @@ SMALL_WITH_REASON = {
     "msgnode.settings.qos": "a module for the settings of each topic",
     "msgnode.settings.reports": "a module for the settings of each topic",
     "msgnode.settings.tracing": "a module for the settings of each topic",
+    "registry.rest.parsers": "imported by REST framework, before its views",
 }
 SMALL_MODULES = {
-    "msgnode.allocation.holdings",
     "msgnode.bus.signalling",
-    "msgnode.console.known_fields",
-    "msgnode.console.policy_summary",
     "msgnode.core.bounded_cache",
     "msgnode.identity.presence",
     "msgnode.node.network",
     "msgnode.node.visitors",
     "msgnode.ops.qos_metrics",
-    "msgnode.qos.recording",
     "msgnode.qos.room_watch",
     "msgnode.runtime.python.announcements",
     "msgnode.runtime.python.p2p.node_path",
@@ -98,10 +95,6 @@ SMALL_MODULES = {
     "msgnode.servers.connection_rounds",
     "msgnode.sessions.steps",
     "policies.engine.message_kind",
-    "registry.rest.parsers",
-    "spark.downloads",
-    "spark.memory",
-    "spark.programs",
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,6 @@ from msgnode.core.messages import Message
 from msgnode.core.random_ids import random_uuid
 
 from . import rules
-from .holdings import Holdings
 from .store import AllocationStore, PoolExhausted, Row
 
 NAMES = ("address-allocation", "hyperty-address-allocation", "object-address-allocation")
@@ -275,3 +274,44 @@ class AllocationComponent(Component):
 
 def _allocated(addresses: list[str]) -> Body:
     return {"code": 200, "value": {"allocated": addresses}}
+
+
+class Holdings:
+    """`keys` are the addresses, each with its allocation key, "" for none."""
+
+    __slots__ = ("_blocks", "keys")
+
+    def __init__(self, keys: Mapping[str, str] | None = None) -> None:
+        self.keys: dict[str, str] = {}
+        self._blocks: dict[str, dict[str, None]] = {}  # allocation key -> its addresses
+        for address, key in (keys or {}).items():
+            self.add(address, key)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def add(self, address: str, key: str) -> None:
+        """Add an address, under an allocation key."""
+        self.remove(address)
+        self.keys[address] = key
+        if key:
+            self._blocks.setdefault(key, {})[address] = None
+
+    def remove(self, address: str) -> None:
+        """Remove an address."""
+        key = self.keys.pop(address, "")
+        block = self._blocks.get(key)
+        if block is not None:
+            block.pop(address, None)
+            if not block:
+                del self._blocks[key]
+
+    def named(self, items: Iterable[str]) -> dict[str, str]:
+        """The addresses named by `items` (addresses and allocation keys), with their keys."""
+        found: dict[str, str] = {}
+        for item in items:
+            if item in self.keys:
+                found[item] = self.keys[item]
+            for address in self._blocks.get(item, ()):
+                found[address] = item
+        return found

@@ -6,7 +6,7 @@ adding and removing those to add and to delete, everything else the permission t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -30,7 +30,6 @@ from msgnode.storage.control import post
 from msgnode.storage.deletion import delete_with_dependents
 
 from . import peer_actions, whereabouts
-from .known_fields import KnownFields
 from .peer_actions import restart, url_of_node_fault
 
 _RIGHTS = {
@@ -40,6 +39,24 @@ _RIGHTS = {
 _FOUND = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("found_digest"))
 MOST = 500
 """Messages that one order names."""
+NAMED = 10
+"""Fields that an answer names as wrong, at most."""
+
+
+class KnownFields(serializers.Serializer):
+    """A body all of whose fields can be set here.
+
+    A field that is not would be passed over in silence: `decision` would decide nothing, and a
+    slip in the name of `messages` would discard all that waits.
+    """
+
+    def to_internal_value(self, data: Any) -> Any:
+        """The values, if each name is that of a field that can be set."""
+        can = {name for name, field in self.fields.items() if not field.read_only}
+        if isinstance(data, Mapping) and (others := sorted(set(data) - can)):
+            words = f"It cannot be set here. Fields that can be set: {', '.join(sorted(can))}."
+            raise serializers.ValidationError({name: [words] for name in others[:NAMED]})
+        return super().to_internal_value(data)
 
 
 class Pages(PageNumberPagination):

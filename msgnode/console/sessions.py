@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from django import forms
 from django.contrib import admin, messages
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
@@ -12,13 +13,15 @@ from django.urls import reverse
 from django.utils.http import urlencode
 from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
 from unfold.decorators import action, display
+from unfold.widgets import UnfoldAdminRadioSelectWidget, UnfoldAdminTextInputWidget
 
 from msgnode.models import Session
 from msgnode.web.proxies import is_ip_address
 from policies.authoring.drafts import paths_of_rules
 from policies.models import DecisionEntry
 
-from .end_sessions import end
+from . import operator_actions
+from .confirm import Admin, ask, tell_gone, too_many
 from .lists import WrittenByTheNode, address_filter, as_uuid, begins_with
 
 ALL = "all"
@@ -41,6 +44,7 @@ SHOWN = 25
 HANDSHAKES = [
     ("ws", "/ws"), ("stub-connect", "/stub/connect"), ("device", "/device/v1"), ("mqtt", "MQTT"),
 ]  # fmt: skip
+RETURN, STAY_AWAY = "return", "stay-away"
 
 
 class HandshakeFilter(DropdownFilter):
@@ -276,3 +280,52 @@ def _refusals_url(session: Session) -> str:
 def _first(rows: QuerySet[Any]) -> list[Any]:
     """The newest rows, one more than are shown if there are more."""
     return list(rows[: SHOWN + 1])
+
+
+class EndForm(forms.Form):
+    """How sessions are ended: whether their stubs may return."""
+
+    then = forms.ChoiceField(
+        label="Close code for the runtimes",
+        choices=(
+            (STAY_AWAY, "4403: stubs do not reconnect by themselves"),
+            (RETURN, "3001: stubs reconnect and open a new session"),
+        ),
+        initial=STAY_AWAY,
+        widget=UnfoldAdminRadioSelectWidget(radio_style=2),
+    )
+    reason = forms.CharField(
+        label="Reason",
+        max_length=100,
+        required=False,
+        help_text="Shown in the audit log and on the session’s page, not sent to the runtime.",
+        widget=UnfoldAdminTextInputWidget(),
+    )
+
+
+def end(admin: Admin, request: HttpRequest, sessions: QuerySet[Session]) -> HttpResponse | None:
+    """Ask for confirmation, or end the sessions once it is given; None returns to the list."""
+    if too_many(request, sessions):
+        return None
+    is_answer = request.POST.get("confirmed") == "yes"
+    form = EndForm(request.POST if is_answer else None)
+    if not is_answer or not form.is_valid():
+        return ask(
+            admin,
+            request,
+            sessions,
+            action="end",
+            title="End sessions",
+            warning="Their sockets are closed, and their addresses and subscriptions are freed.",
+            form=form,
+        )
+    answer: dict[str, Any] = form.cleaned_data
+    ended = operator_actions.end_sessions(
+        sessions,
+        request.user.get_username(),
+        answer["reason"],
+        may_return=answer["then"] == RETURN,
+    )
+    messages.success(request, f"{ended} ended." if ended != 1 else "The session is ended.")
+    tell_gone(request, ended)
+    return None

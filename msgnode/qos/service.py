@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from msgnode.bus.holders import NO_OTHERS, Holders
 from msgnode.bus.notices import Notices
-from msgnode.bus.ports import Enforcer, Recorder
+from msgnode.bus.ports import Enforcer, Listener, Recorder
 from msgnode.bus.table import RoutingTable
+from msgnode.core.record import ReservationEvent, SessionRecord
 from msgnode.net.back_end import BackEnd
 from msgnode.storage.fence import Check
 
@@ -18,15 +21,19 @@ from .broker import Broker
 from .component import QosConnector
 from .embedded_broker import EmbeddedBroker
 from .notifier import Notifier
-from .recording import Note, ReservationRows
 from .relays import Relays
 from .remote_broker import UNREACHABLE, RemoteBroker
 from .store import ReservationStore
 from .supervisor import Supervisor
+from .sweep import Ended
 from .turn_servers import Alarm, Clear
 
 _CONNECTIONS = 32
 _NO_TLS = "TURN credentials are given over TLS only, and this node lacks it (USES_TLS)."
+_MOST = 2**31 - 1
+"""Most bytes of one row."""
+
+Note = Callable[[SessionRecord], None]
 
 
 class QosService:
@@ -136,3 +143,43 @@ class QosService:
         await self.store.stop()
         if self._back_end is not None:
             await self._back_end.close()
+
+
+def _unnoted(row: SessionRecord) -> None:
+    """Do nothing."""
+
+
+class ReservationRows:
+    """Notes what happens to reservations; on the event loop.
+
+    Args:
+        note: takes a row for the record; None where there is none.
+    """
+
+    def __init__(self, note: Note | None) -> None:
+        self._note = note or _unnoted
+
+    def asked(self, caller: Listener, traffic_class: str, code: int) -> None:
+        """A reservation was made, or refused."""
+        event = ReservationEvent.RESERVED if code < 300 else ReservationEvent.REFUSED
+        self._note(
+            SessionRecord(time.time(), caller.id, caller.runtime_url, event, traffic_class, code)
+        )
+
+    def relayed(self, traffic_class: str, size: int) -> None:
+        """Record bytes relayed for reservations of a class; negative to correct a sum."""
+        event = ReservationEvent.RELAYED
+        while size:
+            part = max(-_MOST, min(_MOST, size))
+            self._note(SessionRecord(time.time(), "", "", event, traffic_class, size=part))
+            size -= part
+
+    def ended(self, ended: Ended) -> None:
+        """A reservation has ended."""
+        event = ReservationEvent.ENDED
+        self._note(
+            SessionRecord(
+                time.time(), str(UUID(ended.session_id)), ended.runtime_url, event, ended.reason,
+                lasted=ended.lasted,
+            )
+        )  # fmt: skip

@@ -1,22 +1,38 @@
 """Statements for many rows of models, without the ORM's work per row.
 
 That work would dominate, because the groups that share a transaction are many and small. A
-statement is built once per model, columns and kind of database.
+statement is built once per model, columns and kind of database. What the ORM checks for each value
+(is it an expression, has it a time zone) is checked here once per field; fields of a type not known
+here convert their values themselves.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
-from django.db.models import AutoField, Field, Model
+from django.db.models import (
+    AutoField,
+    BooleanField,
+    CharField,
+    DateTimeField,
+    Field,
+    FloatField,
+    ForeignKey,
+    JSONField,
+    Model,
+    PositiveIntegerField,
+    TextField,
+    UUIDField,
+)
 
 from msgnode.core import row_statements
-from msgnode.core.row_statements import Column, Statement
-
-from .column_values import preparation
+from msgnode.core.row_statements import Column, Prepare, Statement
 
 
 def insert(model: type[Model], rows: Sequence[Mapping[str, Any]]) -> None:
@@ -94,3 +110,37 @@ def _columns(model: type[Model], names: tuple[str, ...]) -> tuple[Column, ...]:
 
 def _column(field: Field[Any, Any]) -> Column:
     return Column(str(field.column), str(field.db_type(connection)), preparation(field))
+
+
+def preparation(field: Field[Any, Any]) -> Prepare | None:
+    """The function that converts values of a field for SQLite; None if they need no conversion."""
+    kind = type(field.target_field if isinstance(field, ForeignKey) else field)
+    if kind in _PREPARED:
+        return _PREPARED[kind]
+    if isinstance(field, JSONField) and field.encoder is None:
+        return _json
+    return lambda value: field.get_db_prep_save(value, connection)
+
+
+def _hex(value: UUID | str | None) -> str | None:
+    return value.hex if isinstance(value, UUID) else value
+
+
+def _moment(value: datetime | None) -> str | None:
+    """As UTC, which Django uses in SQLite (USE_TZ, and no time zone of the database)."""
+    return None if value is None else str(value.astimezone(UTC).replace(tzinfo=None))
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+_PREPARED: dict[type[Any], Prepare | None] = {
+    BooleanField: None,
+    CharField: None,
+    FloatField: None,
+    PositiveIntegerField: None,
+    TextField: None,
+    UUIDField: _hex,
+    DateTimeField: _moment,
+}

@@ -15,9 +15,17 @@ asked for anew each time (`no-cache` with an ETag), so that script and descripto
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
+import io
 import json
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -30,7 +38,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from msgnode.core.explanations import ERRORS
 
-from . import catalogue, packages
+from . import catalogue, wheel
 from .catalogue import ServedStub
 
 STUB_TYPES = ("protocolstub", "protostub")
@@ -38,6 +46,7 @@ IDP_TYPES = ("idp-proxy",)
 RUNTIME_TYPE = "runtime"
 OTHER_TYPES = ("hyperty", RUNTIME_TYPE, "dataschema")
 """Types of the catalogue that are no stubs; a node has entries of `runtime` alone."""
+_JAVASCRIPT = Path(__file__).resolve().parent.parent / "runtime" / "js"
 
 
 @method_decorator(csrf_exempt, name="dispatch")  # constraints change nothing here
@@ -102,8 +111,8 @@ class CatalogueView(View):
 
 def _runtime(rest: str) -> HttpResponse:
     if not rest:
-        return JsonResponse([each.name for each in packages.PACKAGES], safe=False)
-    package = packages.find_package(rest)
+        return JsonResponse([each.name for each in PACKAGES], safe=False)
+    package = find_package(rest)
     if package is None:
         return _unknown(RUNTIME_TYPE, rest)
     if rest == package.file_name:
@@ -181,3 +190,60 @@ def _readable(response: HttpResponse) -> HttpResponse:
     response["Access-Control-Allow-Origin"] = "*"
     response["Access-Control-Expose-Headers"] = "ETag"
     return response
+
+
+@dataclass(frozen=True)
+class ServedPackage:
+    """A package the node serves.
+
+    name     the catalogue's name for it       file_name   of the download
+    build    makes its bytes                   media_type  of the download
+    """
+
+    name: str
+    file_name: str
+    media_type: str
+    language: str
+    build: Callable[[], bytes]
+
+    @cached_property
+    def content(self) -> bytes:
+        """Its bytes, made when they are first asked for."""
+        return self.build()
+
+    def descriptor(self) -> dict[str, Any]:
+        """What the catalogue says of it."""
+        digest = base64.b64encode(hashlib.sha256(self.content).digest()).decode()
+        return {
+            "type": "RUNTIME",
+            "objectName": self.name,
+            "language": self.language,
+            "sourcePackageURL": f"/.well-known/runtime/{self.file_name}",
+            "integrity": f"sha256-{digest}",
+            "bytes": len(self.content),
+        }
+
+
+def javascript_package() -> bytes:
+    """The archive that `npm install URL` and `tar` read: everything below `package/`."""
+    files = [_JAVASCRIPT / "package.json", _JAVASCRIPT / "README.md"]
+    files += sorted(path for path in (_JAVASCRIPT / "src").rglob("*") if path.is_file())
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for path in files:
+            entry = tarfile.TarInfo(f"package/{path.relative_to(_JAVASCRIPT).as_posix()}")
+            entry.size, entry.mode = path.stat().st_size, 0o644
+            with path.open("rb") as content:
+                tar.addfile(entry, content)
+    return gzip.compress(archive.getvalue(), mtime=0)
+
+
+PACKAGES = (
+    ServedPackage("js", "js.tgz", "application/gzip", "JAVASCRIPT_ECMA6", javascript_package),
+    ServedPackage("python", wheel.FILE_NAME, "application/octet-stream", "PYTHON", wheel.build),
+)
+
+
+def find_package(name: str) -> ServedPackage | None:
+    """The package of this name or file name."""
+    return next((each for each in PACKAGES if name in (each.name, each.file_name)), None)

@@ -3,18 +3,24 @@
 A report of a period has: its coverage (hours with rows, of how many), totals, the previous period's
 totals, tables (lists of rows), and the expectation by hour. An hour's report has the same without
 the comparison with other hours.
+
+An hour's expectation is the median of the same hour of the day in the days before; its spread is
+the median absolute deviation (MAD), which a few odd days do not change. An hour is unusual if it
+deviates by more than LIMIT spreads, and by more than a share of the expectation, and by more than a
+handful of messages; with fewer than LEAST_DAYS days before it nothing is concluded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from spark.jobs import baseline, forecast, histogram, ledger, periods, reports, schema
+from spark.jobs import forecast, histogram, ledger, periods, reports, schema
 from spark.jobs.ledger import Entry, Ledger
 from spark.jobs.parallel import run_parallel
 from spark.jobs.periods import Kind
@@ -22,6 +28,12 @@ from spark.jobs.periods import Kind
 _HOURLY_ROWS = 50
 DAMAGED = "damaged_files"
 """The table of raw files whose rows a report lacks."""
+LIMIT = 5.0
+TO_SIGMA = 1.4826
+LEAST_SHARE = 0.3
+LEAST_MESSAGES = 50
+LEAST_DAYS = 4
+MEASURES = ("messages", "failed")
 
 
 def hourly(
@@ -97,9 +109,7 @@ def of_period(
             "neighbours": reports.neighbours(read("traffic"), home),
             "days": whole_days,
             "forecast": forecast.forecast(whole_days, f.lit(end - timedelta(days=1))),
-            "hours": reports.by_day(by_hour.where(~f.col("past")))
-            if is_year
-            else baseline.judged(by_hour),
+            "hours": reports.by_day(by_hour.where(~f.col("past"))) if is_year else judged(by_hour),
             "latency": reports.latency(read("latency"), read("latency_hours")),
             "distinct": reports.distinct(read("distinct")),
             reports.SESSIONS: reports.sessions(read("sessions")),
@@ -230,3 +240,56 @@ def _change(now: dict[str, Any], previous: dict[str, Any]) -> dict[str, float | 
         name: round(now.get(name, 0) / previous[name] - 1, 4) if previous.get(name) else None
         for name in reports.COUNTS
     }
+
+
+def judged(hours: DataFrame) -> DataFrame:
+    """Mark the hours that are out of the ordinary.
+
+    Args:
+        hours: columns hour, the measures (messages, failed, …), and past: whether it is only there
+            to compare with.
+
+    Returns:
+        The hours that are not past, with `days` (how many they were compared with), for each
+        measure what was expected and its spread, and `<measure>_odd`: high, low or "".
+    """
+    at_that_time = Window.partitionBy(f.hour("hour"))
+    is_past = f.col("past")
+    hours = hours.withColumn("days", f.count(f.when(is_past, 1)).over(at_that_time))
+    for measure in MEASURES:
+        then = f.collect_list(f.when(is_past, f.col(measure))).over(at_that_time)
+        hours = hours.withColumn(f"{measure}_then", then)
+    hours = hours.where(~is_past).drop("past")
+    for measure in MEASURES:
+        then, expected = f.col(f"{measure}_then"), f.col(f"{measure}_expected")
+        distances = f.transform(then, partial(_distance, expected))
+        away = f.col(measure) - expected
+        far = f.greatest(
+            f.col(f"{measure}_spread") * (LIMIT * TO_SIGMA),
+            expected * LEAST_SHARE,
+            f.lit(LEAST_MESSAGES),
+        )
+        odd = (
+            f.when(f.col("days") < LEAST_DAYS, "")
+            .when(away > far, "high")
+            .when(-away > far, "low")
+            .otherwise("")
+        )
+        hours = (
+            hours.withColumn(f"{measure}_expected", _median(then))
+            .withColumn(f"{measure}_spread", _median(distances))
+            .withColumn(f"{measure}_odd", odd)
+            .drop(f"{measure}_then")
+        )
+    return hours
+
+
+def _distance(of: Column, number: Column) -> Column:
+    return f.abs(number - of)
+
+
+def _median(numbers: Column) -> Column:
+    """Of an array; null if it is empty."""
+    ordered, many = f.array_sort(numbers), f.size(numbers)
+    lower = f.get(ordered, f.floor((many - 1) / 2).cast("int"))
+    return (lower + f.get(ordered, f.floor(many / 2).cast("int"))) / 2

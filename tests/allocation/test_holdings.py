@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgnode.allocation.holdings import Holdings
+from msgnode.allocation.component import Holdings
 
 WORDS = st.sampled_from(["a", "b", "c", "d", "k1", "k2"])
 KEYS = st.sampled_from(["", "k1", "k2", "a"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from msgnode.launch.pdeathsig import tie
-from msgnode.qos import stun
+from msgnode.qos import turn_servers
 from msgnode.qos.coturn_cli import connected
 from tests.node import ROOT, free_port
 from tests.services import needs_program
@@ -115,9 +115,9 @@ class Coturn:
 
 def _answers(port: int) -> bool:
     """In a thread of its own, because a test may run a loop in this one."""
-    place = stun.Place("127.0.0.1", port, True)
+    place = turn_servers.Place("127.0.0.1", port, True)
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(lambda: asyncio.run(stun.answers(place))).result()
+        return thread.submit(lambda: asyncio.run(turn_servers.answers(place))).result()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from time import process_time
 
 import pytest
 
-from msgnode.qos import coturn_cli, stun, turn_servers
+from msgnode.qos import coturn_cli, turn_servers
 from msgnode.qos.coturn_cli import CliFault, Running, connected
 from msgnode.qos.turn_state import Visit
 
@@ -171,4 +171,4 @@ async def test_what_a_server_leaves_out_of_its_list_is_not_taken_for_cut() -> No
     ],
 )
 def test_turn_urls_are_read(url: str, place: tuple[str, int, bool] | None) -> None:
-    assert stun.place_of(url) == place
+    assert turn_servers.place_of(url) == place

@@ -12,7 +12,7 @@ import pytest
 from msgnode.core.errors import BadMessage, Unavailable
 from msgnode.core.record import SessionRecord
 from msgnode.qos.component import QosConnector
-from msgnode.qos.recording import ReservationRows
+from msgnode.qos.service import ReservationRows
 from msgnode.qos.sweep import Ended
 from msgnode.traffic.columns import sessions_table
 

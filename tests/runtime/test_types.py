@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from msgnode.stubs.packages import javascript_package
+from msgnode.stubs.views import javascript_package
 from tests.runtime.pages import PACKAGE
 
 OPTIONS = {

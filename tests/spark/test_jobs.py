@@ -18,7 +18,7 @@ from msgnode.core import addresses as of_the_node
 from msgnode.traffic.columns import OF_SESSIONS, STORED
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.generate import Plan, hours
-from spark.jobs import addresses, baseline, compaction, histogram, schema
+from spark.jobs import compaction, figures, histogram, hourly, schema
 from spark.jobs import record as raw_files
 from spark.jobs.storage import Storage
 from tests.spark.conftest import DAY
@@ -55,9 +55,9 @@ def test_schemes_and_domains_are_those_of_the_node(spark: SparkSession) -> None:
         "a/b:c", ":x", "", "comm:///x", "comm://", "qos.example://qos.d/", "global:registry/x",
         "domain://idm.catalogue.d/x", "hyperty://d/a:b//c", "x:y://z/w",
     ]  # fmt: skip
-    head = addresses.head(f.col("text"))
+    head = hourly.head(f.col("text"))
     rows = spark.createDataFrame([(text,) for text in texts], "text string").select(
-        "text", addresses.scheme(head).alias("scheme"), addresses.home_domain(head).alias("home")
+        "text", hourly.scheme(head).alias("scheme"), hourly.home_domain(head).alias("home")
     )
     for row in rows.collect():
         parsed = of_the_node.parse(row.text)
@@ -90,7 +90,7 @@ def test_an_hour_unlike_the_days_before_is_found(spark: SparkSession) -> None:
     ]
     today = [(9, 1010, 4), (10, 300, 5), (11, 1005, 900), (12, 50_000, 0)]
     hours = [(DAY + timedelta(hours=h), m, x, False) for h, m, x in today]
-    judged = baseline.judged(spark.createDataFrame(history + hours, shape))
+    judged = figures.judged(spark.createDataFrame(history + hours, shape))
     found = {row.hour.hour: (row.messages_odd, row.failed_odd) for row in judged.collect()}
     assert found == {9: ("", ""), 10: ("low", ""), 11: ("", "high"), 12: ("", "")}
 

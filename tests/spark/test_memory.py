@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from spark.memory import Peak, family
+from spark.job_main import Peak, family
 
 HOLDS_100_MB = "held = b'x' * 100_000_000; print('holds', flush=True); input()"
 

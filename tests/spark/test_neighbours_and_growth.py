@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.generate import Plan, hours
 from spark import job_main, pages
-from spark.jobs import addresses, forecast
+from spark.jobs import forecast, hourly
 from spark.jobs.counting import _head  # what executors cut addresses to
 from spark.jobs.periods import Kind
 from tests.spark.conftest import DAY
@@ -175,7 +175,7 @@ def test_what_an_address_is_of(spark: SparkSession) -> None:
     heads = _head(pa.array(list(expected))).to_pylist()
     rows = spark.createDataFrame(
         list(zip(expected, heads, strict=True)), "text string, head string"
-    ).select("text", addresses.service(f.col("head")), addresses.network(f.col("head")))
+    ).select("text", hourly.service(f.col("head")), hourly.network(f.col("head")))
     assert {row[0]: (row[1], row[2]) for row in rows.collect()} == expected
 
 

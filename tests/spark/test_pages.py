@@ -16,7 +16,7 @@ from django.test import Client
 from django.utils import timezone
 
 from msgnode.celery import app
-from spark import downloads, pages
+from spark import api, pages
 from spark.models import Report, ReportRun
 
 pytestmark = pytest.mark.django_db
@@ -258,7 +258,7 @@ def test_tables_are_downloaded_and_no_text_becomes_a_formula(operator: Client) -
     parquet = operator.get(f"/api/v1/reports/{made.pk}/types.parquet/")
     assert pq.read_table(io.BytesIO(parquet.content)).to_pylist()[0]["messages"] == 10
     assert operator.get(f"/api/v1/reports/{made.pk}/secrets.csv/").status_code == 404
-    assert downloads.content([], downloads.CSV) == b"\r\n"
+    assert api.content([], api.CSV) == b"\r\n"
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
@@ -268,13 +268,13 @@ def test_no_cell_of_a_csv_file_is_a_formula_wherever_it_is_opened(delimiter: str
         "a\n=1", "a\r\n=1", "a\t=1", "\u202egnp.exe", "😀", "Ünï", "",
     ]  # fmt: skip
     rows = [{"address": text, "messages": number} for number, text in enumerate(texts)]
-    text = downloads.content(rows, downloads.CSV).decode()
+    text = api.content(rows, api.CSV).decode()
     opened = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
     assert len(opened) == 1 + len(rows)
-    assert not any(cell.startswith(downloads._FORMULA) for line in opened for cell in line)
+    assert not any(cell.startswith(api._FORMULA) for line in opened for cell in line)
     if delimiter == ",":
         assert [line[0].removeprefix("'") for line in opened[1:]] == texts
-    parquet = io.BytesIO(downloads.content(rows, downloads.PARQUET))
+    parquet = io.BytesIO(api.content(rows, api.PARQUET))
     assert pq.read_table(parquet).to_pylist() == rows
 
 

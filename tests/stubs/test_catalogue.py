@@ -16,7 +16,7 @@ from django.conf import LazySettings
 from django.contrib.staticfiles import finders
 from django.test import Client
 
-from msgnode.stubs import catalogue, packages
+from msgnode.stubs import catalogue, views
 from msgnode.stubs.bundle import BundleError, bundled
 
 DEFAULT = "/.well-known/protocolstub/default"
@@ -279,7 +279,7 @@ def test_the_runtime_is_a_package_whose_digest_is_told(http: Client) -> None:
     assert answer["Content-Type"] == "application/gzip"
     digest = base64.b64encode(hashlib.sha256(answer.content).digest()).decode()
     assert told["integrity"] == f"sha256-{digest}"
-    assert packages.javascript_package() == answer.content
+    assert views.javascript_package() == answer.content
     with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
         names = archive.getnames()
     assert {"package/package.json", "package/README.md", "package/src/node.js"} <= set(names)

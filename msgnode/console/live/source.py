@@ -10,15 +10,17 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from django.db import DatabaseError, InterfaceError, close_old_connections
+from django.urls import reverse
+from django.utils.http import urlencode
 
 from msgnode.core import database_limit
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.domain_watch import DomainFigures, DomainWatch
 from msgnode.monitoring.sampler import Sampler, WorkerFigures
-from msgnode.monitoring.session_watch import SessionFigures, SessionWatch
+from msgnode.monitoring.session_watch import Failure, SessionFigures, SessionSample, SessionWatch
 from msgnode.monitoring.tracer import Tracer, TracesTold
 
-from . import access, domains, figures, session_figures, traces
+from . import access, domains, figures, traces
 from .feed import LOOK_EVERY, OVERVIEW, Feed
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ DATABASE_PATIENCE = 3.0
 """Seconds that the database is waited for, while the figures of everybody wait."""
 KEPT = 20.0
 """Seconds for which a chart from the database is shown to all who ask for it."""
+LENGTH = "session"
+"""The one length that the charts of a session have: all seconds that are kept."""
 
 
 class ShownNode(Protocol):
@@ -111,7 +115,7 @@ class Source:
         if looking is not None:
             of_sessions, missing = looking.result()
             for id_ in sessions:
-                found[id_] = session_figures.now_of(of_sessions.get(id_), missing)
+                found[id_] = now_of(of_sessions.get(id_), missing)
         return found
 
     async def history(self, topic: str, length: str) -> list[dict[str, Any]]:
@@ -128,10 +132,10 @@ class Source:
         if topic == domains.TOPIC:
             raise KeyError(length)
         if topic != OVERVIEW:
-            if length != session_figures.LENGTH:
+            if length != LENGTH:
                 raise KeyError(length)
             of_session, _ = await self._told_of([topic], True)
-            return session_figures.history_of(of_session.get(topic))
+            return history_of(of_session.get(topic))
         step = figures.STEP[length]
         bounds = self._node.sampler.bounds
         if length == "minutes":
@@ -213,3 +217,69 @@ def _in_a_thread(call: Callable[P, T]) -> Callable[P, T]:
             close_old_connections()
 
     return called
+
+
+def now_of(told: SessionFigures | None, missing: list[str]) -> dict[str, Any]:
+    """The figures of this second.
+
+    Args:
+        told: by the worker that has the session, None if none has said so.
+        missing: names of workers that did not answer.
+    """
+    if told is None:
+        return {"session": None, "missing": missing}
+    return {
+        "session": {
+            "state": told.state,
+            "worker": told.worker,
+            "is_held_back": told.is_held_back,
+            "is_behind": told.is_behind,
+            "totals": dict(
+                zip(
+                    ("messages_in", "bytes_in", "messages_out", "bytes_out"),
+                    told.totals,
+                    strict=True,
+                )
+            ),
+            "now": point(told.samples[-1]) if told.samples else None,
+            "failures": [_failure(each, told.session) for each in reversed(told.failures)],
+        },
+        "missing": missing,
+    }
+
+
+def history_of(told: SessionFigures | None) -> list[dict[str, Any]]:
+    """The points of the charts: one a second."""
+    return [point(sample) for sample in told.samples] if told is not None else []
+
+
+def point(sample: SessionSample) -> dict[str, Any]:
+    """A sample as rates a second."""
+    seconds = sample.seconds or 1.0
+    return {
+        "at": round(sample.at, 1),
+        "messages": round(sample.messages_in / seconds, 1),
+        "copies": round(sample.messages_out / seconds, 1),
+        "bytes_in": round(sample.bytes_in / seconds),
+        "bytes_out": round(sample.bytes_out / seconds),
+        "failed": round(sample.failed / seconds, 1),
+        "waiting": sample.waiting,
+    }
+
+
+def _failure(failure: Failure, session: str) -> dict[str, Any]:
+    """A failure, with the way to what explains it: what the rule that refused has decided."""
+    url = ""
+    if failure.rule:
+        decisions = reverse("admin:policies_decisionentry_changelist")
+        url = f"{decisions}?{urlencode({'q': failure.rule, 'session': session})}"
+    return {
+        "at": failure.at,
+        "type": failure.type,
+        "to": failure.to,
+        "outcome": failure.outcome,
+        "code": failure.code,
+        "rule": failure.rule,
+        "count": failure.count,
+        "url": url,
+    }
