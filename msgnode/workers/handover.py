@@ -4,6 +4,9 @@ A runtime may reconnect to any worker; its session then moves there. Rules
 - `TransferBegin` carries the state; the queue follows as frames. Then the giver replaces its
   session by a remote one, tells the workers that know of the session (`SessionMoved`), waits until
   all have processed that, and sends `TransferEnd`.
+- That they have processed it is told by `BarrierAck`, which arrives behind all that they had put on
+  the link to the giver (protocol.py). So the giver then has every frame that was sent to it, and
+  passed it on; an acknowledgement beside the link would end the session's way too early.
 - Frames that reach the giver until then follow the queue. Frames that others send directly to the
   receiver wait there until `TransferEnd`. So no frame of a sender overtakes another.
 - A giver that is down or too slow loses the session: it is restored from the database, with a gap.
@@ -309,7 +312,7 @@ class Handover:
         self._transport.tell_some(told, moved)
         settled = self._transport.heard()
         if settled is not None:
-            await settled
+            await settled  # and what those sent here before they knew has come
         if peer.is_up:
             paths = self._return_paths.of(session_id)
             peer.out.put(TransferEnd(session_id, paths), 256 * len(paths))

@@ -24,7 +24,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -173,22 +181,27 @@ class Homes:
 
     def _asked_by(self, peer: Peer, message: NamesRequest) -> None:
         """Answer another worker's query of who is here at names."""
-        self._start(self._tell(peer, message))
+        self._tell(peer, message.number, iter(message.names), {})
 
-    async def _tell(self, peer: Peer, message: NamesRequest) -> None:
-        """Tell another worker who is here at names, then that this was all."""
-        elsewhere: dict[str, list[str]] = {}
+    def _tell(
+        self, peer: Peer, number: int, names: Iterator[str], elsewhere: dict[str, list[str]]
+    ) -> None:
+        """Tell another worker who is here at names, in several turns if that is much.
+
+        The response comes last, behind everything said of the names (protocol.py).
+        """
         told = 0
-        for name in message.names:
-            if told > AT_ONCE:
-                await asyncio.sleep(0)
-                told = 0
+        for name in names:
             with FAULTS.kept_to("worker link"):
                 told += 1 + self._names.number_at(name)
                 if gone := self._names.asked(peer, name):
                     elsewhere[name] = gone
+            if told > AT_ONCE:
+                loop = asyncio.get_running_loop()
+                loop.call_soon(self._tell, peer, number, names, elsewhere)
+                return
         size = 40 * sum(map(len, elsewhere.values())) + sum(map(len, elsewhere))
-        peer.out.put(NamesResponse(message.number, elsewhere), size)
+        peer.out.put(NamesResponse(number, elsewhere), size)
 
     def _ask(self, key: Hashable, names: list[str], runtime: str, tell: Callable[[], None]) -> None:
         if not self._questions and not self._parts:

@@ -233,7 +233,7 @@ class Links:
             return
         for message in protocol.decode(batch):
             match message:
-                case BarrierRequest():
+                case BarrierRequest():  # behind what waits for the peer: handover.py needs that
                     peer.out.put(BarrierAck(message.mark))
                 case BarrierAck():
                     peer.acknowledge(message.mark)

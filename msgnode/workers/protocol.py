@@ -4,6 +4,16 @@ A worker speaks for its own sessions only, and each of its messages reaches a pe
 (see window.py). It tells only those workers of a session that watch one of its names. A message
 about a session that the peer no longer knows is ignored, or makes the peer query its name again.
 In the docstrings "I" is the sender and "you" the receiver.
+
+Four messages say something about what was sent before them, on one link. They go through the same
+window as all others, never beside it, although the links acknowledge batches beside it (links.py):
+- `BarrierAck` tells that I have processed what you sent, *and* comes behind all that I had put on
+  the link before: when you read it, you have what I sent before I knew. The hand-over of a session
+  needs the second half (handover.py): whoever has acknowledged `SessionMoved` sends no more frames
+  to the giver, and the giver has all that were under way.
+- `Ready` comes behind the snapshot: who is ready is known completely.
+- `NamesResponse` comes behind what was said of its names: a name that is answered is known.
+- `TransferEnd` comes behind the queue, and behind what the giver has passed on.
 """
 
 from __future__ import annotations
@@ -104,13 +114,16 @@ class BarrierRequest(PeerMessage, tag=8):
 
 
 class BarrierAck(PeerMessage, tag=9):
-    """The answer to BarrierRequest."""
+    """The answer to BarrierRequest, behind everything I had put on this link before.
+
+    Not the same as the acknowledgement of batches, which may overtake what I have sent.
+    """
 
     mark: int
 
 
 class Ready(PeerMessage, tag=10):
-    """I accept sessions from now on."""
+    """I accept sessions from now on; it comes behind all that you must know before."""
 
 
 class Backpressure(PeerMessage, tag=12):
@@ -248,7 +261,7 @@ class NamesRequest(PeerMessage, tag=27):
 
 
 class NamesResponse(PeerMessage, tag=28):
-    """I have sent everything about the names.
+    """I have sent everything about the names, before this.
 
     `elsewhere` are the workers (epochs) to which sessions at one of them have moved from me.
     """

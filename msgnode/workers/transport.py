@@ -11,7 +11,8 @@ Rules
 - A worker with another protocol version is not a peer; an alarm names it, once. A new worker waits
   until the last of them has ended.
 - `barrier` completes when every peer that accepts sessions has processed what was sent to all
-  before; `heard` when those have that were told something the others were not.
+  before; `heard` when those have that were told something the others were not. What these peers had
+  sent here before they knew has then come as well, because their answer comes behind it.
 """
 
 from __future__ import annotations

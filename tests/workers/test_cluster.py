@@ -433,6 +433,40 @@ async def test_a_session_moves_with_its_queue_and_no_frame_overtakes_another(mee
     assert other.table.owners["hyperty://d/1"] is here
 
 
+async def test_w6_what_was_on_its_way_to_the_giver_comes_before_what_is_sent_to_the_receiver(
+    meet: Meet, layer: LossyLayer
+) -> None:
+    """Because the acknowledgement that a session has moved comes behind what its sender had sent.
+
+    The links' own acknowledgements are not held up here: with one of them the giver would go on.
+    """
+    one, other, third = await meet(3)
+    session = one.enter()
+    one.table.allocate("hyperty://d/1", session)
+    await one.settled()
+    await asyncio.gather(*(each.watch("hyperty://d/1") for each in (other, third)))
+    (remote,) = third.table.listeners("hyperty://d/1")
+    third_epoch = third.transport.me.epoch
+    layer.loses = lambda message: message.get("epoch") == third_epoch and "number" in message
+    for number in range(10):
+        remote.deliver(b"%d" % number)
+    bringing = asyncio.create_task(other.moves.fetch(session.id))
+    giver = third.transport.peers[one.transport.me.epoch]
+    await _until(lambda: third.remotes.by_id[session.id].peer is not giver)
+    for number in range(10, 20):
+        third.remotes.by_id[session.id].deliver(b"%d" % number)
+    for _ in range(5):  # time enough for acknowledgements that are not held up
+        giver.wake.set()
+        await eventually()
+    assert not bringing.done()
+    layer.loses = lambda message: False
+    await asyncio.wait_for(bringing, 10)
+    third.says_something()
+    await third.settled()
+    assert other.sessions[session.id].frames == [b"%d" % each for each in range(20)]
+    assert one.gaps == other.gaps == third.gaps == []
+
+
 async def test_w7_a_worker_that_stops_gives_its_sessions_to_one_that_has_just_come(
     meet: Meet,
 ) -> None:
