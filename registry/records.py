@@ -77,7 +77,7 @@ def key(text: object, what: str) -> str:
     """Check an identifier to be stored or searched for. Raises BadMessage."""
     if not isinstance(text, str):
         raise BadMessage(f"The {what} must be a text.")
-    fault = addresses.fault(text)
+    fault = addresses.identifier_fault(text)
     if not fault and len(text) > MAX_KEY:
         fault = f"is longer than {MAX_KEY} characters"
     if not fault and what == URL and " " in text:

@@ -4,6 +4,7 @@ Everything that acts in the name of an address asks here: speaking as it (admiss
 (subscriptions), registering it (the domain registry).
 
 Rules (docs/reference/messages.md, sections 3, 4 and 11)
+- Nobody acts as an address that is not in canonical form, or there would be two holders of one.
 - A session may act as its runtime URL (in both spellings) and everything below it, the addresses it
   holds and everything below them, and any address of its domains that nobody holds.
 - While nobody holds an address, it is reserved for the verified subject that held it last.
@@ -73,6 +74,8 @@ class Ownership:
         Raises:
             Forbidden: it may not; the text says why.
         """
+        if why := addresses.fault(address):
+            raise Forbidden(f"{address} {why}: nobody can act as it.")
         owner = self._table.owner_of(address)
         if self.is_below_runtime(address, session):
             if owner is not None and owner.runtime_url != session.runtime_url:

@@ -138,6 +138,8 @@ class DomainRegistryConnector(Component):
 
     def _is_runtime_of(self, url: str, caller: Listener) -> bool:
         """Whether a runtime's address is the caller's, or is one that a foreign node speaks for."""
+        if addresses.fault(url):
+            return False
         if self._ownership.is_below_runtime(url, caller):
             return True
         owner = self._ownership.owner_of(url)

@@ -230,7 +230,7 @@ class RemoteRegistry:
 
 
 def _is_address(url: str) -> bool:
-    return not addresses.fault(url) and len(url) <= addresses.MAX_HELD
+    return not addresses.identifier_fault(url) and len(url) <= addresses.MAX_HELD
 
 
 def _status_after(request: Written) -> str | None:

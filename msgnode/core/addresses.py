@@ -1,15 +1,18 @@
 """Addresses: URLs of the field, compared segment by segment and never by substring.
 
-An address is opaque text, split at its first ":" and its slashes only, so that `runtime:/alice` and
-`mn:/session` are addresses like any other (docs/reference/messages.md, section 9, row 6). Nothing
-here changes an address that is passed on.
+An address is split at its first ":" and its slashes only, so that `runtime:/alice` and
+`mn:/session` are addresses like any other (docs/reference/messages.md, section 9, row 6). It has
+one spelling, its canonical form (section 1.7): two spellings would be two addresses to whoever
+holds, permits or reads them. `fault` refuses others, `canonical` reads them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from sys import getsizeof
+from unicodedata import normalize
 
 from .bounded_cache import BoundedCache
 
@@ -122,16 +125,95 @@ def fault(text: str) -> str:
     return FAULTS[text]
 
 
-def _fault(text: str) -> str:
+def identifier_fault(text: str) -> str:
+    """Why `text` is not a valid identifier of a registry, "" if it is.
+
+    An address is one, and so is what nobody can hold or send from, such as a name with blanks.
+    """
     if not text:
         return "is empty"
     if len(text) > MAX_LENGTH:
         return f"is longer than {MAX_LENGTH} characters"
     if not text.isprintable():
         return "contains a control character"
+    return ""
+
+
+def _fault(text: str) -> str:
+    if why := identifier_fault(text):
+        return why
     if parts_of(text) > MAX_PARTS:
         return f"has more than {MAX_PARTS} parts"
+    if _CANONICAL.fullmatch(text):
+        return ""
+    form = canonical(text)
+    if form == text:
+        return ""
+    if not form:
+        return _reason(normalize("NFC", text)) or "leads upwards by `..`"
+    return f"is not in canonical form, which is {form}"
+
+
+def canonical(text: str) -> str:
+    """The canonical form of an address, "" if it has none.
+
+    docs/reference/messages.md, section 1.7.
+
+    >>> canonical("HYPERTY://D.example/%41//./b"), canonical("runtime:/Alice"), canonical("c://d/?")
+    ('hyperty://d.example/A/b', 'runtime:/Alice', '')
+    """
+    text = normalize("NFC", text)
+    if _reason(text):
+        return ""
+    scheme, colon, rest = text.partition(":")
+    if not colon or not scheme or "/" in scheme:
+        scheme, colon, rest = "", "", text
+    rest = _ENCODED.sub(_decoded_if_unreserved, rest)
+    domain = slash = ""
+    if colon and rest.startswith("//"):
+        domain, slash, rest = rest[2:].partition("/")
+        domain = f"//{domain.lower()}"
+    elif colon and "/" not in rest:  # a mailbox, such as sip:bob@legacy.example
+        name, at, host = rest.rpartition("@")
+        rest = name + at + host.lower() if at else rest
+    *above, last = rest.split("/")
+    first = [] if domain or not above else [above.pop(0)]
+    path = [*first, *(each for each in above if each not in ("", ".")), "" if last == "." else last]
+    if ".." in path:
+        return ""
+    return normalize("NFC", f"{scheme.lower()}{colon}{domain}{slash}{'/'.join(path)}")
+
+
+def _reason(text: str) -> str:
+    """Why a text has no canonical form, "" if it may have one; it may still lead upwards."""
+    if not text or not text.isprintable():
+        return "contains a control character" if text else "is empty"
+    if " " in text:
+        return "contains a blank"
+    if "?" in text or "#" in text:
+        return "contains `?` or `#`, and has no query or fragment"
+    if _BROKEN.search(text) or "%" in text.partition(":")[0]:
+        return "has a `%` that encodes nothing"
+    if _NO_DOMAIN.search(text):
+        return "has an empty domain"
     return ""
+
+
+def _decoded_if_unreserved(found: re.Match[str]) -> str:
+    char = chr(int(found[1], 16))
+    return char if char in _UNRESERVED else found[0].upper()
+
+
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_ENCODED = re.compile("%([0-9A-Fa-f]{2})")
+_BROKEN = re.compile("%(?![0-9A-Fa-f]{2})")
+_NO_DOMAIN = re.compile("^[^/:]+://(/|$)")
+_CANONICAL = re.compile(
+    r"(?:[a-z][a-z0-9+.-]*:(?://[!$&-.0->@[\]-~]+(?=/|$))?|(?![^/]*:))"  # no capitals
+    r"(?:(?!\.\.?(?:/|$))[!$&-.0->A-~]+)?"  # a first segment without a slash before it
+    r"(?:/(?!\.\.?(?:/|$))[!$&-.0->@-~]+)*/?"
+)
+"""Matches no address that is not in canonical form, and nearly all that are."""
 
 
 FAULTS = BoundedCache(_fault, 16 * 1024 * 1024, len)

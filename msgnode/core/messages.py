@@ -10,6 +10,7 @@ reply()  a response to a message.
 Rules
 - A frame is a JSON object with an envelope (envelope.py); its `id` is returned exactly as written.
 - A `type` that is not in TYPES is passed on to the recipient as it is.
+- `to` is read in canonical form, in which recipients get it too; any other `from` is refused.
 - `body.auth` and `body.assertedIdentity` are marks of the node. A sender's values are removed by
   decoding, never by searching the text, because keys can be escaped.
 - `body.accessToken` does not leave its domain (token_scope.py).
@@ -23,7 +24,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from .addresses import FAULTS
+from .addresses import FAULTS, canonical
 from .envelope import (
     EMPTY,
     ENVELOPES,
@@ -84,6 +85,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
     _fields: dict[str, Any] | None = None
     _whole: Message | None = None  # of a copy for one recipient: the message with all of them
     _spliced: dict[tuple[bool, ...], tuple[bytes, bytes]] | None = None
+    _written: dict[str, str] | None = None  # recipients as they came, where that is another form
 
     @property
     def id_key(self) -> str:
@@ -108,6 +110,10 @@ class Message(msgspec.Struct, eq=False, gc=False):
             except (msgspec.DecodeError, RecursionError):
                 raise BadMessage("The body is not a JSON object that can be read.") from None
         return self._fields
+
+    def as_written(self, to: str) -> str:
+        """A recipient as the sender has written it."""
+        return self._written.get(to, to) if self._written else to
 
     def to_one(self, to: str) -> Message:
         """The same message for one of its recipients."""
@@ -252,7 +258,11 @@ def parse(frame: bytes) -> Message:
         and len(frame) == _COMPACT + len(id_) + len(type_) + len(sender) + len(to) + len(body)
         and frame.endswith(b"}}")
     )
+    written = None
     if not plain:
+        if any(map(FAULTS.__getitem__, recipients)):
+            written = {canonical(each) or each: each for each in recipients}
+            recipients = tuple(written)
         problem = fault_of(envelope, id_, type_, recipients, body)
         if not problem and repeats_a_key(frame):
             problem = "A key of the message stands twice."
@@ -266,7 +276,8 @@ def parse(frame: bytes) -> Message:
         said = _said_in(body)
     except (msgspec.DecodeError, RecursionError):
         raise _too_deep(id_, sender, recipients, type_) from None
-    return Message(id_, type_, type_ == "response", sender, recipients, body, frame, said, plain)
+    return Message(id_, type_, type_ == "response", sender, recipients, body, frame, said, plain,
+                   _written=written)  # fmt: skip
 
 
 def _too_deep(id_: bytes, sender: str, recipients: tuple[str, ...], type_: str) -> InvalidFrame:
@@ -284,7 +295,8 @@ def reply(message: Message, body: dict[str, Any], sender: str = "") -> bytes:
         body: the body of the response.
         sender: its `from`, where that is not the request's recipient.
     """
-    return response(message.id, sender or message.recipients[0], message.sender, body)
+    sender = sender or message.as_written(message.recipients[0])
+    return response(message.id, sender, message.sender, body)
 
 
 def response(id_: bytes, sender: str, to: str, body: dict[str, Any]) -> bytes:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgnode.core import json_text
+from msgnode.core import addresses, json_text
 from msgnode.core.message_types import TYPES
 
 from .language import (
@@ -51,6 +51,11 @@ from .vocabulary import (
 )
 
 _OPERATORS = frozenset(OPERATORS)
+
+_ADDRESSES = frozenset(
+    {"msgFrom", "msgTo", "srcHyperty", "dstHyperty", "hyperty", "srcRuntime", "dstRuntime"}
+)
+"""Attributes whose values are addresses, which the node reads in canonical form only."""
 
 
 class ConditionReader:
@@ -159,6 +164,11 @@ class ConditionReader:
             types = [item for item in items if isinstance(item, str) and item.lower() in TYPES]
             if types:
                 return self._of_types(attribute, operator, items, types, at)
+        if attribute.name in _ADDRESSES and operator in ("equals", "in"):
+            for item in raw if isinstance(raw, list) else [raw]:
+                form = addresses.canonical(item) if isinstance(item, str) else ""
+                if form not in ("", item):
+                    self.warn(at, f"{item} is no message's address; its canonical form is {form}")
         return read_parameters(
             *(attribute, operator, raw, at, self.report),
             *(self.lists, self.attribute, self.forced),

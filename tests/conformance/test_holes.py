@@ -229,7 +229,7 @@ async def test_what_is_no_address_scheme_of_the_domain_is_not_allocated(
 @pytest.mark.parametrize(
     "to",
     ["hyperty://localhost/none", "hyperty://elsewhere.example/x", "sip:somebody@elsewhere.example"]
-    + ["domain://registry.elsewhere.example", "runtime://elsewhere.example/1/sm", "x", "/", "://"],
+    + ["domain://registry.elsewhere.example", "runtime://elsewhere.example/1/sm", "x", "/", "://x"],
 )
 async def test_an_unknown_or_foreign_address_is_answered(come: Come, to: str) -> None:
     answer = await (await come()).ask("create", to)

