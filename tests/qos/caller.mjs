@@ -9,7 +9,9 @@ export async function caller(options) {
   let [reservation, connection, channel] = [];
   const ends = [];
 
-  const ask = async (to, value) => (await runtime.bus.request({ type: "create", from: `${runtime.url}/app`, to, body: { value } })).value;
+  const ask = async (to, value) =>
+    (await runtime.bus.request({ type: "create", from: `${runtime.url}/app`, to, body: { value } }))
+      .value;
 
   async function free() {
     const { classes } = await runtime.qos.inquire({ mediaTypes: ["data"] });
@@ -24,11 +26,13 @@ export async function caller(options) {
     channel = connection.createDataChannel("call");
     const opened = new Promise((resolve, reject) => {
       channel.onopen = resolve;
-      connection.onconnectionstatechange = () => connection.connectionState === "failed" && reject(new Error("ICE failed"));
+      connection.onconnectionstatechange = () =>
+        connection.connectionState === "failed" && reject(new Error("ICE failed"));
       setTimeout(() => reject(new Error(`not open: ${connection.iceConnectionState}`)), 30_000);
     });
     const gathered = new Promise((resolve) => {
-      connection.onicegatheringstatechange = () => connection.iceGatheringState === "complete" && resolve();
+      connection.onicegatheringstatechange = () =>
+        connection.iceGatheringState === "complete" && resolve();
     });
     await connection.setLocalDescription();
     await gathered;
@@ -36,7 +40,10 @@ export async function caller(options) {
     await connection.setRemoteDescription({ type: "answer", sdp });
     await opened;
     const stats = [...(await connection.getStats()).values()];
-    const pair = stats.find(({ type, nominated, state }) => type === "candidate-pair" && nominated && state === "succeeded");
+    const pair = stats.find(
+      ({ type, nominated, state }) =>
+        type === "candidate-pair" && nominated && state === "succeeded",
+    );
     return stats.find(({ id }) => id === pair.localCandidateId).candidateType;
   }
 
@@ -58,7 +65,12 @@ export async function caller(options) {
   }
 
   return {
-    url, ask, free, call, echo, ends,
+    url,
+    ask,
+    free,
+    call,
+    echo,
+    ends,
     read: () => reservation.read(),
     id: () => reservation.id,
     credential: () => reservation.configuration.iceServers[0].credential,

@@ -7,7 +7,9 @@ const runtime = new Runtime(options);
 const answers = [];
 for (const [type, body] of messages) {
   const message = { type, from: `${runtime.url}/test`, to: "domain://registry.localhost", body };
-  const said = await runtime.bus.request(message).catch((error) => error.body ?? { code: error.code });
+  const said = await runtime.bus
+    .request(message)
+    .catch((error) => error.body ?? { code: error.code });
   answers.push(said);
 }
 console.log(JSON.stringify({ answers, stubs: runtime.stubs.get("localhost") ? 1 : 0 }));

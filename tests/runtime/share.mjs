@@ -3,7 +3,14 @@
 export async function sharing(runtime, Syncher) {
   await runtime.logIn();
   const syncher = new Syncher(runtime.addHyperty());
-  const kept = { object: null, copy: null, unnoticed: [], reads: 0, adding: Promise.resolve(), refused: [] };
+  const kept = {
+    object: null,
+    copy: null,
+    unnoticed: [],
+    reads: 0,
+    adding: Promise.resolve(),
+    refused: [],
+  };
   const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
   const plain = (each) => JSON.parse(JSON.stringify(each));
 

@@ -12,5 +12,6 @@ import { sharing } from "./share.mjs";
 const runtime = new Runtime(JSON.parse(process.argv[2]));
 const act = await sharing(runtime, Syncher);
 console.log("{}");
-for await (const line of createInterface({ input: process.stdin })) console.log(JSON.stringify(await act(JSON.parse(line))));
+for await (const line of createInterface({ input: process.stdin }))
+  console.log(JSON.stringify(await act(JSON.parse(line))));
 await runtime.close();

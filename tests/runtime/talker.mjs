@@ -16,6 +16,8 @@ const { url, ask } = await conversation(runtime, token);
 console.log(JSON.stringify({ url, runtimeURL: runtime.url }));
 for await (const line of createInterface({ input: process.stdin })) {
   const { ask: address, times, renew } = JSON.parse(line);
-  console.log(JSON.stringify(renew ? ((await runtime.renew(renew)) ?? {}) : await ask(address, times)));
+  console.log(
+    JSON.stringify(renew ? ((await runtime.renew(renew)) ?? {}) : await ask(address, times)),
+  );
 }
 await runtime.close();

@@ -34,7 +34,8 @@ class FakeNode {
 
   usual({ method, path, body }) {
     if (path === "/sessions") return { status: 201, body: { token: "mns_a.t1", runtimeURL: ME } };
-    if (path === "/sessions/current" && method === "PUT") return { status: 200, body: { token: "mns_a.t1", resumed: true } };
+    if (path === "/sessions/current" && method === "PUT")
+      return { status: 200, body: { token: "mns_a.t1", resumed: true } };
     if (path === "/sessions/current") return { status: 200 };
     return { status: 207, body: body.map(({ id }) => ({ id, code: 202 })) };
   }
@@ -46,7 +47,8 @@ class FakeNode {
     const stream = {
       headers,
       says: (text) => controller.enqueue(encoder.encode(text)),
-      event: (name, data, id) => stream.says(`${id ? `id: ${id}\n` : ""}event: ${name}\ndata: ${JSON.stringify(data)}\n\n`),
+      event: (name, data, id) =>
+        stream.says(`${id ? `id: ${id}\n` : ""}event: ${name}\ndata: ${JSON.stringify(data)}\n\n`),
       ends: () => controller.close(),
     };
     this.streams.push(stream);
@@ -79,11 +81,20 @@ function load(config = {}) {
       return bus.got.find(wanted);
     },
   };
-  stub = activate(STUB, bus, { url: URL_, runtimeURL: ME, WebSocket: HttpSocket, minDelay: 5, maxDelay: 10, ...config }).instance;
+  stub = activate(STUB, bus, {
+    url: URL_,
+    runtimeURL: ME,
+    WebSocket: HttpSocket,
+    minDelay: 5,
+    maxDelay: 10,
+    ...config,
+  }).instance;
 }
 
-const status = (value) => bus.got_((each) => each.to === `${STUB}/status` && each.body.value === value);
-const statuses = () => bus.got.filter((each) => each.to === `${STUB}/status`).map((each) => each.body.value);
+const status = (value) =>
+  bus.got_((each) => each.to === `${STUB}/status` && each.body.value === value);
+const statuses = () =>
+  bus.got.filter((each) => each.to === `${STUB}/status`).map((each) => each.body.value);
 const request = (id) => ({ id, type: "read", from: `${ME}/x`, to: "comm://d/o", body: {} });
 const stream = async () => {
   await node.seen(({ path }) => path === "/events");
@@ -110,7 +121,11 @@ test("it opens a session, and what it is told comes to the bus", async () => {
   assert.deepEqual(opened.body, { runtimeURL: ME });
   const events = await stream();
   assert.equal(events.headers.Authorization, "Bearer mns_a.t1");
-  events.event("message", { id: 7, type: "create", from: "runtime://d/you", to: ME, body: { value: "ü" } }, "e-1");
+  events.event(
+    "message",
+    { id: 7, type: "create", from: "runtime://d/you", to: ME, body: { value: "ü" } },
+    "e-1",
+  );
   assert.equal((await bus.got_(({ id }) => id === 7)).body.value, "ü");
 });
 
@@ -134,14 +149,20 @@ test("messages go up in order, many in one request, one request at a time", asyn
   for (let id = 1; id <= 250; id += 1) bus.send(request(id));
   await node.seen(({ body }) => Array.isArray(body) && body.at(-1).id === 250);
   const ids = node.posts().flatMap(({ body }) => body.map(({ id }) => id));
-  assert.deepEqual(ids, Array.from({ length: 250 }, (_, at) => at + 1));
+  assert.deepEqual(
+    ids,
+    Array.from({ length: 250 }, (_, at) => at + 1),
+  );
   assert.ok(node.posts().length < 10);
   assert.ok(node.posts().every(({ body }) => body.length <= 100));
 });
 
 test("a request that was not answered is repeated under its key", async () => {
   await stub.connect();
-  node.answers["POST /messages?responses=events"] = [new Error("reset"), { status: 503, body: { detail: "later" } }];
+  node.answers["POST /messages?responses=events"] = [
+    new Error("reset"),
+    { status: 503, body: { detail: "later" } },
+  ];
   bus.send(request(1));
   await node.seen(() => node.posts().length === 3);
   const keys = new Set(node.posts().map(({ headers }) => headers["Idempotency-Key"]));
@@ -153,8 +174,14 @@ test("a request that was not answered is repeated under its key", async () => {
 
 test("a message that is refused is answered, and the others go out", async () => {
   await stub.connect();
-  const body = [{ id: 1, code: 400, detail: "no such type" }, { id: 2, code: 202 }];
-  node.answers["POST /messages?responses=events"] = [{ status: 207, body: [body[1]] }, { status: 207, body }];
+  const body = [
+    { id: 1, code: 400, detail: "no such type" },
+    { id: 2, code: 202 },
+  ];
+  node.answers["POST /messages?responses=events"] = [
+    { status: 207, body: [body[1]] },
+    { status: 207, body },
+  ];
   bus.send(request(0));
   bus.send(request(1));
   bus.send(request(2));
@@ -169,7 +196,9 @@ test("after a break it goes on behind the last event", async () => {
   await bus.got_(({ id }) => id === 7);
   events.ends();
   await status("disconnected");
-  const resumed = await node.seen(({ method, path }) => method === "PUT" && path === "/sessions/current");
+  const resumed = await node.seen(
+    ({ method, path }) => method === "PUT" && path === "/sessions/current",
+  );
   assert.equal(resumed.headers.Authorization, "Bearer mns_a.t1");
   await node.seen(() => node.streams.length === 2);
   assert.equal(node.streams[1].headers["Last-Event-ID"], "e-41");
@@ -210,7 +239,10 @@ test("disconnecting closes the session after what was said before", async () => 
   bus.send(request(1));
   await stub.disconnect();
   const said = node.requests.map(({ method, path }) => `${method} ${path}`);
-  assert.ok(said.indexOf("POST /messages?responses=events") < said.indexOf("DELETE /sessions/current"), said.join());
+  assert.ok(
+    said.indexOf("POST /messages?responses=events") < said.indexOf("DELETE /sessions/current"),
+    said.join(),
+  );
 });
 
 test("a URL that is none of HTTP is a failure, not a loop", async () => {

@@ -54,9 +54,23 @@ class FakeSocket {
 
 const socket = () => sockets.at(-1);
 const messages = () => socket().sent.filter((frame) => frame.to !== "mn:/session");
-const statuses = () => bus.got.filter((each) => each.to === `${STUB}/status`).map((each) => each.body.value);
-const request = (id, more = {}) => ({ id, type: "read", from: `${ME}/x`, to: "comm://d/o", body: {}, ...more });
-const change = (value) => ({ id: 1, type: "update", from: "comm://d/o", to: "comm://d/o/changes", body: { value } });
+const statuses = () =>
+  bus.got.filter((each) => each.to === `${STUB}/status`).map((each) => each.body.value);
+const request = (id, more = {}) => ({
+  id,
+  type: "read",
+  from: `${ME}/x`,
+  to: "comm://d/o",
+  body: {},
+  ...more,
+});
+const change = (value) => ({
+  id: 1,
+  type: "update",
+  from: "comm://d/o",
+  to: "comm://d/o/changes",
+  body: { value },
+});
 
 function load(config = {}) {
   bus = {
@@ -159,13 +173,24 @@ test("a token in the answer to re-open is taken over, and is a gap", () => {
 });
 
 const SM = "domain://msg-node.d/sm";
-const subscribe = (id, resources, type = "subscribe") => ({ id, type, from: `${ME}/sm`, to: SM, body: { resources, source: ME } });
-const grant = ({ id, from, to }, code = 200) => socket().says({ id, type: "response", from: to, to: from, body: { code } });
+const subscribe = (id, resources, type = "subscribe") => ({
+  id,
+  type,
+  from: `${ME}/sm`,
+  to: SM,
+  body: { resources, source: ME },
+});
+const grant = ({ id, from, to }, code = 200) =>
+  socket().says({ id, type: "response", from: to, to: from, body: { code } });
 
 test("R51 a new session gets what the node had granted before what waits; the same session does not", () => {
   const many = Array.from({ length: 150 }, (_, n) => `comm://d/${n}/changes`);
   goLive();
-  for (const [n, message] of [subscribe(1, many), subscribe(2, ["comm://d/refused"]), subscribe(3, ["comm://d/0/changes"], "unsubscribe")].entries()) {
+  for (const [n, message] of [
+    subscribe(1, many),
+    subscribe(2, ["comm://d/refused"]),
+    subscribe(3, ["comm://d/0/changes"], "unsubscribe"),
+  ].entries()) {
     bus.send(message);
     grant(message, n === 1 ? 403 : 200);
   }
@@ -180,7 +205,10 @@ test("R51 a new session gets what the node had granted before what waits; the sa
   socket().opens();
   socket().answers({ code: 200, runtimeToken: "t2" });
   const [first, second, last] = messages();
-  assert.deepEqual([first, second].map(({ type, from, to, body }) => [type, from, to, body.source]), Array(2).fill(["subscribe", `${ME}/sm`, SM, ME]));
+  assert.deepEqual(
+    [first, second].map(({ type, from, to, body }) => [type, from, to, body.source]),
+    Array(2).fill(["subscribe", `${ME}/sm`, SM, ME]),
+  );
   assert.deepEqual([...first.body.resources, ...second.body.resources], many.slice(1));
   assert.equal(first.body.resources.length, 100);
   assert.equal(last.id, 9);
@@ -189,7 +217,10 @@ test("R51 a new session gets what the node had granted before what waits; the sa
   grant(first);
   assert.equal(bus.got.length, told, "the answer is nobody else's");
   grant(second, 403);
-  assert.deepEqual([statuses().at(-1), bus.got.at(-1).body.desc], ["gap", "The node answers 403 to 49 addresses that it held before."]);
+  assert.deepEqual(
+    [statuses().at(-1), bus.got.at(-1).body.desc],
+    ["gap", "The node answers 403 to 49 addresses that it held before."],
+  );
 });
 
 test("a node that answers re-open with 500 is asked for a new session", () => {
@@ -222,7 +253,10 @@ test("a refused session fails with the node's words, and its messages are answer
   assert.equal(stub.state, "failed");
   const [status, answer] = bus.got.slice(-2);
   assert.equal(status.body.desc, "in use");
-  assert.deepEqual([answer.id, answer.type, answer.from, answer.to], [7, "response", "comm://d/o", `${ME}/x`]);
+  assert.deepEqual(
+    [answer.id, answer.type, answer.from, answer.to],
+    [7, "response", "comm://d/o", `${ME}/x`],
+  );
   assert.equal(answer.body.code, 403);
 });
 
@@ -238,7 +272,12 @@ test("a node that cannot store the session now is tried again", () => {
 test("disconnect() says good-bye with the session's URL, and a later connect() opens a new session", async () => {
   goLive("t1");
   const gone = stub.disconnect();
-  assert.deepEqual(socket().sent.at(-1), { id: 2, type: "close", from: `${ME}/t1`, to: "mn:/session" });
+  assert.deepEqual(socket().sent.at(-1), {
+    id: 2,
+    type: "close",
+    from: `${ME}/t1`,
+    to: "mn:/session",
+  });
   socket().onclose({ code: 1000 });
   await gone;
   mock.timers.tick(60_000);
@@ -281,7 +320,7 @@ test("after 3001 runtimes return one by one", () => {
     goLive();
     socket().closes(3001, "the node restarts");
     let waited = 0;
-    while (sockets.length === 1) mock.timers.tick(50), (waited += 50);
+    while (sockets.length === 1) (mock.timers.tick(50), (waited += 50));
     assert.ok(waited <= DEFAULTS.stagger + DEFAULTS.minDelay + 50);
     delays.add(waited);
   }
@@ -291,7 +330,10 @@ test("after 3001 runtimes return one by one", () => {
 test("delays double up to a limit, with jitter", () => {
   const whole = [0, 1, 2, 3, 20].map((attempt) => backOff(attempt, DEFAULTS, () => 1));
   assert.deepEqual(whole, [250, 500, 1000, 2000, 30_000]);
-  assert.equal(backOff(1, DEFAULTS, () => 0), 250);
+  assert.equal(
+    backOff(1, DEFAULTS, () => 0),
+    250,
+  );
 });
 
 test("a node that is away is tried less and less often, and a session that held begins anew", () => {
@@ -313,7 +355,10 @@ test("a node that is away is tried less and less often, and a session that held 
   const after = sockets.length;
   mock.timers.tick(DEFAULTS.minDelay);
   assert.equal(sockets.length, after + 1);
-  assert.deepEqual(statuses().filter((each) => each !== "gap"), ["created", "in-progress", "live", "disconnected", "live", "disconnected"]);
+  assert.deepEqual(
+    statuses().filter((each) => each !== "gap"),
+    ["created", "in-progress", "live", "disconnected", "live", "disconnected"],
+  );
 });
 
 test("connect() while it waits tries at once", () => {
@@ -366,7 +411,10 @@ test("messages wait in order while the node is away", () => {
   socket().opens();
   assert.equal(messages().length, 0, "nothing before the session is open");
   socket().answers({ code: 200 });
-  assert.deepEqual(messages().map((each) => each.id), [2, 3, 4]);
+  assert.deepEqual(
+    messages().map((each) => each.id),
+    [2, 3, 4],
+  );
 });
 
 test("a full queue refuses requests, and says that events are lost", () => {
@@ -382,7 +430,10 @@ test("a full queue refuses requests, and says that events are lost", () => {
   socket().opens();
   socket().answers({ code: 200, runtimeToken: "t1" });
   assert.match(bus.got.at(-1).body.desc, /^2 messages/);
-  assert.deepEqual(messages().map((each) => each.id), [1]);
+  assert.deepEqual(
+    messages().map((each) => each.id),
+    [1],
+  );
 });
 
 test("a message that the node would not take is answered 413", () => {
@@ -401,7 +452,10 @@ test("half of a surrogate pair is refused, because no node reads it; what looks 
     assert.equal(bus.got.at(-1).body.code, 400);
   }
   bus.send(request(2, { body: { text: "😀 \\ud83d \\\\ud83d" } }));
-  assert.deepEqual(messages().map((each) => each.id), [2]);
+  assert.deepEqual(
+    messages().map((each) => each.id),
+    [2],
+  );
 });
 
 test("a socket that is full is given no more until it drains", () => {
@@ -412,7 +466,10 @@ test("a socket that is full is given no more until it drains", () => {
   assert.equal(messages().length, 0);
   socket().bufferedAmount = 0;
   mock.timers.tick(20);
-  assert.deepEqual(messages().map((each) => each.id), [1, 2]);
+  assert.deepEqual(
+    messages().map((each) => each.id),
+    [1, 2],
+  );
 });
 
 test("an answer of mn:/session that says nothing is a try that failed", () => {
@@ -432,8 +489,17 @@ test("a connection that breaks while messages are on their way out is a gap", ()
 
 test("the node's gap signal reaches the bus and the stub's status", () => {
   goLive();
-  socket().says({ id: 1, type: "update", from: "domain://msg-node.d", to: `${ME}/status`, body: { value: "gap" } });
-  assert.deepEqual(bus.got.slice(-2).map((each) => each.to), [`${ME}/status`, `${STUB}/status`]);
+  socket().says({
+    id: 1,
+    type: "update",
+    from: "domain://msg-node.d",
+    to: `${ME}/status`,
+    body: { value: "gap" },
+  });
+  assert.deepEqual(
+    bus.got.slice(-2).map((each) => each.to),
+    [`${ME}/status`, `${STUB}/status`],
+  );
   assert.equal(statuses().at(-1), "gap");
   assert.equal(stub.state, "live");
 });

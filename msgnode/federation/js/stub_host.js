@@ -38,16 +38,40 @@ function textOf(error) {
 const log = (error) => say({ op: "log", text: textOf(error) });
 
 for (const name of [
-  "Deno", "Worker", "fetch", "EventSource", "WebSocketStream", "process", "Buffer", "global",
-  "prompt", "alert", "confirm", "close", "caches", "localStorage", "sessionStorage",
-  "BroadcastChannel", "navigator",
+  "Deno",
+  "Worker",
+  "fetch",
+  "EventSource",
+  "WebSocketStream",
+  "process",
+  "Buffer",
+  "global",
+  "prompt",
+  "alert",
+  "confirm",
+  "close",
+  "caches",
+  "localStorage",
+  "sessionStorage",
+  "BroadcastChannel",
+  "navigator",
 ]) {
   delete globalThis[name];
 }
 const silent = () => {};
 globalThis.console = Object.freeze({
-  log: silent, info: silent, debug: silent, warn: silent, error: silent, trace: silent,
-  group: silent, groupEnd: silent, table: silent, time: silent, timeEnd: silent, assert: silent,
+  log: silent,
+  info: silent,
+  debug: silent,
+  warn: silent,
+  error: silent,
+  trace: silent,
+  group: silent,
+  groupEnd: silent,
+  table: silent,
+  time: silent,
+  timeEnd: silent,
+  assert: silent,
 });
 globalThis.addEventListener("unhandledrejection", (event) => {
   event.preventDefault();
@@ -62,7 +86,10 @@ globalThis.addEventListener("error", (event) => {
 
 const sockets = new Map();
 let socketNumbers = 0;
-const CONNECTING = 0, OPEN = 1, CLOSING = 2, CLOSED = 3;
+const CONNECTING = 0,
+  OPEN = 1,
+  CLOSING = 2,
+  CLOSED = 3;
 
 class NodeSocket extends EventTarget {
   static CONNECTING = CONNECTING;
@@ -88,7 +115,12 @@ class NodeSocket extends EventTarget {
     super();
     this.url = String(url);
     sockets.set(this.#number, this);
-    say({ op: "ws-open", ws: this.#number, url: this.url, protocols: [protocols].flat().map(String) });
+    say({
+      op: "ws-open",
+      ws: this.#number,
+      url: this.url,
+      protocols: [protocols].flat().map(String),
+    });
   }
 
   send(data) {
@@ -131,7 +163,11 @@ class NodeSocket extends EventTarget {
     this.dispatchEvent(event);
   }
 }
-Object.defineProperty(globalThis, "WebSocket", { value: NodeSocket, writable: true, configurable: true });
+Object.defineProperty(globalThis, "WebSocket", {
+  value: NodeSocket,
+  writable: true,
+  configurable: true,
+});
 
 // --- the bus that the stub sees -----------------------------------------------------------------------
 
@@ -145,7 +181,10 @@ const bus = Object.freeze({
     return {
       url,
       remove() {
-        listeners.set(url, (listeners.get(url) ?? []).filter((each) => each !== listener));
+        listeners.set(
+          url,
+          (listeners.get(url) ?? []).filter((each) => each !== listener),
+        );
       },
     };
   },

@@ -32,11 +32,17 @@ document.addEventListener("DOMContentLoaded", () => {
 // Names for what Django and the theme leave without: controls in tables of inlines, by their column,
 // and icons whose name needs a role.
 function nameInlines() {
-  for (const icon of document.querySelectorAll(".help-tooltip[aria-label]:not([role])")) icon.setAttribute("role", "img");
-  for (const control of document.querySelectorAll("td input:not([type=hidden], [aria-label]), td select:not([aria-label])")) {
+  for (const icon of document.querySelectorAll(".help-tooltip[aria-label]:not([role])"))
+    icon.setAttribute("role", "img");
+  for (const control of document.querySelectorAll(
+    "td input:not([type=hidden], [aria-label]), td select:not([aria-label])",
+  )) {
     const cell = control.closest("td");
-    const name = [...cell.classList].find((each) => each.startsWith("field-"))?.slice(6) ?? control.name.split("-").pop();
-    if (name && control.id && !control.labels?.length) control.setAttribute("aria-label", name.replaceAll("_", " "));
+    const name =
+      [...cell.classList].find((each) => each.startsWith("field-"))?.slice(6) ??
+      control.name.split("-").pop();
+    if (name && control.id && !control.labels?.length)
+      control.setAttribute("aria-label", name.replaceAll("_", " "));
   }
 }
 window.addEventListener("load", () => {

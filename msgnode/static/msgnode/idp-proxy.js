@@ -46,7 +46,10 @@ export class IdentityProxy {
   async validateAssertion(assertion) {
     const { tokenID } = JSON.parse(atob(assertion));
     const claims = await tokenInfo(this.#config, tokenID);
-    return { identity: claims.email ?? claims.preferred_username ?? claims.sub, contents: claims.nonce };
+    return {
+      identity: claims.email ?? claims.preferred_username ?? claims.sub,
+      contents: claims.nonce,
+    };
   }
 }
 
@@ -56,13 +59,21 @@ export function activate(url, bus, config) {
   const address = `domain-idp://${config.domain}`;
   bus.addListener(address, async ({ id, type, from, body = {} }) => {
     if (type !== "execute") return;
-    const answer = (more) => bus.postMessage({ id, type: "response", from: address, to: from, body: more });
-    const params = Array.isArray(body.params) ? Object.assign({}, ...body.params) : (body.params ?? {});
+    const answer = (more) =>
+      bus.postMessage({ id, type: "response", from: address, to: from, body: more });
+    const params = Array.isArray(body.params)
+      ? Object.assign({}, ...body.params)
+      : (body.params ?? {});
     try {
       answer({ code: 200, value: await perform(proxy, body.method, params) });
     } catch ({ name, message, loginUrl }) {
       const code = loginUrl ? 401 : 400;
-      answer({ code, desc: message, description: message, value: loginUrl ? { name, loginUrl } : undefined });
+      answer({
+        code,
+        desc: message,
+        description: message,
+        value: loginUrl ? { name, loginUrl } : undefined,
+      });
     }
   });
   return { name: `Identity proxy of ${config.domain}`, instance: proxy };
@@ -72,7 +83,8 @@ export default activate;
 
 function perform(proxy, method, { contents, origin, usernameHint, assertion }) {
   if (method === "getLoginEndpoint") return proxy.loginUrl(contents);
-  if (method === "generateAssertion") return proxy.generateAssertion(contents, origin, usernameHint);
+  if (method === "generateAssertion")
+    return proxy.generateAssertion(contents, origin, usernameHint);
   if (method === "validateAssertion") return proxy.validateAssertion(assertion);
   throw new Error(`There is no method ${method}.`);
 }
@@ -103,13 +115,17 @@ export async function redeem(config, code, verifier) {
   });
   const answer = await fetch(config.token, { method: "POST", body });
   const said = await answer.json();
-  if (!answer.ok) throw new Error(said.error_description ?? said.error ?? "The log-in was refused.");
+  if (!answer.ok)
+    throw new Error(said.error_description ?? said.error ?? "The log-in was refused.");
   return said;
 }
 
 /** The claims of a valid token of the provider, as text. */
 export async function tokenInfo(config, token) {
-  const answer = await fetch(config.tokenInfo, { method: "POST", body: new URLSearchParams({ id_token: token }) });
+  const answer = await fetch(config.tokenInfo, {
+    method: "POST",
+    body: new URLSearchParams({ id_token: token }),
+  });
   if (!answer.ok) throw new Error("The token is not valid.");
   return answer.json();
 }
@@ -118,7 +134,9 @@ async function identityOf(config, token) {
   const claims = await tokenInfo(config, token);
   const name = claims.email ?? claims.preferred_username ?? claims.sub;
   return {
-    assertion: btoa(JSON.stringify({ tokenID: token, tokenIDJSON: claims }).replace(/[\u0080-\uffff]/g, escaped)),
+    assertion: btoa(
+      JSON.stringify({ tokenID: token, tokenIDJSON: claims }).replace(/[\u0080-\uffff]/g, escaped),
+    ),
     idp: { domain: config.domain, protocol: "OIDC" },
     userProfile: { ...claims, userURL: `user://${config.domain}/${segment(name)}` },
     expires: Number(claims.exp),
@@ -145,9 +163,14 @@ export function random(bytes) {
 /** crypto.subtle is there over TLS and on the loopback only, as is logging in. */
 async function challenge(verifier) {
   if (!crypto.subtle) throw new Error("Logging in needs HTTPS.");
-  return base64url(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier))));
+  return base64url(
+    new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier))),
+  );
 }
 
 function base64url(bytes) {
-  return btoa(String.fromCharCode(...bytes)).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+  return btoa(String.fromCharCode(...bytes))
+    .replace(/\+/g, "-")
+    .replace(/\//g, "_")
+    .replace(/=+$/, "");
 }

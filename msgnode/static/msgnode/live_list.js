@@ -14,7 +14,9 @@ const LONGEST = 60_000;
 const GONE = 50;
 
 const keyOf = (row) =>
-  row.querySelector("input.action-select")?.value ?? row.querySelector("a[href]")?.getAttribute("href") ?? "";
+  row.querySelector("input.action-select")?.value ??
+  row.querySelector("a[href]")?.getAttribute("href") ??
+  "";
 const rowsOf = (root) => [...root.querySelectorAll("#result_list > tbody")];
 
 /** Take what has changed of a fresh row into the one that is shown. */
@@ -26,7 +28,8 @@ function mend(row, fresh) {
   if (cells.length !== others.length) return;
   cells.forEach((cell, index) => {
     const other = others[index];
-    if (cell.querySelector("input, select, button") || cell.contains(document.activeElement)) return;
+    if (cell.querySelector("input, select, button") || cell.contains(document.activeElement))
+      return;
     if (cell.innerHTML !== other.innerHTML) cell.innerHTML = other.innerHTML;
   });
 }
@@ -41,7 +44,9 @@ export function mergeList(root, fresh) {
     const here = known ?? document.importNode(row, true);
     if (known) mend(known, row);
     shown.delete(keyOf(row));
-    const isInPlace = before ? before.nextElementSibling === here : table.firstElementChild === here;
+    const isInPlace = before
+      ? before.nextElementSibling === here
+      : table.firstElementChild === here;
     if (!known || (!isInPlace && !here.contains(document.activeElement))) {
       if (before) before.after(here);
       else table.prepend(here);
@@ -86,15 +91,24 @@ function follow(bar) {
   async function look() {
     if (isPaused || document.visibilityState !== "visible") return;
     try {
-      const answer = await fetch(location.href, { headers: { "X-Live": "1" }, signal: AbortSignal.timeout(20_000) });
-      if (answer.redirected || !answer.ok) throw new Error(answer.redirected ? "you are logged out" : `the node answers ${answer.status}`);
+      const answer = await fetch(location.href, {
+        headers: { "X-Live": "1" },
+        signal: AbortSignal.timeout(20_000),
+      });
+      if (answer.redirected || !answer.ok)
+        throw new Error(
+          answer.redirected ? "you are logged out" : `the node answers ${answer.status}`,
+        );
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (isPaused) return;
       show(fresh);
       wait = EVERY;
     } catch (error) {
       wait = Math.min(wait * 2, LONGEST);
-      const why = error.name === "TypeError" || error.name === "TimeoutError" ? "the node does not answer" : error.message;
+      const why =
+        error.name === "TypeError" || error.name === "TimeoutError"
+          ? "the node does not answer"
+          : error.message;
       status.textContent = `not up to date: ${why}`;
     }
     again();
@@ -103,9 +117,12 @@ function follow(bar) {
     if (!isList) mergeDetail(document, fresh);
     else if (document.querySelector("#result_list")) {
       const gone = mergeList(document, fresh);
-      status.textContent = gone ? `follows changes; ${gone} greyed row${gone === 1 ? " is" : "s are"} no longer in the list` : "follows changes";
+      status.textContent = gone
+        ? `follows changes; ${gone} greyed row${gone === 1 ? " is" : "s are"} no longer in the list`
+        : "follows changes";
       return;
-    } else if (fresh.querySelector("#result_list") && !document.activeElement?.matches("input")) location.reload();
+    } else if (fresh.querySelector("#result_list") && !document.activeElement?.matches("input"))
+      location.reload();
     status.textContent = "follows changes";
   }
   button.addEventListener("click", () => {

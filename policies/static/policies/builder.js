@@ -12,7 +12,11 @@ import { button, choice, element, keyed, labelled } from "./controls.js";
 import { duties } from "./duties.js";
 import { Trial } from "./trial.js";
 
-const HOW = { all: "All of these hold", any: "At least one of these holds", none: "None of these holds" };
+const HOW = {
+  all: "All of these hold",
+  any: "At least one of these holds",
+  none: "None of these holds",
+};
 const DEEPEST = 4;
 const PAUSE = 300; // ms
 
@@ -26,12 +30,16 @@ function build() {
   const place = element("div", { className: "policy-builder", id: "policy-builder" });
   const sentence = element("p", { id: "policy-sentence", className: "policy-sentence" });
   sentence.setAttribute("role", "status");
-  const unread = element("p", { hidden: true, textContent: "Rows cannot show this condition; it is edited as JSON below." });
+  const unread = element("p", {
+    hidden: true,
+    textContent: "Rows cannot show this condition; it is edited as JSON below.",
+  });
   const rows = element("div");
   const json = element("details", { className: "policy-json" });
   area.before(place);
   json.append(element("summary", { textContent: "As JSON" }), area);
-  if (area.nextElementSibling?.classList.contains("policy-check")) json.append(area.nextElementSibling);
+  if (area.nextElementSibling?.classList.contains("policy-check"))
+    json.append(area.nextElementSibling);
   place.append(sentence, rows, unread, json);
   const example = document.getElementById("guide-example");
   if (example) place.prepend(example.parentElement);
@@ -88,17 +96,29 @@ function build() {
       item.append(member.members ? drawGroup(member, inner, node) : drawTest(member, inner, node));
       list.append(item);
     });
-    if (!node.members.length) list.append(element("li", { textContent: parent ? "No tests yet." : "No tests: the condition always holds." }));
+    if (!node.members.length)
+      list.append(
+        element("li", {
+          textContent: parent ? "No tests yet." : "No tests: the condition always holds.",
+        }),
+      );
     const acts = element("div", { className: "console-actions" });
-    acts.append(keyed(button("Add a test", () => {
-      node.members.push(newTest());
-      changed(`${path}-${node.members.length}.attribute`);
-    }), `${path}.add`));
+    acts.append(
+      keyed(
+        button("Add a test", () => {
+          node.members.push(newTest());
+          changed(`${path}-${node.members.length}.attribute`);
+        }),
+        `${path}.add`,
+      ),
+    );
     if (path.split("-").length < DEEPEST) {
-      acts.append(button("Add a group", () => {
-        node.members.push(group(node.how === "any" ? "all" : "any", [newTest()]));
-        changed(`${path}-${node.members.length}-1.attribute`);
-      }));
+      acts.append(
+        button("Add a group", () => {
+          node.members.push(group(node.how === "any" ? "all" : "any", [newTest()]));
+          changed(`${path}-${node.members.length}-1.attribute`);
+        }),
+      );
     }
     if (parent) acts.append(button("Remove the group", () => remove(parent, node, path)));
     box.append(legend, list, acts);
@@ -120,25 +140,39 @@ function build() {
     row.setAttribute("role", "group");
     row.setAttribute("aria-label", `Test ${number}`);
     row.append(...attributeOf(test, path), operatorOf(test, path), ...valuesOf(test, path));
-    row.append(labelled(button("Remove", () => remove(parent, test, path)), `Remove test ${number}`));
+    row.append(
+      labelled(
+        button("Remove", () => remove(parent, test, path)),
+        `Remove test ${number}`,
+      ),
+    );
     return row;
   }
 
   function attributeOf(test, path) {
     const open = openName(test.attribute);
-    const groups = { ...words.attributes, Others: { "body.": "a field of the body …", "rate.": "messages that were counted …" } };
-    const known = Object.values(groups).some((names) => Object.hasOwn(names, open || test.attribute));
+    const groups = {
+      ...words.attributes,
+      Others: { "body.": "a field of the body …", "rate.": "messages that were counted …" },
+    };
+    const known = Object.values(groups).some((names) =>
+      Object.hasOwn(names, open || test.attribute),
+    );
     const select = element("select");
     for (const [title, names] of Object.entries(groups)) {
       const part = element("optgroup", { label: title });
-      for (const [name, meaning] of Object.entries(names)) part.append(new Option(open || !meaning ? `${meaning} ${name}` : `${name}: ${meaning}`, name));
+      for (const [name, meaning] of Object.entries(names))
+        part.append(
+          new Option(open || !meaning ? `${meaning} ${name}` : `${name}: ${meaning}`, name),
+        );
       select.append(part);
     }
     if (!known) select.append(new Option(test.attribute, test.attribute));
     select.value = open || test.attribute;
     keyed(labelled(select, "Attribute"), `${path}.attribute`);
     select.addEventListener("change", () => {
-      test.attribute = { "body.": "body.value", "rate.": "rate.srcSession.minute" }[select.value] ?? select.value;
+      test.attribute =
+        { "body.": "body.value", "rate.": "rate.srcSession.minute" }[select.value] ?? select.value;
       const offered = operatorsOf(test.attribute);
       if (test.value === null || !offered.includes(test.operator)) [test.operator] = offered;
       test.value = test.operator === "exists" ? true : null;
@@ -146,7 +180,14 @@ function build() {
     });
     const more = [];
     if (open === "body.") {
-      const name = labelled(element("input", { value: test.attribute.slice(5), spellcheck: false, placeholder: "value.name" }), "Field of the body");
+      const name = labelled(
+        element("input", {
+          value: test.attribute.slice(5),
+          spellcheck: false,
+          placeholder: "value.name",
+        }),
+        "Field of the body",
+      );
       name.addEventListener("input", () => {
         test.attribute = `body.${name.value.trim()}`;
         changed();
@@ -154,8 +195,16 @@ function build() {
       more.push(name);
     } else if (open === "rate.") {
       const [, key, length] = test.attribute.split(".");
-      const by = choice(Object.fromEntries(words.rate_keys.map((each) => [each, each])), key, "Counted by");
-      const window = choice(Object.fromEntries(words.windows.map((each) => [each, `a ${each}`])), length, "Within");
+      const by = choice(
+        Object.fromEntries(words.rate_keys.map((each) => [each, each])),
+        key,
+        "Counted by",
+      );
+      const window = choice(
+        Object.fromEntries(words.windows.map((each) => [each, `a ${each}`])),
+        length,
+        "Within",
+      );
       for (const each of [by, window]) {
         each.addEventListener("change", () => {
           test.attribute = `rate.${by.value}.${window.value}`;
@@ -170,12 +219,17 @@ function build() {
   function operatorOf(test, path) {
     const offered = operatorsOf(test.attribute);
     const names = offered.includes(test.operator) ? offered : [...offered, test.operator];
-    const select = choice(Object.fromEntries(names.map((name) => [name, words.operators[name] ?? name])), test.operator, "Operator");
+    const select = choice(
+      Object.fromEntries(names.map((name) => [name, words.operators[name] ?? name])),
+      test.operator,
+      "Operator",
+    );
     select.addEventListener("change", () => {
       const was = test.operator;
       test.operator = select.value;
       if (select.value === "exists") test.value = true;
-      else if (was === "exists" || was === "between" || select.value === "between") test.value = null;
+      else if (was === "exists" || was === "between" || select.value === "between")
+        test.value = null;
       else test.value = shaped(test.operator, partsOf(test.value));
       changed(`${path}.operator`);
     });
@@ -189,7 +243,11 @@ function build() {
 
   function valuesOf(test, path) {
     if (test.operator === "exists") {
-      const select = choice({ true: "yes", false: "no" }, String(test.value), "Whether it is there");
+      const select = choice(
+        { true: "yes", false: "no" },
+        String(test.value),
+        "Whether it is there",
+      );
       select.addEventListener("change", () => {
         test.value = select.value === "true";
         changed();
@@ -202,16 +260,25 @@ function build() {
     list.append(...suggested.map((value) => new Option(value)));
     const boxes = parts.flatMap((part, index) => {
       const several = parts.length > 1 ? ` ${index + 1}` : "";
-      const texts = test.operator === "between" ? bounds(part) : [part === null ? "" : String(part)];
+      const texts =
+        test.operator === "between" ? bounds(part) : [part === null ? "" : String(part)];
       const inputs = texts.map((text, side) => {
         const name = test.operator === "between" ? ["From", "To"][side] : "Value";
-        const input = element("input", { value: text, spellcheck: false, autocomplete: "off", placeholder: placeholder(test, side) });
+        const input = element("input", {
+          value: text,
+          spellcheck: false,
+          autocomplete: "off",
+          placeholder: placeholder(test, side),
+        });
         input.setAttribute("list", list.id);
         return keyed(labelled(input, `${name}${several}`), `${path}.value${index}${side || ""}`);
       });
       for (const input of inputs) {
         input.addEventListener("input", () => {
-          const text = inputs.map((each) => each.value.trim()).join(" ").trim();
+          const text = inputs
+            .map((each) => each.value.trim())
+            .join(" ")
+            .trim();
           parts[index] = typed(test, text);
           test.value = shaped(test.operator, parts);
           changed();
@@ -219,14 +286,25 @@ function build() {
       }
       return index ? [element("span", { textContent: "or" }), ...inputs] : inputs;
     });
-    const more = labelled(button("or…", () => {
-      test.value = [...parts, null];
-      changed(`${path}.value${parts.length}`);
-    }), "Add a value");
-    const less = parts.length > 1 ? [labelled(button("−", () => {
-      test.value = shaped(test.operator, parts.slice(0, -1));
-      changed(`${path}.value${parts.length - 2}`);
-    }), "Remove the last value")] : [];
+    const more = labelled(
+      button("or…", () => {
+        test.value = [...parts, null];
+        changed(`${path}.value${parts.length}`);
+      }),
+      "Add a value",
+    );
+    const less =
+      parts.length > 1
+        ? [
+            labelled(
+              button("−", () => {
+                test.value = shaped(test.operator, parts.slice(0, -1));
+                changed(`${path}.value${parts.length - 2}`);
+              }),
+              "Remove the last value",
+            ),
+          ]
+        : [];
     return [...boxes, list, more, ...less];
   }
 
@@ -250,7 +328,9 @@ function build() {
       const number = ++asked;
       let told;
       try {
-        told = await (await fetch(guide.dataset.say, { method: "POST", body: typedForm(form, guide) })).json();
+        told = await (
+          await fetch(guide.dataset.say, { method: "POST", body: typedForm(form, guide) })
+        ).json();
       } catch {
         return; // the form itself is checked when it is saved
       }
@@ -266,13 +346,24 @@ function build() {
   form.addEventListener("change", say);
   fromText();
   duties(form, words);
-  if (guide.dataset.try) place.append(new Trial(guide.dataset.try, () => typedForm(form, guide)).place);
+  if (guide.dataset.try)
+    place.append(new Trial(guide.dataset.try, () => typedForm(form, guide)).place);
   say();
 }
 
 /** What the form says now, for the node to read. */
 function typedForm(form, guide) {
-  const names = ["key", "policy", "priority", "effect", "target", "condition", "obligations", "advice", "csrfmiddlewaretoken"];
+  const names = [
+    "key",
+    "policy",
+    "priority",
+    "effect",
+    "target",
+    "condition",
+    "obligations",
+    "advice",
+    "csrfmiddlewaretoken",
+  ];
   const said = new URLSearchParams({ layer: guide.dataset.layer, rule: guide.dataset.rule ?? "" });
   for (const name of names) {
     const field = form.elements[name];
@@ -288,7 +379,9 @@ function openName(attribute) {
 }
 
 function partsOf(value) {
-  return Array.isArray(value) && value.length ? [...value] : [Array.isArray(value) ? null : value ?? null];
+  return Array.isArray(value) && value.length
+    ? [...value]
+    : [Array.isArray(value) ? null : (value ?? null)];
 }
 
 function bounds(part) {
@@ -298,7 +391,8 @@ function bounds(part) {
 
 function typed({ operator }, text) {
   if (text === "") return null;
-  const isNumber = (operator === "moreThan" || operator === "lessThan") && /^-?\d+(\.\d+)?$/.test(text);
+  const isNumber =
+    (operator === "moreThan" || operator === "lessThan") && /^-?\d+(\.\d+)?$/.test(text);
   return isNumber ? Number(text) : text;
 }
 

@@ -43,7 +43,9 @@ function condition(raw) {
   }
   return one(
     Object.entries(raw).map(([key, value]) =>
-      Object.hasOwn(GROUPS, key) ? joined(key, listed(value).map(condition)) : expression(key, value),
+      Object.hasOwn(GROUPS, key)
+        ? joined(key, listed(value).map(condition))
+        : expression(key, value),
     ),
     "all",
   );
@@ -54,11 +56,18 @@ function expression(attribute, raw) {
   if (isEmpty(raw) || raw === null || typeof raw !== "object") throw new Unreadable();
   if (Array.isArray(raw)) {
     if (raw.some((each) => typeof each === "string")) throw new Unreadable();
-    return one(raw.map((each) => expression(attribute, each)), "any");
+    return one(
+      raw.map((each) => expression(attribute, each)),
+      "any",
+    );
   }
   return one(
     Object.entries(raw).map(([key, value]) => {
-      if (Object.hasOwn(GROUPS, key)) return joined(key, listed(value).map((each) => expression(attribute, each)));
+      if (Object.hasOwn(GROUPS, key))
+        return joined(
+          key,
+          listed(value).map((each) => expression(attribute, each)),
+        );
       if (key === "and" || key === "or" || isMap(value)) throw new Unreadable();
       return { attribute, operator: key, value };
     }),
@@ -84,7 +93,9 @@ function merged(maps) {
         whole[key] = value;
         continue;
       }
-      const isClear = !Object.hasOwn(GROUPS, key) && Object.keys(value).every((operator) => !Object.hasOwn(whole[key], operator));
+      const isClear =
+        !Object.hasOwn(GROUPS, key) &&
+        Object.keys(value).every((operator) => !Object.hasOwn(whole[key], operator));
       if (!isClear) return null;
       whole[key] = { ...whole[key], ...value };
     }

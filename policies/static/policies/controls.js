@@ -18,7 +18,11 @@ export function choice(options, value, label) {
 }
 
 export function button(text, act) {
-  const made = element("button", { type: "button", textContent: text, className: `${LOOK} font-medium` });
+  const made = element("button", {
+    type: "button",
+    textContent: text,
+    className: `${LOOK} font-medium`,
+  });
   made.addEventListener("click", act);
   return made;
 }

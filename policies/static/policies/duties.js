@@ -17,7 +17,8 @@ export function duties(form, words) {
   const json = element("details", { className: "policy-json" });
   area.before(place);
   json.append(element("summary", { textContent: "As JSON" }), area);
-  if (area.nextElementSibling?.classList.contains("policy-check")) json.append(area.nextElementSibling);
+  if (area.nextElementSibling?.classList.contains("policy-check"))
+    json.append(area.nextElementSibling);
   const rows = element("ul");
   const acts = element("div", { className: "console-actions" });
   place.append(rows, acts, json);
@@ -45,27 +46,41 @@ export function duties(form, words) {
   }
 
   function draw() {
-    rows.replaceChildren(...Object.keys(map).map((name) => {
-      const item = element("li", { className: "policy-test" });
-      item.append(...controls(name), labelled(button("Remove", () => {
-        delete map[name];
-        changed(true);
-        acts.querySelector("button")?.focus();
-      }), `Remove ${name}`));
-      return item;
-    }));
+    rows.replaceChildren(
+      ...Object.keys(map).map((name) => {
+        const item = element("li", { className: "policy-test" });
+        item.append(
+          ...controls(name),
+          labelled(
+            button("Remove", () => {
+              delete map[name];
+              changed(true);
+              acts.querySelector("button")?.focus();
+            }),
+            `Remove ${name}`,
+          ),
+        );
+        return item;
+      }),
+    );
     const missing = Object.keys(PLAIN).filter((name) => !Object.hasOwn(map, name));
-    acts.replaceChildren(...missing.map((name) => button(`It ${PLAIN[name]}…`, () => {
-      map[name] = "";
-      changed(true);
-      rows.lastElementChild.querySelector("input").focus();
-    })));
+    acts.replaceChildren(
+      ...missing.map((name) =>
+        button(`It ${PLAIN[name]}…`, () => {
+          map[name] = "";
+          changed(true);
+          rows.lastElementChild.querySelector("input").focus();
+        }),
+      ),
+    );
     if (!Object.hasOwn(map, "rateLimit")) {
-      acts.append(button("Limit the rate…", () => {
-        map.rateLimit = { "rate.srcSession.minute": 60 };
-        changed(true);
-        rows.lastElementChild.querySelector("input").focus();
-      }));
+      acts.append(
+        button("Limit the rate…", () => {
+          map.rateLimit = { "rate.srcSession.minute": 60 };
+          changed(true);
+          rows.lastElementChild.querySelector("input").focus();
+        }),
+      );
     }
   }
 
@@ -85,11 +100,21 @@ export function duties(form, words) {
     const [[key, most]] = Object.entries(map.rateLimit);
     const [, counted, length] = key.split(".");
     const number = labelled(element("input", { type: "number", min: "0", value: most }), "At most");
-    const by = choice(Object.fromEntries(words.rate_keys.map((each) => [each, each])), counted, "Counted by");
-    const window = choice(Object.fromEntries(words.windows.map((each) => [each, `a ${each}`])), length, "Within");
+    const by = choice(
+      Object.fromEntries(words.rate_keys.map((each) => [each, each])),
+      counted,
+      "Counted by",
+    );
+    const window = choice(
+      Object.fromEntries(words.windows.map((each) => [each, `a ${each}`])),
+      length,
+      "Within",
+    );
     for (const each of [number, by, window]) {
       each.addEventListener("input", () => {
-        map.rateLimit = { [`rate.${by.value}.${window.value}`]: number.value === "" ? null : Number(number.value) };
+        map.rateLimit = {
+          [`rate.${by.value}.${window.value}`]: number.value === "" ? null : Number(number.value),
+        };
         changed(false);
       });
     }

@@ -8,7 +8,11 @@ export class Trial {
   #url;
   #form;
   #said = element("div", { id: "policy-tried" });
-  #hours = choice({ 1: "this hour", 6: "the last 6 hours", 24: "the last 24 hours" }, "1", "Recorded messages of");
+  #hours = choice(
+    { 1: "this hour", 6: "the last 6 hours", 24: "the last 24 hours" },
+    "1",
+    "Recorded messages of",
+  );
   #button = button("Try it on recorded messages of", () => this.#run());
 
   /** @param form gives what the form says now */
@@ -42,11 +46,27 @@ export class Trial {
       this.#said.replaceChildren(element("p", { textContent: fault }));
       return;
     }
-    const what = refused || passed ? `with this rule ${many(refused)} more would be refused and ${many(passed)} more would pass` : "with this rule no decision would change";
-    const told = [element("p", { textContent: `Of ${many(looked_at)} of ${many(rows)} recorded messages, ${what}.` })];
-    if (unknown) told.push(element("p", { textContent: `${many(unknown)} could not be decided, because the record has no bodies, users or counters.` }));
+    const what =
+      refused || passed
+        ? `with this rule ${many(refused)} more would be refused and ${many(passed)} more would pass`
+        : "with this rule no decision would change";
+    const told = [
+      element("p", {
+        textContent: `Of ${many(looked_at)} of ${many(rows)} recorded messages, ${what}.`,
+      }),
+    ];
+    if (unknown)
+      told.push(
+        element("p", {
+          textContent: `${many(unknown)} could not be decided, because the record has no bodies, users or counters.`,
+        }),
+      );
     if (senders.length) told.push(chart(senders));
-    told.push(element("p", { textContent: "Compared with the draft without this rule, as if its set were in force." }));
+    told.push(
+      element("p", {
+        textContent: "Compared with the draft without this rule, as if its set were in force.",
+      }),
+    );
     this.#said.replaceChildren(...told);
   }
 }
@@ -60,13 +80,20 @@ function chart(senders) {
   const most = Math.max(...senders.map((each) => each.refused + each.passed));
   const table = element("table", { className: "console-table" });
   const head = element("thead");
-  head.innerHTML = '<tr><th scope="col">From</th><th scope="col" class="console-right">Refused</th><th scope="col" class="console-right">Pass</th><th scope="col">Both</th></tr>';
+  head.innerHTML =
+    '<tr><th scope="col">From</th><th scope="col" class="console-right">Refused</th><th scope="col" class="console-right">Pass</th><th scope="col">Both</th></tr>';
   const body = element("tbody");
   for (const { name, refused, passed } of senders) {
-    const bar = element("progress", { className: "console-progress", max: most, value: refused + passed });
+    const bar = element("progress", {
+      className: "console-progress",
+      max: most,
+      value: refused + passed,
+    });
     bar.setAttribute("aria-label", `${refused + passed} messages`);
     const cells = [name, many(refused), many(passed), bar].map((content, index) => {
-      const cell = element(index ? "td" : "th", { className: index === 1 || index === 2 ? "console-right" : index ? "" : "console-wrap" });
+      const cell = element(index ? "td" : "th", {
+        className: index === 1 || index === 2 ? "console-right" : index ? "" : "console-wrap",
+      });
       if (!index) cell.scope = "row";
       cell.append(content);
       return cell;

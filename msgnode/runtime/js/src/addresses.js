@@ -14,7 +14,13 @@ const BACK_END_SCHEMES = ["domain", "global"];
 const PARTS = /^(.*[^/])\/(?:changes|subscription|registration|status|children)$/s;
 const EVENT_TAIL = /\/(?:changes|registration|status|children\/?)$/;
 /** Schemes between which neither identity nor policy is applied. */
-export const INFRASTRUCTURE = new Set(["domain", "domain-idp", "global", "hyperty-runtime", "runtime"]);
+export const INFRASTRUCTURE = new Set([
+  "domain",
+  "domain-idp",
+  "global",
+  "hyperty-runtime",
+  "runtime",
+]);
 
 /** {scheme, user, domain, path} in lower case but for the user and the path; null if it is no address. */
 export function parse(address) {
@@ -98,6 +104,7 @@ export function stubFor(to, home, { interworking = new Set(), routing = {} } = {
     if (interworking.has(key)) return { kind: "legacy", key, domain: key };
     if (user) return { kind: "legacy", key: "", domain };
   }
-  if (domain !== home && routing[domain] === "node") return { kind: "domain", key: home, domain: home };
+  if (domain !== home && routing[domain] === "node")
+    return { kind: "domain", key: home, domain: home };
   return { kind: "domain", key: domain, domain };
 }

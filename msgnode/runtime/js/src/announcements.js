@@ -20,7 +20,10 @@ export function announce(held, bus, onRefused) {
       const resources = addresses.splice(0, AT_A_TIME);
       const body = source === undefined ? { resources } : { resources, source };
       bus.postMessage({ type: "subscribe", from, to, body }, ({ body: { code } }) => {
-        if (code >= 300 && code !== 408) onRefused(`The node answers ${code} to ${resources.length} addresses that it held before.`);
+        if (code >= 300 && code !== 408)
+          onRefused(
+            `The node answers ${code} to ${resources.length} addresses that it held before.`,
+          );
       });
     }
   }

@@ -42,7 +42,17 @@ export class Answers {
     const key = String(id);
     const before = own.get(key);
     if (before) this.#running.delete(before);
-    own.set(key, { from, key, id, onAnswer, request, until: 0, renewals: RENEWALS, stub: undefined, to: undefined });
+    own.set(key, {
+      from,
+      key,
+      id,
+      onAnswer,
+      request,
+      until: 0,
+      renewals: RENEWALS,
+      stub: undefined,
+      to: undefined,
+    });
   }
 
   /** The request has been handed on: its time runs. */
@@ -77,7 +87,8 @@ export class Answers {
     if (this.#waiting.size === 0) return false;
     const wait = this.#waiting.get(message.to)?.get(String(message.id));
     if (!wait) return false;
-    if (via !== undefined && via !== wait.stub && !(isHome && message.from === wait.to)) return false;
+    if (via !== undefined && via !== wait.stub && !(isHome && message.from === wait.to))
+      return false;
     const code = codeOf(message.body);
     if (code >= 200) this.#end(wait);
     else if (wait.until && wait.renewals > 0) {
@@ -92,7 +103,8 @@ export class Answers {
 
   /** End all waits of a sender, each with this error. */
   endAllOf(from, code, text) {
-    for (const wait of [...(this.#waiting.get(from)?.values() ?? [])]) this.#fail(wait, errorBody(code, text));
+    for (const wait of [...(this.#waiting.get(from)?.values() ?? [])])
+      this.#fail(wait, errorBody(code, text));
   }
 
   /** End every wait. */

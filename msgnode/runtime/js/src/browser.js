@@ -5,7 +5,9 @@ import { openBrowserChannel, prepareBrowserChannel } from "./sandbox/browser.js"
 
 function platformOf({ sandboxPage } = {}) {
   if (sandboxPage !== undefined && !/^(https?:\/\/[^/]+)?\/[^*]*$/.test(sandboxPage)) {
-    throw new TypeError("sandboxPage is a path of this host or a URL, with a * in its host or without, such as https://*.sandbox.example/static/msgnode/runtime/sandbox/frame.html.");
+    throw new TypeError(
+      "sandboxPage is a path of this host or a URL, with a * in its host or without, such as https://*.sandbox.example/static/msgnode/runtime/sandbox/frame.html.",
+    );
   }
   return {
     name: "browser",

@@ -40,7 +40,10 @@ export class Bus {
   constructor({ clock = systemClock, answerTime, maxMessage = MAX_MESSAGE } = {}) {
     this.clock = clock;
     this.maxMessage = maxMessage;
-    this.answers = new Answers((onAnswer, message) => this.call(onAnswer, message), { clock, answerTime });
+    this.answers = new Answers((onAnswer, message) => this.call(onAnswer, message), {
+      clock,
+      answerTime,
+    });
   }
 
   /** Call `listener` with every message to `url`; the item's remove() ends it. */
@@ -81,7 +84,8 @@ export class Bus {
     const id = message?.id || ++this.#ids;
     const all = Array.isArray(message?.to) ? message.to : null;
     if (onAnswer) {
-      if (typeof message.from !== "string") throw new TypeError("A message needs a from, which is a text.");
+      if (typeof message.from !== "string")
+        throw new TypeError("A message needs a from, which is a text.");
       this.answers.expect(message.from, id, onAnswer, timeout ? { ...message, id } : null);
     }
     try {

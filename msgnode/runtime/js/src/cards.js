@@ -41,8 +41,12 @@ export async function cardOf(user, catalogue) {
   const resource = user.includes("://") ? user : `acct:${user}`;
   const url = `${catalogue.baseOf(domain)}/.well-known/webfinger?resource=${encodeURIComponent(resource)}`;
   const none = new CardError(404, `${domain} has no card of ${user}.`);
-  const { links } = await json(url, catalogue).catch((error) => Promise.reject(error.code === 404 ? none : error));
-  const link = Array.isArray(links) ? links.find((each) => each?.rel === "contact-card") : undefined;
+  const { links } = await json(url, catalogue).catch((error) =>
+    Promise.reject(error.code === 404 ? none : error),
+  );
+  const link = Array.isArray(links)
+    ? links.find((each) => each?.rel === "contact-card")
+    : undefined;
   if (!link) throw none;
   const token = await text(own(link.href, domain, catalogue, "card"), catalogue, MAX_CARD);
   return checkedToken(token.trim(), domain, catalogue, names);
@@ -60,14 +64,17 @@ export async function checkedToken(token, domain, catalogue, names) {
   const said = await json(`${issuer}/.well-known/openid-configuration`, catalogue);
   if (said.issuer !== issuer) throw new CardError(502, `${issuer} says that it is another issuer.`);
   const { keys } = await json(own(said.jwks_uri, domain, catalogue, "key set"), catalogue);
-  if (!(await isSigned(token, head, keys))) throw new CardError(502, `The card is not signed by ${issuer}.`);
+  if (!(await isSigned(token, head, keys)))
+    throw new CardError(502, `The card is not signed by ${issuer}.`);
   const { aud, iat, exp, user_url: userURL, protostub, protostub_digests: digests = [] } = claims;
   const now = Date.now() / 1000;
-  if (!Number.isFinite(iat) || !Number.isFinite(exp)) throw new CardError(502, "The card's times are no numbers.");
+  if (!Number.isFinite(iat) || !Number.isFinite(exp))
+    throw new CardError(502, "The card's times are no numbers.");
   if (iat - LEEWAY > now || now >= exp || exp - iat > LONGEST) {
     throw new CardError(502, "The card has expired, or is good for too long, or not yet.");
   }
-  if (![aud].flat().includes(AUDIENCE)) throw new CardError(502, "The token is no card: it is for another audience.");
+  if (![aud].flat().includes(AUDIENCE))
+    throw new CardError(502, "The token is no card: it is for another audience.");
   const address = typeof userURL === "string" ? parse(userURL) : null;
   const isMeant = !names || names.includes(address?.path.replace(/^\/+|\/+$/g, ""));
   if (address?.domain !== domain || address.scheme !== "user" || !isMeant) {
@@ -82,7 +89,8 @@ export async function checkedToken(token, domain, catalogue, names) {
   return Object.freeze({
     userURL,
     domain,
-    endpoint: push?.endpoint === undefined ? "" : own(push.endpoint, domain, catalogue, "push endpoint"),
+    endpoint:
+      push?.endpoint === undefined ? "" : own(push.endpoint, domain, catalogue, "push endpoint"),
     hyperty: isTheirs ? hyperty : "",
     protostub: own(protostub, domain, catalogue, "protostub"),
     digests: Object.freeze([...digests]),
@@ -115,7 +123,11 @@ function own(url, domain, catalogue, what) {
   }
   const isSecure = parts.protocol === "https:" || (parts.protocol === "http:" && mayBePlain(parts));
   if (!isSecure) throw new CardError(502, `The ${what} ${shown} is not https.`);
-  if (parts.hostname !== domain && parts.host !== domain && parts.host !== new URL(catalogue.baseOf(domain)).host) {
+  if (
+    parts.hostname !== domain &&
+    parts.host !== domain &&
+    parts.host !== new URL(catalogue.baseOf(domain)).host
+  ) {
     throw new CardError(502, `The ${what} ${shown} is not at ${domain}.`);
   }
   return url.replace(/\/+$/, "");
@@ -141,15 +153,25 @@ async function text(url, catalogue, limit) {
   } catch (error) {
     throw new CardError(error.code ?? 504, error.message);
   }
-  if (found === undefined) throw new CardError(404, `${new URL(url).host} has nothing at that address.`);
+  if (found === undefined)
+    throw new CardError(404, `${new URL(url).host} has nothing at that address.`);
   return found;
 }
 
 function read(token) {
   const parts = token.split(".");
   try {
-    const [head, claims] = parts.slice(0, 2).map((part) => JSON.parse(new TextDecoder().decode(decoded(part))));
-    if (parts.length === 3 && typeof head === "object" && head && typeof claims === "object" && claims) return { head, claims };
+    const [head, claims] = parts
+      .slice(0, 2)
+      .map((part) => JSON.parse(new TextDecoder().decode(decoded(part))));
+    if (
+      parts.length === 3 &&
+      typeof head === "object" &&
+      head &&
+      typeof claims === "object" &&
+      claims
+    )
+      return { head, claims };
   } catch {
     // told below
   }
@@ -158,15 +180,29 @@ function read(token) {
 
 /** RS256 by the key of that id; nothing else is taken. */
 async function isSigned(token, { alg, kid }, keys) {
-  if (!globalThis.crypto?.subtle) throw new CardError(501, "A card cannot be checked on a page without TLS.");
-  const jwk = Array.isArray(keys) ? keys.find((each) => each?.kty === "RSA" && each.kid === kid) : undefined;
+  if (!globalThis.crypto?.subtle)
+    throw new CardError(501, "A card cannot be checked on a page without TLS.");
+  const jwk = Array.isArray(keys)
+    ? keys.find((each) => each?.kty === "RSA" && each.kid === kid)
+    : undefined;
   if (alg !== "RS256" || !jwk) return false;
   const end = token.lastIndexOf(".");
   const algorithm = { name: "RSASSA-PKCS1-v1_5", hash: "SHA-256" };
   try {
-    const key = await crypto.subtle.importKey("jwk", { kty: "RSA", n: jwk.n, e: jwk.e }, algorithm, false, ["verify"]);
+    const key = await crypto.subtle.importKey(
+      "jwk",
+      { kty: "RSA", n: jwk.n, e: jwk.e },
+      algorithm,
+      false,
+      ["verify"],
+    );
     if (key.algorithm.modulusLength < 2048) return false;
-    return await crypto.subtle.verify(algorithm, key, decoded(token.slice(end + 1)), new TextEncoder().encode(token.slice(0, end)));
+    return await crypto.subtle.verify(
+      algorithm,
+      key,
+      decoded(token.slice(end + 1)),
+      new TextEncoder().encode(token.slice(0, end)),
+    );
   } catch {
     return false; // no key, or no signature
   }

@@ -24,7 +24,16 @@ export class Catalogue {
    * @param options {catalogues: domain to base URL, where it is not https://<domain>; platform;
    *   fetch; fetchTime: ms; clock}
    */
-  constructor(home, { catalogues = {}, platform = "browser", fetch = globalThis.fetch, fetchTime = FETCH_TIME, clock = systemClock } = {}) {
+  constructor(
+    home,
+    {
+      catalogues = {},
+      platform = "browser",
+      fetch = globalThis.fetch,
+      fetchTime = FETCH_TIME,
+      clock = systemClock,
+    } = {},
+  ) {
     this.home = home;
     this.catalogues = catalogues;
     this.platform = platform;
@@ -49,8 +58,13 @@ export class Catalogue {
     const entry = `${this.baseOf(domain)}/.well-known/${folder}/${kind === "IDP_PROXY" ? domain : "default"}`;
     const body = JSON.stringify({ [this.platform]: true });
     const posted = { method: "POST", body, headers: { "Content-Type": "application/json" } };
-    const tries = [[entry, {}], [entry, posted], [`${entry}.${suffix}.json`, {}]];
-    if (domain !== this.home) tries.push([`${this.baseOf(this.home)}/.well-known/${folder}/${domain}`, {}]);
+    const tries = [
+      [entry, {}],
+      [entry, posted],
+      [`${entry}.${suffix}.json`, {}],
+    ];
+    if (domain !== this.home)
+      tries.push([`${this.baseOf(this.home)}/.well-known/${folder}/${domain}`, {}]);
     let found = false;
     let trouble = null;
     for (const [url, request] of tries) {
@@ -88,13 +102,19 @@ export class Catalogue {
   /** The source at a URL that a checked descriptor names. */
   async source(url) {
     const text = await this.#text(url, {}, MAX_SOURCE, "sourcePackageURL");
-    if (text === undefined) throw new LoadError(502, `sourcePackageURL: there is nothing at ${url}`);
+    if (text === undefined)
+      throw new LoadError(502, `sourcePackageURL: there is nothing at ${url}`);
     return checkedSource(text);
   }
 
   /** The version in a domain's catalogue now. */
   async version(descriptorURL) {
-    const text = await this.#text(`${descriptorURL.replace(/\.(ps|idp)\.json$/, "")}/version`, {}, 1000, "version");
+    const text = await this.#text(
+      `${descriptorURL.replace(/\.(ps|idp)\.json$/, "")}/version`,
+      {},
+      1000,
+      "version",
+    );
     return text?.trim().replace(/^"(.*)"$/, "$1");
   }
 
@@ -116,7 +136,13 @@ export class Catalogue {
   /** The text at a URL; undefined if there is nothing. */
   async #text(url, request, limit, field) {
     const parts = new URL(url);
-    const { status, text } = await this.exchange(url, request, limit, `The catalogue ${parts.host}`, field);
+    const { status, text } = await this.exchange(
+      url,
+      request,
+      limit,
+      `The catalogue ${parts.host}`,
+      field,
+    );
     if (status >= 500) throw new LoadError(504, `The catalogue ${parts.host} answers ${status}.`);
     return status >= 200 && status < 300 ? text : undefined;
   }
@@ -136,16 +162,26 @@ export class Catalogue {
       throw new LoadError(502, `${field}: ${url} is not https`);
     }
     const giveUp = new AbortController();
-    const givenUp = new Promise((_, reject) => giveUp.signal.addEventListener("abort", () => reject(new Error("given up"))));
+    const givenUp = new Promise((_, reject) =>
+      giveUp.signal.addEventListener("abort", () => reject(new Error("given up"))),
+    );
     givenUp.catch(() => {});
     this.#running.add(giveUp);
     const { signal, ...asked } = request;
     signal?.addEventListener("abort", () => giveUp.abort());
     const timer = this.clock.setTimeout(() => giveUp.abort(), this.fetchTime);
     try {
-      const options = { redirect: "manual", credentials: "omit", cache: "no-cache", signal: giveUp.signal };
+      const options = {
+        redirect: "manual",
+        credentials: "omit",
+        cache: "no-cache",
+        signal: giveUp.signal,
+      };
       const headers = { Accept: "application/json, text/javascript, */*;q=0.1", ...asked.headers };
-      const answer = await Promise.race([this.fetch(url, { ...options, ...asked, headers }), givenUp]);
+      const answer = await Promise.race([
+        this.fetch(url, { ...options, ...asked, headers }),
+        givenUp,
+      ]);
       if (answer.type === "opaqueredirect" || (answer.status >= 300 && answer.status < 400)) {
         throw new LoadError(502, `${field}: ${url} redirects, and no redirect is followed`);
       }
@@ -153,7 +189,9 @@ export class Catalogue {
       return { status: answer.status, text };
     } catch (error) {
       if (error instanceof LoadError) throw error;
-      const why = giveUp.signal.aborted ? "does not answer in time" : `cannot be reached (${error.cause?.code ?? error.message})`;
+      const why = giveUp.signal.aborted
+        ? "does not answer in time"
+        : `cannot be reached (${error.cause?.code ?? error.message})`;
       throw new LoadError(504, `${who} ${why}.`);
     } finally {
       this.clock.clearTimeout(timer);

@@ -15,7 +15,16 @@ import { LoadError } from "./errors.js";
 
 const PLATFORMS = ["browser", "node", "python", "windowSandbox"];
 const LANGUAGES = ["javascript"];
-const TEXTS = ["cguid", "objectName", "description", "signature", "messageSchema", "accessControlPolicy", "mutualAuthentication", "sourcePackageURL"];
+const TEXTS = [
+  "cguid",
+  "objectName",
+  "description",
+  "signature",
+  "messageSchema",
+  "accessControlPolicy",
+  "mutualAuthentication",
+  "sourcePackageURL",
+];
 const LISTS = ["messageSchemas", "hypertyType", "dataObjects"];
 const FLAGS = ["interworking", "idpProxy"];
 const PACKAGE_TEXTS = ["sourceCodeClassname", "signature", "integrity"];
@@ -36,14 +45,20 @@ export const MAX_SOURCE = 1_048_576; // bytes
  */
 export function checkDescriptor(raw, context) {
   if (!isObject(raw)) refuse("descriptor", "expected an object");
-  for (const field of TEXTS) if (raw[field] != null && typeof raw[field] !== "string") refuse(field, "expected a text");
-  for (const field of LISTS) if (raw[field] != null && !Array.isArray(raw[field])) refuse(field, "expected a list");
-  for (const field of FLAGS) if (raw[field] != null && typeof raw[field] !== "boolean") refuse(field, "expected true or false");
+  for (const field of TEXTS)
+    if (raw[field] != null && typeof raw[field] !== "string") refuse(field, "expected a text");
+  for (const field of LISTS)
+    if (raw[field] != null && !Array.isArray(raw[field])) refuse(field, "expected a list");
+  for (const field of FLAGS)
+    if (raw[field] != null && typeof raw[field] !== "boolean")
+      refuse(field, "expected true or false");
   if (!raw.cguid) refuse("cguid", "expected a text");
-  if (!["string", "number"].includes(typeof raw.version) || raw.version === "") refuse("version", "expected a text or a number");
+  if (!["string", "number"].includes(typeof raw.version) || raw.version === "")
+    refuse("version", "expected a text or a number");
   if (!raw.objectName) refuse("objectName", "expected a text");
   const kind = context.kind ?? "PROTOSTUB";
-  if (typeof raw.type !== "string" || raw.type.toUpperCase() !== kind) refuse("type", `expected ${kind}, found ${shown(raw.type)}`);
+  if (typeof raw.type !== "string" || raw.type.toUpperCase() !== kind)
+    refuse("type", `expected ${kind}, found ${shown(raw.type)}`);
   checkLanguage(raw.language);
   const constraints = checkConstraints(raw.constraints ?? {}, context);
   return {
@@ -102,7 +117,9 @@ function checkConfiguration(given, { domain, hosts = [] }) {
     if (!isSecure && !(["ws:", "http:"].includes(url.protocol) && mayBePlain(url))) {
       refuse("configuration.url", `${shown(configuration.url)} is neither wss nor https`);
     }
-    const isOwn = [url.hostname, url.host].some((host) => host === domain || host.endsWith(`.${domain}`));
+    const isOwn = [url.hostname, url.host].some(
+      (host) => host === domain || host.endsWith(`.${domain}`),
+    );
     if (!isOwn && !hosts.includes(url.host) && !hosts.includes(url.hostname)) {
       refuse("configuration.url", `${url.host} is not of ${domain}`);
     }
@@ -114,15 +131,19 @@ function checkPackage(raw, { url: from }) {
   const inner = raw.sourcePackage ?? {};
   if (!isObject(inner)) refuse("sourcePackage", "expected an object");
   for (const field of PACKAGE_TEXTS) {
-    if (inner[field] != null && typeof inner[field] !== "string") refuse(`sourcePackage.${field}`, "expected a text");
+    if (inner[field] != null && typeof inner[field] !== "string")
+      refuse(`sourcePackage.${field}`, "expected a text");
   }
   const { integrity = "", signature = "" } = inner;
   const named = raw.sourcePackageURL ?? "";
-  if (inner.sourceCode != null) return { source: decoded(inner), sourceURL: "", integrity, signature };
+  if (inner.sourceCode != null)
+    return { source: decoded(inner), sourceURL: "", integrity, signature };
   if (!named) refuse("sourcePackage.sourceCode", "expected a text, or a sourcePackageURL");
-  if (named === "/sourcePackage") refuse("sourcePackage.sourceCode", "expected a text: sourcePackageURL says it is here");
+  if (named === "/sourcePackage")
+    refuse("sourcePackage.sourceCode", "expected a text: sourcePackageURL says it is here");
   const target = parsed(named, from, "sourcePackageURL");
-  if (target.host !== new URL(from).host) refuse("sourcePackageURL", `${target.host} is not the descriptor's host`);
+  if (target.host !== new URL(from).host)
+    refuse("sourcePackageURL", `${target.host} is not the descriptor's host`);
   if (target.protocol !== "https:" && !(target.protocol === "http:" && mayBePlain(target))) {
     refuse("sourcePackageURL", `${shown(named)} is not https`);
   }
@@ -133,11 +154,17 @@ function decoded({ encoding = "utf-8", sourceCode }) {
   if (typeof sourceCode !== "string") refuse("sourcePackage.sourceCode", "expected a text");
   if (typeof encoding !== "string") refuse("sourcePackage.encoding", "expected base64 or utf-8");
   const kind = encoding.toLowerCase();
-  if (!["base64", "utf-8", "utf8", ""].includes(kind)) refuse("sourcePackage.encoding", `expected base64 or utf-8, found ${shown(encoding)}`);
-  if (sourceCode.length > MAX_SOURCE * 2) refuse("sourcePackage.sourceCode", `larger than ${MAX_SOURCE} bytes`);
+  if (!["base64", "utf-8", "utf8", ""].includes(kind))
+    refuse("sourcePackage.encoding", `expected base64 or utf-8, found ${shown(encoding)}`);
+  if (sourceCode.length > MAX_SOURCE * 2)
+    refuse("sourcePackage.sourceCode", `larger than ${MAX_SOURCE} bytes`);
   if (kind !== "base64") return checkedSource(sourceCode);
   try {
-    return checkedSource(new TextDecoder("utf-8", { fatal: true }).decode(Uint8Array.from(atob(sourceCode), (letter) => letter.charCodeAt(0))));
+    return checkedSource(
+      new TextDecoder("utf-8", { fatal: true }).decode(
+        Uint8Array.from(atob(sourceCode), (letter) => letter.charCodeAt(0)),
+      ),
+    );
   } catch (error) {
     if (error instanceof LoadError) throw error;
     return refuse("sourcePackage.sourceCode", "not Base64 of UTF-8");
@@ -147,7 +174,8 @@ function decoded({ encoding = "utf-8", sourceCode }) {
 /** The source, if it is not too large. */
 export function checkedSource(source) {
   if (!source) refuse("sourcePackage.sourceCode", "empty");
-  if (new TextEncoder().encode(source).length > MAX_SOURCE) refuse("sourcePackage.sourceCode", `larger than ${MAX_SOURCE} bytes`);
+  if (new TextEncoder().encode(source).length > MAX_SOURCE)
+    refuse("sourcePackage.sourceCode", `larger than ${MAX_SOURCE} bytes`);
   return source;
 }
 

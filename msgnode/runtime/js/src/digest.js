@@ -15,27 +15,41 @@ const NAMES = { sha256: "SHA-256", sha384: "SHA-384", sha512: "SHA-512" };
 /** Base64 of a digest of text or bytes. */
 export async function digestOf(source, kind = "sha256") {
   const bytes = typeof source === "string" ? new TextEncoder().encode(source) : source;
-  if (globalThis.crypto?.subtle) return base64(new Uint8Array(await crypto.subtle.digest(NAMES[kind], bytes)));
+  if (globalThis.crypto?.subtle)
+    return base64(new Uint8Array(await crypto.subtle.digest(NAMES[kind], bytes)));
   if (kind === "sha256") return base64(sha256(bytes));
-  throw new LoadError(502, `sourcePackage.integrity: ${kind} cannot be computed on a page without TLS`);
+  throw new LoadError(
+    502,
+    `sourcePackage.integrity: ${kind} cannot be computed on a page without TLS`,
+  );
 }
 
 /** Throw unless the source has this digest. */
 export async function checkIntegrity(source, integrity, field = "sourcePackage.integrity") {
-  const known = integrity.split(/\s+/).map((each) => /^(sha256|sha384|sha512)-([A-Za-z0-9+/]+=*)/.exec(each)).filter(Boolean);
-  if (!known.length) throw new LoadError(502, `${field}: expected sha256-, sha384- or sha512- and Base64`);
-  const kind = known.map((each) => each[1]).sort((a, b) => STRENGTH.indexOf(b) - STRENGTH.indexOf(a))[0];
+  const known = integrity
+    .split(/\s+/)
+    .map((each) => /^(sha256|sha384|sha512)-([A-Za-z0-9+/]+=*)/.exec(each))
+    .filter(Boolean);
+  if (!known.length)
+    throw new LoadError(502, `${field}: expected sha256-, sha384- or sha512- and Base64`);
+  const kind = known
+    .map((each) => each[1])
+    .sort((a, b) => STRENGTH.indexOf(b) - STRENGTH.indexOf(a))[0];
   const digest = await digestOf(source, kind);
   const wanted = known.filter((each) => each[1] === kind).map((each) => each[2]);
   if (!wanted.some((each) => unpadded(each) === unpadded(digest))) {
-    throw new LoadError(502, `${field}: the source's ${kind} is ${digest}, not ${wanted.join(" or ")}`);
+    throw new LoadError(
+      502,
+      `${field}: the source's ${kind} is ${digest}, not ${wanted.join(" or ")}`,
+    );
   }
 }
 
 /** Throw unless one of these public keys (JWK, P-256) has signed the source. */
 export async function checkSignature(source, signature, keys) {
   const field = "sourcePackage.signature";
-  if (!signature) throw new LoadError(502, `${field}: the domain's stubs must be signed, and this one is not`);
+  if (!signature)
+    throw new LoadError(502, `${field}: the domain's stubs must be signed, and this one is not`);
   const algorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
   const bytes = new TextEncoder().encode(source);
   let signed;
@@ -45,7 +59,13 @@ export async function checkSignature(source, signature, keys) {
     throw new LoadError(502, `${field}: not Base64`);
   }
   for (const jwk of keys) {
-    const key = await crypto.subtle.importKey("jwk", { kty: jwk.kty, crv: jwk.crv, x: jwk.x, y: jwk.y }, algorithm, false, ["verify"]);
+    const key = await crypto.subtle.importKey(
+      "jwk",
+      { kty: jwk.kty, crv: jwk.crv, x: jwk.x, y: jwk.y },
+      algorithm,
+      false,
+      ["verify"],
+    );
     if (await crypto.subtle.verify(algorithm, key, signed, bytes)) return;
   }
   throw new LoadError(502, `${field}: none of the domain's keys has signed this source`);

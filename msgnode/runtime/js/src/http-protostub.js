@@ -85,7 +85,10 @@ class HttpSocket {
     if (isResumed) this.#token = from.slice(end + 1);
     const answer = isResumed
       ? await this.#ask("PUT", "/sessions/current", { token: this.#token })
-      : await this.#ask("POST", "/sessions", { token: proofIn(body?.identity), body: { runtimeURL: from } });
+      : await this.#ask("POST", "/sessions", {
+          token: proofIn(body?.identity),
+          body: { runtimeURL: from },
+        });
     const told = await answer.json();
     if (!answer.ok) {
       this.#answer(id, from, { code: answer.status, desc: told.detail, description: told.detail });
@@ -140,12 +143,17 @@ class HttpSocket {
     const key = crypto.randomUUID();
     for (let attempt = 1; attempt <= TRIES; attempt += 1) {
       try {
-        const answer = await this.#ask("POST", "/messages?responses=events", { token: this.#token, text: body, key });
+        const answer = await this.#ask("POST", "/messages?responses=events", {
+          token: this.#token,
+          text: body,
+          key,
+        });
         if (answer.status === 207) return await answer.json();
         const told = await answer.json();
         if (answer.status === 401) this.#end(LOST, told.detail);
         else if (answer.status === 403) this.#end(REFUSED, told.detail);
-        else if (answer.status !== 429 && answer.status < 500) return { code: answer.status, detail: told.detail };
+        else if (answer.status !== 429 && answer.status < 500)
+          return { code: answer.status, detail: told.detail };
       } catch {
         // no answer: asked again below
       }
@@ -163,7 +171,8 @@ class HttpSocket {
         const { id, type, from, to } = JSON.parse(text);
         const said = { code, desc: detail, description: detail };
         const isAnswerable = id !== undefined && type !== "response";
-        if (isAnswerable) this.#receive({ id, type: "response", from: [to].flat()[0], to: from, body: said });
+        if (isAnswerable)
+          this.#receive({ id, type: "response", from: [to].flat()[0], to: from, body: said });
       }
     });
   }
@@ -177,7 +186,11 @@ class HttpSocket {
       const last = positions.get(this.#token);
       const headers = { ...this.#headers(this.#token), Accept: "text/event-stream" };
       if (last) headers["Last-Event-ID"] = last;
-      const answer = await fetch(`${this.#url}/events`, { headers, cache: "no-store", signal: this.#abort.signal });
+      const answer = await fetch(`${this.#url}/events`, {
+        headers,
+        cache: "no-store",
+        signal: this.#abort.signal,
+      });
       if (!answer.ok) throw new Error((await answer.json()).detail);
       for await (const { name, id, data } of this.#events(answer.body)) {
         if (id) this.#isAt(id);
@@ -207,7 +220,10 @@ class HttpSocket {
       const lines = (text + value).split("\n");
       text = lines.pop();
       for (const line of lines) {
-        const [field, said] = [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1).trimStart()];
+        const [field, said] = [
+          line.slice(0, line.indexOf(":")),
+          line.slice(line.indexOf(":") + 1).trimStart(),
+        ];
         if (line === "") {
           if (event.name) yield event;
           event = {};
@@ -244,7 +260,13 @@ class HttpSocket {
     if (key) headers["Idempotency-Key"] = key;
     const signals = [this.#abort.signal, AbortSignal.timeout(REQUEST_TIME)];
     const content = body ? JSON.stringify(body) : text;
-    return fetch(this.#url + path, { method, headers, body: content, cache: "no-store", signal: AbortSignal.any(signals) });
+    return fetch(this.#url + path, {
+      method,
+      headers,
+      body: content,
+      cache: "no-store",
+      signal: AbortSignal.any(signals),
+    });
   }
 
   #end(code, reason) {

@@ -23,13 +23,21 @@ import { domainOf, isBelow, isP2P, stubFor } from "./addresses.js";
 export function faultOfForeign({ from, to }, { key, domain, held }, { homeDomain, names, bus }) {
   const all = Array.isArray(to) ? to : [to];
   if (all.some((each) => isPrivateStatus(each, bus.runtimeURL))) return "ignored";
-  if (domainOf(from) === homeDomain) return [403, `A stub of ${domain} cannot speak as ${homeDomain}.`];
+  if (domainOf(from) === homeDomain)
+    return [403, `A stub of ${domain} cannot speak as ${homeDomain}.`];
   const { interworking } = names; // how its messages leave does not say whose a stub is
-  if (stubFor(from, homeDomain, { interworking })?.key === key || all.every((each) => held.has(each))) return undefined;
+  if (
+    stubFor(from, homeDomain, { interworking })?.key === key ||
+    all.every((each) => held.has(each))
+  )
+    return undefined;
   return [403, `${from} is not reached through the stub of ${domain}, which cannot speak as it.`];
 }
 
 /** Whether only the runtime itself and its stubs say anything to this address. */
 export function isPrivateStatus(address, runtimeURL) {
-  return address.endsWith("/status") && (isBelow(address, runtimeURL) || address.includes("/protostub/") || isP2P(address));
+  return (
+    address.endsWith("/status") &&
+    (isBelow(address, runtimeURL) || address.includes("/protostub/") || isP2P(address))
+  );
 }

@@ -91,7 +91,8 @@ export class Invitations {
    */
   async send(user, { hyperty, seconds = 60, resource, stay } = {}) {
     const card = typeof user === "string" ? await this.#cardOf(user) : user;
-    if (!card.endpoint) throw new CardError(410, `${card.userURL} cannot be invited: no runtime of his asks for it.`);
+    if (!card.endpoint)
+      throw new CardError(410, `${card.userURL} cannot be invited: no runtime of his asks for it.`);
     const params = { endpoint: card.endpoint, user: card.userURL, hyperty, seconds };
     if (resource) params.resource = resource;
     if (stay) params.stay = stay;
@@ -99,14 +100,22 @@ export class Invitations {
     let isOpen = true;
     let isAccepted = false;
     const isAcceptedBy = ({ type, body }) => {
-      const isIt = isOpen && type !== "response" && body?.value?.invitation === invitation && Date.now() < expires * 1000;
+      const isIt =
+        isOpen &&
+        type !== "response" &&
+        body?.value?.invitation === invitation &&
+        Date.now() < expires * 1000;
       if (isIt) [isOpen, isAccepted] = [false, true];
       return isIt;
     };
     const withdraw = async () => {
-      const tooLate = () => new CardError(409, "The invitation was accepted before it was withdrawn.");
+      const tooLate = () =>
+        new CardError(409, "The invitation was accepted before it was withdrawn.");
       if (isAccepted) throw tooLate();
-      const { told } = await this.#ask("withdrawInvitation", location ? { invitation, location } : { invitation });
+      const { told } = await this.#ask(
+        "withdrawInvitation",
+        location ? { invitation, location } : { invitation },
+      );
       if (isAccepted) throw tooLate();
       isOpen = false;
       return told === true;
@@ -124,7 +133,12 @@ export class Invitations {
 
   async #ask(method, params) {
     const to = `domain://idm.${this.#domain}`;
-    const { value } = await this.#bus.request({ type: "execute", from: this.#url, to, body: { method, params } });
+    const { value } = await this.#bus.request({
+      type: "execute",
+      from: this.#url,
+      to,
+      body: { method, params },
+    });
     return value;
   }
 
@@ -138,7 +152,9 @@ export class Invitations {
     }
     this.#checking += 1;
     this.#checked(body)
-      .then((invitation) => invitation && this.#listener && this.#bus.call(this.#listener, invitation))
+      .then(
+        (invitation) => invitation && this.#listener && this.#bus.call(this.#listener, invitation),
+      )
       .catch((error) => this.#bus.report("invitations.refused", { error }))
       .finally(() => (this.#checking -= 1));
   }
@@ -151,7 +167,8 @@ export class Invitations {
     this.#withdrawn.set(name, now + MAX_SECONDS);
     const invitation = this.#open.get(name);
     this.#open.delete(name);
-    if (invitation && invitation.expires > now && this.#told) this.#bus.call(this.#told, invitation);
+    if (invitation && invitation.expires > now && this.#told)
+      this.#bus.call(this.#told, invitation);
   }
 
   /** The invitation, if it is one; nothing if it has been heard. @throws CardError */
@@ -162,11 +179,17 @@ export class Invitations {
     if (to !== this.#userURL) throw new CardError(502, "The invitation is for somebody else.");
     const domain = typeof hyperty === "string" ? domainOf(hyperty) : "";
     const isKnown = Object.hasOwn(this.#catalogue.catalogues, domain);
-    if (!isKnown && !PUBLIC.test(domain)) throw new CardError(502, `${domain} is no public domain.`);
+    if (!isKnown && !PUBLIC.test(domain))
+      throw new CardError(502, `${domain} is no public domain.`);
     const card = await checkedToken(String(identity?.assertion), domain, this.#catalogue);
     const { claims } = card;
     const isSame = claims.invitation === invitation && claims.from === hyperty && claims.to === to;
-    if (!isSame || claims.resource !== resource || card.expires !== expires || card.protostub !== protostub) {
+    if (
+      !isSame ||
+      claims.resource !== resource ||
+      card.expires !== expires ||
+      card.protostub !== protostub
+    ) {
       throw new CardError(502, "What the caller's domain has signed is another invitation.");
     }
     const key = `${hyperty} ${invitation}`;
@@ -174,8 +197,16 @@ export class Invitations {
     drop(this.#seen, now);
     this.#seen.set(key, expires);
     if (card.digests.length && domain !== this.#domain) this.#expect(domain, card.digests, expires);
-    const heard = Object.freeze({ user: card.userURL, domain, hyperty, invitation, expires, resource });
-    for (const [name, { expires }] of this.#open) if (expires <= now || this.#open.size >= MAX_SEEN) this.#open.delete(name);
+    const heard = Object.freeze({
+      user: card.userURL,
+      domain,
+      hyperty,
+      invitation,
+      expires,
+      resource,
+    });
+    for (const [name, { expires }] of this.#open)
+      if (expires <= now || this.#open.size >= MAX_SEEN) this.#open.delete(name);
     this.#open.set(invitation, heard);
     return heard;
   }

@@ -74,7 +74,9 @@ export class Loader {
     this.sources = new StubSources(catalogue, options);
     this.#times = { ...TIMES, ...options.times };
     this.#clock = options.clock ?? systemClock;
-    this.#liveWatch = new LiveWatch(this.#times.liveTime, this.#clock, (entry) => this.#notLive(entry));
+    this.#liveWatch = new LiveWatch(this.#times.liveTime, this.#clock, (entry) =>
+      this.#notLive(entry),
+    );
     this.#later(this.#times.idleAbroad / 2, () => this.#lookForIdle());
     this.#later(this.#times.versionEvery, () => this.#lookForVersions());
   }
@@ -106,7 +108,9 @@ export class Loader {
   #notLive(entry) {
     const { sandbox, url, domain } = entry;
     const text = `it was not live within ${this.#times.liveTime / 1000} s.`;
-    this.#bus.report("stub.not-live", { error: new LoadError(504, `The stub of ${domain}: ${text}`) });
+    this.#bus.report("stub.not-live", {
+      error: new LoadError(504, `The stub of ${domain}: ${text}`),
+    });
     this.#failed(entry, {}, new LoadError(504, text));
     this.#refuseOpen(entry, entry.desc);
     if (sandbox) {
@@ -139,12 +143,20 @@ export class Loader {
       this.#failed(entry, attempt, new LoadError(503, "The runtime closes."));
       return;
     }
-    const cancelled = new Promise((_, reject) => (entry.cancel = (text) => reject(new LoadError(503, text))));
+    const cancelled = new Promise(
+      (_, reject) => (entry.cancel = (text) => reject(new LoadError(503, text))),
+    );
     entry.isLoading = true;
     entry.status = "deploying";
-    const late = () => new LoadError(504, `The stub of ${entry.domain} could not be loaded in time.`);
+    const late = () =>
+      new LoadError(504, `The stub of ${entry.domain} could not be loaded in time.`);
     try {
-      await limited(Promise.race([this.#steps(entry, attempt), cancelled]), this.#times.loadTime, late, this.#clock);
+      await limited(
+        Promise.race([this.#steps(entry, attempt), cancelled]),
+        this.#times.loadTime,
+        late,
+        this.#clock,
+      );
       if (entry.kind === "idp") entry.failures = 0; // any other has to be live for that
       if (!entry.wasLive || !entry.sandbox) return;
       if (this.#isHome(entry)) this.#connectAgain(entry);
@@ -174,7 +186,10 @@ export class Loader {
 
   async #start(entry, attempt, sourceCode) {
     const { kind, domain } = entry;
-    entry.url ||= kind === "idp" ? `domain-idp://${domain}/stub/${newId()}` : `runtime://${domain}/protostub/${newId()}`;
+    entry.url ||=
+      kind === "idp"
+        ? `domain-idp://${domain}/stub/${newId()}`
+        : `runtime://${domain}/protostub/${newId()}`;
     const { url, sandbox } = entry;
     let created;
     const isCreated = new Promise((resolve) => (created = resolve));
@@ -184,7 +199,8 @@ export class Loader {
         if (message.from === url && this.#status(entry, message.body ?? {})) created();
       }),
       this.#bus.addListener(url, (message) => {
-        if (!sandbox.post(url, message)) this.#bus.refuse(message, 503, `The stub of ${domain} takes no more messages.`);
+        if (!sandbox.post(url, message))
+          this.#bus.refuse(message, 503, `The stub of ${domain} takes no more messages.`);
       }),
     );
     const { runtimeURL, stubConfig = {} } = this.#options;
@@ -193,8 +209,14 @@ export class Loader {
       kind: "stub",
       domain: entry.descriptor.interworking ? "" : domain,
       sourceCode,
-      config: { ...entry.descriptor.configuration, ...stubConfig[domain], runtimeURL, ...(kind === "idp" ? { domain } : {}) },
-      faultOf: (message) => (this.#isHome(entry) ? undefined : faultOfForeign(message, entry, this.#bus.resolver)),
+      config: {
+        ...entry.descriptor.configuration,
+        ...stubConfig[domain],
+        runtimeURL,
+        ...(kind === "idp" ? { domain } : {}),
+      },
+      faultOf: (message) =>
+        this.#isHome(entry) ? undefined : faultOfForeign(message, entry, this.#bus.resolver),
       onMessage: (message, isInbound) => this.#posted(entry, message, isInbound),
       onDeath: (reason) => entry.sandbox === sandbox && this.#died(entry, reason),
     });
@@ -219,7 +241,8 @@ export class Loader {
     entry.sandbox = null;
     entry.isLoading = false;
     entry.failures += 1;
-    entry.retryAt = this.#clock.now() + backOff(entry.failures, this.#times.leastRetry, this.#times.mostRetry);
+    entry.retryAt =
+      this.#clock.now() + backOff(entry.failures, this.#times.leastRetry, this.#times.mostRetry);
     entry.status = "deployment-failed";
     entry.code = error.code ?? 502;
     entry.desc = `The stub of ${entry.domain} is not available: ${error.message}`;
@@ -236,7 +259,11 @@ export class Loader {
     }
     this.#liveWatch.forget(entry);
     const isHome = this.#isHome(entry);
-    if (!isHome && message.type.toLowerCase() === "response" && !this.#bus.isExpected(message, entry.url)) {
+    if (
+      !isHome &&
+      message.type.toLowerCase() === "response" &&
+      !this.#bus.isExpected(message, entry.url)
+    ) {
       this.#bus.unclaimed(message);
       return;
     }
@@ -271,7 +298,10 @@ export class Loader {
     entry.isLoading = true; // what comes meanwhile waits
     const delay = backOff(entry.deaths, this.#times.leastRestart, this.#times.mostRestart);
     // Who could not wait may have had it loaded already.
-    this.#later(delay, () => this.#stubs.get(entry.key) === entry && entry.isLoading && this.load(entry));
+    this.#later(
+      delay,
+      () => this.#stubs.get(entry.key) === entry && entry.isLoading && this.load(entry),
+    );
   }
 
   async #stop(entry, text) {
@@ -312,7 +342,8 @@ export class Loader {
     for (const entry of this.#stubs) {
       const since = now - (entry.domain === this.#options.homeDomain ? idleHome : idleAbroad);
       if (entry.isIdle(since, now) && entry.status !== "deployment-failed") this.unload(entry);
-      else if (entry.status === "deployment-failed" && now > entry.retryAt + this.#times.mostRetry) this.#stubs.remove(entry);
+      else if (entry.status === "deployment-failed" && now > entry.retryAt + this.#times.mostRetry)
+        this.#stubs.remove(entry);
     }
     this.#later(idleAbroad / 2, () => this.#lookForIdle());
   }
@@ -321,14 +352,21 @@ export class Loader {
     for (const entry of this.#stubs) {
       if (!entry.sandbox || entry.isLoading) continue;
       const version = await this.#catalogue.version(entry.descriptorURL).catch(() => undefined);
-      if (version !== undefined && version !== entry.descriptor?.version && (await this.#isNewer(entry))) await this.renew(entry);
+      if (
+        version !== undefined &&
+        version !== entry.descriptor?.version &&
+        (await this.#isNewer(entry))
+      )
+        await this.renew(entry);
     }
     this.#later(this.#times.versionEvery, () => this.#lookForVersions());
   }
 
   /** Whether the catalogue has another version indeed: it may not agree with itself. */
   async #isNewer(entry) {
-    const now = await this.sources.fetch(entry).catch((error) => this.#bus.report("loader.renewal-failed", { error }));
+    const now = await this.sources
+      .fetch(entry)
+      .catch((error) => this.#bus.report("loader.renewal-failed", { error }));
     return now !== undefined && now.descriptor.version !== entry.descriptor?.version;
   }
 
@@ -343,7 +381,9 @@ export class Loader {
     }
     const until = this.#clock.now() + this.#times.switchTime;
     while (entry.open.size && this.#clock.now() < until && !this.#isClosed) {
-      await new Promise((resolve) => this.#later(Math.min(200, this.#times.switchTime / 10), resolve));
+      await new Promise((resolve) =>
+        this.#later(Math.min(200, this.#times.switchTime / 10), resolve),
+      );
     }
     if (this.#isClosed || this.#stubs.get(entry.key) !== entry || !newer.sandbox) {
       await this.#stop(newer, "The stub was replaced.");

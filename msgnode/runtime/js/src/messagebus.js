@@ -22,7 +22,16 @@
 
 import { INFRASTRUCTURE, isBelow, isP2P, schemeOf, twinOf } from "./addresses.js";
 import { Bus } from "./bus.js";
-import { MAX_RECIPIENTS, answerTo, codeOf, copyFor, errorBody, isAnswerable, recipientsOf, taken } from "./messages.js";
+import {
+  MAX_RECIPIENTS,
+  answerTo,
+  codeOf,
+  copyFor,
+  errorBody,
+  isAnswerable,
+  recipientsOf,
+  taken,
+} from "./messages.js";
 import { Pipeline, isRefusal } from "./pipeline.js";
 import { RequestRoutes } from "./request-routes.js";
 
@@ -76,7 +85,10 @@ export class MessageBus extends Bus {
 
   /** Whether an address is of this runtime alone: below its URL, or listened to and not published here. */
   isLocal(address) {
-    return isBelow(address, this.runtimeURL) || (this.listenersOf(address).length > 0 && !this.#published.has(address));
+    return (
+      isBelow(address, this.runtimeURL) ||
+      (this.listenersOf(address).length > 0 && !this.#published.has(address))
+    );
   }
 
   /** Whether anybody here listens to an address. */
@@ -106,7 +118,8 @@ export class MessageBus extends Bus {
     const items = this.listenersOf(stubURL);
     if (message.type !== "response") {
       this.answers.sentThrough(stubURL, message);
-      if (isAnswerable(message) && !this.resolver?.isHome?.(stubURL)) this.#outRoutes.keep(message, stubURL);
+      if (isAnswerable(message) && !this.resolver?.isHome?.(stubURL))
+        this.#outRoutes.keep(message, stubURL);
     }
     if (items.length) this.deliver(items, message);
     else this.refuse(message, 503, `The stub ${stubURL} is gone.`);
@@ -158,7 +171,11 @@ export class MessageBus extends Bus {
         return;
       }
     }
-    if (message.type === "response" && this.answers.take(message, via, this.resolver?.isHome?.(via))) return;
+    if (
+      message.type === "response" &&
+      this.answers.take(message, via, this.resolver?.isHome?.(via))
+    )
+      return;
     const own = this.#ownListeners(message.to);
     if (via !== undefined) this.#enter(message, via, own);
     else if (own.length) {
@@ -276,5 +293,7 @@ function isExempt({ type, from, to, body }) {
   if (type === "response" || type === "read") return true;
   if (type === "delete" && from.startsWith("hyperty://")) return true;
   if (INFRASTRUCTURE.has(schemeOf(from)) && INFRASTRUCTURE.has(schemeOf(to))) return true;
-  return [from, to, body?.source, body?.subscriber].some((end) => typeof end === "string" && isP2P(end));
+  return [from, to, body?.source, body?.subscriber].some(
+    (end) => typeof end === "string" && isP2P(end),
+  );
 }

@@ -31,7 +31,8 @@ export function copyOf(value, depth = 0) {
     weight += 4;
     return value;
   }
-  if (depth >= MAX_DEPTH) throw new TypeError(`A message is nested deeper than ${MAX_DEPTH} layers.`);
+  if (depth >= MAX_DEPTH)
+    throw new TypeError(`A message is nested deeper than ${MAX_DEPTH} layers.`);
   weight += 1;
   if (Array.isArray(value)) {
     const { length } = value;
@@ -40,7 +41,11 @@ export function copyOf(value, depth = 0) {
     return copy;
   }
   const prototype = Object.getPrototypeOf(value);
-  if (prototype !== Object.prototype && prototype !== null && Object.getPrototypeOf(prototype) !== null) {
+  if (
+    prototype !== Object.prototype &&
+    prototype !== null &&
+    Object.getPrototypeOf(prototype) !== null
+  ) {
     weight += value.byteLength ?? value.size ?? 16;
     hasBuffers ||= isBuffer(value);
     return structuredClone(value);
@@ -66,12 +71,16 @@ export function copyOf(value, depth = 0) {
  * @throws TypeError for what is no message, RangeError for one that is larger than `limit`
  */
 export function taken(message, id, limit = MAX_MESSAGE) {
-  if (message === null || typeof message !== "object") throw new TypeError("A message is an object.");
+  if (message === null || typeof message !== "object")
+    throw new TypeError("A message is an object.");
   const { type, from, to, body } = message;
-  if (typeof type !== "string" || !type) throw new TypeError("A message needs a type, which is a text.");
-  if (typeof from !== "string" || !from) throw new TypeError("A message needs a from, which is a text.");
+  if (typeof type !== "string" || !type)
+    throw new TypeError("A message needs a type, which is a text.");
+  if (typeof from !== "string" || !from)
+    throw new TypeError("A message needs a from, which is a text.");
   if (typeof to !== "string" || !to) throw new TypeError("A message needs a to, which is a text.");
-  if (message.id && typeof message.id === "object") throw new TypeError("An id is a number or a text.");
+  if (message.id && typeof message.id === "object")
+    throw new TypeError("An id is a number or a text.");
   weight = 64;
   hasBuffers = false;
   const copy = { id: message.id || id, type: lowered(type), from, to };
@@ -130,8 +139,17 @@ export function codeOf(body) {
 /** The message without these fields of its body. */
 export function without(message, fields) {
   const { body } = message;
-  if (typeof body !== "object" || body === null || Array.isArray(body) || !fields.some((each) => each in body)) return message;
-  return { ...message, body: Object.fromEntries(Object.entries(body).filter(([key]) => !fields.includes(key))) };
+  if (
+    typeof body !== "object" ||
+    body === null ||
+    Array.isArray(body) ||
+    !fields.some((each) => each in body)
+  )
+    return message;
+  return {
+    ...message,
+    body: Object.fromEntries(Object.entries(body).filter(([key]) => !fields.includes(key))),
+  };
 }
 
 /** The message without the marks that only the runtime's own node, or the runtime itself, may set. */

@@ -36,7 +36,16 @@ export class MiniBus extends Bus {
 
   tooLarge({ id, from, to, type }, error) {
     if (type === "response") this.report("message.too-large", { error });
-    else this.receive(Object.freeze({ id, type: "response", from: to, to: from, body: errorBody(413, error.message) }));
+    else
+      this.receive(
+        Object.freeze({
+          id,
+          type: "response",
+          from: to,
+          to: from,
+          body: errorBody(413, error.message),
+        }),
+      );
   }
 
   process(message) {

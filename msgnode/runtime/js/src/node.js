@@ -11,7 +11,8 @@ function platformOf(options) {
     prepare: () => children.prepare(),
     openChannel: (request) => children.open(request),
     close: () => children.close(),
-    loadOwn: (source) => import(`data:text/javascript;base64,${Buffer.from(source).toString("base64")}`),
+    loadOwn: (source) =>
+      import(`data:text/javascript;base64,${Buffer.from(source).toString("base64")}`),
   };
 }
 

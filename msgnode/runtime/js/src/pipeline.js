@@ -46,9 +46,13 @@ export class Pipeline {
         return failed(error);
       }
       if (typeof result?.then === "function") {
-        const late = () => Object.assign(new Error("A handler of the pipeline did not answer in time."), { code: 503 });
+        const late = () =>
+          Object.assign(new Error("A handler of the pipeline did not answer in time."), {
+            code: 503,
+          });
         return limited(result, this.handlerTime, late, this.clock).then(
-          (value) => (isRefusal(value) ? value : this.#from(at + 1, handlers, value || message, context)),
+          (value) =>
+            isRefusal(value) ? value : this.#from(at + 1, handlers, value || message, context),
           failed,
         );
       }

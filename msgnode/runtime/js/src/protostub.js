@@ -152,7 +152,10 @@ export default class MessagingNodeProtoStub {
     this.#stop("disconnected", 503, "The stub was disconnected.");
     if (!socket || socket.readyState === 3) return Promise.resolve();
     return new Promise((resolve) => {
-      const impatience = setTimeout(() => socket.close(1000), isLive ? this.#config.replyTimeout : 0);
+      const impatience = setTimeout(
+        () => socket.close(1000),
+        isLive ? this.#config.replyTimeout : 0,
+      );
       socket.onmessage = null;
       socket.onopen = () => socket.close(1000);
       socket.onerror = () => {};
@@ -212,7 +215,8 @@ export default class MessagingNodeProtoStub {
       this.#stop("failed", 403, reason || text);
       return;
     }
-    if (this.#liveSince && Date.now() - this.#liveSince > this.#config.stableAfter) this.#attempt = 0;
+    if (this.#liveSince && Date.now() - this.#liveSince > this.#config.stableAfter)
+      this.#attempt = 0;
     this.#liveSince = 0;
     this.#enter("disconnected", reason || text);
     if (unsent) this.#gap("Messages were on their way out when the connection broke.");
@@ -309,9 +313,11 @@ export default class MessagingNodeProtoStub {
     const named = [resources, resource].flat().filter((each) => typeof each === "string");
     for (const each of named) {
       if (type === "unsubscribe" || (isAgain && code !== 200)) this.#held.delete(each);
-      else if (code === 200 && this.#held.size < MAX_HELD) this.#held.set(each, { from, to: sm, source });
+      else if (code === 200 && this.#held.size < MAX_HELD)
+        this.#held.set(each, { from, to: sm, source });
     }
-    if (isAgain && code !== 200) this.#gap(`The node answers ${code} to ${named.length} addresses that it held before.`);
+    if (isAgain && code !== 200)
+      this.#gap(`The node answers ${code} to ${named.length} addresses that it held before.`);
     return Boolean(isAgain);
   }
 
@@ -326,7 +332,11 @@ export default class MessagingNodeProtoStub {
       const [from, to, source] = JSON.parse(key);
       while (addresses.length) {
         const id = `${this.#mark}/again/${++this.#ids}`;
-        const body = { resources: addresses.splice(0, 100), ...(source ? { source } : {}), via: this.#mark };
+        const body = {
+          resources: addresses.splice(0, 100),
+          ...(source ? { source } : {}),
+          via: this.#mark,
+        };
         const frame = { id, type: "subscribe", from, to, body };
         this.#claims.set(`${from}\n${id}`, { ...frame, isAgain: true });
         this.#socket.send(JSON.stringify(frame));

@@ -94,7 +94,9 @@ export class Reservation {
     this.class = value.class;
     this.bitrate = value.bitrate;
     this.expires = value.expires;
-    this.configuration = Object.fromEntries(FIELDS.filter((name) => name in value).map((name) => [name, value[name]]));
+    this.configuration = Object.fromEntries(
+      FIELDS.filter((name) => name in value).map((name) => [name, value[name]]),
+    );
     const left = Number.isFinite(value.seconds) ? value.seconds : RENEW_MOST;
     if (!this.#end && this.#keeps) this.#renewIn(Math.min(left * RENEW_SHARE, RENEW_MOST), left);
   }
@@ -111,7 +113,8 @@ export class Reservation {
       await this.renew();
     } catch (error) {
       if (this.#end || !this.#keeps) return;
-      if (error.code === 404 || error.code === 403) this.end({ status: "ended", reason: error.message });
+      if (error.code === 404 || error.code === 403)
+        this.end({ status: "ended", reason: error.message });
       else if (left <= 0) this.end({ status: "ended", reason: "expired" });
       else this.#renewIn(Math.max(RETRY_LEAST, left / 4), left);
     }
@@ -175,7 +178,9 @@ export class Qos {
   async iceServers(order = {}, fallback = []) {
     const named = order.mediaTypes ?? order.flows ?? order.class;
     try {
-      const reservation = await this.reserve(named === undefined ? { ...order, mediaTypes: ["data"] } : order);
+      const reservation = await this.reserve(
+        named === undefined ? { ...order, mediaTypes: ["data"] } : order,
+      );
       const { iceServers } = reservation.configuration;
       const configuration = { iceServers: [...iceServers, ...fallback], iceTransportPolicy: "all" };
       return { configuration, reservation, error: null, release: () => reservation.release() };
@@ -199,7 +204,12 @@ export class Qos {
   // --- for Reservation ----------------------------------------------------------------------------
 
   async ask(type, domain, body) {
-    const answer = await this.#bus.request({ type, from: this.#url, to: `domain://qos.${domain}`, body });
+    const answer = await this.#bus.request({
+      type,
+      from: this.#url,
+      to: `domain://qos.${domain}`,
+      body,
+    });
     return answer.value;
   }
 
@@ -218,7 +228,8 @@ export class Qos {
   #hear(message) {
     const { type, from, body } = message;
     const [mine] = [...this.#open].filter(
-      ({ id, domain }) => from === `domain://qos.${domain}` && body?.resource === `/reservations/${id}`,
+      ({ id, domain }) =>
+        from === `domain://qos.${domain}` && body?.resource === `/reservations/${id}`,
     );
     if (type === "update" && mine && body.attribute === "status") {
       mine.end({ status: String(body.value), reason: String(body.reason ?? body.value) });

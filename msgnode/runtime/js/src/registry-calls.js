@@ -36,13 +36,15 @@ export class RegistryRefusal extends Error {
 /** {method, path, body?, url?, by?}: url or by say what the answer must be about. @throws RegistryRefusal */
 export function callOf(type, body) {
   const calls = { read, create, update, delete: remove };
-  if (!Object.hasOwn(calls, type)) throw new RegistryRefusal(400, "A domain registry takes create, read, update and delete.");
+  if (!Object.hasOwn(calls, type))
+    throw new RegistryRefusal(400, "A domain registry takes create, read, update and delete.");
   return calls[type](typeof body === "object" && body ? body : {});
 }
 
 /** The body of the answer to the message. @param found the JSON of the answer, undefined if it is none @throws RegistryRefusal */
 export function bodyOfAnswer(call, status, found) {
-  if (status !== 200 && status !== 408) throw new RegistryRefusal(codeOf(status), wordsOf(status, found));
+  if (status !== 200 && status !== 408)
+    throw new RegistryRefusal(codeOf(status), wordsOf(status, found));
   if (!isObject(found)) throw new RegistryRefusal(502, "The registry answers with no JSON object.");
   if (call.method !== "GET") {
     if (status === 408) throw new RegistryRefusal(408, wordsOf(status, found));
@@ -53,35 +55,52 @@ export function bodyOfAnswer(call, status, found) {
     for (const [url, record] of Object.entries(found)) check(call, url, record);
     if (!Object.keys(found).length) throw new RegistryRefusal(404, "Not Found");
   }
-  return status === 408 ? { ...errorBody(408, "Temporarily Unavailable"), value: found } : { code: 200, value: found };
+  return status === 408
+    ? { ...errorBody(408, "Temporarily Unavailable"), value: found }
+    : { code: 200, value: found };
 }
 
 function check({ by }, url, record) {
   if (!isObject(record) || (record.hypertyID ?? record.url) !== url) {
-    throw new RegistryRefusal(502, `The registry answers with another entry than ${url.slice(0, 200)}.`);
+    throw new RegistryRefusal(
+      502,
+      `The registry answers with another entry than ${url.slice(0, 200)}.`,
+    );
   }
   if (!by) return;
   const [key, wanted] = by;
   let isIt = record[NAMES[key]] === wanted;
   if (key === "email") isIt = String(record.userID).split("/").at(-1) === wanted;
   if (key === "guid") isIt = (record.guid ?? wanted) === wanted; // not all registries tell it
-  if (!isIt) throw new RegistryRefusal(502, `The registry answers with an entry of another ${key} than ${wanted.slice(0, 200)}.`);
+  if (!isIt)
+    throw new RegistryRefusal(
+      502,
+      `The registry answers with an entry of another ${key} than ${wanted.slice(0, 200)}.`,
+    );
 }
 
 function read(body) {
   const resource = textOf(body, "resource");
   const criteria = objectOf(body, "criteria");
   for (const name of Object.keys(criteria)) {
-    if (!CRITERIA.includes(name)) throw new RegistryRefusal(501, `Over REST a registry knows no criterion ${name.slice(0, 100)}.`);
+    if (!CRITERIA.includes(name))
+      throw new RegistryRefusal(
+        501,
+        `Over REST a registry knows no criterion ${name.slice(0, 100)}.`,
+      );
   }
-  const filters = ["resources", "dataSchemes"].map((name) => [name, listOf(criteria, name)]).filter(([, list]) => list.length);
+  const filters = ["resources", "dataSchemes"]
+    .map((name) => [name, listOf(criteria, name)])
+    .filter(([, list]) => list.length);
   const query = filters.map(([name, list]) => `${name}=${list.map(encoded).join(",")}`).join("&");
   const [kind, key, value] = lookedFor(resource, criteria);
   if (key === "url") {
-    if (query) throw new RegistryRefusal(501, "Over REST a registry takes no criteria beside a URL.");
+    if (query)
+      throw new RegistryRefusal(501, "Over REST a registry takes no criteria beside a URL.");
     return { method: "GET", path: entry(kind, value, "hyperty/dataobject/url"), url: value };
   }
-  if (query && key === "guid") throw new RegistryRefusal(501, "Over REST a registry takes no criteria beside a GUID.");
+  if (query && key === "guid")
+    throw new RegistryRefusal(501, "Over REST a registry takes no criteria beside a GUID.");
   const start = kind === "hyperty" ? "hyperty" : "hyperty/dataobject";
   const end = query ? `/${kind === "hyperty" ? "hyperty" : "do"}?${query}` : "";
   return { method: "GET", path: `${start}/${key}/${encoded(value)}${end}`, by: [key, value] };
@@ -106,13 +125,17 @@ function lookedFor(resource, criteria) {
     return [kind, key === "user" && !value.includes("://") ? "email" : key, value];
   }
   if (rest.includes("://")) return [kind, "url", rest];
-  throw new RegistryRefusal(501, `Over REST a registry cannot be asked for ${resource.slice(0, 200)}.`);
+  throw new RegistryRefusal(
+    501,
+    `Over REST a registry cannot be asked for ${resource.slice(0, 200)}.`,
+  );
 }
 
 function create(body) {
   const value = objectOf(body, "value");
   const url = textOf(value, "url");
-  if (kindOf(parse(url)?.scheme ?? "") === "object") return { method: "PUT", path: `hyperty/dataobject/${encoded(url)}`, body: value };
+  if (kindOf(parse(url)?.scheme ?? "") === "object")
+    return { method: "PUT", path: `hyperty/dataobject/${encoded(url)}`, body: value };
   const user = textOf(value, "user");
   const { url: _, user: __, ...facts } = value;
   return { method: "PUT", path: `hyperty/user/${encoded(user)}/${encoded(url)}`, body: facts };
@@ -123,7 +146,11 @@ function update(body) {
   const { attribute, value } = body;
   const isOne = typeof attribute === "string" && attribute && value !== undefined && value !== null;
   const facts = isOne ? { [attribute]: value } : objectOf(body, "value");
-  return { method: "PUT", path: entry(kindOf(parse(url).scheme), url, "dataobject/url"), body: facts };
+  return {
+    method: "PUT",
+    path: entry(kindOf(parse(url).scheme), url, "dataobject/url"),
+    body: facts,
+  };
 }
 
 function remove(body) {
@@ -133,7 +160,11 @@ function remove(body) {
   if (kind === "hyperty" && typeof user === "string" && user) {
     return { method: "DELETE", path: `hyperty/user/${encoded(user)}/${encoded(url)}` };
   }
-  return { method: "PUT", path: entry(kind, url, "dataobject/url"), body: { status: "disconnected" } };
+  return {
+    method: "PUT",
+    path: entry(kind, url, "dataobject/url"),
+    body: { status: "disconnected" },
+  };
 }
 
 function urlOf({ resource, value }) {
@@ -155,7 +186,8 @@ function kindOf(word) {
 function textOf(body, name) {
   const value = body[name] ?? "";
   if (value === "") throw new RegistryRefusal(400, `The body lacks \`${name}\`.`);
-  if (typeof value !== "string") throw new RegistryRefusal(400, `The field \`${name}\` must be a text.`);
+  if (typeof value !== "string")
+    throw new RegistryRefusal(400, `The field \`${name}\` must be a text.`);
   return value;
 }
 
@@ -192,6 +224,9 @@ function codeOf(status) {
 }
 
 function wordsOf(status, found) {
-  const words = typeof found?.message === "string" && found.message ? found.message : `The registry answers ${status}.`;
+  const words =
+    typeof found?.message === "string" && found.message
+      ? found.message
+      : `The registry answers ${status}.`;
   return words.slice(0, MAX_WORDS);
 }

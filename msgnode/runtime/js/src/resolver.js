@@ -60,7 +60,12 @@ export class Resolver {
     if (!target) return this.#refuse(message, 400, `There is no domain in ${message.to}.`);
     if (!target.key) return this.#refuse(message, 404, `There is no stub for ${message.to}.`);
     const entry = this.entryFor(target);
-    if (!entry) return this.#refuse(message, 503, `Too many domains are in use or being looked up; ${target.domain} is not.`);
+    if (!entry)
+      return this.#refuse(
+        message,
+        503,
+        `Too many domains are in use or being looked up; ${target.domain} is not.`,
+      );
     return this.#through(entry, message);
   }
 
@@ -73,7 +78,8 @@ export class Resolver {
   entryFor(target) {
     const now = this.clock.now();
     let entry = this.stubs.get(target.key);
-    const isRetried = entry?.status === "deployment-failed" && !entry.isLoading && now >= entry.retryAt;
+    const isRetried =
+      entry?.status === "deployment-failed" && !entry.isLoading && now >= entry.retryAt;
     if (entry && !isRetried) return entry;
     if (this.loader.loads >= MAX_LOADS) return entry; // that a retry is due can wait
     if (!entry) {
@@ -86,7 +92,8 @@ export class Resolver {
 
   #through(entry, message) {
     if (entry.isLoading) {
-      if (!entry.wait(message)) this.#refuse(message, 503, `Too many messages wait for the stub of ${entry.domain}.`);
+      if (!entry.wait(message))
+        this.#refuse(message, 503, `Too many messages wait for the stub of ${entry.domain}.`);
       return undefined;
     }
     if (entry.status === "deployment-failed") {
@@ -95,7 +102,8 @@ export class Resolver {
     }
     const now = this.clock.now();
     if (entry.status === "failed") {
-      if (now < entry.retryAt) return this.#refuse(message, 503, entry.desc || `The stub of ${entry.domain} has failed.`);
+      if (now < entry.retryAt)
+        return this.#refuse(message, 503, entry.desc || `The stub of ${entry.domain} has failed.`);
       this.loader.connect(entry);
     }
     return this.admit(entry, message) ? entry.url : undefined;
@@ -103,15 +111,22 @@ export class Resolver {
 
   /** The entry of the home stub, if that takes what is for a stub which cannot be loaded. */
   standIn({ kind, key, domain }) {
-    const isNode = kind === "domain" && key !== this.homeDomain && this.names.routing[domain] === "stub-else-node";
-    return isNode ? this.entryFor({ kind, key: this.homeDomain, domain: this.homeDomain }) : undefined;
+    const isNode =
+      kind === "domain" &&
+      key !== this.homeDomain &&
+      this.names.routing[domain] === "stub-else-node";
+    return isNode
+      ? this.entryFor({ kind, key: this.homeDomain, domain: this.homeDomain })
+      : undefined;
   }
 
   /** Send what has waited for a stub that cannot be loaded through the home stub, or refuse it. */
   giveUp(entry) {
     const home = this.standIn(entry);
     for (const message of entry.takeAll()) {
-      const url = home ? this.#through(home, message) : this.#refuse(message, entry.code, entry.desc);
+      const url = home
+        ? this.#through(home, message)
+        : this.#refuse(message, entry.code, entry.desc);
       if (url !== undefined) this.bus.forward(url, message);
     }
   }
@@ -119,7 +134,11 @@ export class Resolver {
   /** Whether a message may leave through an entry's stub; it is noted there. */
   admit(entry, message) {
     if (entry.maxFrame < Infinity && bytesOf(message) > entry.maxFrame - 256) {
-      this.#refuse(message, 413, `The message is larger than the ${entry.maxFrame} bytes that ${entry.domain} takes.`);
+      this.#refuse(
+        message,
+        413,
+        `The message is larger than the ${entry.maxFrame} bytes that ${entry.domain} takes.`,
+      );
       return false;
     }
     entry.sent(message, this.clock.now());

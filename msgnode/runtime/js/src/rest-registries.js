@@ -38,22 +38,37 @@ export class RestRegistries {
    */
   constructor({ bus, catalogue }, { registries = {}, registryKeys = {}, clock }) {
     for (const [domain, url] of Object.entries(registries)) {
-      if (!/^https?:\/\/[^/]/.test(url)) throw new TypeError(`registries: ${url}, of ${domain}, is no http or https URL.`);
+      if (!/^https?:\/\/[^/]/.test(url))
+        throw new TypeError(`registries: ${url}, of ${domain}, is no http or https URL.`);
     }
-    [this.#bus, this.#catalogue, this.#registries, this.#keys, this.#clock] = [bus, catalogue, registries, registryKeys, clock];
+    [this.#bus, this.#catalogue, this.#registries, this.#keys, this.#clock] = [
+      bus,
+      catalogue,
+      registries,
+      registryKeys,
+      clock,
+    ];
   }
 
   /** Whether a message was taken: it goes to a registry over REST, or was refused. */
   takes(message) {
     const domain = ADDRESS.exec(message.to)?.[1].toLowerCase();
-    if (domain === undefined || message.type === "response" || !Object.hasOwn(this.#registries, domain)) return false;
+    if (
+      domain === undefined ||
+      message.type === "response" ||
+      !Object.hasOwn(this.#registries, domain)
+    )
+      return false;
     if (this.#count >= MAX_WAITING) {
       this.#bus.refuse(message, 503, `Too many requests to the registry of ${domain} wait.`);
       return true;
     }
     this.#count += 1;
     const job = { message, domain, isOver: false, isAsking: false, giveUp: new AbortController() };
-    const late = () => this.#end(job, () => this.#bus.refuse(message, 504, `The registry of ${domain} does not answer in time.`));
+    const late = () =>
+      this.#end(job, () =>
+        this.#bus.refuse(message, 504, `The registry of ${domain} does not answer in time.`),
+      );
     job.timer = this.#clock.setTimeout(late, TIME);
     const lane = this.#lanes.get(message.from);
     if (lane) lane.push(job);
@@ -83,7 +98,9 @@ export class RestRegistries {
       body = await this.#asked(job);
     } catch (error) {
       const isKnown = error instanceof RegistryRefusal || error instanceof LoadError;
-      this.#end(job, () => this.#bus.refuse(job.message, isKnown ? error.code : 500, error.message));
+      this.#end(job, () =>
+        this.#bus.refuse(job.message, isKnown ? error.code : 500, error.message),
+      );
     }
     if (body) this.#end(job, () => this.#bus.postMessage(answerTo(job.message, body)));
   }
@@ -92,9 +109,19 @@ export class RestRegistries {
     const call = callOf(type, body);
     const headers = call.body ? { "Content-Type": "application/json" } : {};
     if (this.#keys[domain]) headers.Authorization = `Bearer ${this.#keys[domain]}`;
-    const request = { method: call.method, headers, signal: giveUp.signal, ...(call.body ? { body: JSON.stringify(call.body) } : {}) };
+    const request = {
+      method: call.method,
+      headers,
+      signal: giveUp.signal,
+      ...(call.body ? { body: JSON.stringify(call.body) } : {}),
+    };
     const url = `${this.#registries[domain].replace(/\/+$/, "")}/${call.path}`;
-    const { status, text } = await this.#catalogue.exchange(url, request, MAX_ANSWER, `The registry of ${domain}`);
+    const { status, text } = await this.#catalogue.exchange(
+      url,
+      request,
+      MAX_ANSWER,
+      `The registry of ${domain}`,
+    );
     let found;
     try {
       found = JSON.parse(text);

@@ -58,7 +58,8 @@ export class Runtime {
    * @param platform {name, capabilities, prepare, openChannel, loadOwn, close}
    */
   constructor(options, platform) {
-    if (typeof options?.domain !== "string" || !options.domain) throw new TypeError("A runtime needs a domain, which is a text.");
+    if (typeof options?.domain !== "string" || !options.domain)
+      throw new TypeError("A runtime needs a domain, which is a text.");
     this.#options = options;
     this.#platform = platform;
     const { clock = systemClock, limits = {} } = options;
@@ -90,14 +91,25 @@ export class Runtime {
         capabilities: options.capabilities ?? platform.capabilities,
         clock,
         identity: () => this.#identity,
-        onStatus: (entry, { value, desc }) => this.#tell({ value, desc, resource: entry.url || entry.key }),
+        onStatus: (entry, { value, desc }) =>
+          this.#tell({ value, desc, resource: entry.url || entry.key }),
       },
     );
-    this.resolver = new Resolver(this.bus, this.#loader, this.stubs, { ...options, homeDomain: this.domain, clock });
+    this.resolver = new Resolver(this.bus, this.#loader, this.stubs, {
+      ...options,
+      homeDomain: this.domain,
+      clock,
+    });
     this.bus.resolver = this.resolver;
-    if (options.registries) this.resolver.registries = new RestRegistries(this, { ...options, clock });
+    if (options.registries)
+      this.resolver.registries = new RestRegistries(this, { ...options, clock });
     const attach = (hyperty, address) => this.#hyperties.get(hyperty)?.listen(address);
-    this.#syncManager = new SyncManager({ bus: this.bus, domain: this.domain, attach, storage: options.storage });
+    this.#syncManager = new SyncManager({
+      bus: this.bus,
+      domain: this.domain,
+      attach,
+      storage: options.storage,
+    });
     this.qos = new Qos(this);
     this.p2p = this.#newPeerToPeer();
     const { bus, url, domain, catalogue } = this;
@@ -123,14 +135,20 @@ export class Runtime {
    */
   async cardOf(user) {
     const card = await cardOf(user, this.catalogue);
-    if (card.digests.length && card.domain !== this.domain) this.#loader.sources.expect(card.domain, card.digests, card.expires);
+    if (card.digests.length && card.domain !== this.domain)
+      this.#loader.sources.expect(card.domain, card.digests, card.expires);
     return card;
   }
 
   /** The Graph Connector; made when it is first asked for. */
   get graph() {
-    const onFailure = (text, error) => this.bus.report("storage.failed", { error: new Error(text, { cause: error }) });
-    const kept = { key: `msgnode.contacts.${this.domain}`, storage: this.#options.storage, onFailure };
+    const onFailure = (text, error) =>
+      this.bus.report("storage.failed", { error: new Error(text, { cause: error }) });
+    const kept = {
+      key: `msgnode.contacts.${this.domain}`,
+      storage: this.#options.storage,
+      onFailure,
+    };
     this.#graph ??= new GraphConnector(this.bus, this.url, new Contacts(kept));
     return this.#graph;
   }
@@ -151,7 +169,8 @@ export class Runtime {
   /** Load a domain's stub without a message, and have it connect. */
   async connect(domain, identity) {
     const entry = this.resolver.entryFor({ kind: "domain", key: domain, domain });
-    if (!entry) throw new LoadError(503, `Too many domains are in use or being looked up; ${domain} is not.`);
+    if (!entry)
+      throw new LoadError(503, `Too many domains are in use or being looked up; ${domain} is not.`);
     if (entry.isLoading) await this.#loader.load(entry);
     if (entry.status === "deployment-failed") throw new LoadError(entry.code, entry.desc);
     const settled = this.#settled(entry);
@@ -175,7 +194,9 @@ export class Runtime {
    */
   addHyperty(url = `hyperty://${this.domain}/${newId()}`) {
     this.#refuseTwice(url);
-    const bus = new MiniBus((message) => this.bus.postMessage(message), { clock: this.#options.clock });
+    const bus = new MiniBus((message) => this.bus.postMessage(message), {
+      clock: this.#options.clock,
+    });
     const items = [];
     const listen = (address) => {
       const item = this.bus.addListener(address, (message) => bus.receive(message));
@@ -207,7 +228,8 @@ export class Runtime {
     const items = [];
     const listen = (address) => {
       const item = this.bus.addListener(address, (message) => {
-        if (!sandbox.post(url, message)) this.bus.refuse(message, 503, `${url} takes no more messages.`);
+        if (!sandbox.post(url, message))
+          this.bus.refuse(message, 503, `${url} takes no more messages.`);
       });
       items.push(item);
       return item;
@@ -257,7 +279,10 @@ export class Runtime {
     this.#isClosed = true;
     globalThis.removeEventListener?.("online", this.#onLine);
     globalThis.removeEventListener?.("offline", this.#offLine);
-    await Promise.all([this.qos.close(), ...[...this.#hyperties.keys()].map((url) => this.#closeHyperty(url))]);
+    await Promise.all([
+      this.qos.close(),
+      ...[...this.#hyperties.keys()].map((url) => this.#closeHyperty(url)),
+    ]);
     this.resolver.registries?.close();
     this.#syncManager.close();
     await this.p2p?.close();
@@ -268,7 +293,12 @@ export class Runtime {
   }
 
   async #closeHyperty(url) {
-    const message = { type: "execute", from: `${this.url}/registry/`, to: url, body: { method: "close" } };
+    const message = {
+      type: "execute",
+      from: `${this.url}/registry/`,
+      to: url,
+      body: { method: "close" },
+    };
     const late = () => new AnswerError(errorBody(408, "no answer"), url);
     await limited(this.bus.request(message), CLOSE_TIME, late, this.#options.clock).catch(() => {});
     await this.#hyperties.get(url)?.remove();
@@ -283,15 +313,20 @@ export class Runtime {
       item = this.bus.addListener(`${entry.url}/status`, ({ from, body }) => {
         if (from !== entry.url) return;
         if (entry.status === "live") resolve();
-        else if (entry.status === "failed") reject(new LoadError(503, body.desc ?? "The stub has failed."));
+        else if (entry.status === "failed")
+          reject(new LoadError(503, body.desc ?? "The stub has failed."));
       });
     });
     const late = () => new LoadError(504, `The node of ${entry.domain} does not answer in time.`);
-    return limited(live, 20_000, late, this.#options.clock).finally(() => [item, closing].forEach((each) => each.remove()));
+    return limited(live, 20_000, late, this.#options.clock).finally(() =>
+      [item, closing].forEach((each) => each.remove()),
+    );
   }
 
   #tell(body) {
-    const said = Object.fromEntries(Object.entries(body).filter(([, value]) => value !== undefined));
+    const said = Object.fromEntries(
+      Object.entries(body).filter(([, value]) => value !== undefined),
+    );
     this.bus.postMessage({ type: "update", from: this.url, to: `${this.url}/status`, body: said });
   }
 
@@ -305,9 +340,13 @@ export class Runtime {
   #newPeerToPeer() {
     const { p2p, RTCPeerConnection = globalThis.RTCPeerConnection } = this.#options;
     if (!p2p || typeof RTCPeerConnection !== "function") return null;
-    const handlerId = p2p.handlerId ?? this.#kept(HANDLER_KEY, newId(), (kept) => /^[\w-]{1,64}$/.test(kept));
+    const handlerId =
+      p2p.handlerId ?? this.#kept(HANDLER_KEY, newId(), (kept) => /^[\w-]{1,64}$/.test(kept));
     const chosen = { ...p2p, handlerId };
-    const made = p2p.stubs === "catalogue" ? this.#newCataloguePeers(chosen) : new PeerToPeer(this.resolver, chosen, { RTCPeerConnection, qos: this.qos });
+    const made =
+      p2p.stubs === "catalogue"
+        ? this.#newCataloguePeers(chosen)
+        : new PeerToPeer(this.resolver, chosen, { RTCPeerConnection, qos: this.qos });
     this.bus.registeredWith = made.registration;
     return made;
   }
@@ -316,7 +355,11 @@ export class Runtime {
     const { resolver, catalogue } = this;
     const { name: platform, capabilities } = this.#platform;
     const parts = { resolver, catalogue, sandboxes: this.#sandboxes };
-    return new CataloguePeers(parts, chosen, { platform, capabilities: this.#options.capabilities ?? capabilities, signers: this.#options.signers });
+    return new CataloguePeers(parts, chosen, {
+      platform,
+      capabilities: this.#options.capabilities ?? capabilities,
+      signers: this.#options.signers,
+    });
   }
 
   /** What was kept by the last start, or something fresh. */

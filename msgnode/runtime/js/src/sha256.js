@@ -1,10 +1,13 @@
 /** SHA-256 (FIPS 180-4) for pages without crypto.subtle. Pure. */
 
 const isPrime = (number) => {
-  for (let factor = 2; factor * factor <= number; factor += 1) if (number % factor === 0) return false;
+  for (let factor = 2; factor * factor <= number; factor += 1)
+    if (number % factor === 0) return false;
   return true;
 };
-const PRIMES = Array.from({ length: 312 }, (_, index) => index).filter((each) => each > 1 && isPrime(each));
+const PRIMES = Array.from({ length: 312 }, (_, index) => index).filter(
+  (each) => each > 1 && isPrime(each),
+);
 const fraction = (value) => Math.floor((value - Math.floor(value)) * 2 ** 32);
 const FIRST = PRIMES.slice(0, 8).map((prime) => fraction(Math.sqrt(prime)));
 const ROUNDS = PRIMES.slice(0, 64).map((prime) => fraction(Math.cbrt(prime)));

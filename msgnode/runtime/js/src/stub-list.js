@@ -88,7 +88,8 @@ export class StubEntry {
     const [, part] = AT_NODE.exec(to) ?? [];
     if (!part) return;
     for (const each of named(body)) {
-      if (part === "sm" && type === "subscribe") this.held.set(each, { from, to, source: body.source });
+      if (part === "sm" && type === "subscribe")
+        this.held.set(each, { from, to, source: body.source });
       else if (type === "unsubscribe" || type === "delete") this.held.delete(each);
     }
   }
@@ -106,7 +107,8 @@ export class StubEntry {
     const isGranted = codeOf(message.body) === 200;
     if (!isGranted && type === "subscribe") for (const each of named(body)) this.held.delete(each);
     if (!isGranted || type !== "create") return;
-    for (const each of texts(message.body.value?.allocated)) this.held.set(each, { from, to: `${to.slice(0, -part.length)}sm` });
+    for (const each of texts(message.body.value?.allocated))
+      this.held.set(each, { from, to: `${to.slice(0, -part.length)}sm` });
   }
 
   /** Whether nobody needs the stub since `since`. */
@@ -129,7 +131,15 @@ export class StubEntry {
 }
 
 function named(body) {
-  return texts([body?.resources, body?.resource, body?.childrenResources, body?.subscribe, body?.unsubscribe].flat());
+  return texts(
+    [
+      body?.resources,
+      body?.resource,
+      body?.childrenResources,
+      body?.subscribe,
+      body?.unsubscribe,
+    ].flat(),
+  );
 }
 
 function texts(all) {

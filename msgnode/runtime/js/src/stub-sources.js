@@ -30,7 +30,13 @@ export class StubSources {
     const kind = entry.kind === "idp" ? "IDP_PROXY" : "PROTOSTUB";
     let unsuitable = null;
     for await (const { raw, url } of this.#catalogue.descriptors(domain, kind)) {
-      const context = { ...this.#options, domain, url, kind, hosts: this.#hostsOf(domain, homeDomain) };
+      const context = {
+        ...this.#options,
+        domain,
+        url,
+        kind,
+        hosts: this.#hostsOf(domain, homeDomain),
+      };
       let descriptor;
       try {
         descriptor = checkDescriptor(raw, context);
@@ -39,9 +45,11 @@ export class StubSources {
         unsuitable = error;
         continue;
       }
-      const source = descriptor.source ?? (await this.#catalogue.source(descriptor.sourceURL, MAX_SOURCE));
+      const source =
+        descriptor.source ?? (await this.#catalogue.source(descriptor.sourceURL, MAX_SOURCE));
       if (descriptor.integrity) await checkIntegrity(source, descriptor.integrity);
-      const expected = digests[domain] ?? (kind === "PROTOSTUB" ? this.#assertedOf(domain) : undefined);
+      const expected =
+        digests[domain] ?? (kind === "PROTOSTUB" ? this.#assertedOf(domain) : undefined);
       if (expected) await checkIntegrity(source, expected, "the digest listed for the domain");
       if (signers[domain]) await checkSignature(source, descriptor.signature, signers[domain]);
       return { descriptor, descriptorURL: url, source };

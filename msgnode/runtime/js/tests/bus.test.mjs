@@ -58,19 +58,28 @@ test("R2 a listener that throws stops neither the second nor the post", async ()
   assert.equal(typeof bus.postMessage(read("comm://d/o")), "number");
   await settled();
   assert.equal(second.length, 1);
-  assert.deepEqual(errors.map(({ reason, error }) => [reason, error.message]), [["listener.failed", "out of order"]]);
+  assert.deepEqual(
+    errors.map(({ reason, error }) => [reason, error.message]),
+    [["listener.failed", "out of order"]],
+  );
 });
 
 test("R2 a listener whose promise is rejected is reported too", async () => {
   bus.addListener("comm://d/o", () => Promise.reject(new Error("late")));
   bus.postMessage(read("comm://d/o"));
   await settled();
-  assert.deepEqual(errors.map(({ error }) => error.message), ["late"]);
+  assert.deepEqual(
+    errors.map(({ error }) => error.message),
+    ["late"],
+  );
 });
 
 test("R3 a listener that removes itself or the next one skips no other", async () => {
   const called = [];
-  const first = bus.addListener("comm://d/o", () => (called.push("first"), first.remove(), third.remove()));
+  const first = bus.addListener(
+    "comm://d/o",
+    () => (called.push("first"), first.remove(), third.remove()),
+  );
   bus.addListener("comm://d/o", () => called.push("second"));
   const third = bus.addListener("comm://d/o", () => called.push("third"));
   bus.addListener("comm://d/o", () => called.push("fourth"));
@@ -114,10 +123,17 @@ test("R5 sender and id are never joined to one text", async () => {
   bus.addListener("comm://d/o", ({ id, from, to }) =>
     bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: from } }),
   );
-  bus.postMessage(read("comm://d/o", { id: 1, from: "comm://d/a1" }), ({ body }) => answers.push(["a1", body.value]));
-  bus.postMessage(read("comm://d/o", { id: 11, from: "comm://d/a" }), ({ body }) => answers.push(["a", body.value]));
+  bus.postMessage(read("comm://d/o", { id: 1, from: "comm://d/a1" }), ({ body }) =>
+    answers.push(["a1", body.value]),
+  );
+  bus.postMessage(read("comm://d/o", { id: 11, from: "comm://d/a" }), ({ body }) =>
+    answers.push(["a", body.value]),
+  );
   await settled();
-  assert.deepEqual(answers, [["a1", "comm://d/a1"], ["a", "comm://d/a"]]);
+  assert.deepEqual(answers, [
+    ["a1", "comm://d/a1"],
+    ["a", "comm://d/a"],
+  ]);
 });
 
 test("R6 an answer with the id as a number ends the wait for the text", async () => {
@@ -127,7 +143,10 @@ test("R6 an answer with the id as a number ends the wait for the text", async ()
   );
   bus.postMessage(read("comm://d/o", { id: "7" }), (answer) => answers.push(answer));
   await settled();
-  assert.deepEqual(answers.map(({ from, to }) => [from, to]), [["comm://d/o", `${R}/a`]]);
+  assert.deepEqual(
+    answers.map(({ from, to }) => [from, to]),
+    [["comm://d/o", `${R}/a`]],
+  );
 });
 
 test("R7 provisional answers begin the time-out anew", async () => {
@@ -173,7 +192,13 @@ test("R8 no answer is 408 after 15 s, and a late one goes to listeners, else it 
   assert.equal(late.body.code, 408);
   assert.equal(late.body.desc, "Response timeout!");
   assert.deepEqual(late.body.value, sent);
-  const answer = { id: 9, type: "response", from: "comm://d/o", to: requests[0].from, body: { code: 200 } };
+  const answer = {
+    id: 9,
+    type: "response",
+    from: "comm://d/o",
+    to: requests[0].from,
+    body: { code: 200 },
+  };
   bus.postMessage(answer);
   await settled();
   assert.equal(bus.counters["answers.unexpected"] ?? bus.counters["message.undelivered"], 1);
@@ -192,10 +217,18 @@ test("R8 the last answer leaves no timer behind", async () => {
   assert.equal(clock.timers, 0);
 });
 
-for (const [code, read_] of [["200", 200], ["2XX", 200], [404, 404], ["error", 500], [undefined, 500]]) {
+for (const [code, read_] of [
+  ["200", 200],
+  ["2XX", 200],
+  [404, 404],
+  ["error", 500],
+  [undefined, 500],
+]) {
   test(`R9 an answer with the code ${code} is final and read as ${read_}`, async () => {
     bus.addListener("comm://d/o", ({ id, from, to }) =>
-      [1, 2].forEach(() => bus.postMessage({ id, type: "RESPONSE", from: to, to: from, body: { code } })),
+      [1, 2].forEach(() =>
+        bus.postMessage({ id, type: "RESPONSE", from: to, to: from, body: { code } }),
+      ),
     );
     const codes = [];
     bus.postMessage(read("comm://d/o"), ({ body }) => codes.push(body.code));
@@ -205,8 +238,13 @@ for (const [code, read_] of [["200", 200], ["2XX", 200], [404, 404], ["error", 5
 }
 
 test("R9 an answer without a body is 500, once", async () => {
-  bus.addListener("comm://d/o", ({ id, from, to }) => bus.postMessage({ id, type: "response", from: to, to: from }));
-  await assert.rejects(bus.request(read("comm://d/o")), (error) => error instanceof AnswerError && error.code === 500);
+  bus.addListener("comm://d/o", ({ id, from, to }) =>
+    bus.postMessage({ id, type: "response", from: to, to: from }),
+  );
+  await assert.rejects(
+    bus.request(read("comm://d/o")),
+    (error) => error instanceof AnswerError && error.code === 500,
+  );
 });
 
 test("R10 a list of recipients with a repeat is two copies", async () => {
@@ -214,7 +252,10 @@ test("R10 a list of recipients with a repeat is two copies", async () => {
   const two = got("comm://d/2");
   bus.postMessage(read(["comm://d/1", "comm://d/2", "comm://d/1"]));
   await settled();
-  assert.deepEqual([...one, ...two].map(({ to }) => to), ["comm://d/1", "comm://d/2"]);
+  assert.deepEqual(
+    [...one, ...two].map(({ to }) => to),
+    ["comm://d/1", "comm://d/2"],
+  );
 });
 
 test("R10 more than 100 recipients are refused with 400", async () => {
@@ -240,10 +281,14 @@ test("R12 the listeners of * on a MiniBUS", async () => {
   const all = got("*", minibus);
   const hyperty = got("hyperty://d/x", minibus);
   const object = got("comm://d/o", minibus);
-  for (const to of ["hyperty://d/x", "comm://d/o", "hyperty://d/nobody"]) minibus.receive(read(to, { id: 1 }));
+  for (const to of ["hyperty://d/x", "comm://d/o", "hyperty://d/nobody"])
+    minibus.receive(read(to, { id: 1 }));
   await settled();
   assert.deepEqual([hyperty.length, object.length], [1, 1]);
-  assert.deepEqual(all.map(({ to }) => to), ["comm://d/o", "hyperty://d/nobody"]);
+  assert.deepEqual(
+    all.map(({ to }) => to),
+    ["comm://d/o", "hyperty://d/nobody"],
+  );
 });
 
 test("R13 removing the listeners of an address answers what it waits for with 503", async () => {
@@ -262,14 +307,25 @@ test("R14 runtime://d/10 is not below runtime://d/1", async () => {
   bus.postMessage(read("runtime://d/10/x"));
   bus.postMessage(read("comm://x/runtime://d/1"));
   await settled();
-  assert.deepEqual(sent.map(({ to }) => to), ["runtime://d/10/x", "comm://x/runtime://d/1"]);
+  assert.deepEqual(
+    sent.map(({ to }) => to),
+    ["runtime://d/10/x", "comm://x/runtime://d/1"],
+  );
 });
 
 test("R15 nobody below the own runtime is 404, and silent for a status", async () => {
   const { asked } = outside();
-  await assert.rejects(bus.request(read(`${R}/nobody`)), ({ code, message }) => code === 404 && message.includes(`${R}/nobody`));
+  await assert.rejects(
+    bus.request(read(`${R}/nobody`)),
+    ({ code, message }) => code === 404 && message.includes(`${R}/nobody`),
+  );
   const answers = got(`${R}/a`);
-  bus.postMessage({ type: "update", from: `${R}/a`, to: `${R}/nobody/status`, body: { value: "live" } });
+  bus.postMessage({
+    type: "update",
+    from: `${R}/a`,
+    to: `${R}/nobody/status`,
+    body: { value: "live" },
+  });
   await settled();
   assert.deepEqual([answers, asked], [[], []]);
   assert.equal(bus.counters["message.undelivered"], 1);
@@ -286,14 +342,19 @@ test("R17 what came in is never sent to a stub", async () => {
   const { asked, sent } = outside();
   bus.postFrom(STUB, read("hyperty://f/x", { id: 3, from: "hyperty://f/y" }));
   await settled();
-  assert.deepEqual(asked.map(({ type, to }) => [type, to]), [["response", "hyperty://f/y"]]);
+  assert.deepEqual(
+    asked.map(({ type, to }) => [type, to]),
+    [["response", "hyperty://f/y"]],
+  );
   assert.deepEqual(sent[0].body.code, 404);
 });
 
 test("R18 a message over the limit is 413 at once and is not sent", async () => {
   const { sent } = outside();
   const at = [];
-  bus.postMessage(read("comm://f/o", { body: { text: "é".repeat(600_000) } }), ({ body }) => at.push(body.code));
+  bus.postMessage(read("comm://f/o", { body: { text: "é".repeat(600_000) } }), ({ body }) =>
+    at.push(body.code),
+  );
   await Promise.resolve();
   assert.deepEqual(at, [413]);
   bus.postMessage(read("comm://f/o", { body: { text: "e".repeat(1_048_000) } }));
@@ -307,7 +368,12 @@ test("R19 a publication ends when it was removed as often as it was made", async
   const first = bus.addPublish("comm://d/o/changes");
   const second = bus.addPublish("comm://d/o/changes");
   const change = () => {
-    bus.postMessage({ type: "update", from: "comm://d/o", to: "comm://d/o/changes", body: { version: 1 } });
+    bus.postMessage({
+      type: "update",
+      from: "comm://d/o",
+      to: "comm://d/o/changes",
+      body: { version: 1 },
+    });
     return settled();
   };
   first.remove();
@@ -323,7 +389,12 @@ test("R20 what came in for a published address goes to local listeners only", as
   const { sent } = outside();
   const here = got("comm://d/o/changes");
   bus.addPublish("comm://d/o/changes");
-  bus.postFrom(STUB, { type: "update", from: "comm://d/o", to: "comm://d/o/changes", body: { version: 1 } });
+  bus.postFrom(STUB, {
+    type: "update",
+    from: "comm://d/o",
+    to: "comm://d/o/changes",
+    body: { version: 1 },
+  });
   await settled();
   assert.deepEqual([here.length, sent.length], [1, 0]);
   assert.equal(here[0].body.via, STUB);
@@ -331,8 +402,14 @@ test("R20 what came in for a published address goes to local listeners only", as
 
 /** Buses of d and f, each of which reaches everything through the other; what left each. */
 function twoThatForward() {
-  const [d, f] = [R, "runtime://f/1"].map((url) => ({ bus: new MessageBus(url, { clock }), sent: [] }));
-  for (const [one, other, stubURL] of [[d, f, STUB], [f, d, "runtime://d/protostub/1"]]) {
+  const [d, f] = [R, "runtime://f/1"].map((url) => ({
+    bus: new MessageBus(url, { clock }),
+    sent: [],
+  }));
+  for (const [one, other, stubURL] of [
+    [d, f, STUB],
+    [f, d, "runtime://d/protostub/1"],
+  ]) {
     one.stubURL = stubURL;
     one.bus.resolver = { route: () => stubURL };
     one.bus.addListener(stubURL, (message) => {
@@ -364,7 +441,10 @@ test("R73 what two runtimes both publish is delivered once in each", async () =>
 test("R73 what neither of two runtimes has is 404 after one crossing", async () => {
   const [d, f] = twoThatForward();
   await assert.rejects(d.bus.request(read("hyperty://g/y")), { code: 404 });
-  assert.deepEqual([d, f].map(({ sent }) => sent.map(({ type }) => type)), [["read"], ["response"]]);
+  assert.deepEqual(
+    [d, f].map(({ sent }) => sent.map(({ type }) => type)),
+    [["read"], ["response"]],
+  );
 });
 
 test("R38 a message without a body passes", async () => {
@@ -374,23 +454,38 @@ test("R38 a message without a body passes", async () => {
   bus.postMessage({ type: "read", from: `${R}/a`, to: "comm://f/o" });
   bus.postFrom(STUB, { type: "read", from: "comm://f/a", to: "comm://d/o" });
   await settled();
-  assert.deepEqual(here.map(({ body }) => body), [undefined, { via: STUB }]);
+  assert.deepEqual(
+    here.map(({ body }) => body),
+    [undefined, { via: STUB }],
+  );
   assert.equal(sent.length, 1);
 });
 
 test("R55 a message blocked on its way out is 403 to its sender, on its way in to the remote", async () => {
   const { sent } = outside();
-  bus.pipelineOut.use(({ to }) => to.endsWith("forbidden") && { code: 403, desc: "Blocked by policy (out)" });
+  bus.pipelineOut.use(
+    ({ to }) => to.endsWith("forbidden") && { code: 403, desc: "Blocked by policy (out)" },
+  );
   bus.pipelineIn.use(() => ({ code: 403, desc: "Blocked by policy (in)" }));
   await assert.rejects(
     bus.request({ type: "create", from: "hyperty://d/a", to: "hyperty://f/forbidden" }),
-    ({ code, body }) => code === 403 && body.desc === body.description && body.desc.includes("(out)"),
+    ({ code, body }) =>
+      code === 403 && body.desc === body.description && body.desc.includes("(out)"),
   );
   const here = got("hyperty://d/a");
-  bus.postFrom(STUB, { id: 4, type: "create", from: "hyperty://f/x", to: "hyperty://d/a", body: {} });
+  bus.postFrom(STUB, {
+    id: 4,
+    type: "create",
+    from: "hyperty://f/x",
+    to: "hyperty://d/a",
+    body: {},
+  });
   await settled();
   assert.deepEqual(here, []);
-  assert.deepEqual(sent.map(({ to, body }) => [to, body.code]), [["hyperty://f/x", 403]]);
+  assert.deepEqual(
+    sent.map(({ to, body }) => [to, body.code]),
+    [["hyperty://f/x", 403]],
+  );
 });
 
 test("R56 pipelines are not asked about what stays inside, answers and reads", async () => {
@@ -400,7 +495,13 @@ test("R56 pipelines are not asked about what stays inside, answers and reads", a
   got("hyperty://d/b");
   bus.postMessage({ type: "create", from: "hyperty://d/a", to: "hyperty://d/b" });
   bus.postMessage({ type: "read", from: "hyperty://d/a", to: "hyperty://f/b" });
-  bus.postMessage({ id: 1, type: "response", from: "hyperty://d/a", to: "hyperty://f/b", body: { code: 200 } });
+  bus.postMessage({
+    id: 1,
+    type: "response",
+    from: "hyperty://d/a",
+    to: "hyperty://f/b",
+    body: { code: 200 },
+  });
   bus.postMessage({ type: "delete", from: "hyperty://d/a", to: "comm://f/b" });
   bus.postMessage({ type: "create", from: `${R}/sm`, to: "domain://msg-node.d/sm" });
   bus.postMessage({ type: "create", from: "hyperty://d/a", to: "hyperty://f/b" });
@@ -412,7 +513,11 @@ test("R57 a hyperty whose path contains p2phandler is judged; a P2P stub is not"
   outside();
   const judged = [];
   bus.pipelineOut.use(({ to }) => void judged.push(to));
-  for (const to of ["hyperty://f/p2phandler/1", "comm://f/x/p2phandler/2", "runtime://f/1/p2phandler/3"]) {
+  for (const to of [
+    "hyperty://f/p2phandler/1",
+    "comm://f/x/p2phandler/2",
+    "runtime://f/1/p2phandler/3",
+  ]) {
     bus.postMessage({ type: "create", from: "hyperty://d/a", to });
   }
   await settled();
@@ -422,21 +527,32 @@ test("R57 a hyperty whose path contains p2phandler is judged; a P2P stub is not"
 test("B9 order is kept while a handler takes its time, and others do not wait", async () => {
   const { sent } = outside();
   let release;
-  bus.pipelineOut.use((message) => message.body.n === 1 && new Promise((resolve) => (release = () => resolve())));
-  for (const n of [1, 2, 3]) bus.postMessage({ type: "create", from: "hyperty://d/a", to: "hyperty://f/b", body: { n } });
+  bus.pipelineOut.use(
+    (message) => message.body.n === 1 && new Promise((resolve) => (release = () => resolve())),
+  );
+  for (const n of [1, 2, 3])
+    bus.postMessage({ type: "create", from: "hyperty://d/a", to: "hyperty://f/b", body: { n } });
   bus.postMessage({ type: "create", from: "hyperty://d/a", to: "hyperty://f/c", body: { n: 4 } });
   await settled();
-  assert.deepEqual(sent.map(({ body }) => body.n), [4]);
+  assert.deepEqual(
+    sent.map(({ body }) => body.n),
+    [4],
+  );
   release();
   await settled();
-  assert.deepEqual(sent.map(({ body }) => body.n), [4, 1, 2, 3]);
+  assert.deepEqual(
+    sent.map(({ body }) => body.n),
+    [4, 1, 2, 3],
+  );
 });
 
 test("B9 a handler that never answers is 503 after 10 s", async () => {
   outside();
   bus.pipelineOut.use(() => new Promise(() => {}));
   const codes = [];
-  bus.postMessage({ type: "create", from: "hyperty://d/a", to: "hyperty://f/b" }, ({ body }) => codes.push(body.code));
+  bus.postMessage({ type: "create", from: "hyperty://d/a", to: "hyperty://f/b" }, ({ body }) =>
+    codes.push(body.code),
+  );
   await settled();
   await clock.turn(10_000);
   assert.deepEqual(codes, [503]);
@@ -447,7 +563,9 @@ test("B9 no more than a thousand messages wait behind handlers", async () => {
   bus.pipelineOut.use(() => new Promise(() => {}));
   const codes = [];
   for (let n = 0; n < 1002; n += 1) {
-    bus.postMessage({ type: "create", from: "hyperty://d/a", to: "hyperty://f/b" }, ({ body }) => codes.push(body.code));
+    bus.postMessage({ type: "create", from: "hyperty://d/a", to: "hyperty://f/b" }, ({ body }) =>
+      codes.push(body.code),
+    );
   }
   await settled();
   assert.deepEqual(codes, [503]);
@@ -461,19 +579,37 @@ test("B10 an error answer that nobody takes is reported in a sandbox too, and ot
   const id = mini.postMessage({ type: "read", from: "hyperty://d/a", to: "comm://d/nobody" });
   assert.ok(id);
   assert.equal(sent[0].id, id);
-  const answer = (code) => ({ id, type: "response", from: "comm://d/nobody", to: "hyperty://d/a", body: { code } });
+  const answer = (code) => ({
+    id,
+    type: "response",
+    from: "comm://d/nobody",
+    to: "hyperty://d/a",
+    body: { code },
+  });
   mini.receive(answer(200));
   mini.receive(answer(400));
   await settled();
-  assert.deepEqual(told.map(({ reason, error }) => [reason, error.code]), [["answers.unexpected", 400]]);
+  assert.deepEqual(
+    told.map(({ reason, error }) => [reason, error.code]),
+    [["answers.unexpected", 400]],
+  );
   assert.equal(mini.counters["answers.unexpected"], 2);
 });
 
 test("B10 an error answer that nobody takes is reported", async () => {
   outside();
-  bus.postMessage({ id: 1, type: "response", from: "comm://f/x", to: `${R}/gone`, body: { code: 404 } });
+  bus.postMessage({
+    id: 1,
+    type: "response",
+    from: "comm://f/x",
+    to: `${R}/gone`,
+    body: { code: 404 },
+  });
   await settled();
-  assert.deepEqual(errors.map(({ reason }) => reason), ["answers.unexpected"]);
+  assert.deepEqual(
+    errors.map(({ reason }) => reason),
+    ["answers.unexpected"],
+  );
 });
 
 test("every message gets an id, and an explicit one does not move the counter", async () => {
@@ -482,7 +618,10 @@ test("every message gets an id, and an explicit one does not move the counter", 
   bus.postMessage({ type: "update", from: STUB, to: "comm://d/o" });
   await settled();
   const first = here[0].id; // which differs from one bus to the next
-  assert.deepEqual(here.map(({ id }) => id), [first, first + 1, first + 2, 77, first + 3]);
+  assert.deepEqual(
+    here.map(({ id }) => id),
+    [first, first + 1, first + 2, 77, first + 3],
+  );
 });
 
 test("retries: 408 and 500 are asked again, any other code ends it", async () => {
@@ -492,7 +631,9 @@ test("retries: 408 and 500 are asked again, any other code ends it", async () =>
     bus.postMessage({ id, type: "response", from: to, to: from, body: { code: codes[asked] } });
     asked += 1;
   });
-  const code = await new Promise((resolve) => bus.postMessageWithRetries(read("comm://d/o"), 5, ({ body }) => resolve(body.code)));
+  const code = await new Promise((resolve) =>
+    bus.postMessageWithRetries(read("comm://d/o"), 5, ({ body }) => resolve(body.code)),
+  );
   assert.deepEqual([code, asked], [404, 3]);
 });
 
@@ -502,7 +643,10 @@ test("addForward gives the message unchanged to the listeners of another address
   bus.postMessage(read("comm://d/o"));
   await settled();
   item.remove();
-  assert.deepEqual(here.map(({ to }) => to), ["comm://d/o"]);
+  assert.deepEqual(
+    here.map(({ to }) => to),
+    ["comm://d/o"],
+  );
 });
 
 test("what is no message, or cannot travel, is a TypeError that says what is wrong", () => {
@@ -510,7 +654,10 @@ test("what is no message, or cannot travel, is a TypeError that says what is wro
   assert.throws(() => bus.postMessage({ from: "a", to: "b" }), /needs a type/);
   assert.throws(() => bus.postMessage({ type: "read", to: "b" }), /needs a from/);
   assert.throws(() => bus.postMessage({ type: "read", from: "a" }), /needs a to/);
-  assert.throws(() => bus.postMessage(read("b", { body: { call() {} } })), /cannot carry a function/);
+  assert.throws(
+    () => bus.postMessage(read("b", { body: { call() {} } })),
+    /cannot carry a function/,
+  );
   let deep = {};
   for (let depth = 0; depth < 300; depth += 1) deep = { deep };
   assert.throws(() => bus.postMessage(read("b", { body: deep })), /nested deeper/);

@@ -15,21 +15,37 @@ beforeEach(() => {
 afterEach(() => endWorld({ runtime, clock }));
 
 /** The domain f, whose identity provider asserts what a test says. */
-async function serve({ head, claims, signer, keys, card = `${BASE}/contact-card`, mangle = (token) => token, resource = "acct:bob@f" } = {}) {
+async function serve({
+  head,
+  claims,
+  signer,
+  keys,
+  card = `${BASE}/contact-card`,
+  mangle = (token) => token,
+  resource = "acct:bob@f",
+} = {}) {
   const said = await assertedOf("f", claims);
   const token = mangle(await tokenOf(said, { head, signer }));
   const links = [{ rel: "protocolstub" }, 5, { rel: "contact-card", href: card }];
-  catalogues.answers.set(`${BASE}/webfinger?resource=${encodeURIComponent(resource)}`, { json: { links } });
+  catalogues.answers.set(`${BASE}/webfinger?resource=${encodeURIComponent(resource)}`, {
+    json: { links },
+  });
   catalogues.answers.set(`${BASE}/contact-card`, { text: token });
   await publish(catalogues, "f", keys);
   return said;
 }
 
 test("a card says who it is and what leads to him", async () => {
-  for (const [user, resource] of [[BOB, "acct:bob@f"], ["user://f/bob", "user://f/bob"]]) {
+  for (const [user, resource] of [
+    [BOB, "acct:bob@f"],
+    ["user://f/bob", "user://f/bob"],
+  ]) {
     const claims = await serve({ resource });
     const card = await runtime.cardOf(user);
-    assert.deepEqual([card.userURL, card.domain, card.protostub], ["user://f/bob", "f", claims.protostub]);
+    assert.deepEqual(
+      [card.userURL, card.domain, card.protostub],
+      ["user://f/bob", "f", claims.protostub],
+    );
     assert.deepEqual([card.digests, card.expires], [claims.protostub_digests, claims.exp]);
   }
 });
@@ -52,7 +68,10 @@ test("R68: a card that proves nothing is refused before any code is loaded", asy
     [{ signer: "other" }, "not signed"],
     [{ signer: "weak", keys: [await jwkOf(await pair("weak"))] }, "not signed"],
     [{ mangle: (token) => token.replace(".", ".e") }, ""],
-    [{ head: { alg: "none" }, mangle: (token) => token.slice(0, token.lastIndexOf(".") + 1) }, "not signed"],
+    [
+      { head: { alg: "none" }, mangle: (token) => token.slice(0, token.lastIndexOf(".") + 1) },
+      "not signed",
+    ],
     [{ head: { alg: "HS256" } }, "not signed"],
     [{ keys: { x: 5 } }, "not signed"],
     [{ keys: [5, { kty: "RSA", kid: "k" }] }, "not signed"],
@@ -84,7 +103,10 @@ test("R68: a card that proves nothing is refused before any code is loaded", asy
     assert.equal(error.code, 502, `${said}: ${error.message}`);
     assert.ok(error.message.includes(said), `${said}: ${error.message}`);
   }
-  assert.deepEqual(catalogues.asked.filter((each) => each.includes("protocolstub")), []);
+  assert.deepEqual(
+    catalogues.asked.filter((each) => each.includes("protocolstub")),
+    [],
+  );
   assert.equal(world.started.length, 0);
 });
 
@@ -103,7 +125,16 @@ test("a domain without cards, one that fails, and names that are none", async ()
     await assert.rejects(runtime.cardOf(BOB), { code });
   }
   catalogues.asked.length = 0;
-  for (const name of ["", "bob", "@f", "bob@", "hyperty://f/bob", "user://f", "bob@f\n", "b@f/../x"]) {
+  for (const name of [
+    "",
+    "bob",
+    "@f",
+    "bob@",
+    "hyperty://f/bob",
+    "user://f",
+    "bob@f\n",
+    "b@f/../x",
+  ]) {
     await assert.rejects(runtime.cardOf(name), { code: 400 });
   }
   assert.deepEqual(catalogues.asked, []);
@@ -121,10 +152,16 @@ test("a stub is loaded only if the card names its code", async () => {
 test("the stub that the card names is loaded, whichever of its digests it has", async () => {
   await catalogues.add("f");
   const { sourcePackage } = await descriptorOf("f", STUB);
-  await serve({ claims: { protostub_digests: [`sha256-${"A".repeat(43)}=`, sourcePackage.integrity] } });
+  await serve({
+    claims: { protostub_digests: [`sha256-${"A".repeat(43)}=`, sourcePackage.integrity] },
+  });
   await runtime.cardOf(BOB);
   world.sent = (stub, { id, type, from, to }) => {
-    if (type === "read") stub.bring({ id, type: "response", from: to, to: from, body: { code: 200 } });
+    if (type === "read")
+      stub.bring({ id, type: "response", from: to, to: from, body: { code: 200 } });
   };
-  assert.equal((await runtime.bus.request({ type: "read", from: "hyperty://d/a", to: "hyperty://f/x" })).code, 200);
+  assert.equal(
+    (await runtime.bus.request({ type: "read", from: "hyperty://d/a", to: "hyperty://f/x" })).code,
+    200,
+  );
 });

@@ -8,14 +8,22 @@ import { sha256 } from "../src/sha256.js";
 import { descriptorOf } from "./world.mjs";
 
 const good = await descriptorOf("f");
-const CONTEXT = { domain: "f", url: "https://f/.well-known/protocolstub/default", platform: "node", capabilities: ["ws", "wss"] };
+const CONTEXT = {
+  domain: "f",
+  url: "https://f/.well-known/protocolstub/default",
+  platform: "node",
+  capabilities: ["ws", "wss"],
+};
 const check = (raw, more) => checkDescriptor(raw, { ...CONTEXT, ...more });
 const inner = (changes) => ({ sourcePackage: { ...good.sourcePackage, ...changes } });
 const hosted = (url) => ({ sourcePackageURL: url, sourcePackage: {} });
 
 test("a good descriptor is read", () => {
   const read = check(good);
-  assert.deepEqual([read.cguid, read.version, read.source], ["guid-f", "1.0", good.sourcePackage.sourceCode]);
+  assert.deepEqual(
+    [read.cguid, read.version, read.source],
+    ["guid-f", "1.0", good.sourcePackage.sourceCode],
+  );
   assert.deepEqual(read.configuration, { url: "wss://msg-node.f/ws" });
 });
 
@@ -75,18 +83,27 @@ for (const [changes, field, code = 502] of [
   test(`refused with the name of ${field}: ${JSON.stringify(changes).slice(0, 80)}`, () => {
     assert.throws(
       () => check({ ...good, ...changes }),
-      (error) => error.name === "LoadError" && error.code === code && error.message.startsWith(`${field}:`),
+      (error) =>
+        error.name === "LoadError" && error.code === code && error.message.startsWith(`${field}:`),
     );
   });
 }
 
 test("what is no object is refused", () => {
-  for (const raw of [null, [], "x", 7, undefined]) assert.throws(() => check(raw), /^LoadError: descriptor:/);
+  for (const raw of [null, [], "x", 7, undefined])
+    assert.throws(() => check(raw), /^LoadError: descriptor:/);
 });
 
 test("tolerant: language in any case, type in any case, a number as version, no optional fields", () => {
   const { cguid, objectName, sourcePackage } = good;
-  const read = check({ cguid, objectName, sourcePackage, type: "protostub", version: 2, language: "javascript" });
+  const read = check({
+    cguid,
+    objectName,
+    sourcePackage,
+    type: "protostub",
+    version: 2,
+    language: "javascript",
+  });
   assert.deepEqual([read.version, read.configuration, read.constraints], ["2", {}, {}]);
 });
 
@@ -98,22 +115,36 @@ test("our own stub's constraints suit every platform it names", () => {
 });
 
 test("a Base64 source is decoded, and the domain's sub-domains are its own", () => {
-  const read = check({ ...good, ...inner({ encoding: "base64", sourceCode: btoa("export const a = 1;") }) });
+  const read = check({
+    ...good,
+    ...inner({ encoding: "base64", sourceCode: btoa("export const a = 1;") }),
+  });
   assert.equal(read.source, "export const a = 1;");
   check({ ...good, configuration: { url: "wss://f:8443/ws" } });
-  check({ ...good, configuration: { url: "ws://127.0.0.1:8000/ws" } }, { hosts: ["127.0.0.1:8000"] });
+  check(
+    { ...good, configuration: { url: "ws://127.0.0.1:8000/ws" } },
+    { hosts: ["127.0.0.1:8000"] },
+  );
 });
 
 test("digests: the strongest kind that is named counts", async () => {
   const [short, long] = [await digestOf("source"), await digestOf("source", "sha512")];
   await checkIntegrity("source", `sha256-${short}`);
   await checkIntegrity("source", `sha256-wrong sha512-${long}`);
-  await assert.rejects(checkIntegrity("source", `sha256-${short} sha512-wrong`), ({ code }) => code === 502);
+  await assert.rejects(
+    checkIntegrity("source", `sha256-${short} sha512-wrong`),
+    ({ code }) => code === 502,
+  );
   await assert.rejects(checkIntegrity("source", "md5-1234"), ({ code }) => code === 502);
 });
 
 test("SHA-256 as computed here is that of the platform", async () => {
-  for (const text of ["", "abc", "é".repeat(1000), ...[55, 56, 63, 64, 65].map((length) => "x".repeat(length))]) {
+  for (const text of [
+    "",
+    "abc",
+    "é".repeat(1000),
+    ...[55, 56, 63, 64, 65].map((length) => "x".repeat(length)),
+  ]) {
     const bytes = new TextEncoder().encode(text);
     assert.equal(btoa(String.fromCharCode(...sha256(bytes))), await digestOf(text));
   }

@@ -19,7 +19,9 @@ export class FakeClock {
   async turn(milliseconds) {
     const end = this.#now + milliseconds;
     for (;;) {
-      const due = [...this.#timers].filter(([, { at }]) => at <= end).sort((a, b) => a[1].at - b[1].at)[0];
+      const due = [...this.#timers]
+        .filter(([, { at }]) => at <= end)
+        .sort((a, b) => a[1].at - b[1].at)[0];
       if (!due) break;
       this.#timers.delete(due[0]);
       this.#now = Math.max(this.#now, due[1].at);

@@ -12,7 +12,9 @@ import { settled } from "./fake-clock.mjs";
 import { R, endWorld, newWorld } from "./world.mjs";
 
 const VECTOR = globalThis.process
-  ? JSON.parse((await import("node:fs")).readFileSync(new URL("words.json", import.meta.url), "utf8"))
+  ? JSON.parse(
+      (await import("node:fs")).readFileSync(new URL("words.json", import.meta.url), "utf8"),
+    )
   : await (await fetch("/tests/words.json")).json();
 const WORDS = VECTOR.words;
 const ALICE = "user://a.example/alice";
@@ -27,8 +29,12 @@ let runtime, world, clock, errors, catalogues;
 let stored, entries, asked, says, beforePut;
 
 beforeEach(async () => {
-  const routing = Object.fromEntries(Array.from({ length: 100 }, (_, n) => [`d${n}.example`, "node"]));
-  ({ runtime, world, clock, errors, catalogues } = newWorld({ routing: { ...routing, "a.example": "node", "b.example": "node" } }));
+  const routing = Object.fromEntries(
+    Array.from({ length: 100 }, (_, n) => [`d${n}.example`, "node"]),
+  );
+  ({ runtime, world, clock, errors, catalogues } = newWorld({
+    routing: { ...routing, "a.example": "node", "b.example": "node" },
+  }));
   [stored, entries, asked, says, beforePut] = [new Map(), {}, [], (_, said) => said, []];
   let turn = Promise.resolve();
   world.sent = (stub, message) => {
@@ -52,7 +58,10 @@ async function answerOf({ type, to, body }) {
     return value ? { code: 200, value } : { code: 404, desc: "Not Found" };
   }
   const there = stored.get(body.guid);
-  if (type === "read") return there ? { Code: 200, code: 200, Value: there, value: there } : { Code: 404, code: 404, Description: "GUID not found." };
+  if (type === "read")
+    return there
+      ? { Code: 200, code: 200, Value: there, value: there }
+      : { Code: 404, code: 404, Description: "GUID not found." };
   beforePut.shift()?.();
   const now = stored.get(body.guid);
   if (body.previous !== undefined && body.previous !== (now ? await digest(now) : "")) {
@@ -66,26 +75,43 @@ async function answerOf({ type, to, body }) {
 }
 
 const device = (storage) =>
-  new GraphConnector(runtime.bus, R, new Contacts({ key: "c", storage, onFailure: (...why) => errors.push(why) }));
+  new GraphConnector(
+    runtime.bus,
+    R,
+    new Contacts({ key: "c", storage, onFailure: (...why) => errors.push(why) }),
+  );
 
 const keyOf = (number) => new Uint8Array(32).fill(number);
 const guidOf = async (number) => derive(await publicText(keyOf(number)), "s");
 
 async function jwtOf(number, changes = {}) {
   const privateKey = keyOf(number);
-  const record = newRecord({ publicKey: await publicText(privateKey), salt: "s" }, await guidOf(number));
-  return sign({ ...record, lastUpdate: "2026-01-01T00:00:00Z", timeout: "2090-01-01T00:00:00Z", ...changes }, privateKey);
+  const record = newRecord(
+    { publicKey: await publicText(privateKey), salt: "s" },
+    await guidOf(number),
+  );
+  return sign(
+    { ...record, lastUpdate: "2026-01-01T00:00:00Z", timeout: "2090-01-01T00:00:00Z", ...changes },
+    privateKey,
+  );
 }
 
 function keeper() {
   const kept = {};
-  return { kept, getItem: (key) => kept[key] ?? null, setItem: (key, text) => void (kept[key] = text) };
+  return {
+    kept,
+    getItem: (key) => kept[key] ?? null,
+    setItem: (key, text) => void (kept[key] = text),
+  };
 }
 
 test("case 31: the words give the key, the salt and both GUIDs", async () => {
   const found = await keysOf(WORDS);
   const hex = [...found.privateKey].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  assert.deepEqual({ private: hex, publicKey: found.publicKey, salt: found.salt }, { private: VECTOR.private, publicKey: VECTOR.publicKey, salt: VECTOR.salt });
+  assert.deepEqual(
+    { private: hex, publicKey: found.publicKey, salt: found.salt },
+    { private: VECTOR.private, publicKey: VECTOR.publicKey, salt: VECTOR.salt },
+  );
   assert.deepEqual([found.guid, found.legacyGuid], [VECTOR.guid, VECTOR.legacy]);
   assert.equal((await keysOf(`  ${WORDS.toUpperCase().replaceAll(" ", "\n")} `)).guid, VECTOR.guid);
   const one = await masterKey(Uint8Array.from({ length: 16 }, (_, at) => at)); // test vector 1 of BIP-32
@@ -94,7 +120,12 @@ test("case 31: the words give the key, the salt and both GUIDs", async () => {
 });
 
 test("words that are none are refused and not repeated", async () => {
-  const bad = { "": "0 words", [`${WORDS} zebra`]: "17 words", [WORDS.replace("address", "adress")]: "Word 15", [WORDS.replace("address", "zoo")]: "belong together" };
+  const bad = {
+    "": "0 words",
+    [`${WORDS} zebra`]: "17 words",
+    [WORDS.replace("address", "adress")]: "Word 15",
+    [WORDS.replace("address", "zoo")]: "belong together",
+  };
   for (const [words, said] of Object.entries(bad)) {
     const error = await keysOf(words).catch((error) => error);
     assert.equal(error.code, 400);
@@ -113,7 +144,11 @@ test("case 32: records in both encodings verify, with another letter none does",
       await assert.rejects(personOf(other), { code: 502 });
     }
   }
-  assert.equal(atob((await jwtOf(5)).split(".")[2].replaceAll("-", "+").replaceAll("_", "/")).charCodeAt(0), 0x30, "DER is made");
+  assert.equal(
+    atob((await jwtOf(5)).split(".")[2].replaceAll("-", "+").replaceAll("_", "/")).charCodeAt(0),
+    0x30,
+    "DER is made",
+  );
 });
 
 test("case 33: what is published at one device is there at another", async () => {
@@ -125,7 +160,10 @@ test("case 33: what is published at one device is there at another", async () =>
   alice.addLegacyId({ type: "phone", category: "home", id: "+351" });
   alice.setDefaults({ voice: "a" });
   const published = await alice.publish();
-  assert.deepEqual(published.userIds.map(({ domain }) => domain), ["a.example", "b.example"]);
+  assert.deepEqual(
+    published.userIds.map(({ domain }) => domain),
+    ["a.example", "b.example"],
+  );
   const { from, to } = asked.at(-1);
   assert.deepEqual([from, to], [`${R}/graph-connector`, "global://registry/"]);
 
@@ -136,7 +174,10 @@ test("case 33: what is published at one device is there at another", async () =>
   other.removeLegacyId("+351");
   other.setActive(false);
   const left = await other.publish();
-  assert.deepEqual([left.userIds.length, left.legacyIds, left.isActive, left.defaults.voice], [1, [], false, "a"]);
+  assert.deepEqual(
+    [left.userIds.length, left.legacyIds, left.isActive, left.defaults.voice],
+    [1, [], false, "a"],
+  );
   assert.ok(left.lastUpdate > published.lastUpdate);
   assert.deepEqual(await alice.lookup(`user-guid://${alice.guid}`), left);
 });
@@ -168,7 +209,8 @@ test("a record that others never leave alone ends the tries, and the changes are
   await alice.publish();
   const keys = await keysOf(WORDS);
   const others = [];
-  for (let after = Date.now() + 1; others.length < 9; after += 5) others.push(await signedRecord(newRecord(keys, VECTOR.guid), keys, after, after));
+  for (let after = Date.now() + 1; others.length < 9; after += 5)
+    others.push(await signedRecord(newRecord(keys, VECTOR.guid), keys, after, after));
   alice.addUserId(ALICE);
   beforePut = others.map((jwt) => () => stored.set(VECTOR.guid, jwt));
   await assert.rejects(alice.publish(), { code: 409 });
@@ -194,7 +236,8 @@ test("case 40: a record that has timed out is renewed by its owner", async () =>
   alice.addUserId(ALICE);
   await alice.publish();
   stored.clear();
-  says = ({ type }, said) => (type === "read" ? { Code: 410, code: 410, Description: "timed out" } : said);
+  says = ({ type }, said) =>
+    type === "read" ? { Code: 410, code: 410, Description: "timed out" } : said;
   assert.equal((await alice.publish()).userIds.length, 1);
   assert.equal(await alice.use(WORDS), false);
 });
@@ -203,11 +246,15 @@ test("what no registry takes is not sent, what needs a GUID says so, and bad val
   await assert.rejects(device().publish(), { code: 400 });
   const alice = device();
   await alice.create();
-  for (const bad of ["", "alice", "user://", "user://a.example/\n"]) assert.throws(() => alice.addUserId(bad), { code: 400 });
+  for (const bad of ["", "alice", "user://", "user://a.example/\n"])
+    assert.throws(() => alice.addUserId(bad), { code: 400 });
   assert.throws(() => alice.setDefaults({ fax: "1" }), { code: 400 });
   alice.addLegacyId({ type: "note", category: "x", id: "1", description: "x".repeat(40_000) });
   await assert.rejects(alice.publish(), { code: 413 });
-  assert.deepEqual(asked.map(({ type }) => type), ["read"]);
+  assert.deepEqual(
+    asked.map(({ type }) => type),
+    ["read"],
+  );
 });
 
 test("cases 34 and 42: what is no proof is refused", async () => {
@@ -233,12 +280,15 @@ test("cases 34 and 42: what is no proof is refused", async () => {
     says = () => said;
     await assert.rejects(device().lookup(guid), { code });
   }
-  for (const bad of ["", "x".repeat(44), `../${"x".repeat(40)}`]) await assert.rejects(device().lookup(bad), { code: 400 });
+  for (const bad of ["", "x".repeat(44), `../${"x".repeat(40)}`])
+    await assert.rejects(device().lookup(bad), { code: 400 });
 });
 
 test("a registry that is silent is given up after 15 s", async () => {
   says = () => null;
-  const asking = device().lookup(await guidOf(5)).catch((error) => error);
+  const asking = device()
+    .lookup(await guidOf(5))
+    .catch((error) => error);
   for (let seconds = 0; seconds < 16; seconds += 1) {
     await clock.turn(1_000);
     await settled();
@@ -253,7 +303,8 @@ test("case 38: an older record is refused after a newer one, a contact's after a
   stored.set(guid, await jwtOf(5, { lastUpdate: "2026-03-01T00:00:00Z" }));
   await alice.lookup(guid);
   stored.set(guid, await jwtOf(5, { lastUpdate: "2026-02-01T00:00:00Z" }));
-  for (const each of [alice, device(storage)]) await assert.rejects(each.lookup(guid), { code: 409 });
+  for (const each of [alice, device(storage)])
+    await assert.rejects(each.lookup(guid), { code: 409 });
 });
 
 test("words that cannot be asked about leave one who one was", async () => {
@@ -267,26 +318,50 @@ test("words that cannot be asked about leave one who one was", async () => {
 
 test("a person's hyperties are found in all domains he names; one that fails or lies fails for itself", async () => {
   const guid = await guidOf(5);
-  const ids = [ALICE, { uid: "b", domain: "b.example" }, ALICE, "x@d1.example", "x@d2.example", { uid: "x", domain: "a/b" }];
+  const ids = [
+    ALICE,
+    { uid: "b", domain: "b.example" },
+    ALICE,
+    "x@d1.example",
+    "x@d2.example",
+    { uid: "x", domain: "a/b" },
+  ];
   stored.set(guid, await jwtOf(5, { userIDs: ids }));
-  entries["a.example"] = { x: { hypertyID: "hyperty://a.example/1", guid: `user-guid://${guid}` }, y: 5 };
+  entries["a.example"] = {
+    x: { hypertyID: "hyperty://a.example/1", guid: `user-guid://${guid}` },
+    y: 5,
+  };
   entries["b.example"] = [{ hypertyID: "hyperty://b.example/2", confirmed: true }];
   says = ({ to }, said) => {
     if (to === "domain://registry.d1.example") return { code: 504, desc: "frozen" };
     return to === "domain://registry.d2.example" ? { code: 200, value: "no map" } : said;
   };
   const found = await device().hyperties(guid, { resources: ["chat"] });
-  assert.deepEqual(found.map(({ code }) => code), [200, 200, 504, 200, 400]);
-  assert.deepEqual(found.map(({ hyperties }) => hyperties.map(({ confirmed }) => confirmed)), [[true], [false], [], [], []]);
+  assert.deepEqual(
+    found.map(({ code }) => code),
+    [200, 200, 504, 200, 400],
+  );
+  assert.deepEqual(
+    found.map(({ hyperties }) => hyperties.map(({ confirmed }) => confirmed)),
+    [[true], [false], [], [], []],
+  );
   assert.equal(found[2].text, "frozen");
-  assert.deepEqual(asked.find(({ to }) => to.startsWith("domain")).body.criteria, { resources: ["chat"] });
+  assert.deepEqual(asked.find(({ to }) => to.startsWith("domain")).body.criteria, {
+    resources: ["chat"],
+  });
 });
 
 test("a record of a hundred domains does not have a hundred asked", async () => {
   const guid = await guidOf(5);
-  stored.set(guid, await jwtOf(5, { userIDs: Array.from({ length: 100 }, (_, n) => `x@d${n}.example`) }));
+  stored.set(
+    guid,
+    await jwtOf(5, { userIDs: Array.from({ length: 100 }, (_, n) => `x@d${n}.example`) }),
+  );
   const codes = (await device().hyperties(guid)).map(({ code }) => code);
-  assert.deepEqual([codes.filter((code) => code === 404).length, codes.filter((code) => code === 429).length], [32, 68]);
+  assert.deepEqual(
+    [codes.filter((code) => code === 404).length, codes.filter((code) => code === 429).length],
+    [32, 68],
+  );
   assert.equal(asked.length, 33);
 });
 
@@ -298,17 +373,29 @@ test("contacts are kept, found, changed and removed; a GUID is one once", async 
   book.add(carol, { firstName: "Carol" });
   book.edit(bob, { firstName: "Robert", groups: ["home"] });
   const again = device(storage).contacts;
-  assert.deepEqual([...again].map(({ firstName }) => firstName), ["Robert", "Carol"]);
-  assert.deepEqual([again.find("bro").length, again.find("HOME").length, again.find("obert").length], [1, 1, 0]);
+  assert.deepEqual(
+    [...again].map(({ firstName }) => firstName),
+    ["Robert", "Carol"],
+  );
+  assert.deepEqual(
+    [again.find("bro").length, again.find("HOME").length, again.find("obert").length],
+    [1, 1, 0],
+  );
   assert.throws(() => again.add(bob), { code: 409 });
-  for (const bad of [{ firstName: "x".repeat(201) }, { lastName: 5 }, { groups: Array(101).fill("x") }]) {
+  for (const bad of [
+    { firstName: "x".repeat(201) },
+    { lastName: 5 },
+    { groups: Array(101).fill("x") },
+  ]) {
     assert.throws(() => again.edit(bob, bad), { code: 400 });
   }
   assert.throws(() => again.add("short"), { code: 400 });
   assert.deepEqual([again.remove(bob), again.remove(bob)], [true, false]);
   assert.throws(() => again.edit(bob, {}), { code: 404 });
   assert.equal(device(storage).contacts.size, 1);
-  assert.throws(() => new Contacts({ key: "k", onFailure: () => {}, most: 0 }).add(bob), { code: 413 });
+  assert.throws(() => new Contacts({ key: "k", onFailure: () => {}, most: 0 }).add(bob), {
+    code: 413,
+  });
   for (const spoilt of ["{", "5", '[{"guid": 5}]']) {
     storage.kept.c = spoilt;
     assert.equal(device(storage).contacts.size, 0);

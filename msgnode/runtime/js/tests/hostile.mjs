@@ -18,7 +18,9 @@ export const GOOD = stub(
 );
 export const LOOP_AT_START = stub("", "for (;;);");
 export const LOOP = stub("for (;;);");
-export const MEMORY = stub("const all = []; for (;;) all.push(new Array(100000).fill(Math.random()));");
+export const MEMORY = stub(
+  "const all = []; for (;;) all.push(new Array(100000).fill(Math.random()));",
+);
 export const BUFFERS = stub(
   "const all = []; const more = () => { all.push(new Uint8Array(8 * 1024 * 1024).fill(1)); setTimeout(more, 5); }; more();",
 );
@@ -32,7 +34,9 @@ export const FLOOD = stub(`if (globalThis.floods) return;
   setTimeout(more);
 }; more();`);
 /** Does not let its own messages wait: it looks for a way around its MiniBUS. */
-export const TALKS = stub(`bus.postMessage({ type: "create", from: "hyperty://f/spy", to: "hyperty://d/report", body: { got: message.body } });`);
+export const TALKS = stub(
+  `bus.postMessage({ type: "create", from: "hyperty://f/spy", to: "hyperty://d/report", body: { got: message.body } });`,
+);
 
 const outcome = `const tried = {};
 const attempt = async (name, call) => {

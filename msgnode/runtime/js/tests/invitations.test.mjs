@@ -31,7 +31,13 @@ async function atHome(answers) {
   world.sent = (stub, { id, type, from, to, body }) => {
     if (type !== "execute" || to !== `domain://idm.${HOME}`) return;
     asked.push(body);
-    stub.bring({ id, type: "response", from: to, to: from, body: answers[body.method] ?? { code: 404, description: "off" } });
+    stub.bring({
+      id,
+      type: "response",
+      from: to,
+      to: from,
+      body: answers[body.method] ?? { code: 404, description: "off" },
+    });
   };
   return asked;
 }
@@ -40,17 +46,32 @@ const endpoint = { code: 200, value: { endpoint: "https://d/push/1", userURL: BO
 
 async function receive() {
   await atHome({ subscribePush: endpoint, unsubscribePush: { code: 200 } });
-  await runtime.invitations.receive((invitation) => heard.push(invitation), { hyperty: "hyperty://d/b" });
+  await runtime.invitations.receive((invitation) => heard.push(invitation), {
+    hyperty: "hyperty://d/b",
+  });
 }
 
 /** What the home node says after somebody has left this at the endpoint. */
 async function leave({ claims = {}, signer, ...changes } = {}) {
   const expires = Math.floor(Date.now() / 1000) + 60;
   const value = { invitation: "i1", expires, ...changes.value };
-  const said = await assertedOf("a.example", { exp: value.expires, invitation: value.invitation, from: A, to: BOB, resource: value.resource, ...claims });
+  const said = await assertedOf("a.example", {
+    exp: value.expires,
+    invitation: value.invitation,
+    from: A,
+    to: BOB,
+    resource: value.resource,
+    ...claims,
+  });
   const identity = { assertion: await tokenOf(said, { signer }), idp: { domain: "a.example" } };
   const body = { from: A, to: BOB, identity, protostub: said.protostub, ...changes, value };
-  world.started[0].bring({ id: 1, type: "update", from: changes.sender ?? `domain://idm.${HOME}`, to: `${R}/invitations`, body });
+  world.started[0].bring({
+    id: 1,
+    type: "update",
+    from: changes.sender ?? `domain://idm.${HOME}`,
+    to: `${R}/invitations`,
+    body,
+  });
   return body;
 }
 
@@ -60,12 +81,17 @@ test("who invites, where to and what to is heard once", async () => {
   const { value } = await leave({ value: { resource: "comm://a.example/1" } });
   await until(() => heard.length, "the invitation");
   const { expires, invitation, resource } = value;
-  assert.deepEqual(heard, [{ user: ALICE, domain: "a.example", hyperty: A, invitation, expires, resource }]);
+  assert.deepEqual(heard, [
+    { user: ALICE, domain: "a.example", hyperty: A, invitation, expires, resource },
+  ]);
   await leave({ value: { resource } });
   await leave({ value: { invitation: "i2" } });
   await until(() => heard.length === 2, "the next one");
   assert.deepEqual(errors, []);
-  assert.equal(catalogues.asked.some((each) => each.includes("a.example/.well-known/protocolstub")), false);
+  assert.equal(
+    catalogues.asked.some((each) => each.includes("a.example/.well-known/protocolstub")),
+    false,
+  );
   await runtime.invitations.stop();
   await leave({ value: { invitation: "i3" } });
   await settled();
@@ -107,7 +133,17 @@ test("what the caller's domain has not signed is refused, and nothing of it is l
 test("a domain that is not a public one is not asked for anything", async () => {
   await receive();
   catalogues.asked.length = 0;
-  for (const domain of ["localhost", "127.0.0.1", "10.1.2.3", "printer.local", "intranet", "a.internal", "[::1]", "a.example:8443", "x.localhost"]) {
+  for (const domain of [
+    "localhost",
+    "127.0.0.1",
+    "10.1.2.3",
+    "printer.local",
+    "intranet",
+    "a.internal",
+    "[::1]",
+    "a.example:8443",
+    "x.localhost",
+  ]) {
     const before = errors.length;
     await leave({ from: `hyperty://${domain}/x` });
     await until(() => errors.length > before, domain);
@@ -139,23 +175,49 @@ test("only the home node tells of invitations", async () => {
 
 test("an invitation is sent to the endpoint of the card, and accepted once, before it expires", async () => {
   const expires = Math.floor(Date.now() / 1000) + 60;
-  const asked = await atHome({ sendInvitation: { code: 200, value: { invitation: "secret", expires } } });
+  const asked = await atHome({
+    sendInvitation: { code: 200, value: { invitation: "secret", expires } },
+  });
   const card = { userURL: "user://f/bob", endpoint: "https://f/push/1" };
-  const sent = await runtime.invitations.send(card, { hyperty: "hyperty://d/a", resource: "comm://d/1" });
-  assert.deepEqual(asked[0].params, { endpoint: card.endpoint, user: card.userURL, hyperty: "hyperty://d/a", seconds: 60, resource: "comm://d/1" });
-  const accepts = (invitation, type = "create") => sent.isAcceptedBy({ type, body: { value: { invitation } } });
-  assert.deepEqual([accepts("guess"), accepts("secret", "response"), sent.isAcceptedBy({ type: "create" })], [false, false, false]);
+  const sent = await runtime.invitations.send(card, {
+    hyperty: "hyperty://d/a",
+    resource: "comm://d/1",
+  });
+  assert.deepEqual(asked[0].params, {
+    endpoint: card.endpoint,
+    user: card.userURL,
+    hyperty: "hyperty://d/a",
+    seconds: 60,
+    resource: "comm://d/1",
+  });
+  const accepts = (invitation, type = "create") =>
+    sent.isAcceptedBy({ type, body: { value: { invitation } } });
+  assert.deepEqual(
+    [accepts("guess"), accepts("secret", "response"), sent.isAcceptedBy({ type: "create" })],
+    [false, false, false],
+  );
   assert.deepEqual([accepts("secret"), accepts("secret")], [true, false]);
-  await assert.rejects(runtime.invitations.send({ ...card, endpoint: "" }, { hyperty: "hyperty://d/a" }), { code: 410 });
+  await assert.rejects(
+    runtime.invitations.send({ ...card, endpoint: "" }, { hyperty: "hyperty://d/a" }),
+    { code: 410 },
+  );
 });
 
 test("that an invitation was withdrawn is heard once, after it", async () => {
   await publish(catalogues, "a.example");
   await atHome({ subscribePush: endpoint });
   const over = [];
-  await runtime.invitations.receive((invitation) => heard.push(invitation), { withdrawn: ({ invitation }) => over.push(invitation) });
+  await runtime.invitations.receive((invitation) => heard.push(invitation), {
+    withdrawn: ({ invitation }) => over.push(invitation),
+  });
   const withdraw = (invitation, from = `domain://idm.${HOME}`) =>
-    world.started[0].bring({ id: 1, type: "delete", from, to: `${R}/invitations`, body: { to: BOB, value: { invitation } } });
+    world.started[0].bring({
+      id: 1,
+      type: "delete",
+      from,
+      to: `${R}/invitations`,
+      body: { to: BOB, value: { invitation } },
+    });
   await leave();
   await until(() => heard.length, "the invitation");
   withdraw("i1", "domain://idm.a.example");
@@ -172,20 +234,33 @@ test("that an invitation was withdrawn is heard once, after it", async () => {
   await leave({ value: { invitation: "i9" } });
   await leave({ value: { invitation: "i3" } });
   await until(() => heard.length === 2, "the next one");
-  assert.deepEqual(heard.map(({ invitation }) => invitation), ["i1", "i3"]);
+  assert.deepEqual(
+    heard.map(({ invitation }) => invitation),
+    ["i1", "i3"],
+  );
   assert.deepEqual([over, errors], [["i1"], []]);
 });
 
 test("what was sent can be withdrawn until it is accepted", async () => {
   const expires = Math.floor(Date.now() / 1000) + 60;
   const value = { invitation: "secret", expires, location: "https://f/push/1/secret" };
-  const answers = { sendInvitation: { code: 200, value }, withdrawInvitation: { code: 200, value: { told: true } } };
+  const answers = {
+    sendInvitation: { code: 200, value },
+    withdrawInvitation: { code: 200, value: { told: true } },
+  };
   const asked = await atHome(answers);
-  const send = () => runtime.invitations.send({ userURL: "user://f/bob", endpoint: "https://f/push/1" }, { hyperty: "hyperty://d/a" });
+  const send = () =>
+    runtime.invitations.send(
+      { userURL: "user://f/bob", endpoint: "https://f/push/1" },
+      { hyperty: "hyperty://d/a" },
+    );
   const accepted = { type: "create", body: { value: { invitation: "secret" } } };
   const sent = await send();
   assert.deepEqual([await sent.withdraw(), await sent.withdraw()], [true, true]);
-  assert.deepEqual(asked[1], { method: "withdrawInvitation", params: { invitation: "secret", location: value.location } });
+  assert.deepEqual(asked[1], {
+    method: "withdrawInvitation",
+    params: { invitation: "secret", location: value.location },
+  });
   assert.equal(sent.isAcceptedBy(accepted), false);
   const taken = await send();
   assert.equal(taken.isAcceptedBy(accepted), true);
@@ -202,21 +277,36 @@ test("what was sent can be withdrawn until it is accepted", async () => {
 
 test("who has accepted is sent away, and then nobody can accept", async () => {
   const expires = Math.floor(Date.now() / 1000) + 60;
-  const answers = { sendInvitation: { code: 200, value: { invitation: "secret", expires } }, endInvitation: { code: 200 } };
+  const answers = {
+    sendInvitation: { code: 200, value: { invitation: "secret", expires } },
+    endInvitation: { code: 200 },
+  };
   const asked = await atHome(answers);
-  const sent = await runtime.invitations.send({ userURL: "user://f/bob", endpoint: "https://f/push/1" }, { hyperty: "hyperty://d/a" });
+  const sent = await runtime.invitations.send(
+    { userURL: "user://f/bob", endpoint: "https://f/push/1" },
+    { hyperty: "hyperty://d/a" },
+  );
   await sent.end();
   assert.deepEqual(asked[1], { method: "endInvitation", params: { invitation: "secret" } });
-  assert.equal(sent.isAcceptedBy({ type: "create", body: { value: { invitation: "secret" } } }), false);
+  assert.equal(
+    sent.isAcceptedBy({ type: "create", body: { value: { invitation: "secret" } } }),
+    false,
+  );
   answers.endInvitation = { code: 404, description: "none" };
   await assert.rejects(sent.end(), { code: 404 });
 });
 
 test("one that was accepted by somebody who then does nothing can be accepted again", async () => {
   const expires = Math.floor(Date.now() / 1000) + 60;
-  const answers = { sendInvitation: { code: 200, value: { invitation: "secret", expires } }, reopenInvitation: { code: 200, value: { expires } } };
+  const answers = {
+    sendInvitation: { code: 200, value: { invitation: "secret", expires } },
+    reopenInvitation: { code: 200, value: { expires } },
+  };
   const asked = await atHome(answers);
-  const sent = await runtime.invitations.send({ userURL: "user://f/bob", endpoint: "https://f/push/1" }, { hyperty: "hyperty://d/a" });
+  const sent = await runtime.invitations.send(
+    { userURL: "user://f/bob", endpoint: "https://f/push/1" },
+    { hyperty: "hyperty://d/a" },
+  );
   const accepts = { type: "create", body: { value: { invitation: "secret" } } };
   assert.deepEqual([sent.isAcceptedBy(accepts), sent.isAcceptedBy(accepts)], [true, false]);
   await sent.reopen();
@@ -229,6 +319,12 @@ test("one that was accepted by somebody who then does nothing can be accepted ag
 
 test("a node that takes no invitations says so", async () => {
   await atHome({});
-  await assert.rejects(runtime.invitations.receive(() => {}), { code: 404 });
-  await assert.rejects(runtime.invitations.send({ endpoint: "https://f/push/1" }, { hyperty: "hyperty://d/a" }), { code: 404 });
+  await assert.rejects(
+    runtime.invitations.receive(() => {}),
+    { code: 404 },
+  );
+  await assert.rejects(
+    runtime.invitations.send({ endpoint: "https://f/push/1" }, { hyperty: "hyperty://d/a" }),
+    { code: 404 },
+  );
 });

@@ -7,7 +7,13 @@ import { LIMITS, roughSize } from "../src/sandbox/limits.js";
 const MILLION = 1_000_000;
 
 test("the size of a message is about that of its JSON", () => {
-  const message = { id: 7, type: "create", from: "hyperty://d/a", to: "hyperty://d/b", body: { list: [1, null, true, { text: "x".repeat(1000) }] } };
+  const message = {
+    id: 7,
+    type: "create",
+    from: "hyperty://d/a",
+    to: "hyperty://d/b",
+    body: { list: [1, null, true, { text: "x".repeat(1000) }] },
+  };
   const size = roughSize(message);
   const { length } = JSON.stringify(message);
   assert.ok(size > length * 0.8 && size < length * 1.3, `${size} for ${length}`);
@@ -38,7 +44,8 @@ test("what goes round, or is larger than anything may be, is found out at once",
   const rounds = new Set();
   rounds.add(rounds).add([rounds]);
   const began = performance.now();
-  for (const value of [round, huge, rounds]) assert.ok(roughSize({ body: value }) > LIMITS.rateBytes * 8);
+  for (const value of [round, huge, rounds])
+    assert.ok(roughSize({ body: value }) > LIMITS.rateBytes * 8);
   const took = performance.now() - began;
   assert.ok(took < 5000, `it took ${took} ms`);
 });

@@ -13,7 +13,12 @@ let runtime, bus, clock, catalogues, world, errors;
 beforeEach(() => ({ runtime, bus, clock, catalogues, world, errors } = newWorld()));
 afterEach(() => endWorld({ runtime, clock }));
 
-const create = (n = 0) => ({ type: "create", from: "hyperty://d/a", to: "hyperty://f/x", body: { n } });
+const create = (n = 0) => ({
+  type: "create",
+  from: "hyperty://d/a",
+  to: "hyperty://f/x",
+  body: { n },
+});
 const answer = (message) =>
   bus.request(message).catch((error) => {
     if (!(error instanceof AnswerError)) throw error;
@@ -73,7 +78,10 @@ for (const [what, does] of [
   ["says that it is live", (stub) => stub.say("live")],
   ["says that it is connected", (stub) => stub.say("connected")],
   ["is away, and comes back by itself", (stub) => stub.say("disconnected")],
-  ["brings something in", (stub) => stub.bring({ type: "update", from: "hyperty://f/x", to: "hyperty://d/a", body: {} })],
+  [
+    "brings something in",
+    (stub) => stub.bring({ type: "update", from: "hyperty://f/x", to: "hyperty://d/a", body: {} }),
+  ],
 ]) {
   test(`a stub that ${what} is waited for no more`, async () => {
     await catalogues.add("f");

@@ -36,7 +36,12 @@ function fromCatalogue(resolver, options, platform) {
     await delay;
     return isEmpty ? undefined : DESCRIPTOR;
   };
-  return newCataloguePeers(resolver, { ...options, timers: { ...TIMERS, ...options.timers } }, platform, { clock: net.clock, document, opened });
+  return newCataloguePeers(
+    resolver,
+    { ...options, timers: { ...TIMERS, ...options.timers } },
+    platform,
+    { clock: net.clock, document, opened },
+  );
 }
 
 /** Two runtimes; the second one has what `others` say. */
@@ -53,14 +58,16 @@ async function together(one, other) {
   assert.match((await net.asked(one.ask(other, 0))).cameBy, DIRECT);
 }
 
-const stateOf = (one, other) => one.p2p.connections.find(({ runtime }) => runtime === other.url)?.state;
+const stateOf = (one, other) =>
+  one.p2p.connections.find(({ runtime }) => runtime === other.url)?.state;
 
 test("P60 stubs of the catalogue come together: each loads what it needs, and the node hears no more", async () => {
   const [alice, bob] = await two();
   assert.deepEqual(asked, ["p2p-handler", "p2p-handler"]);
   await together(alice, bob);
   assert.deepEqual(asked.slice(2), ["p2p-requester"]);
-  for (const each of [alice, bob]) assert.deepEqual(each.states, ["created", "in-progress", "live"]);
+  for (const each of [alice, bob])
+    assert.deepEqual(each.states, ["created", "in-progress", "live"]);
   const before = net.seen.length;
   for (let n = 1; n <= 100; n += 1) {
     assert.match((await net.asked(alice.ask(bob, n))).cameBy, DIRECT);
@@ -106,7 +113,11 @@ test("P31 P32 with stubs of the catalogue each number arrives once and in order,
 
 test("P26 both dial at once with stubs of the catalogue, and each message arrives once and in order", async () => {
   const [alice, bob] = await two();
-  for (const [one, other] of [[alice, bob], [bob, alice]]) one.want(other);
+  for (const [one, other] of [
+    [alice, bob],
+    [bob, alice],
+  ])
+    one.want(other);
   for (let n = 0; n < 100; n += 1) {
     alice.tell(bob, n);
     bob.tell(alice, n);
@@ -115,10 +126,17 @@ test("P26 both dial at once with stubs of the catalogue, and each message arrive
   await net.turn(5_000);
   const all = Array.from({ length: 100 }, (_, index) => index);
   for (const each of [alice, bob]) {
-    assert.deepEqual(each.got.filter((n) => n >= 0), all);
+    assert.deepEqual(
+      each.got.filter((n) => n >= 0),
+      all,
+    );
     assert.ok(each.states.includes("live") && !each.states.includes("failed"), String(each.states));
   }
-  for (const [one, other] of [[alice, bob], [bob, alice]]) assert.match((await net.asked(one.ask(other, 1))).cameBy, DIRECT);
+  for (const [one, other] of [
+    [alice, bob],
+    [bob, alice],
+  ])
+    assert.match((await net.asked(one.ask(other, 1))).cameBy, DIRECT);
 });
 
 test("P25 who is being dialled loads no requester, and P57 a runtime that closes says bye", async () => {
@@ -150,7 +168,10 @@ test("P20 a catalogue without the stubs leaves everything with the node, and is 
 test("P1 a handler that could not be loaded is looked for again", async () => {
   isEmpty = true;
   const [alice] = await two({});
-  assert.deepEqual(alice.errors.splice(0).map(({ reason }) => reason), ["p2p.not-announced"]);
+  assert.deepEqual(
+    alice.errors.splice(0).map(({ reason }) => reason),
+    ["p2p.not-announced"],
+  );
   await net.turn(3_000);
   assert.equal(asked.length, 3);
   isEmpty = false;
@@ -167,7 +188,10 @@ test("a handler whose sandbox dies is started again, and who waited for an answe
   await together(alice, bob);
   bob.bus.removeAllListenersOf(bob.app);
   bob.bus.addListener(bob.app, () => {});
-  const answer = alice.ask(bob, 1).then(() => "answered", (error) => error.code);
+  const answer = alice.ask(bob, 1).then(
+    () => "answered",
+    (error) => error.code,
+  );
   await net.turn();
   asked.length = 0;
   net.cut();
@@ -183,7 +207,10 @@ test("a handler whose sandbox dies is started again, and who waited for an answe
 });
 
 test("a requester that is not used is unloaded, and loaded again when it is wanted", async () => {
-  const [alice, bob] = await two({ newP2P: fromCatalogue, timers: { idle: 5_000 } }, { timers: { idle: 5_000 } });
+  const [alice, bob] = await two(
+    { newP2P: fromCatalogue, timers: { idle: 5_000 } },
+    { timers: { idle: 5_000 } },
+  );
   await together(alice, bob);
   await net.turn(6_000);
   assert.equal(stateOf(alice, bob), "disconnected");
@@ -201,23 +228,46 @@ test("P48 a stub may say what is its own and hand back what it was handed, and s
   const url = "runtime://d/p2prequester/1";
   const stub = new HandedStub(bus, { url, handlerURL: "runtime://d/9/p2phandler/1", sandbox });
   const [claim, handed] = [
-    { id: 1, type: "subscribe", from: url, to: "domain://msg-node.d/sm", body: { resources: ["connection://d/1", "hyperty://d/1", "runtime://d/9/app"] } },
+    {
+      id: 1,
+      type: "subscribe",
+      from: url,
+      to: "domain://msg-node.d/sm",
+      body: { resources: ["connection://d/1", "hyperty://d/1", "runtime://d/9/app"] },
+    },
     { id: 2, type: "create", from: "runtime://d/9/app", to: "runtime://d/1/app" },
   ];
   assert.ok(!stub.mayPost({ ...claim, from: "connection://d/1" }), "not before it is claimed");
   assert.ok(stub.isOwn(claim));
   assert.ok(stub.mayPost({ ...claim, from: "connection://d/1" }));
-  for (const from of ["hyperty://d/1", "runtime://d/9/app", "runtime://d/9/sm", "runtime://d/9/p2phandler/2"]) assert.ok(!stub.mayPost({ ...claim, from }), from);
+  for (const from of [
+    "hyperty://d/1",
+    "runtime://d/9/app",
+    "runtime://d/9/sm",
+    "runtime://d/9/p2phandler/2",
+  ])
+    assert.ok(!stub.mayPost({ ...claim, from }), from);
   assert.ok(!stub.mayPost(handed));
   assert.equal(stub.takes(handed), url);
-  assert.ok(stub.mayPost(handed) && !stub.mayPost({ ...handed, to: "runtime://d/2/app" }) && !stub.mayPost({ ...handed, id: 3 }));
+  assert.ok(
+    stub.mayPost(handed) &&
+      !stub.mayPost({ ...handed, to: "runtime://d/2/app" }) &&
+      !stub.mayPost({ ...handed, id: 3 }),
+  );
   assert.ok(stub.handedBack(handed) && !stub.handedBack(handed), "once");
   bus.postMessage({ type: "update", from: "runtime://d/1/app", to: "connection://d/1" });
   await net.turn();
   assert.equal(posted.length, 1);
-  assert.ok(stub.isOwn({ ...claim, type: "unsubscribe" }) && !stub.mayPost({ ...claim, from: "connection://d/1" }));
+  assert.ok(
+    stub.isOwn({ ...claim, type: "unsubscribe" }) &&
+      !stub.mayPost({ ...claim, from: "connection://d/1" }),
+  );
   stub.takes(handed);
-  const other = new HandedStub(bus, { url: "runtime://d/p2prequester/2", handlerURL: "runtime://d/9/p2phandler/2", sandbox });
+  const other = new HandedStub(bus, {
+    url: "runtime://d/p2prequester/2",
+    handlerURL: "runtime://d/9/p2phandler/2",
+    sandbox,
+  });
   assert.ok(!other.mayPost(handed), "another stub was not handed it");
   for (let id = 3; id < MAX_HANDED + 2; id += 1) stub.takes({ ...handed, id });
   assert.ok(stub.mayPost(handed), "as many as there may be");
@@ -236,7 +286,12 @@ test("P45 bytes that a stub hands back, or that a stub which ended was to answer
   await net.turn(6_000);
   await net.asked(carol.want(alice)); // the handler forgets bob for her
   const value = { n: 1, content: new Uint8Array([1, 2, 3]) };
-  const asked = alice.bus.request({ type: "create", from: alice.app, to: bob.app, body: { value } }).then(() => 200, ({ code }) => code);
+  const asked = alice.bus
+    .request({ type: "create", from: alice.app, to: bob.app, body: { value } })
+    .then(
+      () => 200,
+      ({ code }) => code,
+    );
   assert.equal(await net.asked(asked), 503);
   assert.ok(!bob.got.includes(1));
 
@@ -249,9 +304,18 @@ test("P45 bytes that a stub hands back, or that a stub which ended was to answer
   killed.push(...opened[0].instances);
   (await opened[0].sandboxes.openForPeers("d")).kill("It was ended.");
   net.seen.length = 0;
-  alice.bus.postMessage({ id: question.id, type: "response", from: alice.app, to: carol.app, body: { code: 200, value } });
+  alice.bus.postMessage({
+    id: question.id,
+    type: "response",
+    from: alice.app,
+    to: carol.app,
+    body: { code: 200, value },
+  });
   await net.turn();
-  assert.deepEqual(net.seen.filter(({ type }) => type === "response").map(({ body }) => [body.code, body.value]), [[503, undefined]]);
+  assert.deepEqual(
+    net.seen.filter(({ type }) => type === "response").map(({ body }) => [body.code, body.value]),
+    [[503, undefined]],
+  );
 });
 
 test("a requester is unloaded if what it was loaded for was forgotten meanwhile, with the sandbox that died", async () => {
@@ -289,9 +353,13 @@ test("P25 who dials us some time after our own set-up failed is answered on his 
   }
   await net.turn(5_000);
   assert.equal(stateOf(alice, bob), "live");
-  for (let n = 100; n < 103; n += 1) assert.match((await net.asked(alice.want(bob, n))).cameBy, DIRECT);
+  for (let n = 100; n < 103; n += 1)
+    assert.match((await net.asked(alice.want(bob, n))).cameBy, DIRECT);
   assert.deepEqual(asked, []);
-  assert.deepEqual(bob.got, Array.from({ length: 103 }, (_, index) => index));
+  assert.deepEqual(
+    bob.got,
+    Array.from({ length: 103 }, (_, index) => index),
+  );
   const [requester] = opened[0].urls.filter((url) => url.includes("/p2prequester/"));
   assert.ok(!alice.bus.isHeard(requester));
 });

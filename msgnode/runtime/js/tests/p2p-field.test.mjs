@@ -52,19 +52,35 @@ class Field {
       wasRead();
     });
     const value = { name: "P2PConnection", reporter: own, runtimeURL: claimed };
-    const answer = this.bus.request({ type: "create", from: `${url}/subscription`, to, body: { source: own, schema: "x", value } });
+    const answer = this.bus.request({
+      type: "create",
+      from: `${url}/subscription`,
+      to,
+      body: { source: own, schema: "x", value },
+    });
     const end = () => {
       listening.remove();
       for (const each of [url, `${url}/subscription`]) net.claimed.delete(each);
     };
     this.#ends.push(end);
     await answer.catch(() => {});
-    const change = (attribute, said) => this.bus.postMessage({ type: "update", from: url, to: `${url}/changes`, body: { attribute, value: said } });
+    const change = (attribute, said) =>
+      this.bus.postMessage({
+        type: "update",
+        from: url,
+        to: `${url}/changes`,
+        body: { attribute, value: said },
+      });
     return { answer, read, change };
   }
 
   async described(url, own) {
-    const message = { type: "subscribe", from: `${this.url}/sm`, to: `${url}/subscription`, body: { subscriber: own } };
+    const message = {
+      type: "subscribe",
+      from: `${this.url}/sm`,
+      to: `${url}/subscription`,
+      body: { subscriber: own },
+    };
     return (await this.bus.request(message)).value.data.connectionDescription;
   }
 
@@ -87,7 +103,9 @@ class Field {
   async invited(message) {
     this.bus.postMessage(answerTo(message, { code: 200 }));
     const made = this.connection();
-    await made.setRemoteDescription(await this.described(message.from.replace("/subscription", ""), this.handler));
+    await made.setRemoteDescription(
+      await this.described(message.from.replace("/subscription", ""), this.handler),
+    );
     const object = await this.announce(this.handler, message.body.source);
     await made.setLocalDescription();
     await object.read;
@@ -100,7 +118,10 @@ class Field {
     this.watch(made.createDataChannel("P2PChannel", {}));
     const taken = this.bus.addListener(this.requester, async (message) => {
       this.bus.postMessage(answerTo(message, { code: 200 }));
-      const found = await this.described(message.from.replace("/subscription", ""), this.requester).catch((error) => this.raised.push(error));
+      const found = await this.described(
+        message.from.replace("/subscription", ""),
+        this.requester,
+      ).catch((error) => this.raised.push(error));
       if (found.sdp) await made.setRemoteDescription(found);
     });
     const object = await this.announce(this.requester, handler, claimed);
@@ -112,14 +133,27 @@ class Field {
 
   change({ change }, { sdp, type }) {
     change("iceCandidates.0", [{ candidate: "candidate:1", sdpMid: null, sdpMLineIndex: null }]);
-    for (const each of ["", "nonsense", "candidate:1", "x".repeat(5_000), 7]) change("iceCandidates.1", [{ candidate: each }]);
+    for (const each of ["", "nonsense", "candidate:1", "x".repeat(5_000), 7])
+      change("iceCandidates.1", [{ candidate: each }]);
     change("connectionDescription.sdp", sdp);
     change("connectionDescription.type", type);
   }
 
   say(to, n, more = {}) {
-    const message = { id: `f${n}`, type: "update", from: this.app, to, body: { value: { n } }, ...more };
-    this.channel.send(JSON.stringify({ uuid: "u", data: { uuid: "u", sendingTime: 1, dataSize: 0, textMessage: message } }));
+    const message = {
+      id: `f${n}`,
+      type: "update",
+      from: this.app,
+      to,
+      body: { value: { n } },
+      ...more,
+    };
+    this.channel.send(
+      JSON.stringify({
+        uuid: "u",
+        data: { uuid: "u", sendingTime: 1, dataSize: 0, textMessage: message },
+      }),
+    );
   }
 
   close() {
@@ -134,14 +168,20 @@ async function together(role) {
   await net.turn();
   if (role === "requester") {
     const named = { p2p: true, p2pHandler: field.handler, p2pRequester: "x" };
-    alice.bus.postMessage({ type: "update", from: alice.app, to: field.app, body: { value: { n: -1 }, ...named } });
+    alice.bus.postMessage({
+      type: "update",
+      from: alice.app,
+      to: field.app,
+      body: { value: { n: -1 }, ...named },
+    });
   } else field.invite(alice.p2p.handler);
   for (let turns = 0; turns < 5; turns += 1) await net.turn(); // each step is a message
   assert.equal(alice.p2p.known.of(field.url).link.way, "channel");
   return [alice, field];
 }
 
-const tell = (alice, field, value) => alice.bus.postMessage({ type: "update", from: alice.app, to: field.app, body: { value } });
+const tell = (alice, field, value) =>
+  alice.bus.postMessage({ type: "update", from: alice.app, to: field.app, body: { value } });
 
 for (const role of ["requester", "handler"]) {
   test(`P24 P18 P19 a channel with the field carries messages both ways; we are ${role}`, async () => {
@@ -152,8 +192,14 @@ for (const role of ["requester", "handler"]) {
       field.say(alice.app, n);
     }
     await net.turn();
-    assert.deepEqual(field.frames.map((frame) => JSON.parse(frame).data.textMessage.body.value.n), Array.from({ length: 20 }, (_, n) => n));
-    assert.deepEqual(alice.got, Array.from({ length: 20 }, (_, n) => n));
+    assert.deepEqual(
+      field.frames.map((frame) => JSON.parse(frame).data.textMessage.body.value.n),
+      Array.from({ length: 20 }, (_, n) => n),
+    );
+    assert.deepEqual(
+      alice.got,
+      Array.from({ length: 20 }, (_, n) => n),
+    );
     assert.deepEqual(field.raised, []);
     alice.bus.request({ type: "create", from: alice.app, to: field.app, body: {} }).catch(() => {});
     await net.turn();
@@ -167,13 +213,21 @@ test("P27 both invite at once: each message comes once", async () => {
   alice.p2p.start();
   await net.turn();
   const named = { p2p: true, p2pHandler: field.handler, p2pRequester: "x" };
-  alice.bus.postMessage({ type: "update", from: alice.app, to: field.app, body: { value: {}, ...named } });
+  alice.bus.postMessage({
+    type: "update",
+    from: alice.app,
+    to: field.app,
+    body: { value: {}, ...named },
+  });
   field.invite(alice.p2p.handler).catch(() => {});
   await net.turn();
   assert.equal(alice.p2p.known.of(field.url).link.way, "channel");
   for (let n = 0; n < 10; n += 1) tell(alice, field, { n });
   await net.turn();
-  assert.deepEqual(field.frames.map((frame) => JSON.parse(frame).data.textMessage.body.value.n), Array.from({ length: 10 }, (_, n) => n));
+  assert.deepEqual(
+    field.frames.map((frame) => JSON.parse(frame).data.textMessage.body.value.n),
+    Array.from({ length: 10 }, (_, n) => n),
+  );
   assert.ok(!alice.states.includes("failed"));
   field.close();
 });
@@ -181,8 +235,16 @@ test("P27 both invite at once: each message comes once", async () => {
 test("what may be lost with the field's channel is said to its sender", async () => {
   const [alice, field] = await together("requester");
   const answers = [];
-  alice.bus.addListener(`${alice.url}/sender`, (message) => answers.push([message.id, message.body.code]));
-  alice.bus.postMessage({ id: "unsure", type: "update", from: `${alice.url}/sender`, to: field.app, body: {} });
+  alice.bus.addListener(`${alice.url}/sender`, (message) =>
+    answers.push([message.id, message.body.code]),
+  );
+  alice.bus.postMessage({
+    id: "unsure",
+    type: "update",
+    from: `${alice.url}/sender`,
+    to: field.app,
+    body: {},
+  });
   await net.turn();
   field.channel.close();
   await net.turn();
@@ -215,7 +277,15 @@ test("the field is refused where the options say so", async () => {
 test("P48 P46 the field speaks for its own runtime alone, and in frames", async () => {
   const [alice, field] = await together("handler");
   for (let n = 0; n < 9; n += 1) field.say(alice.app, n, { from: "runtime://d/77/app" });
-  for (const hostile of ["", "{", "[]", '{"uuid":"x","data":"piece"}', new ArrayBuffer(0), new ArrayBuffer(30)]) field.channel.send(hostile);
+  for (const hostile of [
+    "",
+    "{",
+    "[]",
+    '{"uuid":"x","data":"piece"}',
+    new ArrayBuffer(0),
+    new ArrayBuffer(30),
+  ])
+    field.channel.send(hostile);
   field.say(alice.app, 9);
   await net.turn();
   assert.deepEqual(alice.got, [9]);
@@ -232,7 +302,12 @@ test("P45 contents of bytes arrive equal by channel, and are refused without one
   const got = [];
   bob.bus.addListener(`${bob.url}/files`, ({ body }) => got.push(body.value));
   const bytes = (size) => Uint8Array.from({ length: size }, (_, index) => index % 251).buffer;
-  const message = (content) => ({ type: "create", from: alice.app, to: `${bob.url}/files`, body: { value: { mimetype: "image/png", content } } });
+  const message = (content) => ({
+    type: "create",
+    from: alice.app,
+    to: `${bob.url}/files`,
+    body: { value: { mimetype: "image/png", content } },
+  });
   const refused = alice.bus.request(message(bytes(9))).catch((error) => error);
   assert.equal((await net.asked(refused)).code, 503);
   await net.asked(alice.want(bob));
@@ -243,7 +318,10 @@ test("P45 contents of bytes arrive equal by channel, and are refused without one
   }
   alice.bus.postMessage(message(new Uint8Array(bytes(9)).subarray(2, 5)));
   await net.turn(100);
-  assert.deepEqual(got.map(({ content }) => new Uint8Array(content)), [...sizes.map((size) => new Uint8Array(bytes(size))), Uint8Array.of(2, 3, 4)]);
+  assert.deepEqual(
+    got.map(({ content }) => new Uint8Array(content)),
+    [...sizes.map((size) => new Uint8Array(bytes(size))), Uint8Array.of(2, 3, 4)],
+  );
   assert.deepEqual(bob.got, [-1, ...sizes]);
   assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
 });
@@ -251,23 +329,30 @@ test("P45 contents of bytes arrive equal by channel, and are refused without one
 // --- parts ------------------------------------------------------------------------------------------
 
 const uuid = "abcdefghijkl";
-const begun = (size, message = { id: 1, type: "response", from: "b", to: "a" }) => ({ kind: "begun", uuid, size, message });
+const begun = (size, message = { id: 1, type: "response", from: "b", to: "a" }) => ({
+  kind: "begun",
+  uuid,
+  size,
+  message,
+});
 
 test("P45 progress grows with what has arrived, and who sends more than he said is refused", () => {
   const transfers = new Transfers();
   transfers.begin(begun(250));
   const piece = (size) => ({ kind: "bytes", uuid, piece: new ArrayBuffer(size) });
   const told = [transfers.add(piece(1)), transfers.add(piece(2)), transfers.add(piece(100))];
-  assert.deepEqual(told.map((each) => each && [each.type, each.from, each.to, each.body.code, each.body.value]), [
-    null,
-    ["response", "b", "a", 183, 1],
-    ["response", "b", "a", 183, 41],
-  ]);
+  assert.deepEqual(
+    told.map((each) => each && [each.type, each.from, each.to, each.body.code, each.body.value]),
+    [null, ["response", "b", "a", 183, 1], ["response", "b", "a", 183, 41]],
+  );
   assert.throws(() => transfers.add(piece(148)), BadFrame);
   assert.throws(() => transfers.add(piece(1)), BadFrame, "it is under way no longer");
   for (let n = 0; n < 8; n += 1) transfers.begin({ ...begun(2), uuid: `u${n}` });
   assert.throws(() => transfers.begin({ ...begun(2), uuid: "ninth" }), BadFrame);
-  assert.throws(() => transfers.add({ kind: "bytes", uuid: "u0", piece: new ArrayBuffer(0) }), BadFrame);
+  assert.throws(
+    () => transfers.add({ kind: "bytes", uuid: "u0", piece: new ArrayBuffer(0) }),
+    BadFrame,
+  );
   assert.equal(transfers.add({ kind: "text", uuid: "u1", piece: "é" }).body.value, 50);
   assert.equal(transfers.add({ kind: "text", uuid: "u1", piece: "x" }).body.value.content, "éx");
 });
@@ -275,14 +360,26 @@ test("P45 progress grows with what has arrived, and who sends more than he said 
 test("P45 no frame announces more than a message may have", () => {
   const frame = (dataSize) => JSON.stringify({ uuid, seq: 1, data: { dataSize, textMessage: {} } });
   assert.equal(read(frame(1024 * 1024)).kind, "begun");
-  for (const size of [1024 * 1024 + 1, 1e300, -1, "7", 1.5]) assert.throws(() => read(frame(size)), BadFrame);
+  for (const size of [1024 * 1024 + 1, 1e300, -1, "7", 1.5])
+    assert.throws(() => read(frame(size)), BadFrame);
 });
 
 test("P45 a content that another message cuts short ends the channel", () => {
   const closed = [];
-  const link = new Link({ toChannel() {}, hasRoom: () => true, toNode() {}, ask() {}, take: () => true, refuse() {}, close: (reason) => closed.push(reason) });
+  const link = new Link({
+    toChannel() {},
+    hasRoom: () => true,
+    toNode() {},
+    ask() {},
+    take: () => true,
+    refuse() {},
+    close: (reason) => closed.push(reason),
+  });
   link.opened("1", 0);
-  const [first] = write(1, { type: "create", body: { value: { content: new ArrayBuffer(40_000) } } });
+  const [first] = write(1, {
+    type: "create",
+    body: { value: { content: new ArrayBuffer(40_000) } },
+  });
   link.frame(first, 0);
   link.frame(write(2, { id: 2 })[0], 0);
   assert.deepEqual(closed, ["closing"]);
@@ -311,16 +408,29 @@ test("a link to the field keeps so many, so large, and for so long what may be l
   assert.equal(link.unacknowledged, 5);
   link.send({ id: 8, from: "a" }, 990, 0);
   assert.deepEqual([link.unacknowledged, did.refused], [5, [[8, 503]]], "more than may be held");
-  link.frame(JSON.stringify({ uuid: "u", data: { textMessage: { type: "response", id: 5, to: "a" } } }), 0);
+  link.frame(
+    JSON.stringify({ uuid: "u", data: { textMessage: { type: "response", id: 5, to: "a" } } }),
+    0,
+  );
   assert.equal(link.unacknowledged, 2, "an answer says what has arrived");
   link.send({ id: 9, from: "a" }, 10, 31_000);
   assert.equal(link.unacknowledged, 1);
   did.isFull = true;
   for (let n = 10; n < 30; n += 1) link.send({ id: n, from: "a" }, 10, 31_000);
-  assert.deepEqual(did.refused.slice(1), Array.from({ length: 9 }, (_, n) => [n + 21, 503]), "one waits for room, ten are held");
+  assert.deepEqual(
+    did.refused.slice(1),
+    Array.from({ length: 9 }, (_, n) => [n + 21, 503]),
+    "one waits for room, ten are held",
+  );
   link.lost("closed", 31_000);
-  assert.deepEqual(did.refused.slice(10).map(([id]) => id), [9, 10]);
-  assert.deepEqual(did.node, Array.from({ length: 10 }, (_, n) => n + 11));
+  assert.deepEqual(
+    did.refused.slice(10).map(([id]) => id),
+    [9, 10],
+  );
+  assert.deepEqual(
+    did.node,
+    Array.from({ length: 10 }, (_, n) => n + 11),
+  );
   assert.deepEqual([link.way, link.due(), link.isQuiet()], ["node", null, true]);
 });
 
@@ -332,13 +442,15 @@ test("a link to the field leaves after a while without messages, and when too mu
   assert.deepEqual(did.closed, ["idle"]);
   const [slow, done] = fieldLink({ inbox: 3 });
   done.isSlow = true;
-  for (let n = 0; n < 4; n += 1) slow.frame(JSON.stringify({ uuid: "u", data: { textMessage: { id: n } } }), 0);
+  for (let n = 0; n < 4; n += 1)
+    slow.frame(JSON.stringify({ uuid: "u", data: { textMessage: { id: n } } }), 0);
   assert.deepEqual([done.closed, slow.isOpen, slow.hasWaiting()], [["closing"], false, false]);
 });
 
 test("P18 P19 a description is whole when text and type are there; candidates are counted and bounded", () => {
   const described = new Described("offer");
-  for (const odd of [undefined, null, 7, { connectionDescription: 7, iceCandidates: 7 }]) described.read(odd);
+  for (const odd of [undefined, null, 7, { connectionDescription: 7, iceCandidates: 7 }])
+    described.read(odd);
   assert.deepEqual(described.change({ attribute: 7 }), []);
   described.change({ attribute: "connectionDescription.sdp", value: "x".repeat(16 * 1024 + 1) });
   described.change({ attribute: "connectionDescription.type", value: "answer" });
@@ -346,14 +458,27 @@ test("P18 P19 a description is whole when text and type are there; candidates ar
   assert.equal(described.description, null, "it is an answer");
   described.change({ attribute: "connectionDescription.type", value: "offer" });
   assert.deepEqual(described.description, { sdp: "v=0", type: "offer" });
-  for (let n = 0; n < 100; n += 1) described.change({ attribute: `iceCandidates.${n}`, value: [{ candidate: `candidate:${n}`, sdpMid: "0" }] });
+  for (let n = 0; n < 100; n += 1)
+    described.change({
+      attribute: `iceCandidates.${n}`,
+      value: [{ candidate: `candidate:${n}`, sdpMid: "0" }],
+    });
   assert.equal(described.candidates.length, 64);
-  assert.deepEqual(described.change({ attribute: "iceCandidates.1", value: { candidate: "candidate:1", sdpMid: "0" } }), []);
+  assert.deepEqual(
+    described.change({
+      attribute: "iceCandidates.1",
+      value: { candidate: "candidate:1", sdpMid: "0" },
+    }),
+    [],
+  );
 });
 
 test("a link to the field ends when more than may wait for a check", () => {
   const [link, did] = fieldLink({ inboxSize: 100_000 });
-  const frame = JSON.stringify({ uuid: "u", data: { textMessage: { id: 1, body: { value: "x".repeat(30_000) } } } });
+  const frame = JSON.stringify({
+    uuid: "u",
+    data: { textMessage: { id: 1, body: { value: "x".repeat(30_000) } } },
+  });
   for (let n = 0; n < 5; n += 1) link.frame(frame, 0);
   did.isSlow = true;
   for (let n = 0; n < 4; n += 1) link.frame(frame, 0); // the first of them is what the others wait for

@@ -12,12 +12,22 @@ beforeEach(() => {
 afterEach(() => net.end());
 
 /** Invite by hand; resolves with the code of the answer. */
-async function invite(inviter, invited, number, { source = `runtime://d/p2prequester/${number}`, ...said } = {}) {
+async function invite(
+  inviter,
+  invited,
+  number,
+  { source = `runtime://d/p2prequester/${number}`, ...said } = {},
+) {
   const from = `connection://d/${number}/subscription`;
   net.claimed.set(from, inviter);
   inviter.bus.addListener(from, () => {});
   const value = { runtime: inviter.url, p2pHandler: inviter.p2p.handler, epoch: "e", ...said };
-  const answer = inviter.bus.request({ type: "create", from, to: invited.p2p.handler, body: { source, value } });
+  const answer = inviter.bus.request({
+    type: "create",
+    from,
+    to: invited.p2p.handler,
+    body: { source, value },
+  });
   const { code } = await net.asked(answer.catch((error) => error));
   net.claimed.delete(from);
   return code;
@@ -34,7 +44,8 @@ test("P58 of forty that invite at once thirty-two get a connection", async () =>
 test("who invites in the name of another uses up none of his invitations", async () => {
   const [alice, bob, eve] = await net.several(3);
   const named = { runtime: alice.url, p2pHandler: alice.p2p.handler };
-  for (let n = 0; n < 20; n += 1) assert.equal(await invite(eve, bob, n, { protocol: "msgnode.1", ...named }), 200);
+  for (let n = 0; n < 20; n += 1)
+    assert.equal(await invite(eve, bob, n, { protocol: "msgnode.1", ...named }), 200);
   for (let n = 20; n < 40; n += 1) await invite(eve, bob, n, named); // as of the field, where nobody can be asked
   await net.asked(alice.want(bob));
   assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
@@ -43,7 +54,8 @@ test("who invites in the name of another uses up none of his invitations", async
 test("runtimes of the field begin eight set-ups at a time, whatever they call themselves", async () => {
   const [alice, bob, eve] = await net.several(3);
   const codes = [];
-  for (let n = 0; n < 40; n += 1) codes.push(await invite(eve, bob, n, { runtime: `runtime://d/x${n}` }));
+  for (let n = 0; n < 40; n += 1)
+    codes.push(await invite(eve, bob, n, { runtime: `runtime://d/x${n}` }));
   assert.deepEqual(codes, [...Array(8).fill(200), ...Array(32).fill(429)]);
   await net.asked(alice.want(bob));
   assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
@@ -52,7 +64,8 @@ test("runtimes of the field begin eight set-ups at a time, whatever they call th
 test("an invitation comes from a stub, and from no other runtime's", async () => {
   const [alice, bob, eve] = await net.several(3);
   const codes = [];
-  for (const source of [alice.p2p.handler, `${eve.url}/app`, "hyperty://d/x"]) codes.push(await invite(eve, bob, 1, { protocol: "msgnode.1", source }));
+  for (const source of [alice.p2p.handler, `${eve.url}/app`, "hyperty://d/x"])
+    codes.push(await invite(eve, bob, 1, { protocol: "msgnode.1", source }));
   assert.deepEqual(codes, [403, 400, 400]);
   await net.asked(bob.want(alice));
   assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
@@ -64,7 +77,13 @@ test("P50 no channel opens with who is hung up on while his invitation is handle
   await net.asked(alice.want(bob));
   assert.deepEqual(bob.states, ["created", "in-progress"]);
   const { id } = [...net.connections.values()].at(-1);
-  bob.bring({ id: 1, type: "execute", from: "domain://msg-node.d/p2p", to: bob.p2p.handler, body: { method: "disconnect", params: [{ peer: alice.url }] } });
+  bob.bring({
+    id: 1,
+    type: "execute",
+    from: "domain://msg-node.d/p2p",
+    to: bob.p2p.handler,
+    body: { method: "disconnect", params: [{ peer: alice.url }] },
+  });
   await net.turn();
   assert.deepEqual([bob.states.at(-1), net.connections.has(id)], ["failed", false]);
   assert.equal(bob.peerOf(alice).handling, null);
@@ -73,11 +92,16 @@ test("P50 no channel opens with who is hung up on while his invitation is handle
 test("a channel that opens at the moment of the order is not taken", async () => {
   const [alice, bob] = await net.several(2);
   net.onConnecting = () => {
-    for (const [one, other] of [[alice, bob], [bob, alice]]) one.peerOf(other).forbid();
+    for (const [one, other] of [
+      [alice, bob],
+      [bob, alice],
+    ])
+      one.peerOf(other).forbid();
   };
   await net.asked(alice.want(bob));
   assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["node", "node"]);
-  for (const { states } of [alice, bob]) assert.deepEqual([states.at(-1), states.includes("live")], ["failed", false]);
+  for (const { states } of [alice, bob])
+    assert.deepEqual([states.at(-1), states.includes("live")], ["failed", false]);
 });
 
 test("P28 a set-up that is begun anew does not fail with the one before", async () => {
@@ -115,7 +139,11 @@ test("P29 two tabs of one runtime URL that invite at the same moment have a conn
   for (const each of [tab, newer]) each.want(bob);
   await net.turn();
   assert.deepEqual([tab.wayTo(bob), newer.wayTo(bob)], ["channel", "channel"]);
-  assert.deepEqual([...bob.p2p.known].map(({ link }) => link.way), ["channel", "channel"]);
+  assert.deepEqual(
+    [...bob.p2p.known].map(({ link }) => link.way),
+    ["channel", "channel"],
+  );
   await net.turn(20_000);
-  for (const { states } of [tab, newer]) assert.deepEqual(states, ["created", "in-progress", "live"]);
+  for (const { states } of [tab, newer])
+    assert.deepEqual(states, ["created", "in-progress", "live"]);
 });

@@ -12,14 +12,18 @@ beforeEach(() => {
 afterEach(() => net.end());
 
 /** Set-ups that were begun at a runtime's handler. */
-const invitations = ({ p2p }) => net.seen.filter(({ type, to }) => type === "create" && to === p2p.handler);
+const invitations = ({ p2p }) =>
+  net.seen.filter(({ type, to }) => type === "create" && to === p2p.handler);
 
 test("P1 a runtime announces its handler when its session is live, and keeps it over a restart", async () => {
   const [first, other] = [net.talker({ handlerId: "kept" }), net.talker()];
   assert.deepEqual(net.seen, []);
   for (const { p2p } of [first, other]) p2p.start();
   await net.turn();
-  assert.deepEqual(net.seen.map(({ body }) => body.resources), [[`${first.url}/p2phandler/kept`], [other.p2p.handler]]);
+  assert.deepEqual(
+    net.seen.map(({ body }) => body.resources),
+    [[`${first.url}/p2phandler/kept`], [other.p2p.handler]],
+  );
   assert.equal(net.claimed.get(first.p2p.handler), first);
   first.isGone = true;
   const again = net.talker({ handlerId: "kept", url: first.url });
@@ -54,7 +58,10 @@ test("P13 P20 what the node refuses has failed with its words, is not tried agai
     assert.equal(invitations(bob).length, (tries += 1));
     await net.asked(alice.want(bob, code)); // it is left alone for a while
     assert.equal(invitations(bob).length, tries);
-    assert.equal([...net.claimed.keys()].filter((each) => each.startsWith("connection:")).length, 0);
+    assert.equal(
+      [...net.claimed.keys()].filter((each) => each.startsWith("connection:")).length,
+      0,
+    );
     await net.turn(500_000);
   }
   assert.deepEqual(bob.states, []);
@@ -119,7 +126,19 @@ test("P14 a registry that tells no handler is not asked again and nobody is dial
   net.registered[url] = { runtime: bob.url };
   bob.bus.addListener(url, (message) => bob.heard(message));
   for (let n = 0; n < 3; n += 1) {
-    assert.equal((await net.asked(alice.bus.request({ type: "create", from: alice.app, to: url, body: { value: { n }, p2p: true } }))).value.n, n);
+    assert.equal(
+      (
+        await net.asked(
+          alice.bus.request({
+            type: "create",
+            from: alice.app,
+            to: url,
+            body: { value: { n }, p2p: true },
+          }),
+        )
+      ).value.n,
+      n,
+    );
   }
   assert.equal(net.seen.filter(({ to }) => to === "domain://registry.d").length, 1);
   assert.deepEqual([alice.states, alice.p2p.known.size, bob.byChannel], [[], 0, 0]);
@@ -128,10 +147,19 @@ test("P14 a registry that tells no handler is not asked again and nobody is dial
 test("P41 what has many readers goes through the node, although one of them is on a channel", async () => {
   const [alice, bob] = await net.connected();
   const [object, carol] = ["comm://d/object", net.talker({ hasP2P: false })];
-  for (const each of [bob, carol]) each.bus.addListener(`${object}/changes`, ({ body }) => each.got.push(body.value.n));
-  net.claimed.set(`${object}/changes`, { bring: (message) => [bob, carol].forEach((each) => each.bring(message)) });
+  for (const each of [bob, carol])
+    each.bus.addListener(`${object}/changes`, ({ body }) => each.got.push(body.value.n));
+  net.claimed.set(`${object}/changes`, {
+    bring: (message) => [bob, carol].forEach((each) => each.bring(message)),
+  });
   const before = [net.frames.length, bob.got.length];
-  for (let n = 0; n < 5; n += 1) alice.bus.postMessage({ type: "update", from: object, to: `${object}/changes`, body: { value: { n } } });
+  for (let n = 0; n < 5; n += 1)
+    alice.bus.postMessage({
+      type: "update",
+      from: object,
+      to: `${object}/changes`,
+      body: { value: { n } },
+    });
   await net.turn();
   assert.deepEqual(bob.got.slice(before[1]), [0, 1, 2, 3, 4]);
   assert.deepEqual(carol.got, [0, 1, 2, 3, 4]);
@@ -142,9 +170,16 @@ test("P45 texts as contents of messages arrive as they were, whatever their leng
   const [alice, bob] = await net.connected();
   const came = [];
   bob.bus.addListener(`${bob.url}/contents`, ({ body }) => came.push(body.value.content));
-  const contents = [0, 1, 16_384, 16_385, 40_000].map((length) => "ü🙂".repeat(length).slice(0, length));
+  const contents = [0, 1, 16_384, 16_385, 40_000].map((length) =>
+    "ü🙂".repeat(length).slice(0, length),
+  );
   for (const content of contents) {
-    alice.bus.postMessage({ type: "update", from: alice.app, to: `${bob.url}/contents`, body: { value: { content } } });
+    alice.bus.postMessage({
+      type: "update",
+      from: alice.app,
+      to: `${bob.url}/contents`,
+      body: { value: { content } },
+    });
   }
   await net.turn();
   assert.deepEqual(came, contents);
@@ -158,7 +193,10 @@ async function askedByChannel(alice, bob, count = 1) {
   net.claimed.set(url, bob);
   const came = [];
   bob.bus.addListener(url, (message) => came.push(message));
-  const ask = () => alice.bus.request({ type: "read", from: alice.app, to: url, body: { p2p: true } }).catch((error) => error);
+  const ask = () =>
+    alice.bus
+      .request({ type: "read", from: alice.app, to: url, body: { p2p: true } })
+      .catch((error) => error);
   ask(); // it is looked up
   await net.turn();
   came.length = 0;
@@ -167,7 +205,8 @@ async function askedByChannel(alice, bob, count = 1) {
   for (const { body } of came) assert.match(body.via, /\/p2prequester\//);
   for (const { channel } of net.connections.values()) channel.close();
   await net.turn();
-  const reply = (n, body) => bob.bus.postMessage({ id: came[n].id, type: "response", from: url, to: came[n].from, body });
+  const reply = (n, body) =>
+    bob.bus.postMessage({ id: came[n].id, type: "response", from: url, to: came[n].from, body });
   return { answers, reply };
 }
 
@@ -179,7 +218,10 @@ test("P36 an answer whose request came on the channel waits until it is known wh
   reply(0, { code: 404 }); // whoever says so is looked up again
   reply(1, { code: 200, value: 1 });
   await net.turn();
-  assert.deepEqual([(await answers[0]).code, (await answers[1]).value, reads()], [404, 1, before + 1]);
+  assert.deepEqual(
+    [(await answers[0]).code, (await answers[1]).value, reads()],
+    [404, 1, before + 1],
+  );
   assert.deepEqual(bob.errors, []);
 });
 
@@ -189,21 +231,36 @@ test("P45 who waits for bytes that find no channel is told", async () => {
   reply(0, { code: 200, value: { content: new Uint8Array([1, 2, 3]).buffer } });
   assert.equal((await net.asked(answers[0])).code, 503);
   bob.bus.addListener(`${bob.url}/bytes`, ({ id, from, to }) => {
-    bob.bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: { content: new Uint8Array([1]) } } });
+    bob.bus.postMessage({
+      id,
+      type: "response",
+      from: to,
+      to: from,
+      body: { code: 200, value: { content: new Uint8Array([1]) } },
+    });
   });
   alice.peerOf(bob).bye("idle");
   await net.turn();
-  const byNode = alice.bus.request({ type: "read", from: alice.app, to: `${bob.url}/bytes`, body: {} }).catch((error) => error);
+  const byNode = alice.bus
+    .request({ type: "read", from: alice.app, to: `${bob.url}/bytes`, body: {} })
+    .catch((error) => error);
   assert.equal((await net.asked(byNode)).code, 503);
 });
 
 test("P50 the node orders to hang up: both sides leave the channel at once, and nobody dials by himself", async () => {
   const [alice, bob] = await net.connected();
   const order = (from, peer = alice.url) => {
-    bob.bring({ id: from, type: "execute", from, to: bob.p2p.handler, body: { method: "disconnect", params: [{ peer }] } });
+    bob.bring({
+      id: from,
+      type: "execute",
+      from,
+      to: bob.p2p.handler,
+      body: { method: "disconnect", params: [{ peer }] },
+    });
     return net.turn();
   };
-  for (const from of [alice.app, "domain://msg-node.e/p2p", "domain://registry.d"]) await order(from);
+  for (const from of [alice.app, "domain://msg-node.e/p2p", "domain://registry.d"])
+    await order(from);
   await order("domain://msg-node.d/p2p", "runtime://d/unknown");
   assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
   await order("domain://msg-node.d/p2p");
@@ -221,7 +278,13 @@ test("P50 an order to hang up ends a set-up that runs", async () => {
   await net.turn();
   await net.asked(alice.want(bob, 1));
   const { via } = alice.peerOf(bob);
-  alice.bring({ id: 1, type: "execute", from: "domain://msg-node.d/p2p", to: via, body: { method: "disconnect", params: [{ peer: bob.url }] } });
+  alice.bring({
+    id: 1,
+    type: "execute",
+    from: "domain://msg-node.d/p2p",
+    to: via,
+    body: { method: "disconnect", params: [{ peer: bob.url }] },
+  });
   await net.turn();
   assert.equal(alice.states.at(-1), "failed");
   assert.deepEqual(alice.reasons, ["forbidden"]);
@@ -231,11 +294,18 @@ test("who sends and does not read the answers ends his channel", async () => {
   const [alice, bob] = await net.connected();
   const [channel] = [...net.channels].filter(({ readyState }) => readyState === "open");
   for (const each of net.channels) each.bufferedAmount = 2 * 1024 * 1024;
-  for (const [one, other] of [[alice, bob], [bob, alice]]) one.peerOf(other).toChannel('{"pong":1}');
+  for (const [one, other] of [
+    [alice, bob],
+    [bob, alice],
+  ])
+    one.peerOf(other).toChannel('{"pong":1}');
   await net.turn();
   assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"]);
   for (const each of net.channels) each.bufferedAmount += 1;
   alice.peerOf(bob).toChannel('{"pong":1}');
   await net.turn();
-  assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice), channel.readyState], ["node", "node", "closed"]);
+  assert.deepEqual(
+    [alice.wayTo(bob), bob.wayTo(alice), channel.readyState],
+    ["node", "node", "closed"],
+  );
 });

@@ -46,7 +46,8 @@ test("P33 who stays away is dialled for ten minutes, each time after the time th
   for (let minute = 0; minute < 60; minute += 1) await net.turn(MINUTE);
   assert.ok(at.length >= 4 && at.length <= 6 && at.at(-1) < 10 * MINUTE + 13_000, String(at));
   const between = at.slice(1).map((each, index) => each - at[index]);
-  for (const [index, each] of between.entries()) assert.ok(each >= 30_000 * 2 ** index && each < 30_000 * 2 ** index + 7_000, String(between));
+  for (const [index, each] of between.entries())
+    assert.ok(each >= 30_000 * 2 ** index && each < 30_000 * 2 ** index + 7_000, String(between));
   assert.equal(alice.states.at(-1), "failed");
   bob.isGone = false;
   await net.asked(alice.want(bob, 1));
@@ -54,11 +55,15 @@ test("P33 who stays away is dialled for ten minutes, each time after the time th
   assert.equal(alice.states.at(-1), "live", "a message asks for it");
 });
 
-for (const [name, code, tries] of [["refuses", 403, 1], ["cannot be reached", 503, 5]]) {
+for (const [name, code, tries] of [
+  ["refuses", 403, 1],
+  ["cannot be reached", 503, 5],
+]) {
   test(`P20 P33 a node that ${name} (${code}) is asked ${tries} times for a lost connection`, async () => {
     const [alice, bob] = await net.connected();
     let count = 0;
-    net.refuses = ({ type, to }) => (type === "create" && to === bob.p2p.handler ? ((count += 1), code) : 0);
+    net.refuses = ({ type, to }) =>
+      type === "create" && to === bob.p2p.handler ? ((count += 1), code) : 0;
     net.cut();
     for (let minute = 0; minute < 60; minute += 1) await net.turn(MINUTE);
     assert.equal(count, tries);
@@ -110,7 +115,8 @@ test("P33 a set-up of the other side that came in the place of a try, and failed
   const [alice, bob] = await net.connected();
   net.cut();
   net.isBlocked = true;
-  for (let tenths = 0; tenths < 200 && bob.wayTo(alice) !== "node"; tenths += 1) await net.turn(100);
+  for (let tenths = 0; tenths < 200 && bob.wayTo(alice) !== "node"; tenths += 1)
+    await net.turn(100);
   const at = invitations(bob);
   await net.asked(bob.want(alice));
   await net.turn(14_000);
@@ -146,5 +152,8 @@ test("P29 P55 a tab that has a handler of its own is dialled again, whichever ca
   const at = invitations(tab);
   net.cut();
   await net.turn(MINUTE);
-  assert.deepEqual([at.length, alice.p2p.connections.map(({ way }) => way)], [1, ["channel", "channel"]]);
+  assert.deepEqual(
+    [at.length, alice.p2p.connections.map(({ way }) => way)],
+    [1, ["channel", "channel"]],
+  );
 });

@@ -63,7 +63,10 @@ export class Net {
       answer(value ? { code: 200, value } : errorBody(404, "There is no such entry."));
     } else {
       const asker = type === "response" ? this.#askers.get(`${to}\n${message.id}`) : undefined;
-      const found = asker ?? this.claimed.get(to) ?? this.talkers.find(({ url, isGone }) => !isGone && to.startsWith(`${url}/`));
+      const found =
+        asker ??
+        this.claimed.get(to) ??
+        this.talkers.find(({ url, isGone }) => !isGone && to.startsWith(`${url}/`));
       if (found) found.bring(message);
       else if (isAnswerable(message)) answer(errorBody(404, `Nobody listens to ${to}.`));
     }
@@ -127,9 +130,17 @@ export const DESCRIPTOR = JSON.stringify({
  *
  * @param world {clock, document(url): what the catalogue has there, opened: gets {sandboxes, instances, urls}}
  */
-export function newCataloguePeers(resolver, options, { RTCPeerConnection }, { clock, document = async () => DESCRIPTOR, opened = [] }) {
+export function newCataloguePeers(
+  resolver,
+  options,
+  { RTCPeerConnection },
+  { clock, document = async () => DESCRIPTOR, opened = [] },
+) {
   const { bus } = resolver;
-  const core = { isLocal: (address) => bus.isLocal(address), count: (reason) => bus.report(reason, { isQuiet: true }) };
+  const core = {
+    isLocal: (address) => bus.isLocal(address),
+    count: (reason) => bus.report(reason, { isQuiet: true }),
+  };
   const [instances, urls] = [[], []];
   const activate = (url, outer, config) => {
     const started = stub.activate(url, outer, { ...config, RTCPeerConnection, clock });
@@ -137,10 +148,17 @@ export function newCataloguePeers(resolver, options, { RTCPeerConnection }, { cl
     urls.push(url);
     return started;
   };
-  const sandboxes = new Sandboxes(core, { isOwn: () => true, loadOwn: async () => ({ activate }), clock });
+  const sandboxes = new Sandboxes(core, {
+    isOwn: () => true,
+    loadOwn: async () => ({ activate }),
+    clock,
+  });
   opened.push({ sandboxes, instances, urls });
   const catalogue = { baseOf: () => "http://127.0.0.1", document };
-  return new CataloguePeers({ resolver, catalogue, sandboxes }, options, { platform: "browser", capabilities: ["webrtc"] });
+  return new CataloguePeers({ resolver, catalogue, sandboxes }, options, {
+    platform: "browser",
+    capabilities: ["webrtc"],
+  });
 }
 
 /** A runtime with a hyperty that answers, and keeps what it is told. */
@@ -153,7 +171,18 @@ class Talker {
   p2p = null;
   isGone = false; // without a word to anybody
 
-  constructor(net, number, { hasP2P = true, timers, handlerId, fieldPeers, newP2P = builtIn, url = `runtime://d/${number}` }) {
+  constructor(
+    net,
+    number,
+    {
+      hasP2P = true,
+      timers,
+      handlerId,
+      fieldPeers,
+      newP2P = builtIn,
+      url = `runtime://d/${number}`,
+    },
+  ) {
     this.net = net;
     this.url = url;
     this.app = `${this.url}/app`;
@@ -161,9 +190,18 @@ class Talker {
     this.bus = new MessageBus(this.url, { clock: net.clock });
     this.bus.onError((error) => this.errors.push(error));
     this.bus.addListener(this.stub, (message) => net.received(this, message));
-    const entry = { isLoading: false, status: "live", maxFrame: Infinity, sent: () => {}, url: this.stub };
+    const entry = {
+      isLoading: false,
+      status: "live",
+      maxFrame: Infinity,
+      sent: () => {},
+      url: this.stub,
+    };
     const stubs = { ofURL: (found) => (found === this.stub ? entry : undefined), get: () => entry };
-    this.resolver = new Resolver(this.bus, { loads: 0, expectLive: () => {} }, stubs, { homeDomain: "d", clock: net.clock });
+    this.resolver = new Resolver(this.bus, { loads: 0, expectLive: () => {} }, stubs, {
+      homeDomain: "d",
+      clock: net.clock,
+    });
     this.bus.resolver = this.resolver;
     this.bus.addListener(`${this.url}/status`, ({ body }) => {
       if (!body.peer) return;
@@ -176,7 +214,8 @@ class Talker {
         super(net, configuration);
       }
     };
-    if (hasP2P) this.p2p = newP2P(this.resolver, { timers, handlerId, fieldPeers }, { RTCPeerConnection });
+    if (hasP2P)
+      this.p2p = newP2P(this.resolver, { timers, handlerId, fieldPeers }, { RTCPeerConnection });
   }
 
   bring(message) {
@@ -187,11 +226,23 @@ class Talker {
     if (type === "response") return;
     if (/\/p2p(requester|handler)\//.test(body.via)) this.byChannel += 1;
     this.got.push(body.value.n);
-    if (type !== "update") this.bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: { n: body.value.n }, cameBy: body.via } });
+    if (type !== "update")
+      this.bus.postMessage({
+        id,
+        type: "response",
+        from: to,
+        to: from,
+        body: { code: 200, value: { n: body.value.n }, cameBy: body.via },
+      });
   }
 
   ask(other, n, named = {}) {
-    return this.bus.request({ type: "create", from: this.app, to: other.app, body: { value: { n }, ...named } });
+    return this.bus.request({
+      type: "create",
+      from: this.app,
+      to: other.app,
+      body: { value: { n }, ...named },
+    });
   }
 
   tell(other, n) {
@@ -216,7 +267,10 @@ class Talker {
 let connections = 0;
 
 /** After what runs now, in order. */
-const later = (call) => Promise.resolve().then(() => {}).then(call);
+const later = (call) =>
+  Promise.resolve()
+    .then(() => {})
+    .then(call);
 
 /** An RTCPeerConnection as far as it is used; both ends live in one process. */
 export class FakeConnection {
@@ -248,7 +302,8 @@ export class FakeConnection {
   }
 
   async addIceCandidate({ candidate, sdpMid, sdpMLineIndex }) {
-    if (sdpMid === null && sdpMLineIndex === null) throw new TypeError("A candidate names its line.");
+    if (sdpMid === null && sdpMLineIndex === null)
+      throw new TypeError("A candidate names its line.");
     if (!candidate.startsWith("candidate:")) throw new Error("This is no candidate.");
     this.candidates.push(candidate);
   }
@@ -291,7 +346,10 @@ class FakeChannel {
   }
 
   join(other) {
-    for (const [one, two] of [[this, other], [other, this]]) {
+    for (const [one, two] of [
+      [this, other],
+      [other, this],
+    ]) {
       one.#other = two;
       one.readyState = "open";
     }
@@ -299,7 +357,8 @@ class FakeChannel {
 
   send(frame) {
     this.#net.frames.push(frame);
-    if (!this.isCut) later(() => this.#other.readyState === "open" && this.#other.onmessage?.({ data: frame }));
+    if (!this.isCut)
+      later(() => this.#other.readyState === "open" && this.#other.onmessage?.({ data: frame }));
   }
 
   close() {

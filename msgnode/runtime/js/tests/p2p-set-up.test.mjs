@@ -21,7 +21,10 @@ test("P15 the first message goes by node and the next by channel; the node hears
   assert.deepEqual(bob.states, ["created", "in-progress", "live"]);
   assert.equal(bob.byChannel, 0);
   const before = net.seen.length;
-  for (const [one, other] of [[alice, bob], [bob, alice]]) {
+  for (const [one, other] of [
+    [alice, bob],
+    [bob, alice],
+  ]) {
     const { cameBy, value } = await asked(one.ask(other, 7));
     assert.equal(value.n, 7);
     assert.match(cameBy, /\/p2prequester\//);
@@ -46,12 +49,24 @@ test("P16 P17 P3 a hyperty is looked up once, and its runtime dialled", async ()
   net.registered[url] = { runtime: bob.url, ...bob.p2p.registration };
   bob.bus.addListener(url, (message) => bob.heard(message));
   await net.turn();
-  const ask = (n) => alice.bus.request({ type: "create", from: alice.app, to: url, body: { value: { n }, p2p: true } });
+  const ask = (n) =>
+    alice.bus.request({
+      type: "create",
+      from: alice.app,
+      to: url,
+      body: { value: { n }, p2p: true },
+    });
   for (let n = 0; n < 10; n += 1) ask(n);
   await net.turn();
   assert.deepEqual(bob.got, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-  assert.equal(net.seen.filter(({ type, to }) => type === "create" && to === bob.p2p.handler).length, 1);
-  assert.equal(net.seen.filter(({ type, to }) => type === "read" && to === "domain://registry.d").length, 1);
+  assert.equal(
+    net.seen.filter(({ type, to }) => type === "create" && to === bob.p2p.handler).length,
+    1,
+  );
+  assert.equal(
+    net.seen.filter(({ type, to }) => type === "read" && to === "domain://registry.d").length,
+    1,
+  );
   assert.match((await asked(ask(10))).cameBy, /\/p2prequester\//);
 });
 
@@ -59,7 +74,12 @@ test("P2 P20 where the other side has no handler, all goes by node, nobody waits
   const [alice, bob] = [net.talker(), net.talker({ hasP2P: false })];
   assert.equal((await asked(alice.want(bob, 1))).value.n, 1);
   assert.deepEqual(alice.states, ["created", "failed"]);
-  for (const [wait, tries] of [[29_000, 1], [1_100, 2], [59_000, 2], [1_100, 3]]) {
+  for (const [wait, tries] of [
+    [29_000, 1],
+    [1_100, 2],
+    [59_000, 2],
+    [1_100, 3],
+  ]) {
     await net.turn(wait);
     assert.equal((await asked(alice.want(bob, 2))).value.n, 2);
     assert.equal(alice.states.filter((state) => state === "failed").length, tries);
@@ -85,9 +105,22 @@ test("P23 P10 invitations that are late, say too little, or are to somebody else
   const [bob, eve] = [net.talker(), net.talker({ hasP2P: false })];
   const object = "connection://d/1";
   for (const each of [object, `${object}/subscription`]) net.claimed.set(each, eve);
-  const good = { runtime: eve.url, p2pHandler: `${eve.url}/p2phandler/1`, epoch: "1", protocol: "msgnode.1", expires: Date.now() / 1000 + 15 };
+  const good = {
+    runtime: eve.url,
+    p2pHandler: `${eve.url}/p2phandler/1`,
+    epoch: "1",
+    protocol: "msgnode.1",
+    expires: Date.now() / 1000 + 15,
+  };
   const invite = (value, to = bob.p2p.handler) =>
-    eve.bus.request({ type: "create", from: `${object}/subscription`, to, body: { source: "runtime://d/p2prequester/1", value } }).catch((error) => error);
+    eve.bus
+      .request({
+        type: "create",
+        from: `${object}/subscription`,
+        to,
+        body: { source: "runtime://d/p2prequester/1", value },
+      })
+      .catch((error) => error);
   const codes = [
     [{ ...good, expires: 1 }, 410],
     [{ ...good, protocol: "field", runtime: undefined }, 501],
@@ -109,11 +142,21 @@ test("P23 P10 invitations that are late, say too little, or are to somebody else
 test("P58 the eleventh invitation in a minute is one too many", async () => {
   const [bob, eve] = [net.talker(), net.talker({ hasP2P: false })];
   net.claimed.set("connection://d/1/subscription", eve);
-  const value = { runtime: eve.url, p2pHandler: `${eve.url}/p2phandler/1`, epoch: "1", protocol: "msgnode.1" };
+  const value = {
+    runtime: eve.url,
+    p2pHandler: `${eve.url}/p2phandler/1`,
+    epoch: "1",
+    protocol: "msgnode.1",
+  };
   const codes = [];
   for (let n = 0; n < 11; n += 1) {
     const body = { source: "runtime://d/p2prequester/1", value };
-    const answer = eve.bus.request({ type: "create", from: "connection://d/1/subscription", to: bob.p2p.handler, body });
+    const answer = eve.bus.request({
+      type: "create",
+      from: "connection://d/1/subscription",
+      to: bob.p2p.handler,
+      body,
+    });
     codes.push((await asked(answer.catch((error) => error))).code);
   }
   assert.deepEqual(codes, [...Array(10).fill(200), 429]);
@@ -122,7 +165,9 @@ test("P58 the eleventh invitation in a minute is one too many", async () => {
 
 test("P26 both invite at once, a hundred times: one connection, the smaller URL stays requester, nothing is lost", async () => {
   const numbers = Array.from({ length: 20 }, (_, n) => n);
-  const pairs = Array.from({ length: 100 }, (_, run) => ["a", "b"].map((letter) => net.talker({ url: `runtime://d/${run}-${letter}` })));
+  const pairs = Array.from({ length: 100 }, (_, run) =>
+    ["a", "b"].map((letter) => net.talker({ url: `runtime://d/${run}-${letter}` })),
+  );
   for (const { p2p } of net.talkers) p2p.start();
   await net.turn();
   for (const [run, ends] of pairs.entries()) {
@@ -140,7 +185,10 @@ test("P26 both invite at once, a hundred times: one connection, the smaller URL 
   }
   await net.turn();
   for (const [run, [smaller, greater]] of pairs.entries()) {
-    for (const [one, other] of [[smaller, greater], [greater, smaller]]) {
+    for (const [one, other] of [
+      [smaller, greater],
+      [greater, smaller],
+    ]) {
       assert.equal(one.wayTo(other), "channel", `run ${run}`);
       assert.deepEqual(one.got, numbers, `run ${run}`);
       assert.ok(!one.states.includes("failed"));
@@ -156,7 +204,8 @@ test("P26 both invite at once, a hundred times: one connection, the smaller URL 
 function stall(talker, isFirst) {
   const bring = talker.bring.bind(talker);
   const held = [];
-  talker.bring = (message) => (held.length || isFirst(message) ? held.push(message) : bring(message));
+  talker.bring = (message) =>
+    held.length || isFirst(message) ? held.push(message) : bring(message);
   return () => {
     talker.bring = bring;
     assert.ok(held.length);
@@ -219,9 +268,17 @@ test("P31 P33 numbers keep order and count over channels that are cut in silence
     await net.turn(13_000);
     talk(10);
     await net.turn(40_000);
-    assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["channel", "channel"], `round ${round}`);
+    assert.deepEqual(
+      [alice.wayTo(bob), bob.wayTo(alice)],
+      ["channel", "channel"],
+      `round ${round}`,
+    );
   }
-  for (const { got } of [alice, bob]) assert.deepEqual(got, Array.from({ length: said }, (_, n) => n));
+  for (const { got } of [alice, bob])
+    assert.deepEqual(
+      got,
+      Array.from({ length: said }, (_, n) => n),
+    );
   assert.ok(alice.peerOf(bob).link.resent + bob.peerOf(alice).link.resent > 0);
   assert.equal(alice.states.filter((state) => state === "live").length, 6);
 });
@@ -231,14 +288,23 @@ test("P36 a request by channel whose channel ends is answered once, through the 
   const taken = [];
   bob.bus.addListener(`${bob.url}/slow`, (message) => taken.push(message));
   const answers = [];
-  alice.bus.postMessage({ type: "create", from: alice.app, to: `${bob.url}/slow`, body: {} }, ({ body }) => answers.push(body.value));
+  alice.bus.postMessage(
+    { type: "create", from: alice.app, to: `${bob.url}/slow`, body: {} },
+    ({ body }) => answers.push(body.value),
+  );
   await net.turn();
   assert.match(taken[0].body.via, /\/p2prequester\//);
   alice.peerOf(bob).bye("idle");
   await net.turn();
   assert.deepEqual([alice.wayTo(bob), bob.wayTo(alice)], ["node", "node"]);
   const [{ id, from, to }] = taken;
-  bob.bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: "late" } });
+  bob.bus.postMessage({
+    id,
+    type: "response",
+    from: to,
+    to: from,
+    body: { code: 200, value: "late" },
+  });
   await net.turn();
   assert.deepEqual(answers, ["late"]);
   assert.equal(taken.length, 1);
@@ -248,14 +314,20 @@ test("P36 a request by channel whose channel ends is answered once, through the 
 test("P43 a message on a channel for an address that is not there is answered 404", async () => {
   const [alice, bob] = await connected();
   const to = `${bob.url}/nobody`;
-  const error = await asked(alice.bus.request({ type: "create", from: alice.app, to, body: {} }).catch((each) => each));
+  const error = await asked(
+    alice.bus.request({ type: "create", from: alice.app, to, body: {} }).catch((each) => each),
+  );
   assert.equal(error.code, 404);
 });
 
 test("P48 who speaks for others on a channel is answered 403; the tenth time ends it", async () => {
   const [alice, bob] = await connected();
   const peer = alice.peerOf(bob);
-  const forged = (n, from) => peer.send({ id: `x${n}`, type: "create", from, to: bob.app, body: { value: { n: 99 }, auth: true } }, 100);
+  const forged = (n, from) =>
+    peer.send(
+      { id: `x${n}`, type: "create", from, to: bob.app, body: { value: { n: 99 }, auth: true } },
+      100,
+    );
   forged(0, "runtime://d/77/app");
   await net.turn();
   assert.ok(net.frames.some((frame) => frame.includes('"code":403')));
@@ -272,30 +344,49 @@ test("P49 what a channel says of a sender's identity is taken away", async () =>
   const taken = [];
   bob.bus.addListener(`${bob.url}/who`, (message) => taken.push(message.body));
   const body = { auth: true, assertedIdentity: true, via: "x", peer: "x", value: 1 };
-  alice.peerOf(bob).send({ id: 1, type: "update", from: alice.app, to: `${bob.url}/who`, body }, 100);
+  alice
+    .peerOf(bob)
+    .send({ id: 1, type: "update", from: alice.app, to: `${bob.url}/who`, body }, 100);
   await net.turn();
   assert.deepEqual(taken, [{ value: 1, via: bob.peerOf(alice).via }]);
 });
 
 test("P53 the policies of the runtime decide on what comes by channel", async () => {
   const [alice, bob] = await connected();
-  bob.bus.pipelineIn.use((message) => (message.from.startsWith("hyperty://") ? { code: 403, desc: "Not you." } : message));
+  bob.bus.pipelineIn.use((message) =>
+    message.from.startsWith("hyperty://") ? { code: 403, desc: "Not you." } : message,
+  );
   const from = "hyperty://d/a";
   net.registered[from] = { runtime: alice.url };
-  const request = alice.bus.request({ type: "create", from, to: "hyperty://d/b", body: { value: { n: 1 } } });
+  const request = alice.bus.request({
+    type: "create",
+    from,
+    to: "hyperty://d/b",
+    body: { value: { n: 1 } },
+  });
   request.catch(() => {});
   net.registered["hyperty://d/b"] = { runtime: bob.url };
   bob.bus.addListener("hyperty://d/b", (message) => bob.heard(message));
-  alice.peerOf(bob).send({ id: "blocked", type: "create", from, to: "hyperty://d/b", body: { value: { n: 2 } } }, 100);
+  alice
+    .peerOf(bob)
+    .send(
+      { id: "blocked", type: "create", from, to: "hyperty://d/b", body: { value: { n: 2 } } },
+      100,
+    );
   await net.turn();
-  assert.ok(net.frames.some((frame) => frame.includes('"blocked"') && frame.includes('"code":403')));
+  assert.ok(
+    net.frames.some((frame) => frame.includes('"blocked"') && frame.includes('"code":403')),
+  );
   assert.ok(!bob.got.includes(2));
 });
 
 test("P54 an unused channel says bye; the next message goes by node, and only one that wants to dials again", async () => {
   const [alice, bob] = await connected({ timers: { idle: 30_000 } });
   await net.turn(31_000);
-  assert.deepEqual([alice.wayTo(bob), alice.states.at(-1), bob.states.at(-1)], ["node", "disconnected", "disconnected"]);
+  assert.deepEqual(
+    [alice.wayTo(bob), alice.states.at(-1), bob.states.at(-1)],
+    ["node", "disconnected", "disconnected"],
+  );
   await asked(alice.ask(bob, 1));
   await net.turn(60_000);
   assert.equal(alice.wayTo(bob), "node");

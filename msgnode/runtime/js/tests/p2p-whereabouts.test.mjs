@@ -23,7 +23,11 @@ async function several(count) {
 }
 
 const ask = (talker, n, body = {}, from = talker.app) =>
-  net.asked(talker.bus.request({ type: "create", from, to: URL, body: { value: { n }, ...body } }).catch((error) => error));
+  net.asked(
+    talker.bus
+      .request({ type: "create", from, to: URL, body: { value: { n }, ...body } })
+      .catch((error) => error),
+  );
 const reads = () => net.seen.filter(({ to }) => to === "domain://registry.d").length;
 
 test("a channel is used for an address as long as it lives, and the registry is asked again every ten minutes", async () => {
@@ -78,7 +82,13 @@ test("P48 nor does it let the other end of a channel speak as that receiver", as
   await tell(alice, 1, { p2p: true, p2pHandler: eve.p2p.handler });
   assert.equal(alice.wayTo(eve), "channel");
   const peer = eve.peerOf(alice);
-  eve.p2p.send(peer, { id: 1, type: "update", from: URL, to: alice.app, body: { value: { n: 9 } } });
+  eve.p2p.send(peer, {
+    id: 1,
+    type: "update",
+    from: URL,
+    to: alice.app,
+    body: { value: { n: 9 } },
+  });
   await net.turn();
   assert.deepEqual(alice.got, []);
   assert.ok(alice.errors.some(({ reason }) => reason === "p2p.forged"));
@@ -88,17 +98,32 @@ test("P48 who speaks as another, again and again, does not keep that one's chann
   const [alice, bob, eve] = await several(3);
   for (const each of [bob, eve]) assert.equal((await net.asked(each.want(alice))).value.n, -1);
   const [said, received] = [[], net.received.bind(net)];
-  net.received = (talker, message) => (message.to === "domain://registry.d" ? said.push([talker, message]) : received(talker, message));
-  const from = (talker, n) => talker.p2p.send(talker.peerOf(alice), { id: n, type: "update", from: URL, to: alice.app, body: { value: { n } } });
+  net.received = (talker, message) =>
+    message.to === "domain://registry.d" ? said.push([talker, message]) : received(talker, message);
+  const from = (talker, n) =>
+    talker.p2p.send(talker.peerOf(alice), {
+      id: n,
+      type: "update",
+      from: URL,
+      to: alice.app,
+      body: { value: { n } },
+    });
   for (let n = 1; n <= 1_000; n += 1) from(eve, n); // as many as may be under way
   await net.turn();
   from(bob, 2_000);
   await net.turn();
-  assert.deepEqual([alice.got.filter((n) => n > 0), said.length], [[], 1], "alice asks whose that is, once");
+  assert.deepEqual(
+    [alice.got.filter((n) => n > 0), said.length],
+    [[], 1],
+    "alice asks whose that is, once",
+  );
   net.received = received;
   for (const each of said) received(...each);
   await net.turn();
-  assert.deepEqual(alice.got.filter((n) => n > 0), [2_000]);
+  assert.deepEqual(
+    alice.got.filter((n) => n > 0),
+    [2_000],
+  );
   assert.ok(alice.errors.some(({ reason }) => reason === "p2p.forged"));
 });
 

@@ -54,7 +54,12 @@ class Side {
   ask(method, params) {
     this.node.push(() => {
       const { link, world } = this.other;
-      const received = method === "fence" ? (link.fenceAsked(params.epoch, params.k) ? 0 : null) : link.resumeAsked(params.epoch, params.received, params.bye);
+      const received =
+        method === "fence"
+          ? link.fenceAsked(params.epoch, params.k)
+            ? 0
+            : null
+          : link.resumeAsked(params.epoch, params.received, params.bye);
       this.other.node.push(() => this.link.answered(method, params, received, world.now));
     });
   }
@@ -102,7 +107,8 @@ export class World {
   /** Set up a new channel, as soon as the requester may. */
   open() {
     if (this.isUp || this.a.link.way !== "node" || this.a.link.isOpen) return false;
-    while (this.b.link.isOpen || this.b.link.way !== "node") if (!this.stepNode() && !this.tick()) return false;
+    while (this.b.link.isOpen || this.b.link.way !== "node")
+      if (!this.stepNode() && !this.tick()) return false;
     this.epochs += 1;
     [this.isUp, this.isCut, this.#toTell] = [true, false, []];
     for (const side of this.sides) side.channel = [];

@@ -8,21 +8,36 @@ import { Link } from "../src/p2p/link.js";
 import { isForNode } from "../src/p2p/senders.js";
 import { TIMERS } from "../src/p2p/settings.js";
 import {
-  HANDLER, Invitations, NO_RETURN, Quarantine, REQUESTER, Redials, after, runtimeOfHandler, statusOf, staysRequester,
+  HANDLER,
+  Invitations,
+  NO_RETURN,
+  Quarantine,
+  REQUESTER,
+  Redials,
+  after,
+  runtimeOfHandler,
+  statusOf,
+  staysRequester,
 } from "../src/p2p/states.js";
 import { World, randomOf } from "./p2p-world.mjs";
 
 /** What the Python parts answer; written by p2p_vectors.py among their tests. */
 const VECTORS = globalThis.process
-  ? JSON.parse((await import("node:fs")).readFileSync(new URL("p2p-vectors.json", import.meta.url), "utf8"))
+  ? JSON.parse(
+      (await import("node:fs")).readFileSync(new URL("p2p-vectors.json", import.meta.url), "utf8"),
+    )
   : await (await fetch("/tests/p2p-vectors.json")).json();
 
 // --- vectors: both languages answer alike -----------------------------------------------------------
 
 test("each event leads from each state where the tables of both languages say", () => {
-  for (const [name, table] of [["requester", REQUESTER], ["handler", HANDLER]]) {
+  for (const [name, table] of [
+    ["requester", REQUESTER],
+    ["handler", HANDLER],
+  ]) {
     assert.ok(VECTORS.tables[name].length > 90);
-    for (const [state, event, next] of VECTORS.tables[name]) assert.equal(after(table, state, event), next, `${name}: ${state} ${event}`);
+    for (const [state, event, next] of VECTORS.tables[name])
+      assert.equal(after(table, state, event), next, `${name}: ${state} ${event}`);
   }
   assert.deepEqual([...NO_RETURN].sort(), VECTORS.noReturn);
 });
@@ -33,16 +48,22 @@ test("P59 the words on the wire", () => {
 });
 
 test("P26 who stays requester, and whose handler it is", () => {
-  for (const [own, other, stays] of VECTORS.staysRequester) assert.equal(staysRequester(own, other), stays, `${own} ${other}`);
-  for (const [handler, runtime] of VECTORS.runtimeOfHandler) assert.equal(runtimeOfHandler(handler), runtime, handler);
+  for (const [own, other, stays] of VECTORS.staysRequester)
+    assert.equal(staysRequester(own, other), stays, `${own} ${other}`);
+  for (const [handler, runtime] of VECTORS.runtimeOfHandler)
+    assert.equal(runtimeOfHandler(handler), runtime, handler);
 });
 
 test("P20 P33 how long a runtime is left alone, and when it is dialled again", () => {
   const [quarantine, redials] = [new Quarantine(), new Redials()];
-  assert.deepEqual(VECTORS.quarantine.map(() => quarantine.failed("b", 0)), VECTORS.quarantine);
+  assert.deepEqual(
+    VECTORS.quarantine.map(() => quarantine.failed("b", 0)),
+    VECTORS.quarantine,
+  );
   quarantine.lift("b");
   assert.equal(quarantine.until("b"), 0);
-  for (const [now, jitter, delay] of VECTORS.redials) assert.equal(redials.next(now, jitter), delay, `${now}`);
+  for (const [now, jitter, delay] of VECTORS.redials)
+    assert.equal(redials.next(now, jitter), delay, `${now}`);
 });
 
 test("P58 the eleventh invitation and the thirty-third connection are too many", () => {
@@ -55,7 +76,8 @@ test("P58 the eleventh invitation and the thirty-third connection are too many",
 });
 
 test("P40 P42 what takes no channel", () => {
-  for (const [message, expected] of VECTORS.isForNode) assert.equal(isForNode(message), expected, JSON.stringify(message));
+  for (const [message, expected] of VECTORS.isForNode)
+    assert.equal(isForNode(message), expected, JSON.stringify(message));
 });
 
 test("P46 frames are read alike", () => {
@@ -63,28 +85,40 @@ test("P46 frames are read alike", () => {
     if (expected === null) assert.throws(() => read(text), BadFrame);
     else assert.deepEqual(read(text), expected, text);
   }
-  for (const hostile of [new ArrayBuffer(8), null, undefined, "[".repeat(5000)]) assert.throws(() => read(hostile), BadFrame);
+  for (const hostile of [new ArrayBuffer(8), null, undefined, "[".repeat(5000)])
+    assert.throws(() => read(hostile), BadFrame);
 });
 
 test("P44 frames are written alike", () => {
   for (const { length, heads, sizes } of VECTORS.written) {
     const found = write(7, { id: 1, text: "ä".repeat(length) }, 3).map((each) => JSON.parse(each));
-    assert.deepEqual(found.map(({ uuid, seq, ack = null, part = null }) => ({ uuid, seq, ack, part })), heads);
-    assert.deepEqual(found.map(({ text = "" }) => text.length), sizes);
+    assert.deepEqual(
+      found.map(({ uuid, seq, ack = null, part = null }) => ({ uuid, seq, ack, part })),
+      heads,
+    );
+    assert.deepEqual(
+      found.map(({ text = "" }) => text.length),
+      sizes,
+    );
   }
 });
 
 /** A frame without what differs from one run to the next. */
-const plain = (text) => text.replace(/"sendingTime":\d+/, '"sendingTime":0').replace(/^\{"(ping|pong)":\d+\}$/, '{"$1":0}');
+const plain = (text) =>
+  text
+    .replace(/"sendingTime":\d+/, '"sendingTime":0')
+    .replace(/^\{"(ping|pong)":\d+\}$/, '{"$1":0}');
 
 /** An outlet that says what the vectors say that it said, and keeps what it is told. */
 function replayed(expected) {
   const done = [];
-  const said = (name, result = () => undefined) => (...words) => {
-    const answer = result(expected()?.[done.length]);
-    done.push([name, ...words, ...(answer === undefined ? [] : [answer])]);
-    return answer;
-  };
+  const said =
+    (name, result = () => undefined) =>
+    (...words) => {
+      const answer = result(expected()?.[done.length]);
+      done.push([name, ...words, ...(answer === undefined ? [] : [answer])]);
+      return answer;
+    };
   const outlet = {
     toChannel: (frame) => said("toChannel")(plain(frame)),
     hasRoom: said("hasRoom", (what) => what?.[1] ?? true),
@@ -128,7 +162,10 @@ class Talk {
     this.world.settle();
     for (const which of [0, 1]) {
       const { arrived, refused } = this.world.sides[which];
-      assert.deepEqual(arrived, Array.from({ length: this.said[1 - which] }, (_, n) => n));
+      assert.deepEqual(
+        arrived,
+        Array.from({ length: this.said[1 - which] }, (_, n) => n),
+      );
       assert.deepEqual(refused, []);
     }
   }
@@ -139,7 +176,10 @@ function live(seed = 1, timers = {}) {
   const world = new World(seed, timers);
   assert.ok(world.open());
   world.settle();
-  assert.deepEqual(world.sides.map(({ link }) => link.way), ["channel", "channel"]);
+  assert.deepEqual(
+    world.sides.map(({ link }) => link.way),
+    ["channel", "channel"],
+  );
   return new Talk(world);
 }
 
@@ -221,7 +261,10 @@ test("P35 what finds no room is refused and the rest keeps its order", () => {
   const world = new World(1, { heldSize: 1000 });
   world.open();
   new Talk(world).say(0, 12);
-  assert.deepEqual(world.a.refused, [[10, 503], [11, 503]]);
+  assert.deepEqual(world.a.refused, [
+    [10, 503],
+    [11, 503],
+  ]);
   world.settle();
   assert.deepEqual(world.b.arrived, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 });
@@ -239,10 +282,19 @@ test("what went through the node to an address is not overtaken once that is at 
     for (const id of [101, 102, 103]) a.say(id, 100, "x");
     a.say(1);
     while (world.stepChannel()); // which is faster than the node
-    assert.deepEqual(b.arrived.filter((id) => id > 100), []);
+    assert.deepEqual(
+      b.arrived.filter((id) => id > 100),
+      [],
+    );
     world.settle();
-    assert.deepEqual(b.arrived.filter((id) => id >= 100), [100, 101, 102, 103]);
-    assert.deepEqual(b.arrived.filter((id) => id < 100), [0, 1]);
+    assert.deepEqual(
+      b.arrived.filter((id) => id >= 100),
+      [100, 101, 102, 103],
+    );
+    assert.deepEqual(
+      b.arrived.filter((id) => id < 100),
+      [0, 1],
+    );
     assert.equal(b.by.node, 1);
     assert.equal(a.link.way, "channel");
   }
@@ -288,7 +340,10 @@ test("a fence for an address takes the place of the first one", () => {
   a.link.fenceAgain("x", world.now);
   a.say(101, 100, "x");
   world.settle();
-  assert.deepEqual([...b.arrived].sort((one, other) => one - other), [0, 100, 101]);
+  assert.deepEqual(
+    [...b.arrived].sort((one, other) => one - other),
+    [0, 100, 101],
+  );
   assert.ok(b.arrived.indexOf(100) < b.arrived.indexOf(101));
   assert.deepEqual(b.by, { node: 1, channel: 2 });
 });
@@ -328,7 +383,10 @@ test("P44 a message of any length arrives whole, and the next one behind it", ()
     world.a.link.send({ id: 0, type: "create", text }, length, 0);
     world.a.link.send({ id: 1, type: "create" }, 10, 0);
     world.settle();
-    assert.deepEqual(taken.map(({ id }) => id), [0, 1]);
+    assert.deepEqual(
+      taken.map(({ id }) => id),
+      [0, 1],
+    );
     assert.equal(taken[0].text, text);
   }
   assert.throws(() => join(["[", "]"]), BadFrame);
@@ -426,7 +484,10 @@ test("a resume with any count ends the wait, and no message goes twice to the no
     world.cut();
     assert.notEqual(world.a.link.resumeAsked(world.a.link.epoch, received), null);
     const count = Math.max(0, 5 - received);
-    assert.deepEqual([world.a.link.way, world.a.link.unacknowledged, world.a.node.length], ["node", 0, count]);
+    assert.deepEqual(
+      [world.a.link.way, world.a.link.unacknowledged, world.a.node.length],
+      ["node", 0, count],
+    );
     world.a.link.resumeAsked(world.a.link.epoch, 0);
     assert.equal(world.a.node.length, count, JSON.stringify(talk));
   }
@@ -463,7 +524,10 @@ test("an epoch that comes again is a new channel", () => {
 test("failures of ten thousand runtimes are remembered and no more", () => {
   const quarantine = new Quarantine();
   for (let n = 0; n <= 10_000; n += 1) quarantine.failed(`runtime://d/${n}`, 0);
-  assert.deepEqual([quarantine.until("runtime://d/0"), quarantine.until("runtime://d/1")], [0, 30_000]);
+  assert.deepEqual(
+    [quarantine.until("runtime://d/0"), quarantine.until("runtime://d/1")],
+    [0, 30_000],
+  );
 });
 
 test("a channel that refuses a frame leaves none for the next channel", () => {
@@ -488,7 +552,11 @@ test("a channel that refuses a frame leaves none for the next channel", () => {
 
 test("who sends more than may wait for a check ends his channel", () => {
   const bytes = new Uint8Array(30_000);
-  for (const [value, most] of [["x".repeat(10_000), 9], ["x".repeat(40_000), 2], [{ content: bytes }, 3]]) {
+  for (const [value, most] of [
+    ["x".repeat(10_000), 9],
+    ["x".repeat(40_000), 2],
+    [{ content: bytes }, 3],
+  ]) {
     const world = new World(1, { inboxSize: 100_000 });
     assert.ok(world.open());
     world.settle();

@@ -41,12 +41,14 @@ export class FakeNode {
       const known = below ?? (found.length ? undefined : this.learned.get(to));
       if (known) found.push(known);
       for (const each of found) if (each !== peer) this.hand(each, message);
-      if (!found.length && isAnswerable(message)) this.hand(peer, answerTo(message, errorBody(404, `Nobody listens to ${to}.`)));
+      if (!found.length && isAnswerable(message))
+        this.hand(peer, answerTo(message, errorBody(404, `Nobody listens to ${to}.`)));
     }
   }
 
   hand(peer, message) {
-    for (let copies = this.copies(message, peer); copies > 0; copies -= 1) peer.bus.postFrom(peer.stub, message);
+    for (let copies = this.copies(message, peer); copies > 0; copies -= 1)
+      peer.bus.postFrom(peer.stub, message);
   }
 
   /** What went to an address, by type. */
@@ -83,7 +85,12 @@ class Peer {
 
   /** The runtime says what its stub said. */
   say(value) {
-    this.bus.postMessage({ type: "update", from: this.url, to: `${this.url}/status`, body: { value, resource: this.stub } });
+    this.bus.postMessage({
+      type: "update",
+      from: this.url,
+      to: `${this.url}/status`,
+      body: { value, resource: this.stub },
+    });
   }
 
   close() {

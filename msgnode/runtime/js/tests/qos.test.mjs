@@ -28,15 +28,37 @@ function answerOf(type) {
   if (type !== "create" && type !== "update") return { code: 200, value: { classes: [] } };
   number += 1;
   const server = { urls: ["turn:t"], username: "u", credential: `secret ${number}` };
-  const value = { reservationId: "r1", class: "video", bitrate: 2_500_000, seconds: 1000, expires: "2026-11-22T17:00:00+00:00" };
-  return { code: 200, value: { ...value, iceServers: [server], iceTransportPolicy: "relay", state: "held", ...changes } };
+  const value = {
+    reservationId: "r1",
+    class: "video",
+    bitrate: 2_500_000,
+    seconds: 1000,
+    expires: "2026-11-22T17:00:00+00:00",
+  };
+  return {
+    code: 200,
+    value: {
+      ...value,
+      iceServers: [server],
+      iceTransportPolicy: "relay",
+      state: "held",
+      ...changes,
+    },
+  };
 }
 
 const times = (type) => seen.filter(([each]) => each === type).length;
-const stubOf = (domain) => world.started.findLast(({ url }) => url.startsWith(`runtime://${domain}/`));
+const stubOf = (domain) =>
+  world.started.findLast(({ url }) => url.startsWith(`runtime://${domain}/`));
 
 function tell(body, { from = HOME, domain = "d" } = {}) {
-  stubOf(domain).bring({ id: 9, type: "update", from, to: R, body: { resource: "/reservations/r1", attribute: "status", ...body } });
+  stubOf(domain).bring({
+    id: 9,
+    type: "update",
+    from,
+    to: R,
+    body: { resource: "/reservations/r1", attribute: "status", ...body },
+  });
 }
 
 async function turned(milliseconds) {
@@ -46,7 +68,11 @@ async function turned(milliseconds) {
 
 test("a reservation from its inquiry to its release", async () => {
   await runtime.qos.inquire({ mediaTypes: ["video"], cspId: "csp1" });
-  const call = await runtime.qos.reserve({ mediaTypes: ["audio", "video"], seconds: 600, sessionId: "comm://d/1" });
+  const call = await runtime.qos.reserve({
+    mediaTypes: ["audio", "video"],
+    seconds: 600,
+    sessionId: "comm://d/1",
+  });
   await call.renew();
   const ends = [];
   call.onEnded((end) => ends.push(end));
@@ -60,7 +86,11 @@ test("a reservation from its inquiry to its release", async () => {
   const flows = [{ mediaType: "audio" }, { mediaType: "video" }];
   assert.deepEqual(JSON.parse(JSON.stringify(seen)), [
     ["read", HOME, { resource: "/resources", criteria: { mediaTypes: ["video"], cspId: "csp1" } }],
-    ["create", HOME, { resource: "/reservations", value: { seconds: 600, sessionId: "comm://d/1", flows } }],
+    [
+      "create",
+      HOME,
+      { resource: "/reservations", value: { seconds: 600, sessionId: "comm://d/1", flows } },
+    ],
     ["update", HOME, { ...path, value: { seconds: 600 } }],
     ["delete", HOME, path],
   ]);
@@ -113,21 +143,33 @@ test("the broker tells of the end, and nobody else does", async () => {
   tell({ value: "lost" });
   await settled();
   call.onEnded((end) => ends.push(end));
-  assert.deepEqual(ends, [{ status: "ended", reason: "expired" }, { status: "ended", reason: "expired" }]);
+  assert.deepEqual(ends, [
+    { status: "ended", reason: "expired" },
+    { status: "ended", reason: "expired" },
+  ]);
   assert.equal(bus.listenersOf(R).length, 0);
 });
 
 test("another request to the runtime itself is answered 404, as without a reservation", async () => {
   const call = await runtime.qos.reserve({ class: "video" });
   stubOf("d").bring({ id: 7, type: "execute", from: "hyperty://d/other", to: R, body: {} });
-  await until(() => stubOf("d").sent.some(({ id, type }) => id === 7 && type === "response"), "the answer");
-  assert.equal(stubOf("d").sent.find(({ id, type }) => id === 7 && type === "response").body.code, 404);
+  await until(
+    () => stubOf("d").sent.some(({ id, type }) => id === 7 && type === "response"),
+    "the answer",
+  );
+  assert.equal(
+    stubOf("d").sent.find(({ id, type }) => id === 7 && type === "response").body.code,
+    404,
+  );
   await call.release();
 });
 
 test("a refusal says the broker's code and words, and no credential", async () => {
   refuses.create = [503, "No TURN server has room."];
-  await assert.rejects(runtime.qos.reserve({ class: "video" }), { code: 503, message: "No TURN server has room." });
+  await assert.rejects(runtime.qos.reserve({ class: "video" }), {
+    code: 503,
+    message: "No TURN server has room.",
+  });
   assert.equal(bus.listenersOf(R).length, 0);
 });
 
@@ -166,5 +208,8 @@ test("what a listener to the end throws goes to the error hook", async () => {
     throw new Error("of the application");
   });
   await call.release();
-  assert.deepEqual(errors.map(({ reason }) => reason), ["listener.failed"]);
+  assert.deepEqual(
+    errors.map(({ reason }) => reason),
+    ["listener.failed"],
+  );
 });

@@ -51,7 +51,10 @@ test("R22 ten messages to three addresses while it loads: one load, all in order
   await loaded();
   await until(() => world.started[0].sent.length === 10, "ten messages");
   assert.equal(world.started.length, 1);
-  assert.deepEqual(world.started[0].sent.map(({ body }) => body.n), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  assert.deepEqual(
+    world.started[0].sent.map(({ body }) => body.n),
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9],
+  );
 });
 
 test("R22 messages of several domains do not wait for each other", async () => {
@@ -108,7 +111,11 @@ test("R25 without an entry of its own the home catalogue's entry for the domain 
   await catalogues.add("f", STUB, {}, "https://d/.well-known/protocolstub/f");
   bus.postMessage(create("hyperty://f/x", 1));
   await loaded();
-  assert.deepEqual(catalogues.asked, [`GET ${F}`, `GET ${F}.ps.json`, "GET https://d/.well-known/protocolstub/f"]);
+  assert.deepEqual(catalogues.asked, [
+    `GET ${F}`,
+    `GET ${F}.ps.json`,
+    "GET https://d/.well-known/protocolstub/f",
+  ]);
 });
 
 test("R26 no entry anywhere is 404; nobody is asked again before the time has come", async () => {
@@ -133,13 +140,19 @@ test("R26 loads that fail are tried again after 5 s, then 10, doubling to 5 min"
     waits.push(entry.retryAt - clock.now());
     await clock.turn(entry.retryAt - clock.now());
   }
-  assert.deepEqual(waits, [5, 10, 20, 40, 80, 160, 300, 300, 300].map((seconds) => seconds * 1000));
+  assert.deepEqual(
+    waits,
+    [5, 10, 20, 40, 80, 160, 300, 300, 300].map((seconds) => seconds * 1000),
+  );
 });
 
 test("R27 a catalogue that hangs is 504 within 20 s", async () => {
   const hang = (_, signal) =>
-    new Promise((resolve, reject) => signal.addEventListener("abort", () => reject(new Error("aborted"))));
-  for (const url of [F, `${F}.ps.json`, "https://d/.well-known/protocolstub/f"]) catalogues.answers.set(url, hang);
+    new Promise((resolve, reject) =>
+      signal.addEventListener("abort", () => reject(new Error("aborted"))),
+    );
+  for (const url of [F, `${F}.ps.json`, "https://d/.well-known/protocolstub/f"])
+    catalogues.answers.set(url, hang);
   const answered = answer(create("hyperty://f/x"));
   await settled();
   await clock.turn(20_000);
@@ -169,11 +182,23 @@ test("R28 a digest that the operator lists for a domain must fit as well", async
 
 test("R28 where the domain's keys are listed, the source must be signed by one of them", async () => {
   const algorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
-  const [mine, other] = await Promise.all([0, 1].map(() => crypto.subtle.generateKey(algorithm, true, ["sign", "verify"])));
+  const [mine, other] = await Promise.all(
+    [0, 1].map(() => crypto.subtle.generateKey(algorithm, true, ["sign", "verify"])),
+  );
   const jwk = await crypto.subtle.exportKey("jwk", mine.publicKey);
   const sign = async ({ privateKey }) =>
-    btoa(String.fromCharCode(...new Uint8Array(await crypto.subtle.sign(algorithm, privateKey, new TextEncoder().encode(STUB)))));
-  for (const [signature, expected] of [["", 502], [await sign(other), 502], [await sign(mine), 0]]) {
+    btoa(
+      String.fromCharCode(
+        ...new Uint8Array(
+          await crypto.subtle.sign(algorithm, privateKey, new TextEncoder().encode(STUB)),
+        ),
+      ),
+    );
+  for (const [signature, expected] of [
+    ["", 502],
+    [await sign(other), 502],
+    [await sign(mine), 0],
+  ]) {
     await runtime.close();
     begin({ signers: { f: [jwk] } });
     const json = await catalogues.add("f");
@@ -191,7 +216,11 @@ test("R28 where the domain's keys are listed, the source must be signed by one o
 });
 
 for (const [what, changes, field] of [
-  ["another host", { sourcePackageURL: "https://evil.example/stub.js", sourcePackage: {} }, "sourcePackageURL"],
+  [
+    "another host",
+    { sourcePackageURL: "https://evil.example/stub.js", sourcePackage: {} },
+    "sourcePackageURL",
+  ],
   ["plain HTTP", { sourcePackageURL: "http://f/stub.js", sourcePackage: {} }, "sourcePackageURL"],
 ]) {
   test(`R29 a source at ${what} is 502`, async () => {
@@ -211,19 +240,27 @@ test("R29 redirects are not followed, plain HTTP is not asked", async () => {
   const { code, desc } = await answer(create("hyperty://f/x"));
   assert.equal(code, 502);
   assert.match(desc, /not https/);
-  assert.deepEqual(catalogues.asked.filter((each) => each.includes("http://")), []);
+  assert.deepEqual(
+    catalogues.asked.filter((each) => each.includes("http://")),
+    [],
+  );
 });
 
 test("R29 a source on the descriptor's own host is fetched", async () => {
   const { integrity } = (await descriptorOf("f")).sourcePackage;
-  await catalogues.add("f", STUB, { sourcePackageURL: "https://f/files/stub.js", sourcePackage: { integrity } });
+  await catalogues.add("f", STUB, {
+    sourcePackageURL: "https://f/files/stub.js",
+    sourcePackage: { integrity },
+  });
   catalogues.answers.set("https://f/files/stub.js", { text: STUB });
   bus.postMessage(create("hyperty://f/x"));
   await loaded();
 });
 
 test("R30 a configuration as JSON text is read as an object; the runtime's own URL wins", async () => {
-  await catalogues.add("f", STUB, { configuration: JSON.stringify({ url: "wss://f/ws", runtimeURL: "runtime://evil/1", x: 1 }) });
+  await catalogues.add("f", STUB, {
+    configuration: JSON.stringify({ url: "wss://f/ws", runtimeURL: "runtime://evil/1", x: 1 }),
+  });
   bus.postMessage(create("hyperty://f/x"));
   await loaded();
   const { url, runtimeURL, x } = world.started[0].config;
@@ -244,7 +281,11 @@ test("R31 a configuration.url on another host is 502, unless that host is listed
 });
 
 test("R32 constraints that are not met here are 501", async () => {
-  for (const constraints of [{ windowSandbox: true }, { python: true }, { node: true, webrtc: true }]) {
+  for (const constraints of [
+    { windowSandbox: true },
+    { python: true },
+    { node: true, webrtc: true },
+  ]) {
     await runtime.close();
     begin();
     await catalogues.add("f", STUB, { constraints });
@@ -267,8 +308,14 @@ const NOTED = `globalThis.world.started.push({ url, sent: [] });
   bus.postMessage({ type: "update", from: url, to: url + "/status", body: { value: "created" } });`;
 for (const [style, source] of [
   ["activate", `export function activate(url, bus, config) { ${NOTED} return { instance: {} }; }`],
-  ["the default export's activate", `export default { activate(url, bus, config) { ${NOTED} return { instance: {} }; } };`],
-  ["a class with _start", `export default class { _start(url, bus, config, factory) { ${NOTED} } }`],
+  [
+    "the default export's activate",
+    `export default { activate(url, bus, config) { ${NOTED} return { instance: {} }; } };`,
+  ],
+  [
+    "a class with _start",
+    `export default class { _start(url, bus, config, factory) { ${NOTED} } }`,
+  ],
 ]) {
   test(`R33 a stub that is started by ${style} reaches created`, async () => {
     await catalogues.add("f", source);
@@ -279,7 +326,11 @@ for (const [style, source] of [
 }
 
 test("R33 a module that cannot be started is 502", async () => {
-  for (const source of ["export const nothing = 1;", "this is no script", `throw new Error("no")`]) {
+  for (const source of [
+    "export const nothing = 1;",
+    "this is no script",
+    `throw new Error("no")`,
+  ]) {
     await runtime.close();
     begin();
     await catalogues.add("f", source);
@@ -290,13 +341,21 @@ test("R33 a module that cannot be started is 502", async () => {
 test("R34 back-ends are reached by the stub of their domain", async () => {
   await catalogues.add("d");
   await catalogues.add("f");
-  for (const to of ["global://registry/", "domain://registry.f", "domain://MSG-NODE.F/sm", "domain://registry.d/x"]) {
+  for (const to of [
+    "global://registry/",
+    "domain://registry.f",
+    "domain://MSG-NODE.F/sm",
+    "domain://registry.d/x",
+  ]) {
     bus.postMessage(create(to));
   }
   await loaded(2);
   const by = (domain) => world.started.find(({ url }) => url.startsWith(`runtime://${domain}/`));
   await until(() => by("d").sent.length === 2 && by("f").sent.length === 2, "two each");
-  assert.deepEqual(sentBy(by("d")).map(([to]) => to), ["global://registry/", "domain://registry.d/x"]);
+  assert.deepEqual(
+    sentBy(by("d")).map(([to]) => to),
+    ["global://registry/", "domain://registry.d/x"],
+  );
 });
 
 test("R35 a legacy address needs an interworking stub", async () => {
@@ -311,7 +370,10 @@ test("R35 a legacy address needs an interworking stub", async () => {
 
 test("R36 domain-idp is the domain's identity proxy, never a node's stub", async () => {
   await catalogues.add("f");
-  assert.equal((await answer({ type: "execute", from: "hyperty://d/a", to: "domain-idp://f", body: {} })).code, 404);
+  assert.equal(
+    (await answer({ type: "execute", from: "hyperty://d/a", to: "domain-idp://f", body: {} })).code,
+    404,
+  );
   assert.deepEqual(world.started, []);
   assert.ok(catalogues.asked.every((each) => each.includes("/idp-proxy/f")));
 });
@@ -323,7 +385,9 @@ test("R67 what logs in at home goes to no stub of another domain", async () => {
   bus.postMessage(create("hyperty://f/x"));
   await until(() => world.started.length === 2 && world.started[1].sent.length, "the message at f");
   await runtime.connect("f");
-  const [home, abroad] = world.started.map(({ sent, calls, config }) => JSON.stringify({ sent, calls, config }));
+  const [home, abroad] = world.started.map(({ sent, calls, config }) =>
+    JSON.stringify({ sent, calls, config }),
+  );
   assert.ok(home.includes("secret of d"));
   assert.ok(abroad.includes("connect") && !abroad.includes("secret of d"), abroad);
 });
@@ -335,12 +399,19 @@ test("R37 a new version takes over beside the old one; of 100 messages none is l
   const [old] = world.started;
   bus.addListener("hyperty://d/a", () => {});
   await until(() => old.sent.length, "the first message");
-  old.bring({ id: old.sent[0].id, type: "response", from: "hyperty://f/x", to: "hyperty://d/a", body: { code: 200 } });
+  old.bring({
+    id: old.sent[0].id,
+    type: "response",
+    from: "hyperty://f/x",
+    to: "hyperty://d/a",
+    body: { code: 200 },
+  });
   await settled();
   await catalogues.add("f", STUB, { version: "2.0" });
   const codes = [];
   world.sent = (stub, { id, from, to }) => {
-    const bring = () => stub.bring({ id, type: "response", from: to, to: from, body: { code: 200 } });
+    const bring = () =>
+      stub.bring({ id, type: "response", from: to, to: from, body: { code: 200 } });
     if (stub === old) setTimeout(bring, 30);
     else bring();
   };
@@ -398,10 +469,16 @@ test("R39 a component that runs is not started twice; deleted twice is an error 
   await until(() => runtime.stubs.get("f").status === "created", "created");
   const { sandbox, url } = runtime.stubs.get("f");
   const again = { url, kind: "stub", domain: "f", sourceCode: STUB, config: {}, onMessage() {} };
-  await assert.rejects(sandbox.create(again), ({ code, message }) => code === 500 && message.includes("already exist!"));
+  await assert.rejects(
+    sandbox.create(again),
+    ({ code, message }) => code === 500 && message.includes("already exist!"),
+  );
   await sandbox.delete(url);
   assert.deepEqual(world.started[0].calls, [["disconnect"]]);
-  await assert.rejects(sandbox.delete(url), ({ code, message }) => code === 500 && message.includes("does not exist!"));
+  await assert.rejects(
+    sandbox.delete(url),
+    ({ code, message }) => code === 500 && message.includes("does not exist!"),
+  );
 });
 
 test("R43 a stub cannot speak as a hyperty of this runtime, nor as the home domain", async () => {
@@ -411,13 +488,21 @@ test("R43 a stub cannot speak as a hyperty of this runtime, nor as the home doma
   const heard = [];
   bus.addListener("hyperty://d/a", () => {});
   bus.addListener("hyperty://d/b", (message) => heard.push(message));
-  for (const from of ["hyperty://d/a", `${R}/sm`, "hyperty-runtime://d/1/sm", "hyperty://d/somebody"]) {
+  for (const from of [
+    "hyperty://d/a",
+    `${R}/sm`,
+    "hyperty-runtime://d/1/sm",
+    "hyperty://d/somebody",
+  ]) {
     world.started[0].bring({ id: 5, type: "create", from, to: "hyperty://d/b", body: {} });
   }
   await settled();
   assert.deepEqual(heard, []);
   assert.equal(runtime.counters["sandbox.refused.403"], 4);
-  assert.deepEqual(world.started[0].sent.filter(({ type }) => type === "response").map(({ body }) => body.code), [403, 403, 403, 403]);
+  assert.deepEqual(
+    world.started[0].sent.filter(({ type }) => type === "response").map(({ body }) => body.code),
+    [403, 403, 403, 403],
+  );
 });
 
 test("R44 a stub cannot say the status of another one", async () => {
@@ -431,7 +516,10 @@ test("R44 a stub cannot say the status of another one", async () => {
   one.bring({ type: "update", from: one.url, to: `${two.url}/status`, body: { value: "failed" } });
   one.bring({ type: "update", from: two.url, to: `${two.url}/status`, body: { value: "failed" } });
   await settled();
-  assert.deepEqual([...runtime.stubs].map(({ status }) => status), ["created", "created"]);
+  assert.deepEqual(
+    [...runtime.stubs].map(({ status }) => status),
+    ["created", "created"],
+  );
 });
 
 test("R46 a.example and aa.example have a sandbox each", async () => {
@@ -455,8 +543,14 @@ test("R49 statuses come in order, each repeated for the runtime", async () => {
   world.started[0].say("in-progress");
   world.started[0].say("live");
   await settled();
-  assert.deepEqual(told, ["created", "in-progress", "live"].map((value) => [R, value, url]));
-  assert.deepEqual(original, [[url, `${url}/status`], [url, `${url}/status`]]);
+  assert.deepEqual(
+    told,
+    ["created", "in-progress", "live"].map((value) => [R, value, url]),
+  );
+  assert.deepEqual(original, [
+    [url, `${url}/status`],
+    [url, `${url}/status`],
+  ]);
 });
 
 test("R50 connected means live", async () => {
@@ -473,7 +567,8 @@ test("R53 going off line and on line is told on the runtime's status", async () 
   const events = new EventTarget(); // stands for the page's own, which Node.js does not have
   const names = ["addEventListener", "removeEventListener"];
   const before = names.map((name) => Object.getOwnPropertyDescriptor(globalThis, name));
-  const put = (name, value) => Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+  const put = (name, value) =>
+    Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
   for (const name of names) put(name, events[name].bind(events));
   try {
     begin();
@@ -481,13 +576,18 @@ test("R53 going off line and on line is told on the runtime's status", async () 
     bus.addListener(`${R}/status`, ({ from, body }) => told.push([from, body.value]));
     for (const word of ["offline", "online"]) events.dispatchEvent(new Event(word));
     await settled();
-    assert.deepEqual(told, [[R, "offline"], [R, "online"]]);
+    assert.deepEqual(told, [
+      [R, "offline"],
+      [R, "online"],
+    ]);
     await runtime.close();
     events.dispatchEvent(new Event("offline"));
     await settled();
     assert.equal(told.length, 2);
   } finally {
-    names.forEach((name, at) => (before[at] ? Object.defineProperty(globalThis, name, before[at]) : delete globalThis[name]));
+    names.forEach((name, at) =>
+      before[at] ? Object.defineProperty(globalThis, name, before[at]) : delete globalThis[name],
+    );
   }
 });
 
@@ -523,7 +623,12 @@ test("a stub that nobody needs is unloaded after a minute; the next message load
 test("a stub through which addresses are held stays", async () => {
   await catalogues.add("f");
   const sm = "domain://msg-node.f/sm";
-  bus.postMessage({ type: "subscribe", from: `${R}/sm`, to: sm, body: { resources: ["comm://f/o/changes"] } });
+  bus.postMessage({
+    type: "subscribe",
+    from: `${R}/sm`,
+    to: sm,
+    body: { resources: ["comm://f/o/changes"] },
+  });
   await loaded();
   world.started[0].say("live");
   await clock.turn(300_000);
@@ -556,7 +661,11 @@ test("R72 what a stub that cannot run here would take goes through the node, in 
   await until(() => world.started[0]?.sent.length === 3, "the messages");
   const [home] = world.started;
   assert.match(home.url, /^runtime:\/\/d\//);
-  assert.deepEqual(sentBy(home), [["hyperty://f/x", 1], ["hyperty://f/x", 2], ["hyperty://f/x", 3]]);
+  assert.deepEqual(sentBy(home), [
+    ["hyperty://f/x", 1],
+    ["hyperty://f/x", 2],
+    ["hyperty://f/x", 3],
+  ]);
   assert.equal(runtime.stubs.get("f").code, 501);
   bus.postMessage(create("hyperty://f/x", 4));
   await until(() => home.sent.length === 4, "what comes later");
@@ -572,10 +681,15 @@ test("R73 what a node brings back for another domain is not sent out again: one 
   await runtime.close();
   begin({ routing: { f: "node" } });
   await catalogues.add("d");
-  world.sent = (stub, message) => message.to !== "domain://msg-node.d/sm" && stub.bring({ ...message, body: { ...message.body } });
+  world.sent = (stub, message) =>
+    message.to !== "domain://msg-node.d/sm" &&
+    stub.bring({ ...message, body: { ...message.body } });
   assert.equal((await answer(create("hyperty://f/x", 1))).code, 404);
   const [stub] = world.started;
-  assert.deepEqual(stub.sent.map(({ type }) => type), ["create"]);
+  assert.deepEqual(
+    stub.sent.map(({ type }) => type),
+    ["create"],
+  );
 });
 
 test("a message larger than the stub's maxFrame is 413", async () => {
@@ -583,7 +697,10 @@ test("a message larger than the stub's maxFrame is 413", async () => {
   bus.postMessage(create("hyperty://f/x"));
   await loaded();
   await until(() => runtime.stubs.get("f").status === "created", "created");
-  assert.equal((await answer({ ...create("hyperty://f/x"), body: { text: "x".repeat(3000) } })).code, 413);
+  assert.equal(
+    (await answer({ ...create("hyperty://f/x"), body: { text: "x".repeat(3000) } })).code,
+    413,
+  );
 });
 
 test("an address without a domain is 400", async () => {
@@ -596,17 +713,32 @@ test("an answer goes back through the stub that brought the question, a provisio
   bus.postMessage(create("hyperty://d/elsewhere", 1));
   bus.postMessage(create("hyperty://f/x", 2));
   await loaded(2);
-  const [home, foreign] = ["d", "f"].map((domain) => world.started.find(({ url }) => url.startsWith(`runtime://${domain}/`)));
+  const [home, foreign] = ["d", "f"].map((domain) =>
+    world.started.find(({ url }) => url.startsWith(`runtime://${domain}/`)),
+  );
   await until(() => home.sent.length && foreign.sent.length, "both stubs are loaded");
   bus.addListener("hyperty://d/mine", ({ id, from, to }) => {
-    for (const code of [100, 200]) bus.postMessage({ id, type: "response", from: to, to: from, body: { code } });
+    for (const code of [100, 200])
+      bus.postMessage({ id, type: "response", from: to, to: from, body: { code } });
   });
   for (const stub of [home, foreign]) {
     stub.sent.length = 0;
     stub.bring({ id: 7, type: "read", from: "hyperty://f/asks", to: "hyperty://d/mine", body: {} });
     await until(() => stub.sent.length === 2, "the answers");
-    assert.deepEqual(stub.sent.map(({ to, body }) => [to, body.code]), [["hyperty://f/asks", 100], ["hyperty://f/asks", 200]]);
+    assert.deepEqual(
+      stub.sent.map(({ to, body }) => [to, body.code]),
+      [
+        ["hyperty://f/asks", 100],
+        ["hyperty://f/asks", 200],
+      ],
+    );
   }
-  bus.postMessage({ id: 7, type: "response", from: "hyperty://d/mine", to: "hyperty://f/asks", body: { code: 200 } });
+  bus.postMessage({
+    id: 7,
+    type: "response",
+    from: "hyperty://d/mine",
+    to: "hyperty://f/asks",
+    body: { code: 200 },
+  });
   await until(() => foreign.sent.length === 3, "an answer that nobody asked for, by its domain");
 });

@@ -24,7 +24,12 @@ function begin(stubs, options = {}, changes = {}) {
     return Response.json({ ...(await descriptorOf(domain, stubs[domain])), ...changes });
   };
   const { sandboxPage } = globalThis;
-  runtime = new Runtime({ domain: "d", fetch, ...(sandboxPage ? { sandboxPage } : {}), ...options });
+  runtime = new Runtime({
+    domain: "d",
+    fetch,
+    ...(sandboxPage ? { sandboxPage } : {}),
+    ...options,
+  });
   runtime.bus.onError(() => {});
 }
 
@@ -40,7 +45,10 @@ const heard = (address) => {
   runtime.bus.addListener(address, (message) => messages.push(message));
   return messages;
 };
-const count = (pattern) => Object.entries(runtime.counters).filter(([name]) => pattern.test(name)).reduce((sum, [, n]) => sum + n, 0);
+const count = (pattern) =>
+  Object.entries(runtime.counters)
+    .filter(([name]) => pattern.test(name))
+    .reduce((sum, [, n]) => sum + n, 0);
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 async function beside(harmful, options, call) {
@@ -60,7 +68,10 @@ async function beside(harmful, options, call) {
   isOver = true;
   await talk;
   latencies.sort((one, other) => one - other);
-  const [median, p99] = [latencies[latencies.length >> 1], latencies[Math.floor(latencies.length * 0.99)]];
+  const [median, p99] = [
+    latencies[latencies.length >> 1],
+    latencies[Math.floor(latencies.length * 0.99)],
+  ];
   console.log(`bystander: median ${median.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms`);
   assert.ok(median < 100, `the bystander's median is ${median} ms`);
   assert.ok(p99 < 1000, `the bystander's p99 is ${p99} ms`);
@@ -68,7 +79,9 @@ async function beside(harmful, options, call) {
 
 test("a stub in a worker takes messages and answers them", async () => {
   begin({ g: hostile.GOOD });
-  const { value } = await runtime.bus.request(create("hyperty://g/x", { text: "grüße 🎈", n: 1.5 }));
+  const { value } = await runtime.bus.request(
+    create("hyperty://g/x", { text: "grüße 🎈", n: 1.5 }),
+  );
   assert.deepEqual(value, { text: "grüße 🎈", n: 1.5 });
   assert.equal(document.querySelectorAll("iframe[sandbox='allow-scripts']").length, 1);
 });
@@ -87,22 +100,31 @@ test("R40 a stub that loops at its start is ended at the limit; others go on", a
 });
 
 test("R40 a stub that loops later is ended when it has not read its port", async () => {
-  await beside(hostile.LOOP, { limits: { pingEvery: 300, readTime: 1500 }, times: { leastRestart: 60_000 } }, async () => {
-    const { code, desc } = await answer(create("hyperty://f/x"));
-    assert.equal(code, 503);
-    assert.match(desc, /does not read its port/);
-  });
+  await beside(
+    hostile.LOOP,
+    { limits: { pingEvery: 300, readTime: 1500 }, times: { leastRestart: 60_000 } },
+    async () => {
+      const { code, desc } = await answer(create("hyperty://f/x"));
+      assert.equal(code, 503);
+      assert.match(desc, /does not read its port/);
+    },
+  );
 });
 
 test("R42 a stub in a worker reaches no other host, no storage, no page", async () => {
   await beside(hostile.REACHES_IN_A_BROWSER, {}, async () => {
     const reports = heard("hyperty://d/report");
     const target = `${location.origin}/secret`;
-    runtime.bus.postMessage(create("hyperty://f/x", { target, socketTarget: target.replace("http", "ws") }));
+    runtime.bus.postMessage(
+      create("hyperty://f/x", { target, socketTarget: target.replace("http", "ws") }),
+    );
     await until(() => reports.length, "the report", 30_000);
     const { via: _, ...tried } = reports[0].body;
     assert.equal(Object.keys(tried).length, 9);
-    assert.deepEqual(Object.entries(tried).filter(([, result]) => result === "done"), []);
+    assert.deepEqual(
+      Object.entries(tried).filter(([, result]) => result === "done"),
+      [],
+    );
   });
 });
 
@@ -110,15 +132,29 @@ test("R42 a stub in a frame reaches no other host, no storage, no page", async (
   begin({ f: hostile.REACHES_IN_A_BROWSER }, {}, { constraints: { windowSandbox: true } });
   const reports = heard("hyperty://d/report");
   const target = `${location.origin}/secret`;
-  runtime.bus.postMessage(create("hyperty://f/x", { target, socketTarget: target.replace("http", "ws") }));
+  runtime.bus.postMessage(
+    create("hyperty://f/x", { target, socketTarget: target.replace("http", "ws") }),
+  );
   await until(() => reports.length, "the report", 30_000);
   const { via: _, ...tried } = reports[0].body;
-  assert.deepEqual(Object.entries(tried).filter(([, result]) => result === "done").map(([name]) => name), ["webrtc"]);
+  assert.deepEqual(
+    Object.entries(tried)
+      .filter(([, result]) => result === "done")
+      .map(([name]) => name),
+    ["webrtc"],
+  );
 });
 
 test("a stub in a frame that goes to another page is ended, and nothing is learnt there", async () => {
-  const leaves = hostile.GOOD.replace("if (message.type", 'location.href = "about:blank?" + JSON.stringify(message); if (message.type');
-  begin({ f: leaves }, { times: { leastRestart: 60_000 } }, { constraints: { windowSandbox: true } });
+  const leaves = hostile.GOOD.replace(
+    "if (message.type",
+    'location.href = "about:blank?" + JSON.stringify(message); if (message.type',
+  );
+  begin(
+    { f: leaves },
+    { times: { leastRestart: 60_000 } },
+    { constraints: { windowSandbox: true } },
+  );
   runtime.bus.postMessage(create("hyperty://f/x"));
   await until(() => entry("f")?.status === "disconnected", "its end", 30_000);
   assert.match(entry("f").desc, /another page/);
@@ -138,12 +174,21 @@ test("R45 a message to the window in a valid shape is nobody's", async () => {
   begin({ g: hostile.GOOD });
   await answer(create("hyperty://g/x"));
   const reports = heard("hyperty://d/report");
-  const message = { id: 1, type: "create", from: "hyperty://g/x", to: "hyperty://d/report", body: {} };
-  for (const frame of [message, { url: entry("g").url, message }, { message }]) window.postMessage(frame, "*");
+  const message = {
+    id: 1,
+    type: "create",
+    from: "hyperty://g/x",
+    to: "hyperty://d/report",
+    body: {},
+  };
+  for (const frame of [message, { url: entry("g").url, message }, { message }])
+    window.postMessage(frame, "*");
   const other = document.createElement("iframe");
   other.setAttribute("sandbox", "allow-scripts");
   other.srcdoc = `<script>parent.postMessage(${JSON.stringify({ url: entry("g").url, message })}, "*");</script>`;
-  const arrived = new Promise((resolve) => addEventListener("message", ({ origin }) => origin === "null" && resolve()));
+  const arrived = new Promise((resolve) =>
+    addEventListener("message", ({ origin }) => origin === "null" && resolve()),
+  );
   document.body.append(other);
   await arrived;
   await pause(20);
@@ -152,12 +197,20 @@ test("R45 a message to the window in a valid shape is nobody's", async () => {
 });
 
 test("R47 a stub that reads nothing is ended at the limit of its queue; senders get 503", async () => {
-  begin({ f: hostile.LOOP }, { limits: { readTime: 2000, pingEvery: 500 }, times: { leastRestart: 60_000 } });
+  begin(
+    { f: hostile.LOOP },
+    { limits: { readTime: 2000, pingEvery: 500 }, times: { leastRestart: 60_000 } },
+  );
   const codes = [];
   const text = "x".repeat(100_000);
   for (let n = 0; n < 200; n += 1) {
     runtime.bus.postMessage(create("hyperty://f/x", { text }), ({ body }) => codes.push(body.code));
-    if (n === 0) await until(() => entry("f")?.status === "created" && !entry("f").isLoading, "the stub", 30_000);
+    if (n === 0)
+      await until(
+        () => entry("f")?.status === "created" && !entry("f").isLoading,
+        "the stub",
+        30_000,
+      );
     await pause(2);
   }
   await until(() => codes.filter((code) => code === 503).length > 100, "the refusals", 30_000);
@@ -177,26 +230,38 @@ test("a stub that floods gets no more through than its rate", async () => {
 });
 
 test("a stub that floods with large messages gets no more through than its share", async () => {
-  const large = hostile.FLOOD.replace('"x".repeat(100)', '"x".repeat(500_000)').replace("n < 2000", "n < 4");
+  const large = hostile.FLOOD.replace('"x".repeat(100)', '"x".repeat(500_000)').replace(
+    "n < 2000",
+    "n < 4",
+  );
   await beside(large, { times: { leastRestart: 60_000 } }, async () => {
     const flooded = heard("hyperty://d/flooded");
     runtime.bus.postMessage(create("hyperty://f/x"));
     await until(() => flooded.length > 8, "the first of the flood", 30_000);
     const before = flooded.length;
     await pause(2000);
-    assert.ok(flooded.length - before < 50, `${flooded.length - before} of half a MiB got through in 2 s`);
+    assert.ok(
+      flooded.length - before < 50,
+      `${flooded.length - before} of half a MiB got through in 2 s`,
+    );
   });
 });
 
 test("a stub that floods with buffers gets no more through than its share", async () => {
-  const large = hostile.FLOOD.replace('"x".repeat(100)', "new ArrayBuffer(500_000)").replace("n < 2000", "n < 4");
+  const large = hostile.FLOOD.replace('"x".repeat(100)', "new ArrayBuffer(500_000)").replace(
+    "n < 2000",
+    "n < 4",
+  );
   await beside(large, { times: { leastRestart: 60_000 } }, async () => {
     const flooded = heard("hyperty://d/flooded");
     runtime.bus.postMessage(create("hyperty://f/x"));
     await until(() => flooded.length > 8, "the first of the flood", 30_000);
     const before = flooded.length;
     await pause(2000);
-    assert.ok(flooded.length - before < 50, `${flooded.length - before} of half a MiB got through in 2 s`);
+    assert.ok(
+      flooded.length - before < 50,
+      `${flooded.length - before} of half a MiB got through in 2 s`,
+    );
   });
 });
 

@@ -50,7 +50,9 @@ afterEach(async () => {
 
 function begin(stubs, options = {}) {
   sources = stubs;
-  const catalogues = Object.fromEntries(["d", ...Object.keys(stubs)].map((domain) => [domain, `http://127.0.0.1:${port}/${domain}`]));
+  const catalogues = Object.fromEntries(
+    ["d", ...Object.keys(stubs)].map((domain) => [domain, `http://127.0.0.1:${port}/${domain}`]),
+  );
   runtime = new Runtime({ domain: "d", catalogues, ...options });
   runtime.bus.onError(() => {});
 }
@@ -62,13 +64,21 @@ const answer = (message) =>
     return error.body;
   });
 const entry = (domain) => runtime.stubs.get(domain);
-const loaded = (domain) => until(() => entry(domain)?.status === "created" && !entry(domain).isLoading, `the stub of ${domain}`, 30_000);
+const loaded = (domain) =>
+  until(
+    () => entry(domain)?.status === "created" && !entry(domain).isLoading,
+    `the stub of ${domain}`,
+    30_000,
+  );
 const heard = (address) => {
   const messages = [];
   runtime.bus.addListener(address, (message) => messages.push(message));
   return messages;
 };
-const count = (pattern) => Object.entries(runtime.counters).filter(([name]) => pattern.test(name)).reduce((sum, [, n]) => sum + n, 0);
+const count = (pattern) =>
+  Object.entries(runtime.counters)
+    .filter(([name]) => pattern.test(name))
+    .reduce((sum, [, n]) => sum + n, 0);
 
 /** Latencies (ms) of a conversation with a good stub in a sandbox of its own, while `call` goes on. */
 async function bystander(call) {
@@ -87,7 +97,10 @@ async function bystander(call) {
   isOver = true;
   await talk;
   latencies.sort((one, other) => one - other);
-  return { median: latencies[latencies.length >> 1], p99: latencies[Math.floor(latencies.length * 0.99)] };
+  return {
+    median: latencies[latencies.length >> 1],
+    p99: latencies[Math.floor(latencies.length * 0.99)],
+  };
 }
 
 async function beside(harmful, options, call) {
@@ -101,7 +114,9 @@ async function beside(harmful, options, call) {
 
 test("a stub in a child process takes messages and answers them", async () => {
   begin({ g: hostile.GOOD });
-  const { value } = await runtime.bus.request(create("hyperty://g/x", { text: "grüße 🎈", n: 1.5 }));
+  const { value } = await runtime.bus.request(
+    create("hyperty://g/x", { text: "grüße 🎈", n: 1.5 }),
+  );
   assert.deepEqual(value, { text: "grüße 🎈", n: 1.5 });
 });
 
@@ -113,22 +128,35 @@ test("R40 a stub that loops at its start is killed at the limit; others go on", 
 });
 
 test("R40 a stub that loops later is killed when it has not read its port", async () => {
-  await beside(hostile.LOOP, { limits: { pingEvery: 300, readTime: 1500 }, times: { leastRestart: 60_000 } }, async () => {
-    const { code, desc } = await answer(create("hyperty://f/x"));
-    assert.equal(code, 503);
-    assert.match(desc, /does not read its port/);
-    assert.equal(entry("f").status, "disconnected");
-  });
+  await beside(
+    hostile.LOOP,
+    { limits: { pingEvery: 300, readTime: 1500 }, times: { leastRestart: 60_000 } },
+    async () => {
+      const { code, desc } = await answer(create("hyperty://f/x"));
+      assert.equal(code, 503);
+      assert.match(desc, /does not read its port/);
+      assert.equal(entry("f").status, "disconnected");
+    },
+  );
 });
 
-for (const [what, source] of [["objects", hostile.MEMORY], ["buffers outside the heap", hostile.BUFFERS]]) {
+for (const [what, source] of [
+  ["objects", hostile.MEMORY],
+  ["buffers outside the heap", hostile.BUFFERS],
+]) {
   test(`R41 a stub that takes memory without end (${what}) is dead, and started again under its URL`, async () => {
     await beside(source, { times: { leastRestart: 200 } }, async () => {
-      runtime.bus.postMessage({ type: "update", from: "hyperty://d/a", to: "hyperty://f/x", body: {} });
+      runtime.bus.postMessage({
+        type: "update",
+        from: "hyperty://d/a",
+        to: "hyperty://f/x",
+        body: {},
+      });
       await until(() => entry("f")?.url, "its URL", 30_000);
       const { url } = entry("f");
       const told = heard(`${runtime.url}/status`);
-      const died = () => told.some(({ body }) => body.resource === url && body.value === "disconnected");
+      const died = () =>
+        told.some(({ body }) => body.resource === url && body.value === "disconnected");
       await until(died, "its end", 60_000);
       await until(() => entry("f").status === "created", "its return", 30_000);
       assert.equal(entry("f").url, url);
@@ -140,13 +168,26 @@ test("R42 a stub reaches no file, process, worker, host, environment or parent",
   await beside(hostile.REACHES_IN_NODE, {}, async () => {
     const reports = heard("hyperty://d/report");
     const target = `http://127.0.0.1:${port}/secret`;
-    runtime.bus.postMessage(create("hyperty://f/x", { target, port, path: sockets.path, socketTarget: `ws://localhost:${port}/other` }));
+    runtime.bus.postMessage(
+      create("hyperty://f/x", {
+        target,
+        port,
+        path: sockets.path,
+        socketTarget: `ws://localhost:${port}/other`,
+      }),
+    );
     await until(() => reports.length, "the report", 30_000);
     const { via: _, environment, ...tried } = reports[0].body;
     assert.equal(environment, 0);
     assert.equal(Object.keys(tried).length, 28);
-    assert.deepEqual(Object.entries(tried).filter(([, result]) => result === "done"), []);
-    assert.deepEqual(hits.filter((url) => /secret|other/.test(url)), []);
+    assert.deepEqual(
+      Object.entries(tried).filter(([, result]) => result === "done"),
+      [],
+    );
+    assert.deepEqual(
+      hits.filter((url) => /secret|other/.test(url)),
+      [],
+    );
     assert.equal(sockets.connected, 0);
   });
 });
@@ -176,7 +217,10 @@ test("R46 the processes of two domains are two", async () => {
 });
 
 test("R47 a stub that reads nothing is killed at the limit of its queue; senders get 503", async () => {
-  begin({ f: hostile.LOOP }, { limits: { readTime: 2000, pingEvery: 500 }, times: { leastRestart: 60_000 } });
+  begin(
+    { f: hostile.LOOP },
+    { limits: { readTime: 2000, pingEvery: 500 }, times: { leastRestart: 60_000 } },
+  );
   const codes = [];
   const text = "x".repeat(100_000);
   for (let n = 0; n < 200; n += 1) {
@@ -201,14 +245,20 @@ test("a stub that floods is read no faster than its rate", async () => {
 });
 
 test("a stub that floods with large messages is read no faster than its share", async () => {
-  const large = hostile.FLOOD.replace('"x".repeat(100)', '"x".repeat(500_000)').replace("n < 2000", "n < 4");
+  const large = hostile.FLOOD.replace('"x".repeat(100)', '"x".repeat(500_000)').replace(
+    "n < 2000",
+    "n < 4",
+  );
   await beside(large, { times: { leastRestart: 60_000 } }, async () => {
     const flooded = heard("hyperty://d/flooded");
     runtime.bus.postMessage(create("hyperty://f/x"));
     await until(() => flooded.length > 4, "the first of the flood", 30_000);
     const before = flooded.length;
     await new Promise((resolve) => setTimeout(resolve, 2000));
-    assert.ok(flooded.length - before < 50, `${flooded.length - before} of half a MiB got through in 2 s`);
+    assert.ok(
+      flooded.length - before < 50,
+      `${flooded.length - before} of half a MiB got through in 2 s`,
+    );
   });
 });
 
@@ -216,11 +266,26 @@ test("a stub that floods with large messages is read no faster than its share", 
 function deafNodes(context) {
   const sockets = [];
   const letIn = ({ headers }, socket) => {
-    const key = createHash("sha1").update(`${headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`).digest("base64");
-    socket.write(`HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${key}\r\n\r\n`);
+    const key = createHash("sha1")
+      .update(`${headers["sec-websocket-key"]}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`)
+      .digest("base64");
+    socket.write(
+      `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ${key}\r\n\r\n`,
+    );
     socket.once("data", () => {
-      const text = JSON.stringify({ id: 1, type: "response", from: "mn:/session", to: runtime.url, body: { code: 200, runtimeToken: "t" } });
-      socket.write(Buffer.concat([Buffer.from([0x81, 126, text.length >> 8, text.length & 255]), Buffer.from(text)]));
+      const text = JSON.stringify({
+        id: 1,
+        type: "response",
+        from: "mn:/session",
+        to: runtime.url,
+        body: { code: 200, runtimeToken: "t" },
+      });
+      socket.write(
+        Buffer.concat([
+          Buffer.from([0x81, 126, text.length >> 8, text.length & 255]),
+          Buffer.from(text),
+        ]),
+      );
       socket.pause();
     });
     socket.on("error", () => {});
@@ -236,7 +301,10 @@ function deafNodes(context) {
 
 test("a stub in a child process waits for a node that does not read, and knows what was lost with its socket", async (context) => {
   const sockets = deafNodes(context);
-  begin({ f: readFileSync(new URL("../src/protostub.js", import.meta.url), "utf8") }, { times: { leastRestart: 60_000 } });
+  begin(
+    { f: readFileSync(new URL("../src/protostub.js", import.meta.url), "utf8") },
+    { times: { leastRestart: 60_000 } },
+  );
   const told = heard(`${runtime.url}/status`);
   const text = "x".repeat(100_000);
   const refused = [];
@@ -246,7 +314,11 @@ test("a stub in a child process waits for a node that does not read, and knows w
     if (n === 0) await until(() => entry("f")?.status === "live", "the session", 30_000);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
-  await until(() => refused.includes("Too many messages wait for the node."), "the stub's refusal", 30_000);
+  await until(
+    () => refused.includes("Too many messages wait for the node."),
+    "the stub's refusal",
+    30_000,
+  );
   assert.equal(entry("f").status, "live");
   sockets.forEach((socket) => socket.destroy());
   await until(() => told.some(({ body }) => /on their way out/.test(body.desc)), "the gap", 30_000);
@@ -274,7 +346,10 @@ test("a hyperty in a sandbox speaks as itself and nobody else", async () => {
     }`);
   const { value } = await runtime.bus.request(create(url, { n: 1 }));
   assert.deepEqual(value, { n: 1 });
-  assert.deepEqual(heardThere.map(({ from }) => from), [url]);
+  assert.deepEqual(
+    heardThere.map(({ from }) => from),
+    [url],
+  );
   assert.equal(runtime.counters["sandbox.refused.403"], 1);
 });
 
@@ -302,7 +377,11 @@ test("a hyperty in a sandbox reports objects, hears them, and speaks as no other
   let object;
   while (!object) ({ value: object } = await runtime.bus.request(create(url, {})));
   assert.match(object, /^comm:\/\/d\//);
-  assert.equal((await runtime.bus.request({ type: "read", from: `${runtime.url}/app`, to: object })).value.object, object);
+  assert.equal(
+    (await runtime.bus.request({ type: "read", from: `${runtime.url}/app`, to: object })).value
+      .object,
+    object,
+  );
   const copy = await own.subscribe(object);
   await runtime.bus.request(create(url, { other: other.url }));
   await until(() => copy.data.n === 2, "the change");

@@ -29,7 +29,8 @@ afterEach(async () => {
 });
 
 const create = (to, n = 0) => ({ type: "create", from: A, to, body: { n } });
-const stubOf = (domain) => world.started.findLast(({ url }) => url.startsWith(`runtime://${domain}/`));
+const stubOf = (domain) =>
+  world.started.findLast(({ url }) => url.startsWith(`runtime://${domain}/`));
 const started = (count) => until(() => world.started.length >= count, `${count} stubs`);
 
 test("what is sent once the runtime has closed is refused, and loads nothing", async () => {
@@ -42,7 +43,8 @@ test("what is sent once the runtime has closed is refused, and loads nothing", a
 });
 
 test("an answer counts only through the stub that asked, or through the home stub from who was asked", async () => {
-  for (const domain of ["d", "f", "g"]) await catalogues.add(domain, STUB, {}, `https://${domain}/.well-known/protocolstub/default`);
+  for (const domain of ["d", "f", "g"])
+    await catalogues.add(domain, STUB, {}, `https://${domain}/.well-known/protocolstub/default`);
   bus.postMessage(create("hyperty://d/elsewhere"));
   bus.postMessage(create("hyperty://g/x"));
   const got = [];
@@ -50,7 +52,13 @@ test("an answer counts only through the stub that asked, or through the home stu
   await started(3);
   await until(() => stubOf("f").sent.length === 2, "the requests");
   const [one, two] = stubOf("f").sent.map(({ id }) => id);
-  const answer = (id, value, from = FAR) => ({ id, type: "response", from, to: A, body: { code: 200, value } });
+  const answer = (id, value, from = FAR) => ({
+    id,
+    type: "response",
+    from,
+    to: A,
+    body: { code: 200, value },
+  });
   stubOf("g").bring(answer(one, "a lie"));
   stubOf("d").bring(answer(one, "of another", "hyperty://f/other"));
   await settled();
@@ -58,29 +66,47 @@ test("an answer counts only through the stub that asked, or through the home stu
   stubOf("f").bring(answer(one, "true"));
   stubOf("d").bring(answer(two, "true, by way of home"));
   await until(() => got.length === 2, "the answers");
-  assert.deepEqual(got, [[1, "true"], [2, "true, by way of home"]]);
+  assert.deepEqual(got, [
+    [1, "true"],
+    [2, "true, by way of home"],
+  ]);
 });
 
 test("a foreign stub brings no answer to what a hyperty has asked somebody else, whose ids it can foresee", async () => {
-  for (const domain of ["d", "f", "g"]) await catalogues.add(domain, STUB, {}, `https://${domain}/.well-known/protocolstub/default`);
+  for (const domain of ["d", "f", "g"])
+    await catalogues.add(domain, STUB, {}, `https://${domain}/.well-known/protocolstub/default`);
   const { bus: own } = runtime.addHyperty(A);
   bus.addListener("hyperty://d/silent", () => {});
   const got = [];
   const to = [FAR, "domain://registry.d", "hyperty://g/x", "hyperty://d/silent"];
-  const ids = to.map((each) => own.postMessage(create(each), ({ body }) => got.push([each, body.value])));
+  const ids = to.map((each) =>
+    own.postMessage(create(each), ({ body }) => got.push([each, body.value])),
+  );
   await started(3);
   await until(() => ["d", "f", "g"].every((domain) => stubOf(domain).sent.length), "the requests");
-  const answer = (n, value, from) => ({ id: ids[n], type: "response", from, to: A, body: { code: 200, value } });
+  const answer = (n, value, from) => ({
+    id: ids[n],
+    type: "response",
+    from,
+    to: A,
+    body: { code: 200, value },
+  });
   to.slice(1).forEach((each, n) => stubOf("f").bring(answer(n + 1, "a lie", n === 2 ? FAR : each)));
   await settled();
   assert.deepEqual(got, []);
-  assert.deepEqual([runtime.counters["sandbox.refused.403"], runtime.counters["answers.unexpected"]], [2, 1]);
+  assert.deepEqual(
+    [runtime.counters["sandbox.refused.403"], runtime.counters["answers.unexpected"]],
+    [2, 1],
+  );
   stubOf("f").bring(answer(0, "true", FAR));
   stubOf("d").bring(answer(1, "true", to[1]));
   stubOf("d").bring(answer(2, "true, by way of home", to[2]));
   bus.postMessage(answer(3, "true", to[3]));
   await until(() => got.length === 4, "the answers");
-  assert.deepEqual(got.map(([, value]) => value), ["true", "true", "true, by way of home", "true"]);
+  assert.deepEqual(
+    got.map(([, value]) => value),
+    ["true", "true", "true, by way of home", "true"],
+  );
 });
 
 test("what is asked is remembered for the newest, and forgotten after its answer", () => {
@@ -96,13 +122,19 @@ test("what is asked is remembered for the newest, and forgotten after its answer
 });
 
 test("a stub that says created twice gets what has waited once", async () => {
-  await catalogues.add("f", STUB.replace('stub.say("created");', 'stub.say("created"); stub.say("created");'));
+  await catalogues.add(
+    "f",
+    STUB.replace('stub.say("created");', 'stub.say("created"); stub.say("created");'),
+  );
   for (let n = 0; n < 3; n += 1) bus.postMessage(create(FAR, n));
   await started(1);
   await until(() => stubOf("f").sent.length >= 3, "the messages");
   stubOf("f").say("created");
   await settled();
-  assert.deepEqual(stubOf("f").sent.map(({ body }) => body.n), [0, 1, 2]);
+  assert.deepEqual(
+    stubOf("f").sent.map(({ body }) => body.n),
+    [0, 1, 2],
+  );
 });
 
 test("what a stub says after it was unloaded reaches nobody", async () => {
@@ -120,7 +152,10 @@ test("what a stub says after it was unloaded reaches nobody", async () => {
   stub.say("live");
   stub.bring({ id: 1, type: "create", from: FAR, to: A, body: {} });
   await settled();
-  assert.deepEqual(heard.filter(({ type }) => type !== "response"), []);
+  assert.deepEqual(
+    heard.filter(({ type }) => type !== "response"),
+    [],
+  );
   assert.equal(runtime.stubs.get("f"), undefined);
 });
 
@@ -135,14 +170,20 @@ test("a message that comes while the stub is unloaded is answered by the next on
   bus.postMessage(create(FAR, 2));
   await started(2);
   await until(() => stubOf("f").sent.length, "the message");
-  assert.deepEqual(stubOf("f").sent.map(({ body }) => body.n), [2]);
+  assert.deepEqual(
+    stubOf("f").sent.map(({ body }) => body.n),
+    [2],
+  );
 });
 
 test("a hundred domains are looked up at a time; the next is 503, and loaded when there is room", async () => {
   const releases = [];
   const codes = [];
   for (let n = 0; n < 101; n += 1) {
-    catalogues.answers.set(`https://h${n}/.well-known/protocolstub/default`, () => new Promise((resolve) => releases.push(() => resolve(undefined))));
+    catalogues.answers.set(
+      `https://h${n}/.well-known/protocolstub/default`,
+      () => new Promise((resolve) => releases.push(() => resolve(undefined))),
+    );
     bus.postMessage(create(`hyperty://h${n}/x`), ({ body }) => codes.push(body.code));
   }
   await until(() => codes.length === 1, "the refusal");
@@ -158,7 +199,8 @@ test("a hundred domains are looked up at a time; the next is 503, and loaded whe
 
 test("the stub that failed longest ago makes room in a full list; others stay", () => {
   const list = new StubList();
-  for (let n = 0; n < MAX_ENTRIES; n += 1) list.add(new StubEntry({ kind: "domain", key: `h${n}`, domain: `h${n}` }, 0));
+  for (let n = 0; n < MAX_ENTRIES; n += 1)
+    list.add(new StubEntry({ kind: "domain", key: `h${n}`, domain: `h${n}` }, 0));
   assert.equal(list.makeRoom(), false);
   for (const key of ["h7", "h9"]) list.get(key).status = "deployment-failed";
   assert.equal(list.makeRoom(), true);
@@ -176,7 +218,9 @@ test("a sandbox that opens after its load has timed out is ended", async () => {
     channel.kill = () => (killed.push(1), kill());
     return channel;
   };
-  all = newWorld({ openChannel: (load) => new Promise((resolve) => (open = () => resolve(late(load)))) });
+  all = newWorld({
+    openChannel: (load) => new Promise((resolve) => (open = () => resolve(late(load)))),
+  });
   ({ runtime, bus, clock, catalogues, world } = all);
   await catalogues.add("f");
   const codes = [];
@@ -198,8 +242,14 @@ test("what opens at the same time counts: there are 16 sandboxes, and one for ea
     return inProcessChannel(() => ({}));
   };
   const sandboxes = new Sandboxes({ count() {} }, { isOwn: () => false, openChannel, clock });
-  const asked = Array.from({ length: 20 }, (_, n) => sandboxes.open({ domain: `h${n >> 1}` }, { constraints: {}, configuration: {} }));
-  asked.push(...Array.from({ length: 10 }, (_, n) => sandboxes.open({ domain: `more${n}` }, { constraints: {}, configuration: {} })));
+  const asked = Array.from({ length: 20 }, (_, n) =>
+    sandboxes.open({ domain: `h${n >> 1}` }, { constraints: {}, configuration: {} }),
+  );
+  asked.push(
+    ...Array.from({ length: 10 }, (_, n) =>
+      sandboxes.open({ domain: `more${n}` }, { constraints: {}, configuration: {} }),
+    ),
+  );
   const results = await Promise.allSettled(asked);
   assert.equal(new Set(opened).size, opened.length);
   assert.equal(opened.length, 16);
@@ -215,15 +265,27 @@ const said = () => {
   bus.addListener(`${R}/status`, ({ body }) => told.push(body));
   return told;
 };
-const subscribe = (from, resources, more = {}) => ({ type: "subscribe", from, to: SM, body: { resources, ...more } });
+const subscribe = (from, resources, more = {}) => ({
+  type: "subscribe",
+  from,
+  to: SM,
+  body: { resources, ...more },
+});
 
 /** Have a stub grant whatever is subscribed. */
 function granting() {
-  world.sent = (stub, { id, type, from, to }) => type !== "response" && stub.bring({ id, type: "response", from: to, to: from, body: { code: 200 } });
+  world.sent = (stub, { id, type, from, to }) =>
+    type !== "response" &&
+    stub.bring({ id, type: "response", from: to, to: from, body: { code: 200 } });
 }
 
 /** Subscriptions that a stub was asked for: each address, with who asked and for whom. */
-const asked = (stub) => stub.sent.filter(({ type }) => type === "subscribe").flatMap(({ from, body: { resources, source } }) => resources.map((each) => [each, from, source]));
+const asked = (stub) =>
+  stub.sent
+    .filter(({ type }) => type === "subscribe")
+    .flatMap(({ from, body: { resources, source } }) =>
+      resources.map((each) => [each, from, source]),
+    );
 
 test("a new version of a stub abroad connects as nobody, and subscribes what the old one had", async () => {
   await catalogues.add("d");
@@ -233,7 +295,12 @@ test("a new version of a stub abroad connects as nobody, and subscribes what the
   const observed = Array.from({ length: 101 }, (_, n) => `comm://f/${n}/changes`);
   await bus.request(subscribe(A, observed));
   await bus.request(subscribe(`${R}/sm`, ["comm://f/o"], { source: A }));
-  await bus.request({ type: "unsubscribe", from: A, to: SM, body: { resources: ["comm://f/7/changes"] } });
+  await bus.request({
+    type: "unsubscribe",
+    from: A,
+    to: SM,
+    body: { resources: ["comm://f/7/changes"] },
+  });
   const old = stubOf("f");
   old.say("live");
   await settled();
@@ -243,11 +310,19 @@ test("a new version of a stub abroad connects as nobody, and subscribes what the
   const next = stubOf("f");
   assert.notEqual(next, old);
   await until(() => asked(next).length === 101, "the subscriptions");
-  assert.ok(next.calls.length && !JSON.stringify([next.calls, next.sent]).includes("secret"), JSON.stringify(next.calls));
-  const expected = observed.filter((each) => each !== "comm://f/7/changes").map((each) => [each, A, undefined]);
+  assert.ok(
+    next.calls.length && !JSON.stringify([next.calls, next.sent]).includes("secret"),
+    JSON.stringify(next.calls),
+  );
+  const expected = observed
+    .filter((each) => each !== "comm://f/7/changes")
+    .map((each) => [each, A, undefined]);
   assert.deepEqual(asked(next), [...expected, ["comm://f/o", `${R}/sm`, A]]);
   assert.ok(next.sent.every(({ body }) => !(body?.resources?.length > 100)));
-  assert.deepEqual(told.filter(({ value }) => value === "gap").map(({ resource }) => resource), [next.url]);
+  assert.deepEqual(
+    told.filter(({ value }) => value === "gap").map(({ resource }) => resource),
+    [next.url],
+  );
 });
 
 test("what is allocated by any name of the component is held until it is given back", () => {
@@ -255,14 +330,35 @@ test("what is allocated by any name of the component is held until it is given b
     const entry = new StubEntry({ kind: "domain", key: "d", domain: "d" }, 0);
     const node = `domain://msg-node.d/${kind}address-allocation`;
     entry.sent({ id: 1, type: "create", from: A, to: node, body: {} }, 0);
-    entry.received({ id: 1, type: "response", from: node, to: A, body: { code: 200, value: { allocated: ["hyperty://d/1", "hyperty://d/2"] } } }, 0);
-    entry.sent({ id: 2, type: "delete", from: A, to: node, body: { resource: "hyperty://d/1" } }, 0);
-    assert.deepEqual([...entry.held], [["hyperty://d/2", { from: A, to: "domain://msg-node.d/sm" }]]);
+    entry.received(
+      {
+        id: 1,
+        type: "response",
+        from: node,
+        to: A,
+        body: { code: 200, value: { allocated: ["hyperty://d/1", "hyperty://d/2"] } },
+      },
+      0,
+    );
+    entry.sent(
+      { id: 2, type: "delete", from: A, to: node, body: { resource: "hyperty://d/1" } },
+      0,
+    );
+    assert.deepEqual(
+      [...entry.held],
+      [["hyperty://d/2", { from: A, to: "domain://msg-node.d/sm" }]],
+    );
   }
 });
 
 test("a new home stub connects as the user before the old one has gone", async () => {
-  await catalogues.add("d", STUB.replace('stub.calls.push(["disconnect"]);', 'stub.calls.push(["disconnect"]); return new Promise((resolve) => (stub.gone = resolve));'));
+  await catalogues.add(
+    "d",
+    STUB.replace(
+      'stub.calls.push(["disconnect"]);',
+      'stub.calls.push(["disconnect"]); return new Promise((resolve) => (stub.gone = resolve));',
+    ),
+  );
   await runtime.logIn({ token: "mine" });
   const old = stubOf("d");
   await catalogues.add("d", STUB, { version: "2.0" });
@@ -291,7 +387,10 @@ test("a new version that ends before it can take over does not", async () => {
   for (let n = 0; n < 200; n += 1) await clock.turn(200);
   await renewed;
   bus.postMessage(create(FAR, 2));
-  await until(() => world.started[0].sent.some(({ body }) => body?.n === 2), "the message, at the old one");
+  await until(
+    () => world.started[0].sent.some(({ body }) => body?.n === 2),
+    "the message, at the old one",
+  );
 });
 
 test("the home stub whose sandbox died connects again by itself, as who has logged in, and subscribes again", async () => {
@@ -301,7 +400,10 @@ test("the home stub whose sandbox died connects again by itself, as who has logg
   await catalogues.add("d");
   const entry = await runtime.logIn({ token: "mine" });
   granting();
-  await bus.request({ ...subscribe(A, ["hyperty://d/a"], { source: A }), to: "domain://msg-node.d/sm" });
+  await bus.request({
+    ...subscribe(A, ["hyperty://d/a"], { source: A }),
+    to: "domain://msg-node.d/sm",
+  });
   const told = said();
   all.channels.at(-1).onClose("It ended.");
   await clock.turn(1000);
@@ -333,10 +435,18 @@ test("a hyperty's URL is taken once; who asks for it again changes nothing", asy
   const first = runtime.addHyperty(A);
   const heard = [];
   first.bus.addListener(A, (message) => heard.push(message));
-  assert.throws(() => runtime.addHyperty(A), ({ code }) => code === 500);
+  assert.throws(
+    () => runtime.addHyperty(A),
+    ({ code }) => code === 500,
+  );
   await assert.rejects(runtime.deployHyperty(STUB, {}, A), ({ code }) => code === 500);
-  const both = await Promise.allSettled([1, 2].map(() => runtime.deployHyperty(STUB, {}, "hyperty://d/b")));
-  assert.deepEqual(both.map(({ reason }) => reason?.code), [undefined, 500]);
+  const both = await Promise.allSettled(
+    [1, 2].map(() => runtime.deployHyperty(STUB, {}, "hyperty://d/b")),
+  );
+  assert.deepEqual(
+    both.map(({ reason }) => reason?.code),
+    [undefined, 500],
+  );
   bus.postMessage({ type: "update", from: FAR, to: A, body: {} });
   bus.postMessage({ type: "update", from: FAR, to: "hyperty://d/b", body: { n: 1 } });
   await until(() => world.started[0].sent.length, "the message for the one that was deployed");
@@ -350,7 +460,11 @@ test("a hyperty's URL is taken once; who asks for it again changes nothing", asy
 test("a handler whose result is no message refuses that one with 500; what waits behind it goes on", async () => {
   await catalogues.add("f");
   let release;
-  const handled = bus.pipelineOut.use((message) => (message.body.n === 1 ? new Promise((resolve) => (release = () => resolve({ type: "create" }))) : undefined));
+  const handled = bus.pipelineOut.use((message) =>
+    message.body.n === 1
+      ? new Promise((resolve) => (release = () => resolve({ type: "create" })))
+      : undefined,
+  );
   const codes = [];
   bus.postMessage(create(FAR, 1), ({ body }) => codes.push(body.code));
   await until(() => release, "the handler");
@@ -360,13 +474,18 @@ test("a handler whose result is no message refuses that one with 500; what waits
   await started(1);
   await until(() => stubOf("f").sent.length, "the message behind");
   handled.remove();
-  assert.deepEqual(stubOf("f").sent.map(({ body }) => body.n), [2]);
+  assert.deepEqual(
+    stubOf("f").sent.map(({ body }) => body.n),
+    [2],
+  );
   assert.deepEqual(codes, [500]);
 });
 
 test("who waits for an answer to an event that nobody hears is told after 15 s", async () => {
   const codes = [];
-  bus.postMessage({ type: "update", from: A, to: `${R}/nobody/status`, body: {} }, ({ body }) => codes.push(body.code));
+  bus.postMessage({ type: "update", from: A, to: `${R}/nobody/status`, body: {} }, ({ body }) =>
+    codes.push(body.code),
+  );
   await settled();
   await clock.turn(15_000);
   assert.deepEqual(codes, [408]);
@@ -374,7 +493,12 @@ test("who waits for an answer to an event that nobody hears is told after 15 s",
 
 test("a message for many that is too large is answered once with 413", async () => {
   const codes = [];
-  const message = { type: "create", from: A, to: ["hyperty://d/x", "hyperty://d/y"], body: { value: "x".repeat(2 ** 20) } };
+  const message = {
+    type: "create",
+    from: A,
+    to: ["hyperty://d/x", "hyperty://d/y"],
+    body: { value: "x".repeat(2 ** 20) },
+  };
   bus.postMessage(message, ({ body }) => codes.push(body.code));
   await settled();
   assert.deepEqual(codes, [413]);
@@ -384,11 +508,25 @@ test("a message is as large as the buffers in it, whatever JSON would make of th
   const heard = [];
   bus.addListener("hyperty://d/x", ({ body }) => heard.push(body.value.content.byteLength));
   const codes = [];
-  for (const content of [new ArrayBuffer(2 ** 20 + 1), new Uint8Array(2 ** 20), new Uint8Array(500_000), new ArrayBuffer(1_000_000)]) {
-    bus.postMessage({ type: "create", from: A, to: "hyperty://d/x", body: { value: { content } } }, ({ body }) => codes.push(body.code));
+  for (const content of [
+    new ArrayBuffer(2 ** 20 + 1),
+    new Uint8Array(2 ** 20),
+    new Uint8Array(500_000),
+    new ArrayBuffer(1_000_000),
+  ]) {
+    bus.postMessage(
+      { type: "create", from: A, to: "hyperty://d/x", body: { value: { content } } },
+      ({ body }) => codes.push(body.code),
+    );
   }
   await settled();
-  assert.deepEqual([codes, heard], [[413, 413], [500_000, 1_000_000]]);
+  assert.deepEqual(
+    [codes, heard],
+    [
+      [413, 413],
+      [500_000, 1_000_000],
+    ],
+  );
   bus.removeAllListenersOf(A);
 });
 

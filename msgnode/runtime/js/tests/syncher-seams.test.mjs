@@ -21,7 +21,8 @@ afterEach(() => {
 });
 
 const rejects = (promise, code) => assert.rejects(promise, (error) => error.code === code);
-const same = (copy, object) => assert.deepEqual(JSON.parse(JSON.stringify(copy.data)), JSON.parse(JSON.stringify(object.data)));
+const same = (copy, object) =>
+  assert.deepEqual(JSON.parse(JSON.stringify(copy.data)), JSON.parse(JSON.stringify(object.data)));
 
 test("a hyperty that observes its own object goes on reporting it when it observes no longer", async () => {
   const object = await alice.syncher.create({ n: 0 });
@@ -36,7 +37,10 @@ test("a hyperty that observes its own object goes on reporting it when it observ
   object.data.n = 2;
   await settled();
   same(copy, object);
-  assert.deepEqual(copy.children.map(({ value }) => value), ["mine", "Bob's"]);
+  assert.deepEqual(
+    copy.children.map(({ value }) => value),
+    ["mine", "Bob's"],
+  );
   assert.equal(own.data.n, 1);
   const again = await alice.syncher.subscribe(object.url);
   await object.delete();
@@ -57,14 +61,22 @@ test("no data is deeper than others can read, however it became so", async () =>
   const data = { a: {} };
   const nested = (layers) => JSON.parse("[".repeat(layers) + "]".repeat(layers));
   applyChange(data, { attribute: "a.b", value: nested(98) });
-  for (const change of [{ attribute: "a.b", value: nested(99) }, { attribute: "a.b.0", attributeType: "array", operation: "add", value: nested(99) }, { attribute: "b", value: nested(5_000) }]) {
+  for (const change of [
+    { attribute: "a.b", value: nested(99) },
+    { attribute: "a.b.0", attributeType: "array", operation: "add", value: nested(99) },
+    { attribute: "b", value: nested(5_000) },
+  ]) {
     assert.throws(() => applyChange(data, change), BadChange);
   }
   assert.deepEqual(data, { a: { b: nested(98) } });
 });
 
 test("names that mean something in JavaScript are names, or refused, and change nothing else", async () => {
-  const object = await alice.syncher.create({ constructor: { prototype: 1 }, toString: "x", hasOwnProperty: 2 });
+  const object = await alice.syncher.create({
+    constructor: { prototype: 1 },
+    toString: "x",
+    hasOwnProperty: 2,
+  });
   const copy = await bob.syncher.subscribe(object.url);
   object.data.constructor.prototype = 2;
   object.data.valueOf = [1];
@@ -75,10 +87,18 @@ test("names that mean something in JavaScript are names, or refused, and change 
   same(copy, object);
   assert.equal(copy.children[0].id, "constructor");
   const before = JSON.stringify(copy.data);
-  for (const attribute of ["__proto__", "__proto__.bad", "constructor.__proto__.bad", "list.constructor.bad"]) {
+  for (const attribute of [
+    "__proto__",
+    "__proto__.bad",
+    "constructor.__proto__.bad",
+    "list.constructor.bad",
+  ]) {
     assert.throws(() => applyChange(JSON.parse(before), { attribute, value: 1 }), BadChange);
   }
-  assert.throws(() => applyChange({}, { attribute: "a", value: JSON.parse('{"__proto__": {"bad": 1}}') }), BadChange);
+  assert.throws(
+    () => applyChange({}, { attribute: "a", value: JSON.parse('{"__proto__": {"bad": 1}}') }),
+    BadChange,
+  );
   assert.equal({}.bad, undefined);
 });
 
@@ -105,7 +125,13 @@ test("who creates an object anew under its address is noticed, whatever his cloc
   assert.equal(bob.bus.counters["data.anew"], 1);
 
   // Her changes that are late are not his, though their numbers would follow.
-  bob.bus.postFrom(bob.stub, { type: "update", from: object.url, to: `${object.url}/changes`, id: 9, body: { version: 2, attribute: "n", value: "old", incarnation: "hers" } });
+  bob.bus.postFrom(bob.stub, {
+    type: "update",
+    from: object.url,
+    to: `${object.url}/changes`,
+    id: 9,
+    body: { version: 2, attribute: "n", value: "old", incarnation: "hers" },
+  });
   anew.data.n = "newer";
   await node.turn(2_000);
   same(copy, anew);
@@ -142,10 +168,15 @@ test("a guest who was sent away knows it, and observes again when he may", async
   for (const id of ["0", "1", "2"]) await object.addChild("x".repeat(50_000), id);
   const copy = await bob.syncher.subscribe(object.url);
   node.received = (peer, message) => {
-    if (peer === bob) peer.bus.postFrom(peer.stub, answerTo(message, { code: 403, desc: "The invitation has ended." }));
+    if (peer === bob)
+      peer.bus.postFrom(
+        peer.stub,
+        answerTo(message, { code: 403, desc: "The invitation has ended." }),
+      );
     else FakeNode.prototype.received.call(node, peer, message);
   };
-  for (const part of ["changes", "children/"]) node.subscribers.get(`${object.url}/${part}`).delete(bob);
+  for (const part of ["changes", "children/"])
+    node.subscribers.get(`${object.url}/${part}`).delete(bob);
   bob.say("gap");
   await settled();
   assert.equal(copy.status, "disconnected");
@@ -159,7 +190,10 @@ test("a guest who was sent away knows it, and observes again when he may", async
   await settled();
   assert.equal(copy.status, "live");
   same(copy, object);
-  assert.deepEqual(copy.children.map(({ id }) => id), ["0", "2"]);
+  assert.deepEqual(
+    copy.children.map(({ id }) => id),
+    ["0", "2"],
+  );
   object.data.n = 2;
   await settled();
   same(copy, object);
@@ -175,13 +209,19 @@ test("children keep their order over reads and restarts, though their ids are nu
   await object.addChild("again", "9");
   const ids = ["b", "10", "a", "1", "9"];
   const copy = await bob.syncher.subscribe(object.url);
-  assert.deepEqual(copy.children.map(({ id }) => id), ids);
+  assert.deepEqual(
+    copy.children.map(({ id }) => id),
+    ids,
+  );
   await settled();
   await node.turn(300);
   carol.close();
   const back = node.peer({ storage });
   const [resumed] = await back.newSyncher(carol.hyperty).resume();
-  assert.deepEqual(resumed.children.map(({ id }) => id), ids);
+  assert.deepEqual(
+    resumed.children.map(({ id }) => id),
+    ids,
+  );
 });
 
 test("an object that has ended can be changed no more, and says nothing", async () => {
@@ -190,11 +230,20 @@ test("an object that has ended can be changed no more, and says nothing", async 
   const { list, part } = object.data;
   await object.delete();
   node.seen.length = 0;
-  for (const change of [() => (object.data.n = 1), () => delete object.data.n, () => list.pop(), () => list.reverse(), () => delete part.a]) {
+  for (const change of [
+    () => (object.data.n = 1),
+    () => delete object.data.n,
+    () => list.pop(),
+    () => list.reverse(),
+    () => delete part.a,
+  ]) {
     assert.throws(change, /has ended/);
   }
   await settled();
-  assert.deepEqual([node.seen, JSON.stringify(object.data)], [[], '{"n":0,"list":[1,2],"part":{"a":1}}']);
+  assert.deepEqual(
+    [node.seen, JSON.stringify(object.data)],
+    [[], '{"n":0,"list":[1,2],"part":{"a":1}}'],
+  );
 });
 
 test("a runtime that closes complains of no answer that it does not wait for", async () => {
@@ -211,7 +260,8 @@ test("a request about a child that is sent again is done once, whatever has happ
   const object = await alice.syncher.create({});
   const copy = await bob.syncher.subscribe(object.url);
   let lost = 0;
-  node.copies = ({ type, to }) => (type === "response" && to === bob.hyperty && (lost += 1) === 1 ? 0 : 1);
+  node.copies = ({ type, to }) =>
+    type === "response" && to === bob.hyperty && (lost += 1) === 1 ? 0 : 1;
   const adding = copy.addChild("hi", "c");
   await settled();
   await object.removeChild("c");
@@ -228,7 +278,8 @@ test("requests about a child are done in order, though the first is lost", async
   const copy = await bob.syncher.subscribe(object.url);
   await copy.addChild("0", "c");
   let lost = 0;
-  node.copies = ({ type, to }) => (type === "update" && to === `${object.url}/children/` && (lost += 1) === 1 ? 0 : 1);
+  node.copies = ({ type, to }) =>
+    type === "update" && to === `${object.url}/children/` && (lost += 1) === 1 ? 0 : 1;
   const both = [copy.updateChild("c", "1"), copy.updateChild("c", "2")];
   const other = copy.addChild("x", "other"); // does not wait for them
   await settled();
@@ -262,13 +313,19 @@ test("who answers in parts cannot fill the memory of who reads", async () => {
   alice.bus.addListener(url, (message) => {
     const say = (value) => alice.bus.postMessage(answerTo(message, { code: 100, value }));
     say({ data: {}, responses: 1_000 });
-    for (let n = 0; n < 40; n += 1) say({ childrenObjects: { [`c${n}`]: { source: "s", value: "x".repeat(500_000) } } });
+    for (let n = 0; n < 40; n += 1)
+      say({ childrenObjects: { [`c${n}`]: { source: "s", value: "x".repeat(500_000) } } });
   });
   await rejects(requestInParts(bob.bus, { type: "read", from: bob.hyperty, to: url }), 413);
 });
 
 test("an object whose value is none is read again ever later", async () => {
-  const parts = { apply: () => {}, adopt: ({ isGood }) => assert.ok(isGood), failed: () => {}, count: () => {} };
+  const parts = {
+    apply: () => {},
+    adopt: ({ isGood }) => assert.ok(isGood),
+    failed: () => {},
+    count: () => {},
+  };
   let reads = 0;
   const read = async () => ({ version: (reads += 1) });
   const follower = new Follower({ ...parts, read }, node.clock);
@@ -289,7 +346,15 @@ test("who asks in an observer's name from another runtime is judged", async () =
   object.onSubscription((who) => (asked.push(who), false));
   const eve = node.peer();
   const body = { subscriber: bob.hyperty, source: bob.hyperty, identity: "Eve's" };
-  await rejects(eve.bus.request({ type: "subscribe", from: `${eve.url}/sm`, to: `${object.url}/subscription`, body }), 403);
+  await rejects(
+    eve.bus.request({
+      type: "subscribe",
+      from: `${eve.url}/sm`,
+      to: `${object.url}/subscription`,
+      body,
+    }),
+    403,
+  );
   assert.deepEqual(asked, [{ hyperty: bob.hyperty, identity: "Eve's", isAsserted: false }]);
   await rejects(eve.bus.request({ type: "read", from: `${eve.url}/sm`, to: object.url }), 403);
   bob.say("gap");
@@ -303,7 +368,8 @@ test("who may read is decided at leisure; who throws refuses", async () => {
   const object = await alice.syncher.create({ n: 0 });
   for (let n = 0; n < 30; n += 1) await object.addChild("x".repeat(50_000));
   const carol = node.peer();
-  const read = () => requestInParts(carol.bus, { type: "read", from: carol.hyperty, to: object.url });
+  const read = () =>
+    requestInParts(carol.bus, { type: "read", from: carol.hyperty, to: object.url });
   let decide;
   object.onRead(() => new Promise((resolve) => (decide = resolve)));
   const reading = read();
@@ -336,7 +402,15 @@ test("who is told no data object gets 502, and observes nothing", async () => {
   const object = await alice.syncher.create({ n: 1 });
   const many = Object.fromEntries(Array.from({ length: 10_001 }, (_, n) => [n, { value: n }]));
   const hand = node.hand.bind(node);
-  for (const value of ["text", [1], { data: "text" }, ...[{ a: null }, { "": { value: 1 } }, many].map((childrenObjects) => ({ data: {}, childrenObjects }))]) {
+  for (const value of [
+    "text",
+    [1],
+    { data: "text" },
+    ...[{ a: null }, { "": { value: 1 } }, many].map((childrenObjects) => ({
+      data: {},
+      childrenObjects,
+    })),
+  ]) {
     node.hand = (peer, message) => {
       const isAnswer = message.type === "response" && message.from.endsWith("/subscription");
       hand(peer, isAnswer ? { ...message, body: { code: 200, value } } : message);

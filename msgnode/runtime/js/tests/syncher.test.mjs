@@ -21,7 +21,10 @@ afterEach(() => {
 });
 
 /** An object of Alice's and Bob's copy of it. */
-async function shared(data = { title: "Picnic", guests: ["Ann", "Ben"], at: { place: { name: "park" } } }, options) {
+async function shared(
+  data = { title: "Picnic", guests: ["Ann", "Ben"], at: { place: { name: "park" } } },
+  options,
+) {
   const object = await alice.syncher.create(data, options);
   const copy = await bob.syncher.subscribe(object.url);
   const changes = [];
@@ -29,35 +32,65 @@ async function shared(data = { title: "Picnic", guests: ["Ann", "Ben"], at: { pl
   return { object, copy, changes };
 }
 
-const same = (copy, object) => assert.deepEqual(JSON.parse(JSON.stringify(copy.data)), JSON.parse(JSON.stringify(object.data)));
-const numbered = (object, version, more = {}) => ({ type: "update", from: object.url, to: `${object.url}/changes`, id: 1000 + version, body: { version, attribute: "title", value: `t${version}`, ...more } });
+const same = (copy, object) =>
+  assert.deepEqual(JSON.parse(JSON.stringify(copy.data)), JSON.parse(JSON.stringify(object.data)));
+const numbered = (object, version, more = {}) => ({
+  type: "update",
+  from: object.url,
+  to: `${object.url}/changes`,
+  id: 1000 + version,
+  body: { version, attribute: "title", value: `t${version}`, ...more },
+});
 const toBob = (message) => bob.bus.postFrom(bob.stub, message);
 const rejects = (promise, code) => assert.rejects(promise, (error) => error.code === code);
 
 // --- creating and subscribing -----------------------------------------------------------------------
 
 test("R58 a created object has an address of its schema's scheme, claimed at the node for its reporter", async () => {
-  for (const [schema, scheme] of [["https://c/dataschema/Communication", "comm"], ["Connection", "connection"], ["Context", "context"], ["WalletData", "walletData"], ["HelloWorld", "hello"], ["", "resource"]]) {
+  for (const [schema, scheme] of [
+    ["https://c/dataschema/Communication", "comm"],
+    ["Connection", "connection"],
+    ["Context", "context"],
+    ["WalletData", "walletData"],
+    ["HelloWorld", "hello"],
+    ["", "resource"],
+  ]) {
     node.seen.length = 0;
     const { url } = await alice.syncher.create({}, { schema });
     assert.match(url, new RegExp(`^${scheme}://d/.`));
-    const claims = node.sent("subscribe", SM).map(({ from, body }) => [from, body.resources, body.source]);
+    const claims = node
+      .sent("subscribe", SM)
+      .map(({ from, body }) => [from, body.resources, body.source]);
     const source = alice.hyperty;
-    assert.deepEqual(claims.slice(-2), [[`${alice.url}/sm`, [url, `${url}/subscription`], source], [`${alice.url}/sm`, [`${url}/children/`], source]]);
+    assert.deepEqual(claims.slice(-2), [
+      [`${alice.url}/sm`, [url, `${url}/subscription`], source],
+      [`${alice.url}/sm`, [`${url}/children/`], source],
+    ]);
     const [{ body }] = node.sent("create", "domain://registry.d");
-    assert.deepEqual([body.value.url, body.value.reporter, body.value.runtime], [url, alice.hyperty, alice.url]);
+    assert.deepEqual(
+      [body.value.url, body.value.reporter, body.value.runtime],
+      [url, alice.hyperty, alice.url],
+    );
   }
 });
 
 test("R59 without routing and registration neither node nor registry hears of an object", async () => {
-  const object = await alice.syncher.create({ n: 1 }, { domain_routing: false, domain_registration: false });
+  const object = await alice.syncher.create(
+    { n: 1 },
+    { domain_routing: false, domain_registration: false },
+  );
   const other = alice.newSyncher("hyperty://d/other");
   node.seen.length = 0;
   const copy = await other.subscribe(object.url);
   object.data.n = 2;
   await settled();
   assert.equal(copy.data.n, 2);
-  assert.deepEqual(node.seen.filter(({ to, body }) => to !== SM || body.resources.some((each) => each.startsWith(object.url))), []);
+  assert.deepEqual(
+    node.seen.filter(
+      ({ to, body }) => to !== SM || body.resources.some((each) => each.startsWith(object.url)),
+    ),
+    [],
+  );
   const unregistered = await alice.syncher.create({}, { domain_registration: false });
   assert.ok(unregistered.url && node.sent("create", "domain://registry.d").length === 0);
 });
@@ -93,7 +126,10 @@ test("R61 what is missing is read after 2 s; what only changed places is applied
   node.copies = () => 1;
   for (const index of [0, 2, 1]) toBob(held[index]);
   await settled();
-  assert.deepEqual(changes.map(({ value }) => value), ["1", "2", "3"]);
+  assert.deepEqual(
+    changes.map(({ value }) => value),
+    ["1", "2", "3"],
+  );
   assert.equal(node.sent("read", object.url).length, 0);
   object.data.list.push(1); // 5, while 4 is missing
   await node.turn(1_900);
@@ -123,7 +159,10 @@ test("R63 who leaves is off the node's list and the reporter's, and hears no mor
   await copy.unsubscribe();
   object.data.title = "x";
   await settled();
-  assert.deepEqual(node.sent("unsubscribe", SM)[0].body.resources, [`${object.url}/changes`, `${object.url}/children/`]);
+  assert.deepEqual(node.sent("unsubscribe", SM)[0].body.resources, [
+    `${object.url}/changes`,
+    `${object.url}/children/`,
+  ]);
   assert.deepEqual([changes, object.observers, copy.status], [[], [], "ended"]);
   assert.notEqual(await bob.syncher.subscribe(object.url), copy);
 });
@@ -140,7 +179,11 @@ test("unsubscribing amid changes leaves no listener and no fault", async () => {
 });
 
 test("R64 every way to change an object reaches the observers", async () => {
-  const { object, copy } = await shared({ title: "a", list: [1, 2, 3, 4, 5], deep: { er: { name: "x" }, rows: [{ n: 1 }, { n: 2 }] } });
+  const { object, copy } = await shared({
+    title: "a",
+    list: [1, 2, 3, 4, 5],
+    deep: { er: { name: "x" }, rows: [{ n: 1 }, { n: 2 }] },
+  });
   const { data } = object;
   const ways = [
     () => data.list.splice(1, 0, "in", "between"),
@@ -207,15 +250,25 @@ test("R65 a large object is read in parts; a part that is missing ends the wait 
   for (let n = 0; n < 20; n += 1) await object.addChild({ n, text: "x".repeat(10_000) });
   const copy = await bob.syncher.subscribe(object.url);
   assert.deepEqual(copy.children, object.children);
-  const parts = node.seen.filter(({ type, from, to }) => type === "response" && from === object.url && to === bob.hyperty);
+  const parts = node.seen.filter(
+    ({ type, from, to }) => type === "response" && from === object.url && to === bob.hyperty,
+  );
   assert.ok(parts.length > 3);
   assert.equal(parts[0].body.code, 100);
   assert.equal(parts[0].body.value.responses, parts.length);
   let dropped = 0;
-  node.copies = ({ type, from, body }) => (type === "response" && from === object.url && body.code === 100 && !body.value.responses && dropped++ === 0 ? 0 : 1);
+  node.copies = ({ type, from, body }) =>
+    type === "response" &&
+    from === object.url &&
+    body.code === 100 &&
+    !body.value.responses &&
+    dropped++ === 0
+      ? 0
+      : 1;
   const carol = node.peer();
   await rejects(carol.syncher.subscribe(object.url), 502); // the last part says that one is missing
-  node.copies = ({ type, from, body }) => (type === "response" && from === object.url && !body.value.responses ? 0 : 1);
+  node.copies = ({ type, from, body }) =>
+    type === "response" && from === object.url && !body.value.responses ? 0 : 1;
   const reading = carol.syncher.subscribe(object.url);
   const refused = rejects(reading, 408);
   for (let n = 0; n < 4; n += 1) await node.turn(5_000);
@@ -233,7 +286,10 @@ test("who is invited hears of it and may say no, later too; who says yes is admi
   const heard = [];
   bob.syncher.onInvitation(async (invitation) => void heard.push(invitation));
   assert.equal((await object.invite([bob.hyperty])).get(bob.hyperty), 200);
-  assert.deepEqual([heard[0].url, heard[0].name, heard[0].from], [object.url, "room", alice.hyperty]);
+  assert.deepEqual(
+    [heard[0].url, heard[0].name, heard[0].from],
+    [object.url, "room", alice.hyperty],
+  );
   const copy = await bob.syncher.subscribe(heard[0].url);
   assert.equal(copy.data.n, 1);
 });
@@ -277,10 +333,21 @@ test("children of observers and reporter are the same everywhere, each told once
   await copy.updateChild(one, { text: "hello!" });
   await object.removeChild(one);
   await settled();
-  assert.deepEqual(told.alice.map(({ type, value }) => [type, value.text]), [["create", "hello"], ["create", "welcome"], ["update", "hello!"], ["delete", "hello!"]]);
+  assert.deepEqual(
+    told.alice.map(({ type, value }) => [type, value.text]),
+    [
+      ["create", "hello"],
+      ["create", "welcome"],
+      ["update", "hello!"],
+      ["delete", "hello!"],
+    ],
+  );
   assert.deepEqual(told.bob, told.alice);
   assert.deepEqual(told.carol, told.alice);
-  assert.deepEqual(copy.children.map(({ value, source }) => [value.text, source]), [["welcome", alice.hyperty]]);
+  assert.deepEqual(
+    copy.children.map(({ value, source }) => [value.text, source]),
+    [["welcome", alice.hyperty]],
+  );
 });
 
 test("a child is its maker's, and nobody adds one who does not observe", async () => {
@@ -293,7 +360,10 @@ test("a child is its maker's, and nobody adds one who does not observe", async (
   await rejects(copy.updateChild("no such", {}), 404);
   const stranger = node.peer();
   const reply = (message) => stranger.bus.request({ from: stranger.hyperty, ...message });
-  await rejects(reply({ type: "create", to: `${object.url}/children/`, body: { resource: "spam", value: {} } }), 403);
+  await rejects(
+    reply({ type: "create", to: `${object.url}/children/`, body: { resource: "spam", value: {} } }),
+    403,
+  );
   await rejects(reply({ type: "read", to: object.url }), 403);
   await settled();
   assert.deepEqual([copy.children, others.children], [object.children, object.children]);
@@ -304,7 +374,8 @@ test("a child is its maker's, and nobody adds one who does not observe", async (
 test("a child that is sent again because its answer was lost is there once", async () => {
   const { object, copy } = await shared();
   let lost = 0;
-  node.copies = ({ type, from }) => (type === "response" && from === `${object.url}/children/` && lost++ === 0 ? 0 : 1);
+  node.copies = ({ type, from }) =>
+    type === "response" && from === `${object.url}/children/` && lost++ === 0 ? 0 : 1;
   const adding = copy.addChild({ text: "once" });
   for (let n = 0; n < 4; n += 1) await node.turn(5_000);
   await adding;
@@ -315,14 +386,37 @@ test("a child that is sent again because its answer was lost is there once", asy
 test("children of a reporter that does not confirm them are taken from who sends them", async () => {
   const { copy } = await shared();
   const carol = node.peer();
-  carol.bus.addListener("comm://d/field/subscription", ({ id, from, to }) => carol.bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: { name: "f", reporter: "hyperty://d/x", data: {}, version: 3 } } }));
+  carol.bus.addListener("comm://d/field/subscription", ({ id, from, to }) =>
+    carol.bus.postMessage({
+      id,
+      type: "response",
+      from: to,
+      to: from,
+      body: { code: 200, value: { name: "f", reporter: "hyperty://d/x", data: {}, version: 3 } },
+    }),
+  );
   node.subscribers.set("comm://d/field/subscription", new Set([carol]));
   const field = await bob.syncher.subscribe("comm://d/field");
   await field.addChild({ text: "mine" });
-  toBob({ id: 7, type: "create", from: "hyperty://d/y", to: "comm://d/field/children/", body: { resource: "y#1", value: { text: "theirs" } } });
+  toBob({
+    id: 7,
+    type: "create",
+    from: "hyperty://d/y",
+    to: "comm://d/field/children/",
+    body: { resource: "y#1", value: { text: "theirs" } },
+  });
   await settled();
-  assert.deepEqual(field.children.map(({ value }) => value.text), ["mine", "theirs"]);
-  toBob({ id: 8, type: "create", from: "hyperty://d/y", to: `${copy.url}/children/`, body: { resource: "y#1", value: {} } });
+  assert.deepEqual(
+    field.children.map(({ value }) => value.text),
+    ["mine", "theirs"],
+  );
+  toBob({
+    id: 8,
+    type: "create",
+    from: "hyperty://d/y",
+    to: `${copy.url}/children/`,
+    body: { resource: "y#1", value: {} },
+  });
   await settled();
   assert.deepEqual(copy.children, []);
 });
@@ -345,7 +439,8 @@ test("versions backwards, wrong and huge are dropped or read once a second, neve
   const { object, copy } = await shared();
   for (let n = 0; n < 5; n += 1) object.data.title = `v${n}`;
   await settled();
-  for (const version of [0, 3, 5, -1, 1.5, "6", null, NaN, Infinity]) toBob(numbered(object, version));
+  for (const version of [0, 3, 5, -1, 1.5, "6", null, NaN, Infinity])
+    toBob(numbered(object, version));
   await settled();
   assert.deepEqual([copy.data.title, copy.version], ["v4", 5]);
   for (let n = 0; n < 500; n += 1) toBob(numbered(object, Number.MAX_SAFE_INTEGER - n));
@@ -356,9 +451,18 @@ test("versions backwards, wrong and huge are dropped or read once a second, neve
 
 test("a change that does not fit is no change: the object is read", async () => {
   const { object, copy } = await shared();
-  const wrong = [{ attribute: "no.such.path" }, { attribute: "guests.9" }, { attribute: "__proto__.x", value: 1 }, { attribute: "guests.0", attributeType: "array", operation: "remove", value: 1e9 }, { attribute: 7 }, {}];
+  const wrong = [
+    { attribute: "no.such.path" },
+    { attribute: "guests.9" },
+    { attribute: "__proto__.x", value: 1 },
+    { attribute: "guests.0", attributeType: "array", operation: "remove", value: 1e9 },
+    { attribute: 7 },
+    {},
+  ];
   for (const change of wrong) {
-    toBob(numbered(object, copy.version + 1, { attribute: undefined, value: undefined, ...change }));
+    toBob(
+      numbered(object, copy.version + 1, { attribute: undefined, value: undefined, ...change }),
+    );
     await node.turn(2_500);
     same(copy, object);
     assert.equal(copy.version, object.version);
@@ -368,7 +472,8 @@ test("a change that does not fit is no change: the object is read", async () => 
 
 test("a reporter cannot fill an observer's memory", async () => {
   const { object, copy } = await shared();
-  for (let n = 1; n <= 20; n += 1) toBob(numbered(object, n, { attribute: `k${n}`, value: "x".repeat(200_000) }));
+  for (let n = 1; n <= 20; n += 1)
+    toBob(numbered(object, n, { attribute: `k${n}`, value: "x".repeat(200_000) }));
   await node.turn(5_000);
   assert.ok(JSON.stringify(copy.data).length < 1_300_000);
   same(copy, object);
@@ -377,13 +482,26 @@ test("a reporter cannot fill an observer's memory", async () => {
 test("a remote runtime cannot have this one create, observe or delete", async () => {
   const { object } = await shared();
   const codes = [];
-  for (const [type, body] of [["create", { value: { data: {} } }], ["subscribe", { resource: object.url }], ["delete", { resource: object.url }]]) {
-    bob.bus.postMessage({ type, from: bob.hyperty, to: `${alice.url}/sm`, body }, (reply) => codes.push(reply.body.code));
+  for (const [type, body] of [
+    ["create", { value: { data: {} } }],
+    ["subscribe", { resource: object.url }],
+    ["delete", { resource: object.url }],
+  ]) {
+    bob.bus.postMessage({ type, from: bob.hyperty, to: `${alice.url}/sm`, body }, (reply) =>
+      codes.push(reply.body.code),
+    );
     await settled();
   }
   assert.deepEqual(codes, [403, 403, 403]);
   const eve = alice.newSyncher("hyperty://d/eve"); // of the same runtime
-  const told = await alice.bus.request({ type: "delete", from: "hyperty://d/eve", to: `${alice.url}/sm`, body: { resource: object.url } }).catch((error) => error.code);
+  const told = await alice.bus
+    .request({
+      type: "delete",
+      from: "hyperty://d/eve",
+      to: `${alice.url}/sm`,
+      body: { resource: object.url },
+    })
+    .catch((error) => error.code);
   assert.ok(eve && told === 404);
   await rejects(eve.create({}, { url: object.url }), 403);
   await rejects(alice.syncher.create({}, { url: object.url }), 409);
@@ -394,7 +512,19 @@ test("what is no data is refused and changes nothing", async () => {
   const { data } = object;
   const loop = {};
   loop.loop = loop;
-  for (const value of [() => {}, Symbol("s"), NaN, new Date(), new Map(), loop, { "a.b": 1 }, { "": 1 }, 1n, "😀".slice(0, 1), { "\ude00": 1 }]) {
+  for (const value of [
+    () => {},
+    Symbol("s"),
+    NaN,
+    new Date(),
+    new Map(),
+    loop,
+    { "a.b": 1 },
+    { "": 1 },
+    1n,
+    "😀".slice(0, 1),
+    { "\ude00": 1 },
+  ]) {
     assert.throws(() => (data.title = value), TypeError);
     await assert.rejects(alice.syncher.create({ value }), TypeError);
   }
@@ -495,7 +625,10 @@ test("a reporter that was started anew goes on where its storage says, with its 
   const again = node.peer({ storage });
   const [resumed] = await again.newSyncher(carol.hyperty).resume({ name: "kept" });
   assert.deepEqual([resumed.url, resumed.data.n, resumed.version], [object.url, 5, object.version]);
-  assert.deepEqual(resumed.children.map((child) => child.id), [id]);
+  assert.deepEqual(
+    resumed.children.map((child) => child.id),
+    [id],
+  );
   node.subscribers.get(`${object.url}`).delete(carol);
   resumed.data.n = 6;
   await node.turn(3_000);
@@ -528,7 +661,12 @@ test("a reporter that began anew, with versions from the start, is noticed at it
 test("an observer that a new reporter refuses for now goes on hearing, and is admitted later", async () => {
   const { object, copy } = await shared({ n: 0 });
   object.onSubscription(() => false);
-  await alice.bus.request({ type: "forward", from: object.url, to: alice.hyperty, body: { type: "unsubscribe", from: bob.hyperty } });
+  await alice.bus.request({
+    type: "forward",
+    from: object.url,
+    to: alice.hyperty,
+    body: { type: "unsubscribe", from: bob.hyperty },
+  });
   bob.say("gap");
   await node.turn(2_000);
   assert.equal(copy.status, "disconnected");
@@ -560,7 +698,17 @@ test("what a node held for a stub that was started anew is subscribed again", as
   bob.say("created");
   alice.say("created");
   await settled();
-  assert.deepEqual([...node.subscribers.keys()].sort(), [alice.hyperty, bob.hyperty, object.url, `${object.url}/changes`, `${object.url}/children/`, `${object.url}/subscription`].sort());
+  assert.deepEqual(
+    [...node.subscribers.keys()].sort(),
+    [
+      alice.hyperty,
+      bob.hyperty,
+      object.url,
+      `${object.url}/changes`,
+      `${object.url}/children/`,
+      `${object.url}/subscription`,
+    ].sort(),
+  );
 });
 
 test("the end of an object is told to its observers, and its address is free", async () => {
@@ -586,10 +734,19 @@ test("the end of a runtime that reported is told, unless it keeps the object for
 
 test("a syncher leaves when its runtime closes, and holds it up only for others", async () => {
   const { object, copy } = await shared();
-  const close = () => bob.bus.request({ type: "execute", from: `${bob.url}/registry/`, to: bob.hyperty, body: { method: "close" } });
+  const close = () =>
+    bob.bus.request({
+      type: "execute",
+      from: `${bob.url}/registry/`,
+      to: bob.hyperty,
+      body: { method: "close" },
+    });
   const others = bob.bus.addListener(bob.hyperty, () => {});
   let isAnswered = false;
-  close().then(() => (isAnswered = true), () => {});
+  close().then(
+    () => (isAnswered = true),
+    () => {},
+  );
   await settled();
   assert.deepEqual([copy.status, isAnswered], ["live", false]);
   others.remove();
@@ -601,21 +758,30 @@ test("a syncher leaves when its runtime closes, and holds it up only for others"
   assert.throws(() => (object.data.title = "nobody would hear of it"), /ended/);
 });
 
-test("a scheme that is none is refused", () => rejects(alice.syncher.create({}, { scheme: "a b" }), 400));
+test("a scheme that is none is refused", () =>
+  rejects(alice.syncher.create({}, { scheme: "a b" }), 400));
 
 test("two hyperties of one runtime and their reporter share an object", async () => {
   const object = await alice.syncher.create({ n: 0 });
   const [one, two] = [alice.newSyncher("hyperty://d/one"), alice.newSyncher("hyperty://d/two")];
-  const copies = await Promise.all([one.subscribe(object.url), two.subscribe(object.url), bob.syncher.subscribe(object.url)]);
+  const copies = await Promise.all([
+    one.subscribe(object.url),
+    two.subscribe(object.url),
+    bob.syncher.subscribe(object.url),
+  ]);
   object.data.n = 1;
   await copies[0].addChild({ text: "hi" });
   await settled();
-  for (const copy of copies) assert.deepEqual([copy.data.n, copy.children.length, copy.version], [1, 1, 2]);
+  for (const copy of copies)
+    assert.deepEqual([copy.data.n, copy.children.length, copy.version], [1, 1, 2]);
   assert.equal(await one.subscribe(object.url), copies[0]);
   await copies[0].unsubscribe();
   object.data.n = 2;
   await settled();
-  assert.deepEqual(copies.map(({ data }) => data.n), [1, 2, 2]);
+  assert.deepEqual(
+    copies.map(({ data }) => data.n),
+    [1, 2, 2],
+  );
 });
 
 test("a listener of the application that throws stops nobody", async () => {
@@ -633,14 +799,25 @@ test("a listener of the application that throws stops nobody", async () => {
 
 test("changes are values: applying them needs nothing else", () => {
   const data = { list: [1, 2, 3] };
-  applyChange(data, { attribute: "list.1", attributeType: "array", operation: "add", value: ["a", "b"] });
+  applyChange(data, {
+    attribute: "list.1",
+    attributeType: "array",
+    operation: "add",
+    value: ["a", "b"],
+  });
   applyChange(data, { attribute: "list.0", attributeType: "array", operation: "remove", value: 2 });
   assert.deepEqual(data, { list: ["b", 2, 3] });
   const told = [];
-  const observed = observe({ list: [{ n: 1 }, { n: 2 }] }, { admit: () => {}, changed: (change) => told.push(change) });
+  const observed = observe(
+    { list: [{ n: 1 }, { n: 2 }] },
+    { admit: () => {}, changed: (change) => told.push(change) },
+  );
   const second = observed.list[1];
   observed.list.shift();
   second.n = 3;
   assert.deepEqual(told.at(-1), { attribute: "list.0.n", value: 3 });
-  assert.deepEqual(observed.list.map(({ n }) => n), [3]);
+  assert.deepEqual(
+    observed.list.map(({ n }) => n),
+    [3],
+  );
 });

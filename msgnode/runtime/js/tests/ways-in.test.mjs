@@ -12,23 +12,43 @@ import { Net, newCataloguePeers } from "./p2p-runtimes.mjs";
 import { R, STUB, endWorld, newWorld, until } from "./world.mjs";
 
 const CASES = globalThis.process
-  ? JSON.parse((await import("node:fs")).readFileSync(new URL("ways-in.json", import.meta.url), "utf8"))
+  ? JSON.parse(
+      (await import("node:fs")).readFileSync(new URL("ways-in.json", import.meta.url), "utf8"),
+    )
   : await (await fetch("/tests/ways-in.json")).json();
 
 const [A, FAR, OTHER, ID] = ["hyperty://d/a", "hyperty://f/x", "hyperty://g/y", "77"];
-const HEARD_AT = [A, `${R}/status`, `hyperty-${R}/status`, "runtime://g/protostub/1/status", "comm://f/room/children/"];
+const HEARD_AT = [
+  A,
+  `${R}/status`,
+  `hyperty-${R}/status`,
+  "runtime://g/protostub/1/status",
+  "comm://f/room/children/",
+];
 
 /** What a case brings, and what the application asks before it; `said` collects what listeners here hear of it. */
 function scene(bus, { asked, subscribed, brings }, node) {
   const said = [];
   bus.addListener("hyperty://d/silent", () => {});
-  for (const each of HEARD_AT) bus.addListener(each, (message) => message.body?.value === "said" && said.push(message));
-  if (subscribed) bus.postMessage({ id: 1, type: "subscribe", from: A, to: node, body: { resources: [subscribed] } });
+  for (const each of HEARD_AT)
+    bus.addListener(each, (message) => message.body?.value === "said" && said.push(message));
+  if (subscribed)
+    bus.postMessage({
+      id: 1,
+      type: "subscribe",
+      from: A,
+      to: node,
+      body: { resources: [subscribed] },
+    });
   if (asked) bus.postMessage({ id: ID, type: "create", from: A, to: asked, body: {} });
   return { said, message: { id: ID, to: A, body: { value: "said" }, ...brings } };
 }
 
-function judge({ name, then, body = { value: "said" }, marks = {}, isAgain }, way, { said, told, via }) {
+function judge(
+  { name, then, body = { value: "said" }, marks = {}, isAgain },
+  way,
+  { said, told, via },
+) {
   const outcome = said.length ? "heard" : told ? "refused" : "dropped";
   assert.equal(outcome, then[way], name);
   if (!said.length) return;
@@ -41,8 +61,10 @@ const isRefusal = ({ type, id, body }) => type === "response" && id === ID && bo
 async function byStub(each, way) {
   const world = newWorld();
   const { bus, catalogues } = world;
-  for (const domain of ["d", "f", "g"]) await catalogues.add(domain, STUB, {}, `https://${domain}/.well-known/protocolstub/default`);
-  for (const to of ["hyperty://d/elsewhere", "hyperty://f/elsewhere", OTHER]) bus.postMessage({ type: "update", from: A, to });
+  for (const domain of ["d", "f", "g"])
+    await catalogues.add(domain, STUB, {}, `https://${domain}/.well-known/protocolstub/default`);
+  for (const to of ["hyperty://d/elsewhere", "hyperty://f/elsewhere", OTHER])
+    bus.postMessage({ type: "update", from: A, to });
   await until(() => world.world.started.length === 3, "the stubs");
   await settled();
   const home = way === "node" ? "d" : "f";
@@ -57,7 +79,8 @@ async function byStub(each, way) {
 
 async function byChannel(each, way) {
   const net = new Net();
-  const newP2P = (resolver, options, platform) => newCataloguePeers(resolver, options, platform, net);
+  const newP2P = (resolver, options, platform) =>
+    newCataloguePeers(resolver, options, platform, net);
   const victim = net.talker({ url: R, ...(way === "catalogue" ? { newP2P } : {}) });
   const liar = net.talker({ url: "runtime://f/2" });
   net.registered[FAR] = { runtime: liar.url, ...liar.p2p.registration };
@@ -76,11 +99,20 @@ async function byChannel(each, way) {
   for (let n = 0; n < (each.isAgain ? 2 : 1); n += 1) link.send(message, 100, net.clock.now());
   await net.turn();
   const told = net.frames.slice(before).some((frame) => frame.includes('"code":403'));
-  judge(each, way, { said, told, via: way === "catalogue" ? said[0]?.body.via : victim.peerOf(liar).via });
+  judge(each, way, {
+    said,
+    told,
+    via: way === "catalogue" ? said[0]?.body.via : victim.peerOf(liar).via,
+  });
   await net.end();
 }
 
-for (const [way, run] of Object.entries({ stub: byStub, node: byStub, channel: byChannel, catalogue: byChannel })) {
+for (const [way, run] of Object.entries({
+  stub: byStub,
+  node: byStub,
+  channel: byChannel,
+  catalogue: byChannel,
+})) {
   for (const each of CASES.filter(({ then }) => way in then)) {
     test(`R43 R74 P48 ${way}: ${each.name} is ${each.then[way]}`, () => run(each, way));
   }

@@ -39,7 +39,12 @@ export class Catalogues {
     return new Response(text ?? JSON.stringify(json), { status });
   };
 
-  async add(domain, source = STUB, changes = {}, url = `https://${domain}/.well-known/protocolstub/default`) {
+  async add(
+    domain,
+    source = STUB,
+    changes = {},
+    url = `https://${domain}/.well-known/protocolstub/default`,
+  ) {
     const json = { ...(await descriptorOf(domain, source)), ...changes };
     this.answers.set(url, { json });
     this.answers.set(`${url}/version`, { text: json.version });
@@ -75,15 +80,21 @@ export function newWorld(options = {}) {
   const clock = new FakeClock();
   const catalogues = new Catalogues();
   const world = (globalThis.world = { stubs: {}, started: [], ran: [] });
-  const load = (source) => import(`data:text/javascript;charset=utf-8,${encodeURIComponent(source)}//${Math.random()}`);
+  const load = (source) =>
+    import(`data:text/javascript;charset=utf-8,${encodeURIComponent(source)}//${Math.random()}`);
   const channels = [];
   const platform = {
     name: options.platform ?? "node",
     capabilities: ["http", "https", "ws", "wss"],
-    openChannel: options.openChannel ? () => options.openChannel(load) : () => (channels.push(inProcessChannel(load)), channels.at(-1)),
+    openChannel: options.openChannel
+      ? () => options.openChannel(load)
+      : () => (channels.push(inProcessChannel(load)), channels.at(-1)),
     loadOwn: load,
   };
-  const runtime = new Runtime({ domain: HOME, runtimeURL: R, fetch: catalogues.fetch, clock, ...options }, platform);
+  const runtime = new Runtime(
+    { domain: HOME, runtimeURL: R, fetch: catalogues.fetch, clock, ...options },
+    platform,
+  );
   const errors = [];
   runtime.bus.onError((error) => errors.push(error));
   return { runtime, bus: runtime.bus, clock, catalogues, world, errors, channels };

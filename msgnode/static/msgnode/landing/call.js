@@ -15,7 +15,10 @@ import { Media } from "./media.js";
 
 const $ = (selector) => document.querySelector(`#call ${selector}`);
 const { domain, otherDomain, otherOrigin } = document.body.dataset;
-const catalogues = { [domain]: location.origin, ...(otherOrigin ? { [otherDomain]: otherOrigin } : {}) };
+const catalogues = {
+  [domain]: location.origin,
+  ...(otherOrigin ? { [otherDomain]: otherOrigin } : {}),
+};
 const PREFIX = "#call=";
 const RINGS = 10_000; // ms between signs of life while a person is asked
 const RINGS_MOST = 5;
@@ -30,7 +33,8 @@ let current = null; // {media, peer}
 let invited = null; // who was: {user, sent: what invitations.send() gave, early: who came before it did, timer, isReplaced}
 let asked = null; // {invitation, end(why)}: what the person is asked about
 
-if (location.hash.startsWith(PREFIX)) $("#whom").value = decodeURIComponent(location.hash.slice(PREFIX.length));
+if (location.hash.startsWith(PREFIX))
+  $("#whom").value = decodeURIComponent(location.hash.slice(PREFIX.length));
 $("#reachable").addEventListener("click", () => attempt(beCalled));
 $("#dial").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -66,11 +70,21 @@ async function start() {
   const person = await whoIsHere();
   if (person) {
     const body = { method: "login", params: { token: person.token } };
-    await runtime.bus.request({ type: "execute", from: `${runtime.url}/sm`, to: `domain://idm.${domain}`, body });
+    await runtime.bus.request({
+      type: "execute",
+      from: `${runtime.url}/sm`,
+      to: `domain://idm.${domain}`,
+      body,
+    });
   }
   const to = `domain://msg-node.${domain}/address-allocation`;
   const body = { scheme: "hyperty", value: { number: 1 } };
-  const { value } = await runtime.bus.request({ type: "create", from: `${runtime.url}/sm`, to, body });
+  const { value } = await runtime.bus.request({
+    type: "create",
+    from: `${runtime.url}/sm`,
+    to,
+    body,
+  });
   const [url] = value.allocated;
   runtime.bus.addListener(url, (message) => hear(message));
   me = { runtime, url, person };
@@ -85,7 +99,10 @@ async function beCalled() {
   $("#my-link").href = `${place}/${from}${PREFIX}${encodeURIComponent(url)}`;
   $("#mine").hidden = false;
   say("Open the link in another browser to be called.");
-  if (person) await beInvited(runtime).catch(({ message }) => say(`You can be called, but not invited: ${message}`));
+  if (person)
+    await beInvited(runtime).catch(({ message }) =>
+      say(`You can be called, but not invited: ${message}`),
+    );
 }
 
 /** From now on callers may also invite the person by name. */
@@ -93,7 +110,10 @@ async function beInvited(runtime) {
   const withdrawn = ({ user, invitation }) => {
     if (asked?.invitation === invitation) asked.end(`${user} has withdrawn the invitation.`);
   };
-  const { userURL } = await runtime.invitations.receive((invitation) => attempt(() => consider(invitation)), { withdrawn });
+  const { userURL } = await runtime.invitations.receive(
+    (invitation) => attempt(() => consider(invitation)),
+    { withdrawn },
+  );
   $("#my-name").textContent = userURL.split("/").slice(3).join("/");
   $("#named").hidden = false;
 }
@@ -186,9 +206,16 @@ async function withdraw() {
     const isTold = await one.sent.withdraw();
     if (invited !== one) return;
     forget(one);
-    say(`The invitation is withdrawn.${isTold ? "" : ` The node of ${one.user} did not answer: the question may still be shown there, but nobody can accept it.`}`);
+    say(
+      `The invitation is withdrawn.${isTold ? "" : ` The node of ${one.user} did not answer: the question may still be shown there, but nobody can accept it.`}`,
+    );
   } catch (error) {
-    if (invited === one) say(error.code === 409 ? `${one.user} has accepted already.` : `It could not be withdrawn: ${error.message}`);
+    if (invited === one)
+      say(
+        error.code === 409
+          ? `${one.user} has accepted already.`
+          : `It could not be withdrawn: ${error.message}`,
+      );
   } finally {
     button.disabled = false;
     const isLeft = [document.body, button].includes(document.activeElement);
@@ -211,7 +238,9 @@ async function consider({ user, hyperty, invitation, expires }) {
   const why = await new Promise((end) => {
     timer = setTimeout(end, expires * 1_000 - Date.now(), `The invitation of ${user} has expired.`);
     asked = { invitation, end };
-    ask(`${user} invites you to a call.`, (isTaken) => end(isTaken ? "" : "The invitation was declined."));
+    ask(`${user} invites you to a call.`, (isTaken) =>
+      end(isTaken ? "" : "The invitation was declined."),
+    );
   });
   clearTimeout(timer);
   asked = null;

@@ -30,7 +30,9 @@ const counts = { direct: 0, node: 0 };
 
 $("#direct-start").disabled = false;
 $("#direct-start").addEventListener("click", () => enter(wait));
-const invited = location.hash.startsWith(PREFIX) ? decodeURIComponent(location.hash.slice(PREFIX.length)) : "";
+const invited = location.hash.startsWith(PREFIX)
+  ? decodeURIComponent(location.hash.slice(PREFIX.length))
+  : "";
 if (invited) enter(() => join(invited));
 
 async function enter(open) {
@@ -48,7 +50,11 @@ async function enter(open) {
     await runtime?.close();
     [other, wanted] = ["", {}];
     $("#direct-line").hidden = true;
-    say(error.code === 404 ? "Nobody waits there any more. You can wait for somebody yourself." : `That did not work: ${error.message}`);
+    say(
+      error.code === 404
+        ? "Nobody waits there any more. You can wait for somebody yourself."
+        : `That did not work: ${error.message}`,
+    );
     $("#direct-start").disabled = false;
   }
 }
@@ -80,7 +86,12 @@ function meet(address) {
 }
 
 async function send(text) {
-  await runtime.bus.request({ type: "create", from: url, to: other, body: { value: { text }, ...wanted } });
+  await runtime.bus.request({
+    type: "create",
+    from: url,
+    to: other,
+    body: { value: { text }, ...wanted },
+  });
   show("You", text);
 }
 
@@ -89,8 +100,13 @@ function hear({ id, type, from, to, body }) {
   if (!other) meet(from);
   const isDirect = body.via.includes("/p2prequester/");
   counts[isDirect ? "direct" : "node"] += 1;
-  $("#direct-count").textContent = `${counts.direct} received directly, ${counts.node} through the node`;
-  show(from === other ? "The other" : "Somebody else", String(body.value?.text), isDirect ? "direct" : "through the node");
+  $("#direct-count").textContent =
+    `${counts.direct} received directly, ${counts.node} through the node`;
+  show(
+    from === other ? "The other" : "Somebody else",
+    String(body.value?.text),
+    isDirect ? "direct" : "through the node",
+  );
   runtime.bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200 } });
 }
 
@@ -99,7 +115,8 @@ function show(who, text, way = "") {
   row.append(element("b", `${who}: `), text);
   if (way) row.append(element("small", ` · ${way}`));
   $("#direct-lines").append(row);
-  if ($("#direct-lines").children.length > MOST_LINES) $("#direct-lines").firstElementChild.remove();
+  if ($("#direct-lines").children.length > MOST_LINES)
+    $("#direct-lines").firstElementChild.remove();
 }
 
 /** Which way messages take now. */

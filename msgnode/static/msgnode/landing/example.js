@@ -66,7 +66,9 @@ function change({ name, value }) {
 }
 
 function currentNote() {
-  return Object.fromEntries(["title", "text", "guests"].map((name) => [name, form.elements[name].value]));
+  return Object.fromEntries(
+    ["title", "text", "guests"].map((name) => [name, form.elements[name].value]),
+  );
 }
 
 // --- Bob, the observer ----------------------------------------------------------------------------
@@ -77,7 +79,9 @@ async function observe() {
     showNote({ [body.attribute]: body.value });
     const took = performance.now() - sentAt.get(body.version);
     sentAt.delete(body.version);
-    bob.say(`version ${body.version}, ${took < 1000 ? `${took.toFixed(0)} ms after Alice` : "caught up"}`);
+    bob.say(
+      `version ${body.version}, ${took < 1000 ? `${took.toFixed(0)} ms after Alice` : "caught up"}`,
+    );
     if (body.version === version) alice.say(`version ${version}, Bob has it`);
   });
   const answer = $("#answer");
@@ -109,9 +113,13 @@ function showNote(fields) {
     $(`#copy [data-field="${name}"]`).textContent = value;
   }
   if ("guests" in fields) {
-    $("#dots").replaceChildren(...Array.from({ length: Number(fields.guests) }, () => element("i")));
+    $("#dots").replaceChildren(
+      ...Array.from({ length: Number(fields.guests) }, () => element("i")),
+    );
   }
-  const copy = ["title", "text", "guests"].map((name) => $(`#copy [data-field="${name}"]`).textContent);
+  const copy = ["title", "text", "guests"].map(
+    (name) => $(`#copy [data-field="${name}"]`).textContent,
+  );
   announce(`Bob’s copy: ${copy[0]}. ${copy[1]} ${copy[2]} guests.`);
 }
 
@@ -140,7 +148,10 @@ function stepOf(isOut, { type, to, from, body = {} }) {
 }
 
 function onState(party, state, desc) {
-  if (state === "failed") fail(`${party.name}’s stub has failed: ${desc.replace(/\.?$/, ".")} Load the page again for a new session.`);
+  if (state === "failed")
+    fail(
+      `${party.name}’s stub has failed: ${desc.replace(/\.?$/, ".")} Load the page again for a new session.`,
+    );
   if (state === "live" || state === "disconnected") announce(`${party.name} is ${state}.`);
   if (state === "disconnected" && party.line.isCut) {
     party.say(party === bob ? "the node keeps the rest" : "her stub keeps the rest");
@@ -155,14 +166,18 @@ function showPerson() {
   $("#person").title = person ? `Logged in as ${person.name}` : "";
   button.textContent = person ? "Log out" : "Log in";
   button.hidden = false;
-  button.addEventListener("click", () => (person ? leave() : logIn().catch(({ message }) => fail(message))));
+  button.addEventListener("click", () =>
+    person ? leave() : logIn().catch(({ message }) => fail(message)),
+  );
 }
 
 /** The runtimes' sessions first go on as nobody's, then the provider ends the log-in. */
 async function leave() {
   const idm = `domain://idm.${domain}`;
   const body = { method: "logout" };
-  await Promise.allSettled([alice, bob].map((party) => party.ask("execute", idm, body, party.runtimeURL)));
+  await Promise.allSettled(
+    [alice, bob].map((party) => party.ask("execute", idm, body, party.runtimeURL)),
+  );
   logOut(person);
 }
 

@@ -53,7 +53,10 @@ export class Media {
   }
 
   async #listen() {
-    if (!navigator.mediaDevices) throw new Error("Browsers allow a page to use the microphone only over HTTPS or on this machine.");
+    if (!navigator.mediaDevices)
+      throw new Error(
+        "Browsers allow a page to use the microphone only over HTTPS or on this machine.",
+      );
     const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
     this.#stream = stream;
     if (this.#isOver) for (const track of stream.getTracks()) track.stop();
@@ -84,6 +87,7 @@ export class Media {
 }
 
 function checked(description, type) {
-  if (description?.type !== type || typeof description.sdp !== "string") throw new Error(`The other side sent no ${type}.`);
+  if (description?.type !== type || typeof description.sdp !== "string")
+    throw new Error(`The other side sent no ${type}.`);
   return { type, sdp: description.sdp };
 }

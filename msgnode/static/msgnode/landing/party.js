@@ -77,13 +77,15 @@ export class Party {
 
   /** A dot that runs along the line as a message passes. */
   #pulse(isOut) {
-    if (matchMedia("(prefers-reduced-motion: reduce)").matches || this.#track.children.length > 4) return;
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches || this.#track.children.length > 4)
+      return;
     const isWide = this.#track.offsetWidth > this.#track.offsetHeight;
     const half = (isWide ? this.#track.offsetWidth : this.#track.offsetHeight) / 2;
     const towardsEnd = isOut === (this.name === "Alice") ? 1 : -1;
     const at = (where) => ({ translate: isWide ? `${where}px 0` : `0 ${where}px` });
     const dot = document.createElement("b");
     this.#track.append(dot);
-    dot.animate([at(-towardsEnd * half), at(towardsEnd * half)], PULSE).onfinish = () => dot.remove();
+    dot.animate([at(-towardsEnd * half), at(towardsEnd * half)], PULSE).onfinish = () =>
+      dot.remove();
   }
 }

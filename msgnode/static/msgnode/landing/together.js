@@ -16,7 +16,9 @@ let board;
 
 $("#board-start").disabled = false;
 $("#board-start").addEventListener("click", () => enter(start));
-const invited = location.hash.startsWith(PREFIX) ? decodeURIComponent(location.hash.slice(PREFIX.length)) : "";
+const invited = location.hash.startsWith(PREFIX)
+  ? decodeURIComponent(location.hash.slice(PREFIX.length))
+  : "";
 if (invited) enter((syncher) => join(syncher, invited));
 
 async function enter(open) {
@@ -28,7 +30,11 @@ async function enter(open) {
     await open(new Syncher(runtime.addHyperty()));
   } catch (error) {
     await runtime?.close();
-    say(error.code === 404 ? "There is no such board: the tab that reported it is closed. Start a new one." : `That did not work: ${error.message}`);
+    say(
+      error.code === 404
+        ? "There is no such board: the tab that reported it is closed. Start a new one."
+        : `That did not work: ${error.message}`,
+    );
     $("#board-start").disabled = false;
     return;
   }
@@ -43,7 +49,9 @@ async function enter(open) {
     const said = text.value.trim();
     if (!said) return;
     line.reset();
-    board.addChild({ text: said }).catch(({ message }) => say(`“${said}” was not added: ${message}`));
+    board
+      .addChild({ text: said })
+      .catch(({ message }) => say(`“${said}” was not added: ${message}`));
   });
 }
 
@@ -82,7 +90,10 @@ function show() {
   if (title.value !== board.data.title) title.value = board.data.title;
   const rows = board.children.map(({ value, source }) => {
     const row = element("li");
-    row.append(element("b", source === board.reporter ? "reporter: " : "observer: "), String(value.text));
+    row.append(
+      element("b", source === board.reporter ? "reporter: " : "observer: "),
+      String(value.text),
+    );
     return row;
   });
   $("#board-lines").replaceChildren(...rows);

@@ -19,7 +19,8 @@ let bob;
 let said = 0;
 
 // what `make second` starts beside a node that was started by `make run`
-$("#other-node").value = `second.${domain}@${location.protocol}//${location.hostname}:${Number(location.port || 80) + 1}`;
+$("#other-node").value =
+  `second.${domain}@${location.protocol}//${location.hostname}:${Number(location.port || 80) + 1}`;
 $("#other").addEventListener("submit", (event) => {
   event.preventDefault();
   location.assign(`/?with=${encodeURIComponent($("#other-node").value.trim())}#two-domains`);
@@ -35,11 +36,18 @@ async function begin() {
   step("Two runtimes are being opened in this page.");
   await Promise.all([alice.logIn(), bob.logIn()]);
   const to = `domain://msg-node.${otherDomain}/address-allocation`;
-  const ask = { type: "create", from: `${bob.url}/sm`, to, body: { scheme: "hyperty", value: { number: 1 } } };
+  const ask = {
+    type: "create",
+    from: `${bob.url}/sm`,
+    to,
+    body: { scheme: "hyperty", value: { number: 1 } },
+  };
   const { value } = await bob.bus.request(ask);
   const { url, bus } = bob.addHyperty(value.allocated[0]);
   bus.addListener(url, (message) => hear(bus, message));
-  step(`Alice belongs to ${domain}. Bob belongs to ${otherDomain}, which allocated the address ${url} for his hyperty.`);
+  step(
+    `Alice belongs to ${domain}. Bob belongs to ${otherDomain}, which allocated the address ${url} for his hyperty.`,
+  );
   $("#hello").addEventListener("submit", (event) => {
     event.preventDefault();
     say(url).catch(({ message }) => fail(message));
@@ -54,12 +62,23 @@ async function say(to) {
   const began = performance.now();
   said += 1;
   const isFirst = said === 1;
-  if (isFirst) step(`${to} is not in Alice’s runtime, and she has no stub for ${otherDomain}. Her runtime looks for one.`);
+  if (isFirst)
+    step(
+      `${to} is not in Alice’s runtime, and she has no stub for ${otherDomain}. Her runtime looks for one.`,
+    );
   try {
     const body = { value: { text: text.value } };
-    const answer = await alice.bus.request({ type: "create", from: `${alice.url}/hello`, to, body });
+    const answer = await alice.bus.request({
+      type: "create",
+      from: `${alice.url}/hello`,
+      to,
+      body,
+    });
     const took = `${(performance.now() - began).toFixed(0)} ms`;
-    step(`“${answer.value.text}” comes back to Alice after ${took}${isFirst ? ", including the loading of the stub" : "; the stub was already loaded"}.`, true);
+    step(
+      `“${answer.value.text}” comes back to Alice after ${took}${isFirst ? ", including the loading of the stub" : "; the stub was already loaded"}.`,
+      true,
+    );
   } finally {
     send.disabled = false;
   }
@@ -68,15 +87,25 @@ async function say(to) {
 function hear(bus, { id, type, from, to, body }) {
   if (type !== "create") return;
   $("#bob-heard").textContent = body.value.text;
-  step(`The node of ${otherDomain} delivers “${body.value.text}” to Bob. It came from ${from}, a visitor.`);
-  bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: { text: `Hello from ${otherDomain}` } } });
+  step(
+    `The node of ${otherDomain} delivers “${body.value.text}” to Bob. It came from ${from}, a visitor.`,
+  );
+  bus.postMessage({
+    id,
+    type: "response",
+    from: to,
+    to: from,
+    body: { code: 200, value: { text: `Hello from ${otherDomain}` } },
+  });
 }
 
 /** Alice's runtime asks catalogues with this. */
 async function watched(url, options) {
   const answer = await fetch(url, options);
   if (url.startsWith(otherOrigin)) {
-    step(`The runtime asks the catalogue of ${otherDomain}: ${options.method ?? "GET"} ${new URL(url).pathname}, ${answer.status}.`);
+    step(
+      `The runtime asks the catalogue of ${otherDomain}: ${options.method ?? "GET"} ${new URL(url).pathname}, ${answer.status}.`,
+    );
   }
   return answer;
 }
@@ -94,7 +123,8 @@ const STATUS = {
     `The source of the stub matches the digest in its descriptor (${digest.slice(0, 12)}…). It runs in a sandbox: a hidden frame without storage, which may connect to ${new URL(descriptor.configuration.url).host} and nowhere else.`,
   "in-progress": () => `The stub connects to the node of ${otherDomain}.`,
   live: () => `Alice has a session there, as a visitor. The waiting messages are sent in order.`,
-  disconnected: () => "The stub has lost its connection or was idle; it reconnects for the next message.",
+  disconnected: () =>
+    "The stub has lost its connection or was idle; it reconnects for the next message.",
   failed: () => "The stub has failed",
 };
 

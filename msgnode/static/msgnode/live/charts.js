@@ -8,12 +8,29 @@
 import { clock, count, time } from "./words.js";
 
 const SERIES = {
-  traffic: [["messages", "messages in", "#0072b2", []], ["copies", "messages out", "#e69f00", [6, 3]]],
-  failures: [["refused", "refused", "#d55e00", []], ["undeliverable", "undeliverable", "#cc79a7", [6, 3]]],
-  latency: [["p50", "p50", "#0072b2", []], ["p99", "p99", "#d55e00", [2, 2]]],
+  traffic: [
+    ["messages", "messages in", "#0072b2", []],
+    ["copies", "messages out", "#e69f00", [6, 3]],
+  ],
+  failures: [
+    ["refused", "refused", "#d55e00", []],
+    ["undeliverable", "undeliverable", "#cc79a7", [6, 3]],
+  ],
+  latency: [
+    ["p50", "p50", "#0072b2", []],
+    ["p99", "p99", "#d55e00", [2, 2]],
+  ],
   load: [["cpu", "processor", "#009e73", []]],
-  session: [["messages", "from the session", "#0072b2", []], ["copies", "to the session", "#e69f00", [6, 3]], ["failed", "failed", "#d55e00", [2, 2]]],
-  volume: [["bytes_in", "from the session", "#0072b2", []], ["bytes_out", "to the session", "#e69f00", [6, 3]], ["waiting", "waiting", "#cc79a7", [2, 2]]],
+  session: [
+    ["messages", "from the session", "#0072b2", []],
+    ["copies", "to the session", "#e69f00", [6, 3]],
+    ["failed", "failed", "#d55e00", [2, 2]],
+  ],
+  volume: [
+    ["bytes_in", "from the session", "#0072b2", []],
+    ["bytes_out", "to the session", "#e69f00", [6, 3]],
+    ["waiting", "waiting", "#cc79a7", [2, 2]],
+  ],
 };
 const ROWS = 60;
 const isDark = () => document.documentElement.classList.contains("dark");
@@ -58,14 +75,25 @@ export class Charts {
 
   #draw(canvas) {
     const datasets = SERIES[canvas.dataset.chart].map(([, label, colour, dash]) => ({
-      label, data: [], borderColor: colour, backgroundColor: colour, borderDash: dash,
-      borderWidth: 2, pointRadius: 0, pointHitRadius: 8, spanGaps: false, tension: 0,
+      label,
+      data: [],
+      borderColor: colour,
+      backgroundColor: colour,
+      borderDash: dash,
+      borderWidth: 2,
+      pointRadius: 0,
+      pointHitRadius: 8,
+      spanGaps: false,
+      tension: 0,
     }));
     const chart = new Chart(canvas, {
       type: "line",
       data: { labels: [], datasets },
       options: {
-        animation: false, responsive: true, maintainAspectRatio: false, normalized: true,
+        animation: false,
+        responsive: true,
+        maintainAspectRatio: false,
+        normalized: true,
         interaction: { mode: "index", intersect: false },
         plugins: { legend: { position: "bottom", labels: { boxHeight: 2 } } },
         scales: {
@@ -107,7 +135,12 @@ export class Charts {
     table.tHead.replaceChildren(head);
     const newest = this.#points.slice(-ROWS).reverse();
     table.tBodies[0].replaceChildren(
-      ...newest.map((point) => row("td", [time(point.at, this.#withDate), ...series.map(([field]) => count(point[field]))])),
+      ...newest.map((point) =>
+        row("td", [
+          time(point.at, this.#withDate),
+          ...series.map(([field]) => count(point[field])),
+        ]),
+      ),
     );
   }
 }

@@ -4,7 +4,11 @@ import { TOKEN } from "./runtime_line.js";
 import { faults, fields, valueAt, withValue } from "./schema.js";
 
 const $ = (selector) => document.querySelector(selector);
-const EXAMPLE = { runtime: /runtime:\/\/[^/"]+\/r1/g, token: /0f3c7e52b1/g, held: /(hyperty|comm):\/\/[^/"]+\/[ho]1/g };
+const EXAMPLE = {
+  runtime: /runtime:\/\/[^/"]+\/r1/g,
+  token: /0f3c7e52b1/g,
+  held: /(hyperty|comm):\/\/[^/"]+\/[ho]1/g,
+};
 
 export class Composer {
   #messages;
@@ -43,7 +47,9 @@ export class Composer {
   lines() {
     const chosen = this.#sender.value;
     const names = this.#lines().map(({ name }) => name);
-    if (JSON.stringify(names) !== JSON.stringify([...this.#sender.options].map(({ value }) => value))) {
+    if (
+      JSON.stringify(names) !== JSON.stringify([...this.#sender.options].map(({ value }) => value))
+    ) {
       this.#sender.replaceChildren(...names.map((name) => new Option(name, name)));
       if (names.includes(chosen)) this.#sender.value = chosen;
       else this.#begin();
@@ -57,7 +63,13 @@ export class Composer {
   answer(line, { id, from, to }) {
     this.#kind.value = "response";
     this.#sender.value = line.name;
-    this.#reply = { id, type: "response", from: Array.isArray(to) ? line.url : to, to: from, body: { code: 200, value: "" } };
+    this.#reply = {
+      id,
+      type: "response",
+      from: Array.isArray(to) ? line.url : to,
+      to: from,
+      body: { code: 200, value: "" },
+    };
     this.#begin();
     this.#json.focus();
   }
@@ -98,26 +110,42 @@ export class Composer {
   #drawFields() {
     const { schema } = this.#messages.get(this.#kind.value);
     const message = this.#read();
-    $("#compose-fields").replaceChildren(...fields(schema).filter(({ path, kind }) => kind !== "fixed" && path[0] !== "id").map((field) => {
-      const label = document.createElement("label");
-      const name = Object.assign(document.createElement("span"), { textContent: field.path.join(".") });
-      label.append(name, this.#control(field, valueAt(message, field.path)));
-      return label;
-    }));
+    $("#compose-fields").replaceChildren(
+      ...fields(schema)
+        .filter(({ path, kind }) => kind !== "fixed" && path[0] !== "id")
+        .map((field) => {
+          const label = document.createElement("label");
+          const name = Object.assign(document.createElement("span"), {
+            textContent: field.path.join("."),
+          });
+          label.append(name, this.#control(field, valueAt(message, field.path)));
+          return label;
+        }),
+    );
   }
 
   #control({ path, schema, kind }, value) {
     const control = document.createElement(kind === "choice" ? "select" : "input");
-    control.className = "border border-base-200 dark:border-base-700 bg-white dark:bg-base-900 rounded-default px-3 py-2";
+    control.className =
+      "border border-base-200 dark:border-base-700 bg-white dark:bg-base-900 rounded-default px-3 py-2";
     if (kind === "choice") control.append(...schema.enum.map((each) => new Option(each)));
-    else Object.assign(control, { type: kind === "number" ? "number" : "text", autocomplete: "off", spellcheck: false });
-    if (kind === "number") Object.assign(control, { min: schema.minimum ?? "", max: schema.maximum ?? "" });
-    if (kind === "texts" || path[0] === "from" || path[0] === "to") control.setAttribute("list", "known-addresses");
+    else
+      Object.assign(control, {
+        type: kind === "number" ? "number" : "text",
+        autocomplete: "off",
+        spellcheck: false,
+      });
+    if (kind === "number")
+      Object.assign(control, { min: schema.minimum ?? "", max: schema.maximum ?? "" });
+    if (kind === "texts" || path[0] === "from" || path[0] === "to")
+      control.setAttribute("list", "known-addresses");
     if (schema.examples) control.setAttribute("list", this.#listOf(path, schema.examples));
     if (schema.description) control.title = schema.description;
-    control.value = Array.isArray(value) ? value.join(", ") : value ?? "";
+    control.value = Array.isArray(value) ? value.join(", ") : (value ?? "");
     control.dataset.path = path.join(".");
-    control.addEventListener("input", () => this.#write(withValue(this.#read(), path, typed(kind, control.value))));
+    control.addEventListener("input", () =>
+      this.#write(withValue(this.#read(), path, typed(kind, control.value))),
+    );
     return control;
   }
 
@@ -139,11 +167,13 @@ export class Composer {
       return;
     }
     const found = faults(this.#messages.get(this.#kind.value).schema, message);
-    place.textContent = found.length ? `The schema is violated: ${found.slice(0, 3).join("; ")}. You can send the message nevertheless, to see the answer.` : "The message matches its schema.";
+    place.textContent = found.length
+      ? `The schema is violated: ${found.slice(0, 3).join("; ")}. You can send the message nevertheless, to see the answer.`
+      : "The message matches its schema.";
     if (!isTyped) return;
     for (const control of document.querySelectorAll("#compose-fields [data-path]")) {
       const value = valueAt(message, control.dataset.path.split("."));
-      control.value = Array.isArray(value) ? value.join(", ") : value ?? "";
+      control.value = Array.isArray(value) ? value.join(", ") : (value ?? "");
     }
   }
 
@@ -152,8 +182,12 @@ export class Composer {
     const line = this.#line;
     if (message === undefined || !line) return;
     const isAnswer = message.type === "response";
-    const sent = isAnswer || typeof message !== "object" || message === null ? message : { ...message, id: line.nextId() };
-    if (!this.#send(line, sent)) $("#compose-faults").textContent = `${line.name} is not connected.`;
+    const sent =
+      isAnswer || typeof message !== "object" || message === null
+        ? message
+        : { ...message, id: line.nextId() };
+    if (!this.#send(line, sent))
+      $("#compose-faults").textContent = `${line.name} is not connected.`;
   }
 }
 
@@ -161,6 +195,9 @@ function typed(kind, text) {
   if (text === "") return undefined;
   if (kind === "number") return Number(text);
   if (kind !== "texts") return text;
-  const texts = text.split(",").map((each) => each.trim()).filter(Boolean);
+  const texts = text
+    .split(",")
+    .map((each) => each.trim())
+    .filter(Boolean);
   return texts.length === 1 ? texts[0] : texts;
 }

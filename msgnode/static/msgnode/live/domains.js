@@ -40,23 +40,46 @@ function say(text) {
 function show(now) {
   const { missing, database } = now;
   root.dataset.state = database && !missing.length ? "live" : "partial";
-  if (!database) say("the database does not answer: rates are current, decisions about peers may be outdated");
+  if (!database)
+    say("the database does not answer: rates are current, decisions about peers may be outdated");
   else if (missing.length) say(`without data from ${missing.join(", ")}`);
   else say("updated every second");
   const peers = now.peers.map((each) => ({ ...each, url: mayOpenPeers ? each.url : "" }));
   const left = map.show(peers, now.visitors);
   $("#map-rest").textContent = rest(left, now);
-  keep($("#domains-peers"), peers.length ? peers.map(peerLine) : [line(["There are no peers.", "", "", "", "", ""])]);
-  const rows = now.visitors.map(({ domain, url, sessions, sent, received }) => line([
-    link(domain, url), count(sessions), `${count(sent)}/s`, `${count(received)}/s`,
-  ]));
-  if (now.other_domains) rows.push(line([`${count(now.other_domains)} other domains`, count(now.other_sessions), "", ""]));
+  keep(
+    $("#domains-peers"),
+    peers.length ? peers.map(peerLine) : [line(["There are no peers.", "", "", "", "", ""])],
+  );
+  const rows = now.visitors.map(({ domain, url, sessions, sent, received }) =>
+    line([link(domain, url), count(sessions), `${count(sent)}/s`, `${count(received)}/s`]),
+  );
+  if (now.other_domains)
+    rows.push(
+      line([`${count(now.other_domains)} other domains`, count(now.other_sessions), "", ""]),
+    );
   keep($("#domains-visitors"), rows.length ? rows : [line(["There are no visitors.", "", "", ""])]);
 }
 
-function peerLine({ domain, url, state: how, is_well: isWell, sent, received, waiting, round_trip_ms: took }) {
+function peerLine({
+  domain,
+  url,
+  state: how,
+  is_well: isWell,
+  sent,
+  received,
+  waiting,
+  round_trip_ms: took,
+}) {
   const words = `${isWell ? "●" : "▲"} ${how}`;
-  return line([link(domain, url), words, `${count(sent)}/s`, `${count(received)}/s`, count(waiting), took ? `${count(took)} ms` : "–"]);
+  return line([
+    link(domain, url),
+    words,
+    `${count(sent)}/s`,
+    `${count(received)}/s`,
+    count(waiting),
+    took ? `${count(took)} ms` : "–",
+  ]);
 }
 
 function rest(left, { other_domains: others }) {

@@ -56,7 +56,11 @@ function say(text) {
 function showNow(now) {
   root.dataset.state = now.database ? "live" : "partial";
   const missed = now.missed ? `; this page was too slow for ${now.missed} updates` : "";
-  say(now.database ? `updated every second${missed}` : "the database does not answer: figures are current; lists, alarms and indicators may be outdated");
+  say(
+    now.database
+      ? `updated every second${missed}`
+      : "the database does not answer: figures are current; lists, alarms and indicators may be outdated",
+  );
   if (now.node) {
     for (const place of document.querySelectorAll("[data-figure]")) {
       place.textContent = figure(now.node[place.dataset.figure], place.dataset.unit);
@@ -64,32 +68,59 @@ function showNow(now) {
     addPoint(now.node);
   }
   showLights(now);
-  const empty = now.node?.messages ? "Messages are counted: a few seconds." : "No messages are passing.";
-  showTop("talkers", now.talkers, ({ name, session, messages, bytes: size, failed }) => [
-    link(name, sessionUrl(session)), count(messages), bytes(size), count(failed),
-  ], empty);
-  showTop("addresses", now.addresses, ({ name, messages, bytes: size, failed }) => [
-    link(name, `${root.dataset.allocationsUrl}?q=${encodeURIComponent(name)}`), count(messages), bytes(size), count(failed),
-  ], empty);
-  showTop("readers", now.readers, ({ name, session, waiting: size }) => [
-    link(name, sessionUrl(session)), bytes(size),
-  ], "No messages are waiting.");
+  const empty = now.node?.messages
+    ? "Messages are counted: a few seconds."
+    : "No messages are passing.";
+  showTop(
+    "talkers",
+    now.talkers,
+    ({ name, session, messages, bytes: size, failed }) => [
+      link(name, sessionUrl(session)),
+      count(messages),
+      bytes(size),
+      count(failed),
+    ],
+    empty,
+  );
+  showTop(
+    "addresses",
+    now.addresses,
+    ({ name, messages, bytes: size, failed }) => [
+      link(name, `${root.dataset.allocationsUrl}?q=${encodeURIComponent(name)}`),
+      count(messages),
+      bytes(size),
+      count(failed),
+    ],
+    empty,
+  );
+  showTop(
+    "readers",
+    now.readers,
+    ({ name, session, waiting: size }) => [link(name, sessionUrl(session)), bytes(size)],
+    "No messages are waiting.",
+  );
   showWorkers(now);
   if (now.alarms) showAlarms(now);
 }
 
 function showLights({ lights = [], database }) {
   const shown = lights.map((light) =>
-    light.name === "Database" && !database ? { ...light, state: "fault", text: "does not answer" } : light,
+    light.name === "Database" && !database
+      ? { ...light, state: "fault", text: "does not answer" }
+      : light,
   );
-  if (!shown.length && !database) shown.push({ name: "Database", state: "fault", text: "does not answer", url: "" });
-  keep($("#lights"), shown.map(({ name, state: how, text, url }) => {
-    const item = document.createElement("li");
-    item.dataset.state = how;
-    const words = `${name}: ${text}`;
-    item.append(mark(how), url ? link(words, url) : words);
-    return item;
-  }));
+  if (!shown.length && !database)
+    shown.push({ name: "Database", state: "fault", text: "does not answer", url: "" });
+  keep(
+    $("#lights"),
+    shown.map(({ name, state: how, text, url }) => {
+      const item = document.createElement("li");
+      item.dataset.state = how;
+      const words = `${name}: ${text}`;
+      item.append(mark(how), url ? link(words, url) : words);
+      return item;
+    }),
+  );
 }
 
 function showTop(name, rows, cells, empty) {
@@ -99,7 +130,8 @@ function showTop(name, rows, cells, empty) {
 }
 
 function showWorkers({ workers, at }) {
-  for (const worker of workers) if (worker.is_heard || !seen.has(worker.name)) seen.set(worker.name, { at, worker });
+  for (const worker of workers)
+    if (worker.is_heard || !seen.has(worker.name)) seen.set(worker.name, { at, worker });
   const lines = [];
   for (const [name, { at: last, worker }] of [...seen].sort()) {
     if (at - last > GONE_AFTER) {
@@ -108,7 +140,13 @@ function showWorkers({ workers, at }) {
     }
     const isHeard = workers.some((each) => each.name === name && each.is_heard);
     const cells = isHeard
-      ? [name, count(worker.messages), count(worker.sockets), `${count(worker.cpu)} %`, bytes(worker.memory)]
+      ? [
+          name,
+          count(worker.messages),
+          count(worker.sockets),
+          `${count(worker.cpu)} %`,
+          bytes(worker.memory),
+        ]
       : [`▲ ${name}: not heard of since`, time(last), "", "", ""];
     const row = line(cells);
     row.classList.toggle("console-silent", !isHeard);
@@ -161,7 +199,12 @@ function ask(wanted) {
 
 function showHistory({ length: what, points }) {
   if (what !== length) return;
-  $("#charts-state").textContent = points === null ? "the database does not answer" : points.length ? "" : "no data for this period yet";
+  $("#charts-state").textContent =
+    points === null
+      ? "the database does not answer"
+      : points.length
+        ? ""
+        : "no data for this period yet";
   waiting = [];
   charts.show(points ?? [], length !== "minutes");
 }
@@ -171,12 +214,14 @@ function addPoint(now) {
   waiting.push(now);
   if (!charts.last && length !== "minutes") return;
   const step = STEPS[length];
-  if (Math.floor(now.at / step) === Math.floor(waiting[0].at / step) && waiting.length < step) return;
+  if (Math.floor(now.at / step) === Math.floor(waiting[0].at / step) && waiting.length < step)
+    return;
   const point = { ...now };
   for (const field of ["messages", "copies", "refused", "undeliverable", "cpu"]) {
     point[field] = waiting.reduce((sum, each) => sum + each[field], 0) / waiting.length;
   }
-  for (const field of ["p50", "p99"]) point[field] = Math.max(...waiting.map((each) => each[field]));
+  for (const field of ["p50", "p99"])
+    point[field] = Math.max(...waiting.map((each) => each[field]));
   waiting = [];
   charts.add(point, MOST[length]);
 }

@@ -54,13 +54,21 @@ class Row {
     Object.assign(this, { line, message, isOut });
     this.#facts = facts;
     const summary = document.createElement("summary");
-    const way = Object.assign(document.createElement("strong"), { textContent: isOut ? `${line.name} → node` : `node → ${line.name}` });
+    const way = Object.assign(document.createElement("strong"), {
+      textContent: isOut ? `${line.name} → node` : `node → ${line.name}`,
+    });
     const what = document.createElement("span");
     what.className = "console-wrap";
     const to = Array.isArray(message?.to) ? message.to.join(", ") : message?.to;
-    what.textContent = isOut ? `${message?.type} to ${to}` : `${message?.type} from ${message?.from}${message?.body?.code ? `: ${message.body.code}` : ""}`;
+    what.textContent = isOut
+      ? `${message?.type} to ${to}`
+      : `${message?.type} from ${message?.from}${message?.body?.code ? `: ${message.body.code}` : ""}`;
     summary.append(time(Date.now() / 1000), " ", way, " ", what);
-    const json = Object.assign(document.createElement("pre"), { className: "console-json", tabIndex: 0, textContent: JSON.stringify(message, null, 2) });
+    const json = Object.assign(document.createElement("pre"), {
+      className: "console-json",
+      tabIndex: 0,
+      textContent: JSON.stringify(message, null, 2),
+    });
     this.#details.append(summary, this.#more, json);
     this.#said.className = "runtime-explained";
     this.place.append(this.#details, this.#said, this.#answer);
@@ -69,8 +77,13 @@ class Row {
   /** Whether a trace is that of this frame. */
   isOf(part) {
     const { message } = this;
-    return this.isOut && part.why !== "link" && part.type.toLowerCase() === String(message?.type).toLowerCase()
-      && part.sender === message?.from && part.id === JSON.stringify(message?.id);
+    return (
+      this.isOut &&
+      part.why !== "link" &&
+      part.type.toLowerCase() === String(message?.type).toLowerCase() &&
+      part.sender === message?.from &&
+      part.id === JSON.stringify(message?.id)
+    );
   }
 
   /** Whether it is the request that a response with this id answers. */
@@ -80,9 +93,15 @@ class Row {
 
   answered(message, took) {
     const { code, desc, description } = message.body ?? {};
-    this.#answer.replaceChildren(`Answered ${code ?? ""} by ${message.from} after ${microseconds(took * 1000)}${code !== 200 && (desc ?? description) ? `: ${desc ?? description}` : ""} `);
+    this.#answer.replaceChildren(
+      `Answered ${code ?? ""} by ${message.from} after ${microseconds(took * 1000)}${code !== 200 && (desc ?? description) ? `: ${desc ?? description}` : ""} `,
+    );
     if (code >= 400) {
-      const link = Object.assign(document.createElement("a"), { className: "text-link", href: `${this.#facts.problems}errors/${code}`, textContent: `what ${code} means` });
+      const link = Object.assign(document.createElement("a"), {
+        className: "text-link",
+        href: `${this.#facts.problems}errors/${code}`,
+        textContent: `what ${code} means`,
+      });
       this.#answer.append(link);
     }
   }
@@ -90,11 +109,15 @@ class Row {
   explain(part) {
     this.#said.textContent = sentences(part).join(" ");
     const table = Object.assign(document.createElement("table"), { className: "console-table" });
-    table.innerHTML = '<thead><tr><th scope="col">Step</th><th scope="col" class="console-right">Start</th><th scope="col" class="console-right">Took</th><th scope="col">Worker</th><th scope="col">What is known of it</th></tr></thead>';
+    table.innerHTML =
+      '<thead><tr><th scope="col">Step</th><th scope="col" class="console-right">Start</th><th scope="col" class="console-right">Took</th><th scope="col">Worker</th><th scope="col">What is known of it</th></tr></thead>';
     const body = document.createElement("tbody");
     body.append(...part.spans.map((span, index) => step(part, span, index, part.at)));
     table.append(body);
-    const room = Object.assign(document.createElement("div"), { className: "console-scroll", tabIndex: 0 });
+    const room = Object.assign(document.createElement("div"), {
+      className: "console-scroll",
+      tabIndex: 0,
+    });
     room.setAttribute("role", "region");
     room.setAttribute("aria-label", "Steps, table");
     room.append(table);
@@ -102,8 +125,12 @@ class Row {
   }
 
   offer(text, act) {
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent: text });
-    button.className = "border border-base-200 dark:border-base-700 font-medium px-3 py-2 rounded-default";
+    const button = Object.assign(document.createElement("button"), {
+      type: "button",
+      textContent: text,
+    });
+    button.className =
+      "border border-base-200 dark:border-base-700 font-medium px-3 py-2 rounded-default";
     button.addEventListener("click", act);
     this.place.append(button);
   }
@@ -114,21 +141,31 @@ function sentences({ spans, outcome, code, further, to }) {
   const told = [];
   const named = (name) => spans.find((span) => span.name === name);
   const admission = named("admission");
-  if (admission?.is_error) return [`Not admitted: ${admission.facts.why} (${admission.facts.code}).`];
+  if (admission?.is_error)
+    return [`Not admitted: ${admission.facts.why} (${admission.facts.code}).`];
   if (admission) told.push("Admitted.");
-  for (const [name, where] of [["policies in", "on its way in"], ["policies out", "for its recipient"]]) {
+  for (const [name, where] of [
+    ["policies in", "on its way in"],
+    ["policies out", "for its recipient"],
+  ]) {
     const decision = named(name);
     if (!decision) continue;
     const { effect, rule, version } = decision.facts;
     const by = rule ? ` by ${rule}${version ? `, version ${version}` : ""}` : "";
-    if (effect === "notApplicable") told.push(`No rule applies ${where}, so it ${decision.is_error ? "is refused" : "passes"}.`);
-    else told.push(`The policies decide ${effect} ${where}${by}${decision.is_error ? ", so it is refused" : ""}.`);
+    if (effect === "notApplicable")
+      told.push(`No rule applies ${where}, so it ${decision.is_error ? "is refused" : "passes"}.`);
+    else
+      told.push(
+        `The policies decide ${effect} ${where}${by}${decision.is_error ? ", so it is refused" : ""}.`,
+      );
   }
   const answer = named("answer");
   const delivered = spans.filter(({ name }) => name === "deliver");
   if (delivered.length) {
     const names = delivered.slice(0, 3).map(({ facts }) => facts.runtime || facts.session);
-    told.push(`It is delivered to ${delivered.length + further} listener${delivered.length + further > 1 ? "s" : ""}: ${names.join(", ")}${delivered.length + further > 3 ? " …" : ""}.`);
+    told.push(
+      `It is delivered to ${delivered.length + further} listener${delivered.length + further > 1 ? "s" : ""}: ${names.join(", ")}${delivered.length + further > 3 ? " …" : ""}.`,
+    );
   } else if (answer) told.push(`${answer.facts.component} of the node answers it.`);
   else if (outcome === "undeliverable") told.push(`Nobody listens to ${to}.`);
   told.push(`Outcome: ${outcome || "under way"}${code ? ` (${code})` : ""}.`);

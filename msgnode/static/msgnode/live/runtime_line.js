@@ -55,7 +55,13 @@ export class RuntimeLine {
   }
 
   close() {
-    const message = { id: this.nextId(), type: "close", from: `${this.url}/${TOKEN}`, to: SESSION, body: {} };
+    const message = {
+      id: this.nextId(),
+      type: "close",
+      from: `${this.url}/${TOKEN}`,
+      to: SESSION,
+      body: {},
+    };
     if (!this.send(message)) this.#become("closed", "");
   }
 
@@ -78,7 +84,10 @@ export class RuntimeLine {
       if (this.#socket !== socket) return;
       this.#socket = null;
       if (this.state === "closed" || this.state === "failed") return;
-      this.#become(this.state === "open" ? "dropped" : "failed", `${reason || "the socket was closed"} (${code})`);
+      this.#become(
+        this.state === "open" ? "dropped" : "failed",
+        `${reason || "the socket was closed"} (${code})`,
+      );
     };
   }
 
@@ -93,7 +102,8 @@ export class RuntimeLine {
       } else this.#become("closed", "");
     }
     const allocated = body.value?.allocated;
-    if (message.type === "response" && Array.isArray(allocated)) allocated.forEach((address) => this.addresses.add(address));
+    if (message.type === "response" && Array.isArray(allocated))
+      allocated.forEach((address) => this.addresses.add(address));
     const shown = this.#token ? JSON.parse(data.replaceAll(this.#token, TOKEN)) : message;
     this.#hears.frame(this, false, shown);
   }

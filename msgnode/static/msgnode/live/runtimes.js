@@ -17,7 +17,11 @@ const facts = JSON.parse($("#runtimes-facts").textContent);
 const lines = [];
 const watches = new Map(); // line -> {socket, isTracing, why}
 const passed = new Passed($("#passed"), facts, (line, message) => composer.answer(line, message));
-const composer = new Composer(facts, () => lines, (line, message) => line.send(message));
+const composer = new Composer(
+  facts,
+  () => lines,
+  (line, message) => line.send(message),
+);
 let number = 0;
 
 $("#runtime-open").addEventListener("click", () => {
@@ -64,7 +68,11 @@ function show() {
     watches.delete(line);
   }
   const focused = document.activeElement?.dataset?.key;
-  $("#runtime-list").replaceChildren(...(lines.length ? lines.map(row) : [Object.assign(document.createElement("li"), { textContent: "No runtime is open." })]));
+  $("#runtime-list").replaceChildren(
+    ...(lines.length
+      ? lines.map(row)
+      : [Object.assign(document.createElement("li"), { textContent: "No runtime is open." })]),
+  );
   if (focused) document.querySelector(`#runtime-list [data-key="${focused}"]`)?.focus();
   $("#runtime-open").disabled = lines.length >= MOST;
   const lost = [...watches.values()].find(({ why }) => why);
@@ -78,19 +86,34 @@ function row(line) {
   item.dataset.state = line.state;
   item.dataset.tracing = isTracing;
   const name = Object.assign(document.createElement("strong"), { textContent: line.name });
-  const url = Object.assign(document.createElement("code"), { textContent: line.url, className: "console-wrap" });
+  const url = Object.assign(document.createElement("code"), {
+    textContent: line.url,
+    className: "console-wrap",
+  });
   const state = document.createElement("span");
   state.textContent = `${line.state}${line.why ? `: ${line.why}` : ""}`;
   item.append(name, url, state);
-  if (line.isOpen) item.append(act(line, "Drop the connection", () => line.drop()), act(line, "Close the session", () => line.close()));
-  if (line.state === "dropped") item.append(act(line, "Reconnect", () => line.comeBack()), act(line, "Forget it", () => line.close()));
+  if (line.isOpen)
+    item.append(
+      act(line, "Drop the connection", () => line.drop()),
+      act(line, "Close the session", () => line.close()),
+    );
+  if (line.state === "dropped")
+    item.append(
+      act(line, "Reconnect", () => line.comeBack()),
+      act(line, "Forget it", () => line.close()),
+    );
   if (line.state === "failed") item.append(act(line, "Forget it", () => line.close()));
   return item;
 }
 
 function act(line, text, does) {
-  const made = Object.assign(document.createElement("button"), { type: "button", textContent: text });
-  made.className = "border border-base-200 dark:border-base-700 font-medium px-3 py-2 rounded-default";
+  const made = Object.assign(document.createElement("button"), {
+    type: "button",
+    textContent: text,
+  });
+  made.className =
+    "border border-base-200 dark:border-base-700 font-medium px-3 py-2 rounded-default";
   made.dataset.key = `${line.name} ${text}`;
   made.setAttribute("aria-label", `${text}: ${line.name}`);
   made.addEventListener("click", does);

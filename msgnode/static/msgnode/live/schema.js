@@ -6,25 +6,37 @@
 /** What is wrong, each with its path; empty if the value is as the schema wants it. */
 export function faults(schema, value, path = "") {
   const at = path || "the message";
-  if ("const" in schema && value !== schema.const) return [`${at} has to be ${JSON.stringify(schema.const)}`];
-  if (schema.enum && !schema.enum.includes(value)) return [`${at} has to be one of ${schema.enum.join(", ")}`];
-  if (schema.type && ![schema.type].flat().some((type) => isOf(type, value))) return [`${at} has to be of type ${[schema.type].flat().join(" or ")}`];
+  if ("const" in schema && value !== schema.const)
+    return [`${at} has to be ${JSON.stringify(schema.const)}`];
+  if (schema.enum && !schema.enum.includes(value))
+    return [`${at} has to be one of ${schema.enum.join(", ")}`];
+  if (schema.type && ![schema.type].flat().some((type) => isOf(type, value)))
+    return [`${at} has to be of type ${[schema.type].flat().join(" or ")}`];
   const found = [];
   for (const choice of [schema.oneOf, schema.anyOf]) {
-    if (choice && !choice.some((each) => faults(each, value, path).length === 0)) found.push(unlike(choice, value, path, at));
+    if (choice && !choice.some((each) => faults(each, value, path).length === 0))
+      found.push(unlike(choice, value, path, at));
   }
   if (typeof value === "string") {
     if (value.length < (schema.minLength ?? 0)) found.push(`${at} must not be empty`);
-    if (value.length > (schema.maxLength ?? Infinity)) found.push(`${at} has more than ${schema.maxLength} characters`);
+    if (value.length > (schema.maxLength ?? Infinity))
+      found.push(`${at} has more than ${schema.maxLength} characters`);
   } else if (typeof value === "number") {
-    if (value < (schema.minimum ?? -Infinity)) found.push(`${at} has to be at least ${schema.minimum}`);
-    if (value > (schema.maximum ?? Infinity)) found.push(`${at} has to be at most ${schema.maximum}`);
+    if (value < (schema.minimum ?? -Infinity))
+      found.push(`${at} has to be at least ${schema.minimum}`);
+    if (value > (schema.maximum ?? Infinity))
+      found.push(`${at} has to be at most ${schema.maximum}`);
   } else if (Array.isArray(value)) {
     if (value.length < (schema.minItems ?? 0)) found.push(`${at} has too few entries`);
-    if (value.length > (schema.maxItems ?? Infinity)) found.push(`${at} has more than ${schema.maxItems} entries`);
-    if (schema.items) value.forEach((each, index) => found.push(...faults(schema.items, each, `${path}[${index}]`)));
+    if (value.length > (schema.maxItems ?? Infinity))
+      found.push(`${at} has more than ${schema.maxItems} entries`);
+    if (schema.items)
+      value.forEach((each, index) =>
+        found.push(...faults(schema.items, each, `${path}[${index}]`)),
+      );
   } else if (isOf("object", value)) {
-    for (const name of schema.required ?? []) if (!Object.hasOwn(value, name)) found.push(`${below(path, name)} is missing`);
+    for (const name of schema.required ?? [])
+      if (!Object.hasOwn(value, name)) found.push(`${below(path, name)} is missing`);
     for (const [name, each] of Object.entries(schema.properties ?? {})) {
       if (Object.hasOwn(value, name)) found.push(...faults(each, value[name], below(path, name)));
     }
@@ -70,7 +82,9 @@ function kindOf(schema) {
 }
 
 function unlike(choice, value, path, at) {
-  const near = choice.find((each) => each.type && isOf(each.type, value)) ?? choice.find((each) => each.required);
+  const near =
+    choice.find((each) => each.type && isOf(each.type, value)) ??
+    choice.find((each) => each.required);
   const [first] = near ? faults(near, value, path) : [];
   return first ?? `${at} is of none of the kinds it may be`;
 }
@@ -78,7 +92,8 @@ function unlike(choice, value, path, at) {
 function isOf(type, value) {
   if (type === "integer") return Number.isInteger(value);
   if (type === "array") return Array.isArray(value);
-  if (type === "object") return value !== null && typeof value === "object" && !Array.isArray(value);
+  if (type === "object")
+    return value !== null && typeof value === "object" && !Array.isArray(value);
   return type === "null" ? value === null : typeof value === type;
 }
 

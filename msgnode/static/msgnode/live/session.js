@@ -10,7 +10,10 @@ import { bytes, count, figure, time } from "./words.js";
 
 const KEPT = 300; // seconds
 const OUTCOMES = {
-  blocked: "blocked by a policy", refused: "refused", undeliverable: "nobody listens", dropped: "no room",
+  blocked: "blocked by a policy",
+  refused: "refused",
+  undeliverable: "nobody listens",
+  dropped: "no room",
 };
 
 const $ = (selector) => document.querySelector(selector);
@@ -40,9 +43,11 @@ function say(text) {
 function showNow({ session, missing }) {
   if (!session) {
     root.dataset.state = "partial";
-    say(missing.length
-      ? `no worker that answers has this session; ${missing.join(", ")} ${missing.length === 1 ? "does" : "do"} not answer`
-      : "no worker has this session any more");
+    say(
+      missing.length
+        ? `no worker that answers has this session; ${missing.join(", ")} ${missing.length === 1 ? "does" : "do"} not answer`
+        : "no worker has this session any more",
+    );
     return;
   }
   root.dataset.state = "live";
@@ -50,7 +55,12 @@ function showNow({ session, missing }) {
   const now = { ...session.now };
   for (const place of root.querySelectorAll("[data-figure]")) {
     const value = now[place.dataset.figure];
-    place.textContent = place.dataset.unit === "level" ? (value === undefined ? "–" : bytes(value)) : figure(value, place.dataset.unit);
+    place.textContent =
+      place.dataset.unit === "level"
+        ? value === undefined
+          ? "–"
+          : bytes(value)
+        : figure(value, place.dataset.unit);
   }
   const { totals } = session;
   $("#session-totals").textContent =
@@ -62,7 +72,8 @@ function showNow({ session, missing }) {
 
 function sentence({ state: what, worker, is_held_back: isHeldBack, is_behind: isBehind }) {
   const words = [`${what} at ${worker}`];
-  if (isHeldBack) words.push("▲ back-pressure: it is over its rate limit, or waits for slow readers");
+  if (isHeldBack)
+    words.push("▲ back-pressure: it is over its rate limit, or waits for slow readers");
   if (isBehind) words.push("▲ slow: it does not read its messages in time");
   return words.join("; ");
 }
@@ -76,5 +87,8 @@ function showFailures(failures) {
     row.children[1].className = "";
     return row;
   });
-  keep($("#session-failures"), rows.length ? rows : [line(["Nothing has failed since you opened this page."])]);
+  keep(
+    $("#session-failures"),
+    rows.length ? rows : [line(["Nothing has failed since you opened this page."])],
+  );
 }

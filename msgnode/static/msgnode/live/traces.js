@@ -120,7 +120,15 @@ function show(trace) {
     $("#trace-title").focus();
   });
   const outcome = `${part.spans[0].is_error ? "▲ " : ""}${part.outcome}${part.code ? ` (${part.code})` : ""}`;
-  const cells = [button, part.type, part.sender, part.to, outcome, microseconds(part.seconds * 1e6), part.rule];
+  const cells = [
+    button,
+    part.type,
+    part.sender,
+    part.to,
+    outcome,
+    microseconds(part.seconds * 1e6),
+    part.rule,
+  ];
   cells.forEach((content, index) => {
     const cell = document.createElement(index ? "td" : "th");
     if (!index) cell.scope = "row";
@@ -153,18 +161,33 @@ function showOpen() {
   const about = $("#trace-about");
   about.replaceChildren("Trace ", link(first.trace, `?trace=${first.trace}`), `, ${reason(first)}`);
   if (first.user) about.append(`; user ${first.user}`);
-  if (first.session) about.append("; ", link("session", `${root.dataset.session}${first.session}/change/`));
+  if (first.session)
+    about.append("; ", link("session", `${root.dataset.session}${first.session}/change/`));
   if (first.rule && root.dataset.decisions) {
     const query = new URLSearchParams({ q: first.rule, session: first.session });
     about.append("; ", link(`decisions of ${first.rule}`, `${root.dataset.decisions}?${query}`));
   }
-  $("#trace-steps").replaceChildren(...parts.flatMap((part) => part.spans.map((span, index) => step(part, span, index, first.at))));
+  $("#trace-steps").replaceChildren(
+    ...parts.flatMap((part) => part.spans.map((span, index) => step(part, span, index, first.at))),
+  );
   const tree = parts.find((part) => part.tree)?.tree ?? [];
   const places = tree.map(branch);
-  if (places.length) places.unshift(Object.assign(document.createElement("h3"), { textContent: "Why the policies decided so" }));
+  if (places.length)
+    places.unshift(
+      Object.assign(document.createElement("h3"), { textContent: "Why the policies decided so" }),
+    );
   $("#trace-tree").replaceChildren(...places);
-  const message = { id: parsed(first.id), type: first.type, from: first.sender, to: first.to, body: first.body ?? {} };
-  $("#trace-message").textContent = first.body === null ? "The body is not stored, because it is long or opens a session." : JSON.stringify(message, null, 2);
+  const message = {
+    id: parsed(first.id),
+    type: first.type,
+    from: first.sender,
+    to: first.to,
+    body: first.body ?? {},
+  };
+  $("#trace-message").textContent =
+    first.body === null
+      ? "The body is not stored, because it is long or opens a session."
+      : JSON.stringify(message, null, 2);
   const form = $("#trace-try");
   if (form) form.elements.take.value = JSON.stringify(message);
 }
@@ -179,8 +202,11 @@ function parsed(id) {
 
 function reason({ why, worker }) {
   const words = {
-    sender: "because its sender traces it", sampled: "sampled", watched: "watched in the console",
-    response: "the response to a traced request", link: "traced by another worker",
+    sender: "because its sender traces it",
+    sampled: "sampled",
+    watched: "watched in the console",
+    response: "the response to a traced request",
+    link: "traced by another worker",
   };
   return `${words[why] ?? why}, recorded by ${worker}`;
 }

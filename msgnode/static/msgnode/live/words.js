@@ -18,7 +18,9 @@ export function bytes(value) {
 
 export function microseconds(value) {
   if (!value) return "–";
-  return value >= 1000 ? `${plain.format(value / 1000)} ms` : `${plain.format(Math.round(value))} µs`;
+  return value >= 1000
+    ? `${plain.format(value / 1000)} ms`
+    : `${plain.format(Math.round(value))} µs`;
 }
 
 export function figure(value, unit) {

@@ -41,15 +41,29 @@ export class Contacts {
   /** Those whose first, last or whole name, or one of whose groups, begins so. */
   find(text) {
     const wanted = text.toLowerCase();
-    const words = ({ firstName, lastName, groups }) => [`${firstName} ${lastName}`.trim(), lastName, ...groups];
-    return [...this].filter((each) => words(each).some((word) => word.toLowerCase().startsWith(wanted)));
+    const words = ({ firstName, lastName, groups }) => [
+      `${firstName} ${lastName}`.trim(),
+      lastName,
+      ...groups,
+    ];
+    return [...this].filter((each) =>
+      words(each).some((word) => word.toLowerCase().startsWith(wanted)),
+    );
   }
 
   /** Add somebody. Throws GraphError: 400 a value is not good, 409 the GUID is there, 413 the book is full. */
   add(guid, { firstName = "", lastName = "", groups = [] } = {}) {
-    const contact = checked({ guid: bare(String(guid)), firstName, lastName, groups, lastUpdate: "" });
-    if (this.#all.has(contact.guid)) throw new GraphError(409, `${contact.guid} is a contact already.`);
-    if (this.#all.size >= this.#most) throw new GraphError(413, `There are ${this.#most} contacts, which is the most.`);
+    const contact = checked({
+      guid: bare(String(guid)),
+      firstName,
+      lastName,
+      groups,
+      lastUpdate: "",
+    });
+    if (this.#all.has(contact.guid))
+      throw new GraphError(409, `${contact.guid} is a contact already.`);
+    if (this.#all.size >= this.#most)
+      throw new GraphError(413, `There are ${this.#most} contacts, which is the most.`);
     return this.#put(contact);
   }
 
@@ -87,8 +101,18 @@ function checked({ guid, firstName, lastName, groups, lastUpdate }) {
   if (!Array.isArray(groups) || groups.length > MAX_GROUPS) {
     throw new GraphError(400, `A contact is in at most ${MAX_GROUPS} groups.`);
   }
-  if ([firstName, lastName, ...groups].some((each) => typeof each !== "string" || each.length > MAX_NAME)) {
+  if (
+    [firstName, lastName, ...groups].some(
+      (each) => typeof each !== "string" || each.length > MAX_NAME,
+    )
+  ) {
     throw new GraphError(400, `Names and groups are texts of at most ${MAX_NAME} characters.`);
   }
-  return Object.freeze({ guid, firstName, lastName, groups: Object.freeze([...groups]), lastUpdate: String(lastUpdate ?? "") });
+  return Object.freeze({
+    guid,
+    firstName,
+    lastName,
+    groups: Object.freeze([...groups]),
+    lastUpdate: String(lastUpdate ?? ""),
+  });
 }

@@ -32,7 +32,8 @@ export class GlobalRecords {
     const jwt = said.Value ?? said.value ?? "";
     if (jwt === "") throw new GraphError(404, "GUID not found."); // as nodes of the field say it
     const { person, record } = await personOf(jwt);
-    if (person.guid !== guid) throw new GraphError(502, "The registry's record is that of another GUID.");
+    if (person.guid !== guid)
+      throw new GraphError(502, "The registry's record is that of another GUID.");
     this.note(person);
     return { person, record, jwt };
   }
@@ -45,7 +46,13 @@ export class GlobalRecords {
    */
   async put(guid, jwt, previous) {
     const condition = previous === undefined ? {} : { previous };
-    const { code, said } = await this.ask("create", REGISTRY, { guid, resource: guid, jwt, value: jwt, ...condition });
+    const { code, said } = await this.ask("create", REGISTRY, {
+      guid,
+      resource: guid,
+      jwt,
+      value: jwt,
+      ...condition,
+    });
     if (code >= 300) throw refusal(code, said);
   }
 
@@ -58,7 +65,10 @@ export class GlobalRecords {
   note({ guid, lastUpdate }) {
     const newest = this.newest(guid);
     if (+lastUpdate < newest) {
-      throw new GraphError(409, `The record is older than one of ${new Date(newest).toISOString()} that was seen before.`);
+      throw new GraphError(
+        409,
+        `The record is older than one of ${new Date(newest).toISOString()} that was seen before.`,
+      );
     }
     this.#seen.delete(guid);
     this.#seen.set(guid, +lastUpdate);
@@ -83,7 +93,9 @@ export class GlobalRecords {
 
 /** What an answer says in words, "" if nothing. */
 export function wordsOf({ Description, description, desc, Message }) {
-  const words = [Description, description, desc, Message].find((each) => each && typeof each === "string");
+  const words = [Description, description, desc, Message].find(
+    (each) => each && typeof each === "string",
+  );
   return (words ?? "").slice(0, 500);
 }
 

@@ -125,8 +125,10 @@ export class GraphConnector {
 
   /** With the next publish(): what one prefers for `voice`, `chat`, `video`. */
   setDefaults(defaults) {
-    const isGood = ([name, text]) => ["voice", "chat", "video"].includes(name) && typeof text === "string";
-    if (!Object.entries(defaults).every(isGood)) throw new GraphError(400, "Defaults are texts for voice, chat and video.");
+    const isGood = ([name, text]) =>
+      ["voice", "chat", "video"].includes(name) && typeof text === "string";
+    if (!Object.entries(defaults).every(isGood))
+      throw new GraphError(400, "Defaults are texts for voice, chat and video.");
     this.#edits.push((record) => Object.assign(record.defaults, defaults));
   }
 
@@ -168,7 +170,8 @@ export class GraphConnector {
 
   async #publish(edits) {
     const keys = this.#keys;
-    if (!keys) throw new GraphError(400, "There is no GUID yet: create() or use(words) comes first.");
+    if (!keys)
+      throw new GraphError(400, "There is no GUID yet: create() or use(words) comes first.");
     const guid = this.#guid;
     let jwt;
     for (let left = TRIES - 1; ; left -= 1) {
@@ -227,7 +230,9 @@ export class GraphConnector {
    */
   async hyperties(guid, { resources = [], dataSchemes = [] } = {}) {
     const person = await this.lookup(guid);
-    const criteria = Object.fromEntries(Object.entries({ resources, dataSchemes }).filter(([, each]) => each.length));
+    const criteria = Object.fromEntries(
+      Object.entries({ resources, dataSchemes }).filter(([, each]) => each.length),
+    );
     const text = `Not asked: a person's first ${MAX_DOMAINS} user ids are.`;
     const found = person.userIds.map((each) => ({ userId: each, code: 429, text, hyperties: [] }));
     let next = 0;
@@ -243,19 +248,33 @@ export class GraphConnector {
   }
 
   async #askDomain(user, guid, criteria) {
-    if (!HOST.test(user.domain)) return { userId: user, code: 400, text: "This names no domain.", hyperties: [] };
+    if (!HOST.test(user.domain))
+      return { userId: user, code: 400, text: "This names no domain.", hyperties: [] };
     const body = { resource: user.uid, ...(Object.keys(criteria).length ? { criteria } : {}) };
-    const { code, said } = await this.#records.ask("read", `domain://registry.${user.domain}`, body);
+    const { code, said } = await this.#records.ask(
+      "read",
+      `domain://registry.${user.domain}`,
+      body,
+    );
     const entries = said.value && typeof said.value === "object" ? Object.values(said.value) : [];
     const hyperties = entries
       .filter((each) => each && typeof each === "object")
       .slice(0, MAX_HYPERTIES)
-      .map((each) => ({ ...each, confirmed: typeof each.guid === "string" && bare(each.guid) === guid }));
+      .map((each) => ({
+        ...each,
+        confirmed: typeof each.guid === "string" && bare(each.guid) === guid,
+      }));
     return { userId: user, code, text: code === 200 ? "" : wordsOf(said), hyperties };
   }
 
   #become(keys, guid = keys.guid) {
-    [this.#keys, this.#guid, this.#person, this.#record, this.#edits] = [keys, guid, null, null, []];
+    [this.#keys, this.#guid, this.#person, this.#record, this.#edits] = [
+      keys,
+      guid,
+      null,
+      null,
+      [],
+    ];
   }
 }
 

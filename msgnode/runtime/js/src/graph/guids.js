@@ -21,14 +21,19 @@ export function bare(guid) {
 /** The GUID of a key's text and a salt's. */
 export async function derive(publicKey, salt) {
   const { pbkdf2Async, sha256 } = await loadMathematics();
-  return base64url(await pbkdf2Async(sha256, utf8(publicKey), utf8(salt), { c: ROUNDS, dkLen: 32 }));
+  return base64url(
+    await pbkdf2Async(sha256, utf8(publicKey), utf8(salt), { c: ROUNDS, dkLen: 32 }),
+  );
 }
 
 /** The GUID that runtimes of the field give them: its first block ends with "1" for the number 1. */
 export async function deriveLegacy(publicKey, salt) {
   const { hmac, sha256 } = await loadMathematics();
   const start = hmac.create(sha256, utf8(publicKey));
-  let block = start.clone().update(utf8(`${salt}1`)).digest();
+  let block = start
+    .clone()
+    .update(utf8(`${salt}1`))
+    .digest();
   const mixed = Uint8Array.from(block);
   for (let round = 1; round < ROUNDS; round += 1) {
     block = start.clone().update(block).digest();

@@ -33,7 +33,8 @@ export async function newWords() {
 export async function keysOf(words) {
   const { mnemonicToSeed, sha256, validateMnemonic, wordlist } = await loadMathematics();
   const each = String(words).toLowerCase().split(/\s+/).filter(Boolean);
-  if (each.length !== COUNT) throw new GraphError(400, `There are ${each.length} words instead of ${COUNT}.`);
+  if (each.length !== COUNT)
+    throw new GraphError(400, `There are ${each.length} words instead of ${COUNT}.`);
   const unknown = each.findIndex((word) => !wordlist.includes(word)); // the words are secret, errors are logged
   if (unknown >= 0) throw new GraphError(400, `Word ${unknown + 1} is none of the list.`);
   const mnemonic = each.slice(0, -1).join(" ");
@@ -51,7 +52,8 @@ export async function keysOf(words) {
 export async function masterKey(seed) {
   const { hmac, secp256k1, sha512 } = await loadMathematics();
   const key = hmac(sha512, utf8("Bitcoin seed"), seed).slice(0, 32);
-  if (!secp256k1.utils.isValidSecretKey(key)) throw new GraphError(400, "No key follows from these words; take others.");
+  if (!secp256k1.utils.isValidSecretKey(key))
+    throw new GraphError(400, "No key follows from these words; take others.");
   return key;
 }
 
@@ -68,7 +70,9 @@ export function pointOf(publicKey, decoded) {
   try {
     const body = publicKey.startsWith(BEGIN) ? publicKey.slice(BEGIN.length) : publicKey;
     const der = decoded(body.endsWith(END) ? body.slice(0, -END.length) : body);
-    const head = [...der.subarray(0, 23)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    const head = [...der.subarray(0, 23)]
+      .map((byte) => byte.toString(16).padStart(2, "0"))
+      .join("");
     return head === DER_HEAD && der.length === 88 ? der.subarray(23) : null;
   } catch {
     return null;

@@ -19,7 +19,9 @@ export async function personOf(jwt) {
   const person = Object.freeze({
     guid,
     userIds: userIdsOf(record),
-    legacyIds: Array.isArray(record.legacyIDs) ? record.legacyIDs.filter((each) => each && typeof each === "object") : [],
+    legacyIds: Array.isArray(record.legacyIDs)
+      ? record.legacyIDs.filter((each) => each && typeof each === "object")
+      : [],
     defaults: { voice, chat, video },
     lastUpdate: new Date(lastUpdate),
     timeout: new Date(timeout),
@@ -67,9 +69,13 @@ export function newRecord({ publicKey, salt }, guid) {
  */
 export async function signedRecord(record, { privateKey }, after = 0, now = Date.now()) {
   const moment = Math.max(now, after ? after + 1 : 0);
-  const times = { lastUpdate: new Date(moment).toISOString(), timeout: new Date(moment + LIFETIME).toISOString() };
+  const times = {
+    lastUpdate: new Date(moment).toISOString(),
+    timeout: new Date(moment + LIFETIME).toISOString(),
+  };
   const jwt = await sign({ ...record, ...times }, privateKey);
-  if (jwt.length > MAX_LENGTH) throw new GraphError(413, `The record has ${jwt.length} characters, ${MAX_LENGTH} at most.`);
+  if (jwt.length > MAX_LENGTH)
+    throw new GraphError(413, `The record has ${jwt.length} characters, ${MAX_LENGTH} at most.`);
   return jwt;
 }
 

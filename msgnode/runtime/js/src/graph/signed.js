@@ -13,7 +13,17 @@ import { pointOf } from "./keys.js";
 export const MAX_LENGTH = 65_536;
 const MAX_USER_IDS = 100;
 const HEADER = "eyJhbGciOiJFUzI1NiJ9"; // {"alg":"ES256"}
-const MANDATORY = ["guid", "schemaVersion", "userIDs", "lastUpdate", "timeout", "publicKey", "salt", "revoked", "defaults"];
+const MANDATORY = [
+  "guid",
+  "schemaVersion",
+  "userIDs",
+  "lastUpdate",
+  "timeout",
+  "publicKey",
+  "salt",
+  "revoked",
+  "defaults",
+];
 const DEFAULTS = ["voice", "chat", "video"];
 const MOMENT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)(Z|[+-]\d\d:?\d\d)?$/;
 const utf8 = (text) => new TextEncoder().encode(text);
@@ -33,13 +43,18 @@ export async function read(jwt) {
   if (jwt.length > MAX_LENGTH) throw new NoProof(`it is longer than ${MAX_LENGTH} characters.`);
   const { text, record, signature } = partsOf(jwt);
   for (const name of MANDATORY) {
-    if (record[name] === undefined) throw new NoProof(`its mandatory parameter '${name}' is missing.`);
+    if (record[name] === undefined)
+      throw new NoProof(`its mandatory parameter '${name}' is missing.`);
   }
   for (const name of DEFAULTS) {
-    if (typeof record.defaults?.[name] !== "string") throw new NoProof(`its 'defaults.${name}' is no text.`);
+    if (typeof record.defaults?.[name] !== "string")
+      throw new NoProof(`its 'defaults.${name}' is no text.`);
   }
-  const publicKey = textOf(record, "publicKey").replace(/[\r\n]/g, "").trim();
-  if (!(await isSigned(text, signature, publicKey))) throw new NoProof("it is not signed by its own key.");
+  const publicKey = textOf(record, "publicKey")
+    .replace(/[\r\n]/g, "")
+    .trim();
+  if (!(await isSigned(text, signature, publicKey)))
+    throw new NoProof("it is not signed by its own key.");
   const [guid, salt] = [bare(textOf(record, "guid")), textOf(record, "salt")];
   if (guid !== (await derive(publicKey, salt)) && guid !== (await deriveLegacy(publicKey, salt))) {
     throw new NoProof("its GUID does not follow from its key and salt.");
@@ -87,7 +102,11 @@ export async function isSigned(text, signature, publicKey) {
 function partsOf(jwt) {
   const parts = jwt.split(".");
   try {
-    const [header, claims, signature] = [json(decoded(parts[0])), json(decoded(parts[1])), decoded(parts[2])];
+    const [header, claims, signature] = [
+      json(decoded(parts[0])),
+      json(decoded(parts[1])),
+      decoded(parts[2]),
+    ];
     const record = json(decoded(claims.data));
     const isRecord = typeof record === "object" && record !== null && !Array.isArray(record);
     if (parts.length === 3 && ["ES256", "ES256K"].includes(header.alg) && isRecord) {
@@ -106,7 +125,9 @@ function textOf(record, name) {
 
 function momentOf(record, name) {
   const [, moment, zone = "Z"] = MOMENT.exec(textOf(record, name)) ?? [];
-  const found = moment ? Date.parse(moment.replace(",", ".") + zone.replace(/^(...)(\d\d)$/, "$1:$2")) : NaN;
+  const found = moment
+    ? Date.parse(moment.replace(",", ".") + zone.replace(/^(...)(\d\d)$/, "$1:$2"))
+    : NaN;
   if (Number.isNaN(found)) throw new NoProof(`its '${name}' is no time.`);
   return found;
 }
@@ -119,7 +140,10 @@ function flagOf(record, name, otherwise) {
 
 function checkUserIds(listed) {
   const ids = Array.isArray(listed) ? listed.map((each) => each?.uid ?? each?.uID ?? each) : [null];
-  if (ids.length > MAX_USER_IDS || ids.some((each) => typeof each !== "string" || /\p{Cc}/u.test(each))) {
+  if (
+    ids.length > MAX_USER_IDS ||
+    ids.some((each) => typeof each !== "string" || /\p{Cc}/u.test(each))
+  ) {
     throw new NoProof(`its 'userIDs' is no list of at most ${MAX_USER_IDS} users.`);
   }
 }

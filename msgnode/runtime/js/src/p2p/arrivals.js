@@ -19,7 +19,8 @@ export class Arrivals {
 
   /** Take in what came from a peer; false if its sender has to be looked up first, `then` being called after that. */
   take(peer, message, then = null) {
-    if (![message.type, message.from, message.to].every((each) => typeof each === "string" && each)) return this.#bad(message);
+    if (![message.type, message.from, message.to].every((each) => typeof each === "string" && each))
+      return this.#bad(message);
     for (const name of namesOf(message)) {
       if (isBelow(plain(name), plain(peer.runtime))) continue;
       const record = this.#whereabouts.of(name);
@@ -48,7 +49,10 @@ export class Arrivals {
     const { body } = message;
     const isText = typeof body === "string";
     try {
-      this.#bus.postFrom(peer.via, withoutMarks({ ...message, body: isText ? { value: body } : (body ?? {}) }));
+      this.#bus.postFrom(
+        peer.via,
+        withoutMarks({ ...message, body: isText ? { value: body } : (body ?? {}) }),
+      );
     } catch {
       return this.#bad(message);
     }
@@ -61,8 +65,12 @@ export class Arrivals {
   }
 
   #forbid(peer, message, text) {
-    this.#bus.report("p2p.forged", { error: new Error(`${peer.runtime} posted as another: ${text}`), message });
-    if (this.#forgeries.isTooMany(peer.runtime, this.#bus.clock.now())) queueMicrotask(() => peer.bye("forbidden"));
+    this.#bus.report("p2p.forged", {
+      error: new Error(`${peer.runtime} posted as another: ${text}`),
+      message,
+    });
+    if (this.#forgeries.isTooMany(peer.runtime, this.#bus.clock.now()))
+      queueMicrotask(() => peer.bye("forbidden"));
     else if (isAnswerable(message) && message.id) {
       const answer = answerTo(message, errorBody(403, text));
       peer.wrap(`${answer.to}\n${answer.id}`);

@@ -72,7 +72,12 @@ export class CataloguePeers {
   /** An entry for each other runtime that there is, or was lately, a connection with. */
   get connections() {
     const found = [...this.#peers.values()].filter(({ stub }) => stub);
-    return found.map(({ runtime, stub, state }) => ({ runtime, stub: stub.url, state, way: state === "live" ? "channel" : "node" }));
+    return found.map(({ runtime, stub, state }) => ({
+      runtime,
+      stub: stub.url,
+      state,
+      way: state === "live" ? "channel" : "node",
+    }));
   }
 
   /** What the registrations of this runtime's hyperties and data objects say besides. */
@@ -88,7 +93,9 @@ export class CataloguePeers {
       await this.#load("p2p-handler", this.handler, this.handler, { isHandlerStub: true });
     } catch (error) {
       if (this.isClosed) return;
-      this.#bus.report("p2p.not-announced", { error: new Error(`Nobody can invite this runtime: ${error.message}`) });
+      this.#bus.report("p2p.not-announced", {
+        error: new Error(`Nobody can invite this runtime: ${error.message}`),
+      });
       this.#restart();
     }
   }
@@ -110,7 +117,8 @@ export class CataloguePeers {
   #route(message, via) {
     if (message.type === "response") return this.#stubs.get(via)?.takes(message);
     const peer = isForNode(message) ? undefined : this.#wanted(message);
-    if (!peer?.stub || !canName(message) || !this.#isBehindFence(peer, message.to)) return undefined;
+    if (!peer?.stub || !canName(message) || !this.#isBehindFence(peer, message.to))
+      return undefined;
     peer.usedAt = this.#bus.clock.now();
     peer.stub.takes(message);
     this.#bus.forward(peer.stub.url, { ...message, body: { ...message.body, peer: peer.runtime } });
@@ -125,7 +133,8 @@ export class CataloguePeers {
 
   #byNode(message, via) {
     const node = this.#resolver.routeByNode(message, via);
-    if (node !== undefined) this.#bus.forward(node, taken(message, message.id, this.#bus.maxMessage));
+    if (node !== undefined)
+      this.#bus.forward(node, taken(message, message.id, this.#bus.maxMessage));
   }
 
   /** The peer that a message is for; one that wants a channel has a requester loaded. */
@@ -134,8 +143,10 @@ export class CataloguePeers {
     if (body?.p2p === true) {
       const { p2pHandler } = body;
       const isSaid = typeof p2pHandler === "string" && p2pHandler;
-      if (isSaid) this.#whereabouts.say(from, to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
-      if (this.#whereabouts.of(to, from) === null) this.#whereabouts.ask(to, from, () => this.#dialFor(to, from));
+      if (isSaid)
+        this.#whereabouts.say(from, to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
+      if (this.#whereabouts.of(to, from) === null)
+        this.#whereabouts.ask(to, from, () => this.#dialFor(to, from));
       else this.#dialFor(to, from);
     }
     const peer = this.#peers.get(plain(runtimeOf(to) || this.#whereabouts.runtimeOf(to, from)));
@@ -153,14 +164,16 @@ export class CataloguePeers {
   #dialFor(address, sender) {
     const { p2pHandler, runtime: named } = this.#whereabouts.of(address, sender) ?? {};
     const runtime = typeof p2pHandler === "string" ? runtimeOfHandler(p2pHandler) : "";
-    if (!runtime || (typeof named === "string" && plain(named) !== plain(runtime)) || this.isClosed) return;
+    if (!runtime || (typeof named === "string" && plain(named) !== plain(runtime)) || this.isClosed)
+      return;
     if (plain(runtime) === plain(this.#bus.runtimeURL)) return;
     let peer = this.#peers.get(plain(runtime));
     const now = this.#bus.clock.now();
     if (!peer) {
       peer = this.#known(runtime);
       if (!peer) return;
-    } else if (peer.isLoading || now < peer.retryAt || (peer.stub && !this.#isLost(peer, now))) return;
+    } else if (peer.isLoading || now < peer.retryAt || (peer.stub && !this.#isLost(peer, now)))
+      return;
     this.#loadRequester(peer, p2pHandler);
   }
 
@@ -178,7 +191,16 @@ export class CataloguePeers {
       this.#bus.report("p2p.too-many-peers", { isQuiet: true });
       return undefined;
     }
-    const peer = { runtime, stub: null, state: "", usedAt: this.#bus.clock.now(), lostAt: 0, failures: 0, retryAt: 0, isLoading: false };
+    const peer = {
+      runtime,
+      stub: null,
+      state: "",
+      usedAt: this.#bus.clock.now(),
+      lostAt: 0,
+      failures: 0,
+      retryAt: 0,
+      isLoading: false,
+    };
     this.#peers.set(plain(runtime), peer);
     return peer;
   }
@@ -190,7 +212,12 @@ export class CataloguePeers {
     const handlerURL = `${this.#bus.runtimeURL}/p2phandler/${newId()}`;
     peer.isLoading = true;
     try {
-      const stub = await this.#load("p2p-requester", url, handlerURL, { p2pRequesterStub: true, remoteRuntimeURL: peer.runtime, p2pHandler, handlerURL });
+      const stub = await this.#load("p2p-requester", url, handlerURL, {
+        p2pRequesterStub: true,
+        remoteRuntimeURL: peer.runtime,
+        p2pHandler,
+        handlerURL,
+      });
       peer.failures = 0;
       const isKnown = this.#peers.get(plain(peer.runtime)) === peer;
       if (isKnown && (!peer.stub || this.#isLost(peer, this.#bus.clock.now()))) peer.stub = stub;
@@ -209,7 +236,11 @@ export class CataloguePeers {
   async #load(name, url, handlerURL, chosen) {
     const { homeDomain: domain } = this.#resolver;
     const descriptorURL = `${this.#catalogue.baseOf(domain)}/${FOLDER}/${name}`;
-    const descriptor = checkDescriptor(await this.#descriptor(descriptorURL), { ...this.#platform, domain, url: descriptorURL });
+    const descriptor = checkDescriptor(await this.#descriptor(descriptorURL), {
+      ...this.#platform,
+      domain,
+      url: descriptorURL,
+    });
     const sourceCode = descriptor.source ?? (await this.#catalogue.source(descriptor.sourceURL));
     if (descriptor.integrity) await checkIntegrity(sourceCode, descriptor.integrity);
     const signers = this.#platform.signers?.[domain];
@@ -223,14 +254,25 @@ export class CataloguePeers {
     this.#stubs.set(url, stub);
     stub.onStatus = (body) => this.#told(stub, body);
     const { iceServers, relayOnly, fieldPeers, timers } = this.#settings;
-    const given = { iceServers, iceTransportPolicy: relayOnly ? "relay" : "all", fieldPeers, timers, runtimeURL: this.#bus.runtimeURL };
+    const given = {
+      iceServers,
+      iceTransportPolicy: relayOnly ? "relay" : "all",
+      fieldPeers,
+      timers,
+      runtimeURL: this.#bus.runtimeURL,
+    };
     try {
       await sandbox.create({
         url,
         kind: "stub",
         domain,
         sourceCode,
-        config: { ...descriptor.configuration, ...given, ...chosen, script: `${descriptorURL}.ps.js` },
+        config: {
+          ...descriptor.configuration,
+          ...given,
+          ...chosen,
+          script: `${descriptorURL}.ps.js`,
+        },
         mayPost: (message) => stub.mayPost(message),
         onMessage: (message) => this.#posted(stub, message),
         onDeath: (reason) => this.#died(stub, reason),
@@ -258,7 +300,11 @@ export class CataloguePeers {
     else if (stub.handedBack(message)) {
       if (contentOf(message)) this.#refuseBytes(message);
       else this.#byNode(message);
-    } else if (message.type.toLowerCase() === "response" && !this.#bus.isExpected(message, stub.url)) this.#bus.unclaimed(message);
+    } else if (
+      message.type.toLowerCase() === "response" &&
+      !this.#bus.isExpected(message, stub.url)
+    )
+      this.#bus.unclaimed(message);
     else this.#bus.postFrom(stub.url, withoutMarks(message));
   }
 
@@ -269,7 +315,8 @@ export class CataloguePeers {
     const peer = this.#peers.get(plain(resource)) ?? this.#known(resource);
     if (!peer) return;
     const now = this.#bus.clock.now();
-    const isOurs = peer.stub && peer.stub !== stub && state === "created" && this.#isSettled(peer, now);
+    const isOurs =
+      peer.stub && peer.stub !== stub && state === "created" && this.#isSettled(peer, now);
     if (stub.url === this.handler && (!peer.stub || isOurs)) {
       if (isOurs) this.#unload(peer.stub); // it did not come about: theirs may
       peer.stub = stub;
@@ -325,7 +372,8 @@ export class CataloguePeers {
     for (const [key, peer] of this.#peers) {
       if (peer.stub !== stub) continue;
       this.#peers.delete(key);
-      if (peer.state !== "failed") this.#tell({ value: "disconnected", desc: reason, resource: stub.url, peer: peer.runtime });
+      if (peer.state !== "failed")
+        this.#tell({ value: "disconnected", desc: reason, resource: stub.url, peer: peer.runtime });
     }
     if (stub.url === this.handler && !this.isClosed) this.#restart();
   }

@@ -29,8 +29,10 @@ export class Transfer {
   /** Take a piece; whether it was the last one. Throws BadFrame. */
   add({ kind, piece }) {
     const size = kind === "bytes" ? piece.byteLength : piece.length;
-    if (this.#pieces.length && typeof piece !== typeof this.#pieces[0]) throw new BadFrame("A content is text or bytes, not both.");
-    if (!size || size > this.#left) throw new BadFrame("A piece of a content is empty, or more than was to come.");
+    if (this.#pieces.length && typeof piece !== typeof this.#pieces[0])
+      throw new BadFrame("A content is text or bytes, not both.");
+    if (!size || size > this.#left)
+      throw new BadFrame("A piece of a content is empty, or more than was to come.");
     this.#pieces.push(piece);
     this.#left -= size;
     return this.#left === 0;
@@ -42,7 +44,10 @@ export class Transfer {
     const percent = Math.trunc((100 * (size - this.#left)) / size);
     if (message.type !== "response" || percent <= this.#percent) return null;
     this.#percent = percent;
-    return answerTo({ ...message, from: message.to, to: message.from }, { ...PROGRESS, value: percent });
+    return answerTo(
+      { ...message, from: message.to, to: message.from },
+      { ...PROGRESS, value: percent },
+    );
   }
 
   /** The message as it was sent. */
@@ -65,7 +70,8 @@ export class Transfers {
 
   /** A message whose content follows. Throws BadFrame. */
   begin(begun) {
-    if (this.#all.has(begun.uuid) || this.#all.size >= MAX_TRANSFERS) throw new BadFrame("The content is under way, or too many are.");
+    if (this.#all.has(begun.uuid) || this.#all.size >= MAX_TRANSFERS)
+      throw new BadFrame("The content is under way, or too many are.");
     this.#all.set(begun.uuid, new Transfer(begun));
   }
 

@@ -79,12 +79,15 @@ export class FieldLink {
   /** Send what the channel has room for. */
   pump(now) {
     while (this.way === "channel") {
-      while (this.#frames.length && this.#outlet.hasRoom()) this.#outlet.toChannel(this.#frames.shift());
+      while (this.#frames.length && this.#outlet.hasRoom())
+        this.#outlet.toChannel(this.#frames.shift());
       if (this.#frames.length || !this.#held.length) return;
       const { message, size } = this.#held.take();
       this.#sent += 1;
       this.#idleAt = now + this.#timers.idle;
-      this.#frames.push(...writePlain(`m${String(this.#sent % 10 ** 11).padStart(11, "0")}`, message));
+      this.#frames.push(
+        ...writePlain(`m${String(this.#sent % 10 ** 11).padStart(11, "0")}`, message),
+      );
       this.#unsure.push({ at: now, message, size });
       this.#unsureSize += size;
       this.#forgetBefore(now - UNSURE);
@@ -142,7 +145,8 @@ export class FieldLink {
     this.#forgetBefore(unsureFrom);
     const unsure = this.#unsure.splice(0);
     this.#unsureSize = 0;
-    for (const { message } of unsure) this.#outlet.refuse(message, 503, "It may be lost: its channel has ended.");
+    for (const { message } of unsure)
+      this.#outlet.refuse(message, 503, "It may be lost: its channel has ended.");
     while (this.#held.length) this.#outlet.toNode(this.#held.take().message);
   }
 
@@ -186,7 +190,9 @@ export class FieldLink {
   /** An answer came: its request has arrived, and all that was sent before. */
   #arrivedBefore({ type, to, id }) {
     if (type !== "response") return;
-    const index = this.#unsure.findIndex(({ message }) => message.from === to && String(message.id) === String(id));
+    const index = this.#unsure.findIndex(
+      ({ message }) => message.from === to && String(message.id) === String(id),
+    );
     for (const { size } of this.#unsure.splice(0, index + 1)) this.#unsureSize -= size;
   }
 

@@ -29,7 +29,11 @@ export function write(seq, message, ack = 0) {
   if (text.length <= PIECE) return written(head, message);
   const count = Math.ceil(text.length / PIECE);
   return Array.from({ length: count }, (_, index) =>
-    JSON.stringify({ ...head, part: [index, count], text: text.slice(index * PIECE, (index + 1) * PIECE) }),
+    JSON.stringify({
+      ...head,
+      part: [index, count],
+      text: text.slice(index * PIECE, (index + 1) * PIECE),
+    }),
   );
 }
 
@@ -43,7 +47,12 @@ function written(head, message) {
   const { uuid } = head;
   const content = contentOf(message);
   const dataSize = content?.byteLength ?? 0;
-  const data = { uuid, sendingTime: Date.now(), dataSize, textMessage: content ? withoutContent(message) : message };
+  const data = {
+    uuid,
+    sendingTime: Date.now(),
+    dataSize,
+    textMessage: content ? withoutContent(message) : message,
+  };
   if (!content) return [JSON.stringify({ ...head, data })];
   if (!dataSize) data.binary = true;
   const behind = [];
@@ -64,7 +73,9 @@ function written(head, message) {
 export function contentOf({ body }) {
   const content = body?.value?.content;
   if (content instanceof ArrayBuffer) return new Uint8Array(content);
-  return ArrayBuffer.isView(content) ? new Uint8Array(content.buffer, content.byteOffset, content.byteLength) : null;
+  return ArrayBuffer.isView(content)
+    ? new Uint8Array(content.buffer, content.byteOffset, content.byteLength)
+    : null;
 }
 
 function withoutContent(message) {
@@ -75,7 +86,10 @@ function withoutContent(message) {
 /** The message with a content. */
 export function withContent(message, content) {
   const body = isObject(message.body) ? message.body : {};
-  return { ...message, body: { ...body, value: { ...(isObject(body.value) ? body.value : {}), content } } };
+  return {
+    ...message,
+    body: { ...body, value: { ...(isObject(body.value) ? body.value : {}), content } },
+  };
 }
 
 /** The frame of a sign. */
@@ -99,9 +113,13 @@ export function read(text) {
   if ("data" in frame) return dataOf(frame);
   for (const kind of SIGNS) {
     if (!(kind in frame)) continue;
-    return { kind, value: kind === "fenceAck" || kind === "ack" ? countOf(frame, kind) : markOf(frame[kind]) };
+    return {
+      kind,
+      value: kind === "fenceAck" || kind === "ack" ? countOf(frame, kind) : markOf(frame[kind]),
+    };
   }
-  if ("bye" in frame) return { kind: "bye", value: BYES.includes(frame.bye) ? frame.bye : "closing" };
+  if ("bye" in frame)
+    return { kind: "bye", value: BYES.includes(frame.bye) ? frame.bye : "closing" };
   throw new BadFrame("The frame is none that is known.");
 }
 
@@ -117,21 +135,35 @@ function dataOf(frame) {
   if (typeof data === "string") return { kind: "text", uuid: checked(uuid), piece: data };
   const message = isObject(data) ? data.textMessage : undefined;
   if (!isObject(message)) throw new BadFrame("The frame has no message.");
-  const [seq, ack, size] = [countOf(frame, "seq"), countOf(frame, "ack"), countOf(data, "dataSize")];
-  if (!size) return { kind: "data", seq, ack, message: data.binary === true ? withContent(message, new ArrayBuffer(0)) : message };
+  const [seq, ack, size] = [
+    countOf(frame, "seq"),
+    countOf(frame, "ack"),
+    countOf(data, "dataSize"),
+  ];
+  if (!size)
+    return {
+      kind: "data",
+      seq,
+      ack,
+      message: data.binary === true ? withContent(message, new ArrayBuffer(0)) : message,
+    };
   if (size > MAX_MESSAGE) throw new BadFrame("The content is too large.");
   return { kind: "begun", seq, ack, message, uuid: checked(uuid), size };
 }
 
 function checked(uuid) {
-  if (typeof uuid !== "string" || !uuid || uuid.length > MAX_UUID) throw new BadFrame("The frame lacks its uuid.");
+  if (typeof uuid !== "string" || !uuid || uuid.length > MAX_UUID)
+    throw new BadFrame("The frame lacks its uuid.");
   return uuid;
 }
 
 function bytesOf(data) {
   const bytes = new Uint8Array(data);
   if (bytes.byteLength < 2 * UUID) throw new BadFrame("The bytes do not begin with a uuid.");
-  const codes = Array.from({ length: UUID }, (_, index) => bytes[2 * index] | (bytes[2 * index + 1] << 8));
+  const codes = Array.from(
+    { length: UUID },
+    (_, index) => bytes[2 * index] | (bytes[2 * index + 1] << 8),
+  );
   return { kind: "bytes", uuid: String.fromCharCode(...codes), piece: data.slice(2 * UUID) };
 }
 
@@ -142,7 +174,8 @@ function pieceOf(frame) {
   if (typeof text !== "string" || text.length > 2 * PIECE || !seq) {
     throw new BadFrame("The piece lacks its text or number, or is too long.");
   }
-  if (!Array.isArray(part) || part.length !== 2 || !part.every(isCount)) throw new BadFrame("The field `part` is not two counts.");
+  if (!Array.isArray(part) || part.length !== 2 || !part.every(isCount))
+    throw new BadFrame("The field `part` is not two counts.");
   const [index, count] = part;
   if (index >= count || count > MAX_PIECES) throw new BadFrame("The field `part` names no piece.");
   return { kind: "piece", seq, ack: countOf(frame, "ack"), index, count, text };
@@ -168,7 +201,8 @@ function countOf(frame, name) {
 
 /** What a ping says is given back: a number, or a text that is not long. */
 function markOf(value) {
-  if (typeof value === "number" || (typeof value === "string" && value.length <= MAX_UUID)) return value;
+  if (typeof value === "number" || (typeof value === "string" && value.length <= MAX_UUID))
+    return value;
   throw new BadFrame("The ping says neither a number nor a short text.");
 }
 

@@ -20,12 +20,18 @@ export class HandedStub {
     [this.#bus, this.url, this.sandbox, this.#handed] = [bus, url, sandbox, handed];
     this.#own = new Set([url, handlerURL]);
     this.#items = [...this.#own].map((address) => this.#listen(address));
-    this.#items.push(bus.addListener(`${url}/status`, ({ from, body }) => from === url && this.onStatus(body ?? {})));
+    this.#items.push(
+      bus.addListener(
+        `${url}/status`,
+        ({ from, body }) => from === url && this.onStatus(body ?? {}),
+      ),
+    );
   }
 
   #listen(address) {
     return this.#bus.addListener(address, (message) => {
-      if (!this.sandbox.post(this.url, message)) this.#bus.refuse(message, 503, `${this.url} takes no more messages.`);
+      if (!this.sandbox.post(this.url, message))
+        this.#bus.refuse(message, 503, `${this.url} takes no more messages.`);
     });
   }
 
@@ -58,7 +64,11 @@ export class HandedStub {
       if (type === "unsubscribe") {
         this.#claims.get(address)?.remove();
         this.#claims.delete(address);
-      } else if (type === "subscribe" && this.#claims.size < MAX_CLAIMS && !this.#bus.isHeard(address)) {
+      } else if (
+        type === "subscribe" &&
+        this.#claims.size < MAX_CLAIMS &&
+        !this.#bus.isHeard(address)
+      ) {
         this.#claims.set(address, this.#listen(address));
       }
     }
@@ -74,7 +84,8 @@ export class HandedStub {
     for (const [key, { header, stub }] of this.#handed) {
       if (stub !== this.url) continue;
       this.#handed.delete(key);
-      if (header.type !== "response" && this.#bus.isAwaited(header)) this.#bus.refuse(header, 503, `${this.url} ended: ${reason}`);
+      if (header.type !== "response" && this.#bus.isAwaited(header))
+        this.#bus.refuse(header, 503, `${this.url} ended: ${reason}`);
     }
   }
 

@@ -88,7 +88,8 @@ export class Incoming {
 
   /** Take a piece of a content. Returns false if the channel has to end. Throws BadFrame. */
   addContent(frame) {
-    if (this.#transfer?.begun.uuid !== frame.uuid) throw new BadFrame("No content of this uuid is under way.");
+    if (this.#transfer?.begun.uuid !== frame.uuid)
+      throw new BadFrame("No content of this uuid is under way.");
     const { begun, transfer } = this.#transfer;
     if (transfer.add(frame)) {
       this.#transfer = null;

@@ -90,7 +90,11 @@ export class Link {
 
   /** Whether nothing waits: all that was sent has arrived, all that came was delivered. */
   isQuiet() {
-    const waits = this.#held.length || this.#window.length || this.#frames.length || this.#incoming.hasWaiting();
+    const waits =
+      this.#held.length ||
+      this.#window.length ||
+      this.#frames.length ||
+      this.#incoming.hasWaiting();
     return !waits && (this.way === "node" || this.way === "channel");
   }
 
@@ -110,7 +114,8 @@ export class Link {
   /** Send what the channel and the window have room for. */
   pump(now) {
     while (this.way === "channel") {
-      while (this.#frames.length && this.#outlet.hasRoom()) this.#outlet.toChannel(this.#frames.shift());
+      while (this.#frames.length && this.#outlet.hasRoom())
+        this.#outlet.toChannel(this.#frames.shift());
       const item = this.#held.first;
       if (!this.isOpen || this.#frames.length || !item) return; // a frame that the channel does not take ends it
       const isForNode = item.isForNode || this.#fences.isAtNode(item.message);
@@ -181,7 +186,8 @@ export class Link {
     this.#frames.takeAll();
     this.#due.clear();
     this.#ended.set(this.epoch, this.#incoming.received);
-    if (this.#ended.size > this.#timers.keepEpochs) this.#ended.delete(this.#ended.keys().next().value);
+    if (this.#ended.size > this.#timers.keepEpochs)
+      this.#ended.delete(this.#ended.keys().next().value);
     this.#outlet.close(reason);
   }
 
@@ -242,7 +248,8 @@ export class Link {
 
   /** Let nothing overtake what went to an address through the node while this was open. */
   fenceAgain(address, now) {
-    if (["fencing", "channel"].includes(this.way) && this.#fences.add(address)) this.#beginFence(now);
+    if (["fencing", "channel"].includes(this.way) && this.#fences.add(address))
+      this.#beginFence(now);
   }
 
   #beginFence(now) {

@@ -66,14 +66,24 @@ export class PeerToPeer {
     this.#arrivals = new Arrivals(this.#bus, this.#whereabouts);
     this.setUps = new SetUps(this, this.#settings, this.#bus, this.#talk, platform);
     this.#redialling = new Redialling(this.#bus.clock, (peer) => this.#redial(peer));
-    this.#requests = new StubRequests(this.#bus, { talk: this.#talk, known: this.known, setUps: this.setUps, arrivals: this.#arrivals });
+    this.#requests = new StubRequests(this.#bus, {
+      talk: this.#talk,
+      known: this.known,
+      setUps: this.setUps,
+      arrivals: this.#arrivals,
+    });
     this.#listening = this.#bus.addListener(this.handler, (message) => this.#signalled(message));
     resolver.peers = this;
   }
 
   /** An entry for each other runtime that there is, or was lately, a connection with. */
   get connections() {
-    return [...this.known].map((peer) => ({ runtime: peer.runtime, stub: this.#stubOf(peer), state: peer.state, way: peer.link.way }));
+    return [...this.known].map((peer) => ({
+      runtime: peer.runtime,
+      stub: this.#stubOf(peer),
+      state: peer.state,
+      way: peer.link.way,
+    }));
   }
 
   /** What the registrations of this runtime's hyperties and data objects say besides. */
@@ -88,7 +98,9 @@ export class PeerToPeer {
     try {
       await this.#talk.ask("subscribe", `${runtime}/ua`, sm, { resources: [this.handler] });
     } catch (error) {
-      this.#bus.report("p2p.not-announced", { error: new Error(`Nobody can invite this runtime: ${error.message}`) });
+      this.#bus.report("p2p.not-announced", {
+        error: new Error(`Nobody can invite this runtime: ${error.message}`),
+      });
     }
   }
 
@@ -114,7 +126,8 @@ export class PeerToPeer {
     const peer = this.#wanted(message);
     const now = this.#bus.clock.now();
     if (!peer && this.known.hasChannel()) this.#path.sent(to, now);
-    if (!peer?.isOnChannel || !this.#path.isShared(to, peer.handler || peer.runtime)) return undefined;
+    if (!peer?.isOnChannel || !this.#path.isShared(to, peer.handler || peer.runtime))
+      return undefined;
     if (this.#path.take(to, now)) peer.fenceAgain(to);
     return peer.via;
   }
@@ -134,7 +147,8 @@ export class PeerToPeer {
       if (typeof p2pHandler === "string" && p2pHandler) {
         this.#whereabouts.say(from, to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
       }
-      if (this.#whereabouts.of(to, from) === null) this.#whereabouts.ask(to, from, () => this.#dialFor(to, from));
+      if (this.#whereabouts.of(to, from) === null)
+        this.#whereabouts.ask(to, from, () => this.#dialFor(to, from));
       else this.#dialFor(to, from);
     }
     return peer;
@@ -143,7 +157,8 @@ export class PeerToPeer {
   #peerOf(address, sender) {
     const parts = parse(address);
     if (!parts) return undefined;
-    if (RUNTIME_SCHEMES.includes(parts.scheme)) return this.known.of(`runtime://${parts.domain}/${parts.path.split("/")[1]}`);
+    if (RUNTIME_SCHEMES.includes(parts.scheme))
+      return this.known.of(`runtime://${parts.domain}/${parts.path.split("/")[1]}`);
     const peer = this.known.of(this.#whereabouts.runtimeOf(address, sender));
     if (peer?.isOnChannel) this.#whereabouts.renew(address, sender);
     return peer;
@@ -152,7 +167,8 @@ export class PeerToPeer {
   #dialFor(address, sender) {
     const { p2pHandler, runtime: named } = this.#whereabouts.of(address, sender) ?? {};
     const runtime = typeof p2pHandler === "string" ? runtimeOfHandler(p2pHandler) : "";
-    if (!runtime || (typeof named === "string" && plain(named) !== plain(runtime)) || this.isClosed) return;
+    if (!runtime || (typeof named === "string" && plain(named) !== plain(runtime)) || this.isClosed)
+      return;
     if (plain(runtime) === plain(this.#bus.runtimeURL)) return;
     const peer = this.peer(runtime, p2pHandler);
     if (!peer) return;
@@ -167,7 +183,8 @@ export class PeerToPeer {
     const via = message.body?.via;
     if (message.type === "response" || via === undefined || this.known.ofVia(via)) return;
     try {
-      if (message.type === "create" && message.to === this.handler) this.setUps.invited(message, invitedBy(message));
+      if (message.type === "create" && message.to === this.handler)
+        this.setUps.invited(message, invitedBy(message));
       else if (message.type === "create") {
         const invited = invitedBy(message);
         this.setUps.announced(this.known.ofStub(invited.stub), message, invited);
@@ -184,9 +201,18 @@ export class PeerToPeer {
   /** Send a message through the node, one that was meant for the channel as well. */
   throughNode(peer, message) {
     if (message.type === "response" && peer.unwrap(keyOf(message)) && !peer.link.isField) {
-      const lost = ({ body }) => body.code >= 300 && this.#bus.report("p2p.not-delivered", { message });
+      const lost = ({ body }) =>
+        body.code >= 300 && this.#bus.report("p2p.not-delivered", { message });
       const answer = contentOf(message) ? withoutBytes(message) : message;
-      this.#bus.postMessage({ type: "execute", from: peer.own, to: peer.theirs, body: { method: "deliver", params: [answer] } }, lost);
+      this.#bus.postMessage(
+        {
+          type: "execute",
+          from: peer.own,
+          to: peer.theirs,
+          body: { method: "deliver", params: [answer] },
+        },
+        lost,
+      );
       return;
     }
     if (contentOf(message)) {
@@ -215,9 +241,13 @@ export class PeerToPeer {
   /** Ask the other side's stub through the node. */
   ask(peer, method, params) {
     const onAnswer = ({ body }) => {
-      if (body.code >= 200) peer.answered(method, params, body.code === 200 ? countOf(body.value?.received) : null);
+      if (body.code >= 200)
+        peer.answered(method, params, body.code === 200 ? countOf(body.value?.received) : null);
     };
-    this.#bus.postMessage({ type: "execute", from: peer.own, to: peer.theirs, body: { method, params: [params] } }, onAnswer);
+    this.#bus.postMessage(
+      { type: "execute", from: peer.own, to: peer.theirs, body: { method, params: [params] } },
+      onAnswer,
+    );
   }
 
   /** Take in what came from a peer; false if its sender has to be looked up first. */
@@ -271,7 +301,11 @@ export class PeerToPeer {
     const found = this.known.instance(runtime, instance);
     if (found) return found;
     const { clock } = this.#bus;
-    const peer = new Peer(this, runtime, handler, { timers: this.#settings.timers, clock, via: this.#settings.requesterURL });
+    const peer = new Peer(this, runtime, handler, {
+      timers: this.#settings.timers,
+      clock,
+      via: this.#settings.requesterURL,
+    });
     if (!this.known.add(peer, clock.now())) {
       this.#bus.report("p2p.too-many-peers", { isQuiet: true });
       return null;

@@ -83,7 +83,8 @@ export class Peer {
 
   /** Whether it must not be forgotten: something is under way, or about to be. */
   isNeeded() {
-    const isBusy = this.isSettingUp || this.state === "live" || this.dialling !== null || this.hasRedial;
+    const isBusy =
+      this.isSettingUp || this.state === "live" || this.dialling !== null || this.hasRedial;
     return isBusy || this.link.isOpen || !this.link.isQuiet();
   }
 

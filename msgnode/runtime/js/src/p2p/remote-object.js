@@ -53,7 +53,10 @@ export class Described {
       const text = each?.candidate;
       if (typeof text !== "string" || !text || text.length > MAX_CANDIDATE) continue;
       const { sdpMid = null, sdpMLineIndex = null } = each;
-      const isKnown = this.candidates.some((one) => one.candidate === text && one.sdpMid === sdpMid && one.sdpMLineIndex === sdpMLineIndex);
+      const isKnown = this.candidates.some(
+        (one) =>
+          one.candidate === text && one.sdpMid === sdpMid && one.sdpMLineIndex === sdpMLineIndex,
+      );
       if (isKnown || this.candidates.length >= MAX_CANDIDATES) continue;
       const candidate = { candidate: text, sdpMid, sdpMLineIndex };
       this.candidates.push(candidate);
@@ -88,7 +91,9 @@ export class RemoteObject {
     const whole = new Promise((resolve) => {
       this.#isWhole = resolve;
     });
-    this.#listening = this.#talk.bus.addListener(this.#changes, (message) => this.#changed(message));
+    this.#listening = this.#talk.bus.addListener(this.#changes, (message) =>
+      this.#changed(message),
+    );
     await this.#talk.claim([this.#changes]);
     this.#described.read(await this.#talk.dataOf(this.#url, this.#own));
     if (!this.#described.description) await whole;

@@ -32,7 +32,10 @@ export class RtcConnection {
   constructor({ iceServers, relayOnly, gatherTime, clock, RTCPeerConnection }) {
     this.#gatherTime = gatherTime;
     this.#clock = clock;
-    this.#connection = new RTCPeerConnection({ iceServers: [...iceServers], iceTransportPolicy: relayOnly ? "relay" : "all" });
+    this.#connection = new RTCPeerConnection({
+      iceServers: [...iceServers],
+      iceTransportPolicy: relayOnly ? "relay" : "all",
+    });
     this.#connection.ondatachannel = ({ channel }) => {
       if (this.#channel || channel.label !== LABEL || this.#closed) return;
       this.#watch(channel);
@@ -70,7 +73,8 @@ export class RtcConnection {
 
   async #apply(described, kind) {
     const sdp = described?.sdp;
-    if (typeof sdp !== "string" || sdp.length > MAX_SDP || described.type !== kind) throw new BadDescription(`There is no usable ${kind}.`);
+    if (typeof sdp !== "string" || sdp.length > MAX_SDP || described.type !== kind)
+      throw new BadDescription(`There is no usable ${kind}.`);
     if (sdp.split("a=candidate:").length - 1 > MAX_CANDIDATES) {
       throw new BadDescription(`The ${kind} names more than ${MAX_CANDIDATES} candidates.`);
     }
@@ -154,7 +158,8 @@ export class RtcConnection {
     channel.bufferedAmountLowThreshold = LOW_BUFFERED;
     channel.onopen = () => this.#opened();
     // Packages for Node.js hand over bytes as a view, and tell of the event to its listeners alone.
-    channel.onmessage = ({ data }) => this.onFrame(ArrayBuffer.isView(data) ? new Uint8Array(data).buffer : data);
+    channel.onmessage = ({ data }) =>
+      this.onFrame(ArrayBuffer.isView(data) ? new Uint8Array(data).buffer : data);
     channel.addEventListener?.("bufferedamountlow", () => this.onLow());
     channel.onclose = () => this.onClose();
   }

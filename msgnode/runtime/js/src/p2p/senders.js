@@ -48,7 +48,9 @@ export class Forgeries {
 
   /** Count one; whether it is the tenth in a minute. */
   isTooMany(runtime, now) {
-    const lately = [...(this.#at.get(runtime) ?? []).filter((at) => at > now - 60_000), now].slice(-MAX_FORGED);
+    const lately = [...(this.#at.get(runtime) ?? []).filter((at) => at > now - 60_000), now].slice(
+      -MAX_FORGED,
+    );
     keepNewest(this.#at, runtime, lately);
     return lately.length >= MAX_FORGED;
   }
@@ -80,13 +82,15 @@ export class Whereabouts {
 
   /** The runtime that an address was in last, however long ago; "" for none. */
   runtimeOf(address, sender) {
-    const { runtime } = this.of(address, sender) ?? this.#known.get(resourceOf(address))?.record ?? {};
+    const { runtime } =
+      this.of(address, sender) ?? this.#known.get(resourceOf(address))?.record ?? {};
     return typeof runtime === "string" ? runtime : "";
   }
 
   /** Ask again if that was long ago; until then it counts. */
   renew(address, sender) {
-    if (this.of(address, sender) === null && !this.#asked.has(resourceOf(address))) this.ask(address, "", () => {});
+    if (this.of(address, sender) === null && !this.#asked.has(resourceOf(address)))
+      this.ask(address, "", () => {});
   }
 
   /** The other side does not know the address: look again when it is needed. */
@@ -96,12 +100,18 @@ export class Whereabouts {
 
   /** Keep what a sender says of his receiver. It is his word: nobody else goes by it. */
   say(sender, address, record) {
-    keepNewest(this.#said, `${sender}\n${resourceOf(address)}`, { record, until: this.#bus.clock.now() + KNOWN_TIME });
+    keepNewest(this.#said, `${sender}\n${resourceOf(address)}`, {
+      record,
+      until: this.#bus.clock.now() + KNOWN_TIME,
+    });
   }
 
   /** Keep what is known of an address. */
   note(address, record) {
-    keepNewest(this.#known, resourceOf(address), { record, until: this.#bus.clock.now() + KNOWN_TIME });
+    keepNewest(this.#known, resourceOf(address), {
+      record,
+      until: this.#bus.clock.now() + KNOWN_TIME,
+    });
   }
 
   /**
@@ -127,9 +137,19 @@ export class Whereabouts {
   }
 
   async #look(url) {
-    const request = { type: "read", from: `${this.#bus.runtimeURL}/registry/`, to: `domain://registry.${domainOf(url)}`, body: { resource: url } };
+    const request = {
+      type: "read",
+      from: `${this.#bus.runtimeURL}/registry/`,
+      to: `domain://registry.${domainOf(url)}`,
+      body: { resource: url },
+    };
     try {
-      const { value } = await limited(this.#bus.request(request), ASK_TIME, () => new Error("late"), this.#bus.clock);
+      const { value } = await limited(
+        this.#bus.request(request),
+        ASK_TIME,
+        () => new Error("late"),
+        this.#bus.clock,
+      );
       return typeof value === "object" && value !== null ? value : {};
     } catch {
       return {};

@@ -29,7 +29,10 @@ class Attempt {
     this.#clock = clock;
     this.#over = new Promise((_, reject) => (this.#stop = reject));
     this.#over.catch(() => {});
-    this.#timer = clock.setTimeout(() => this.#stop(new SetUpError(504, "The channel did not open in time.")), time);
+    this.#timer = clock.setTimeout(
+      () => this.#stop(new SetUpError(504, "The channel did not open in time.")),
+      time,
+    );
   }
 
   /** A step, unless the whole is over before. */
@@ -67,7 +70,13 @@ export class SetUps {
    * @param platform {RTCPeerConnection, qos: gives TURN servers, where the settings ask for some}
    */
   constructor(peers, settings, bus, talk, platform) {
-    [this.#peers, this.#settings, this.#bus, this.#talk, this.#platform] = [peers, settings, bus, talk, platform];
+    [this.#peers, this.#settings, this.#bus, this.#talk, this.#platform] = [
+      peers,
+      settings,
+      bus,
+      talk,
+      platform,
+    ];
     this.#quarantine = new Quarantine(settings.timers.quarantine);
   }
 
@@ -91,7 +100,12 @@ export class SetUps {
   async #request(peer, attempt) {
     const talk = this.#talk;
     peer.begin(true, peer.via, peer.handler);
-    const made = { epoch: newId().slice(0, 16), peer, attempt: peer.attempt, expires: Date.now() / 1000 + this.#settings.timers.setUp / 1000 };
+    const made = {
+      epoch: newId().slice(0, 16),
+      peer,
+      attempt: peer.attempt,
+      expires: Date.now() / 1000 + this.#settings.timers.setUp / 1000,
+    };
     const answer = new Promise((resolve) => {
       made.takeAnswer = resolve;
     });
@@ -106,13 +120,16 @@ export class SetUps {
       peer.enter("answered");
       const { url, isField } = await attempt.step(answer);
       if (!isField) await attempt.step(talk.confirm(peer.via, peer.handler, made.epoch, url));
-      const answered = isField ? this.#observed(made, { url, own: peer.via, kind: "answer" }) : talk.described(url, peer.via);
+      const answered = isField
+        ? this.#observed(made, { url, own: peer.via, kind: "answer" })
+        : talk.described(url, peer.via);
       await attempt.step(made.rtc.accept(await attempt.step(answered)));
       made.remote?.giveCandidates((candidate) => made.rtc.addCandidate(candidate));
       await attempt.step(made.opened);
     } catch (error) {
       if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
-      if (error.code === 409) this.#awaitInvitation(peer); // it invites us, too
+      if (error.code === 409)
+        this.#awaitInvitation(peer); // it invites us, too
       else if (!attempt.isCancelled) this.#failed(peer, error.message, error.code);
     } finally {
       if (peer.dialling === attempt) peer.dialling = null;
@@ -133,7 +150,8 @@ export class SetUps {
     const { attempt } = peer;
     const timer = this.#bus.clock.setTimeout(() => {
       this.#timers.delete(timer);
-      if (peer.attempt === attempt) this.#failed(peer, "The other side's invitation did not come about.");
+      if (peer.attempt === attempt)
+        this.#failed(peer, "The other side's invitation did not come about.");
     }, this.#settings.timers.setUp);
     this.#timers.add(timer);
   }
@@ -166,7 +184,11 @@ export class SetUps {
   }
 
   #object(made, said) {
-    made.object = new ConnectionObject(this.#talk, { url: this.#talk.newObject(said.stub), epoch: made.epoch, ...said });
+    made.object = new ConnectionObject(this.#talk, {
+      url: this.#talk.newObject(said.stub),
+      epoch: made.epoch,
+      ...said,
+    });
     this.#objects.set(made.object.url, made.object);
   }
 
@@ -177,14 +199,21 @@ export class SetUps {
     let { iceServers } = this.#settings;
     if (reserve && qos) {
       const reserved = await qos.iceServers({ mediaTypes: ["data"] }, iceServers);
-      made.release = () => reserved.release().catch((error) => this.#bus.report("qos.not-released", { error }));
+      made.release = () =>
+        reserved.release().catch((error) => this.#bus.report("qos.not-released", { error }));
       if (made.isOver) {
         made.release();
         return;
       }
       ({ iceServers } = reserved.configuration);
     }
-    const rtc = new RtcConnection({ iceServers, relayOnly, gatherTime: timers.gather, clock: this.#bus.clock, RTCPeerConnection });
+    const rtc = new RtcConnection({
+      iceServers,
+      relayOnly,
+      gatherTime: timers.gather,
+      clock: this.#bus.clock,
+      RTCPeerConnection,
+    });
     made.rtc = rtc;
     if (made.release) rtc.onEnd = made.release;
     made.opened = new Promise((resolve) => {
@@ -226,7 +255,8 @@ export class SetUps {
   }
 
   #checkProtocol({ isField }) {
-    if (isField && !this.#settings.fieldPeers) throw new SetUpError(501, `This runtime sets up connections of ${PROTOCOL} alone.`);
+    if (isField && !this.#settings.fieldPeers)
+      throw new SetUpError(501, `This runtime sets up connections of ${PROTOCOL} alone.`);
   }
 
   /** Set a connection up as handler. */
@@ -240,7 +270,9 @@ export class SetUps {
         this.#proved(made, invited);
       }
       await attempt.step(this.#connection(made));
-      const offered = isField ? this.#observed(made, { url, own: talk.handler, kind: "offer" }) : talk.described(url, talk.handler);
+      const offered = isField
+        ? this.#observed(made, { url, own: talk.handler, kind: "offer" })
+        : talk.described(url, talk.handler);
       const described = await attempt.step(made.rtc.answer(await attempt.step(offered)));
       made.remote?.giveCandidates((candidate) => made.rtc.addCandidate(candidate));
       this.#object(made, { stub: talk.handler, to: stub, runtime, described });
@@ -270,7 +302,8 @@ export class SetUps {
     if (!peer) throw new SetUpError(429, "This runtime knows too many others at the moment.");
     this.#peers.signals(peer, stub);
     // Were each to give way to the other, nothing would be left.
-    if (peer.dialling && !isField && staysRequester(this.#bus.runtimeURL, runtime)) throw new SetUpError(409, "glare");
+    if (peer.dialling && !isField && staysRequester(this.#bus.runtimeURL, runtime))
+      throw new SetUpError(409, "glare");
     if (peer.dialling) {
       peer.dialling.cancel(); // its invitation counts
       peer.dialling = null;
@@ -290,7 +323,8 @@ export class SetUps {
     this.#checkProtocol(invited);
     const waiting = this.#awaiting.get(message.to);
     const isTheirs = peer && waiting?.peer === peer && waiting.object?.wasRead;
-    if (!isTheirs || (!invited.isField && waiting.epoch !== invited.epoch)) throw new SetUpError(404, "Nobody here waits for this connection.");
+    if (!isTheirs || (!invited.isField && waiting.epoch !== invited.epoch))
+      throw new SetUpError(404, "Nobody here waits for this connection.");
     this.#awaiting.delete(message.to);
     this.#talk.answer(message, 200);
     peer.instance = invited.instance;
@@ -299,7 +333,8 @@ export class SetUps {
 
   /** Say whether we made an object. Throws SetUpError. */
   confirm(message, { epoch, resource }) {
-    if (this.#objects.get(resource)?.epoch !== epoch) throw new SetUpError(404, "This runtime has made no such object.");
+    if (this.#objects.get(resource)?.epoch !== epoch)
+      throw new SetUpError(404, "This runtime has made no such object.");
     this.#talk.answer(message, 200);
   }
 

@@ -46,8 +46,24 @@ export const TIMERS = Object.freeze({
 });
 
 /** What an application has set, and the rest. */
-export function settingsOf({ iceServers = [], relayOnly = false, handlerId = "", requesterURL = "", fieldPeers = true, reserve = false, timers = {} } = {}) {
-  return { iceServers, relayOnly, handlerId, requesterURL, fieldPeers, reserve, timers: { ...TIMERS, ...timers } };
+export function settingsOf({
+  iceServers = [],
+  relayOnly = false,
+  handlerId = "",
+  requesterURL = "",
+  fieldPeers = true,
+  reserve = false,
+  timers = {},
+} = {}) {
+  return {
+    iceServers,
+    relayOnly,
+    handlerId,
+    requesterURL,
+    fieldPeers,
+    reserve,
+    timers: { ...TIMERS, ...timers },
+  };
 }
 
 /** Where the catalogue of a domain has the stub that dials its runtimes. */

@@ -60,7 +60,13 @@ export class ConnectionObject {
   /** @param made {url, epoch, stub: whose it is, to: the stub that alone may read it, runtime: its, described} */
   constructor(talk, { url, epoch, stub, to, runtime, described }) {
     [this.url, this.epoch] = [url, epoch];
-    [this.#talk, this.#stub, this.#to, this.#runtime, this.#described] = [talk, stub, to, runtime, described];
+    [this.#talk, this.#stub, this.#to, this.#runtime, this.#described] = [
+      talk,
+      stub,
+      to,
+      runtime,
+      described,
+    ];
   }
 
   get #named() {
@@ -73,7 +79,9 @@ export class ConnectionObject {
     this.#isClaimed = true;
     await talk.claim(this.#named);
     if (this.#isFree) return; // the set-up has ended meanwhile
-    this.#listening = talk.bus.addListener(`${this.url}/subscription`, (message) => this.#asked(message));
+    this.#listening = talk.bus.addListener(`${this.url}/subscription`, (message) =>
+      this.#asked(message),
+    );
     const value = {
       name: "P2PConnection",
       reporter: this.#stub,
@@ -86,7 +94,12 @@ export class ConnectionObject {
       expires: Math.trunc(expires),
     };
     const schema = `hyperty-catalogue://catalogue.${parse(this.url).domain}/.well-known/dataschema/Connection`;
-    await talk.ask("create", `${this.url}/subscription`, this.#to, { p2p: false, source: this.#stub, schema, value });
+    await talk.ask("create", `${this.url}/subscription`, this.#to, {
+      p2p: false,
+      source: this.#stub,
+      schema,
+      value,
+    });
   }
 
   /** Give the address back. */
@@ -146,7 +159,12 @@ export class Talk {
   async ask(type, from, to, body) {
     const late = () => new SetUpError(408, `${to} does not answer.`);
     try {
-      return await limited(this.bus.request({ type, from, to, body }), this.#time, late, this.bus.clock);
+      return await limited(
+        this.bus.request({ type, from, to, body }),
+        this.#time,
+        late,
+        this.bus.clock,
+      );
     } catch (error) {
       throw error instanceof AnswerError ? new SetUpError(error.code, error.message) : error;
     }
@@ -157,12 +175,22 @@ export class Talk {
    * runtime's URL would mean the newest session of that URL, which may be another tab's.
    */
   async claim(named) {
-    await this.ask("subscribe", `${this.bus.runtimeURL}/sm`, nodeOf(named[0]), { resources: named });
+    await this.ask("subscribe", `${this.bus.runtimeURL}/sm`, nodeOf(named[0]), {
+      resources: named,
+    });
   }
 
   /** Have them delivered here no longer. */
   unclaim(named) {
-    this.bus.postMessage({ type: "unsubscribe", from: `${this.bus.runtimeURL}/sm`, to: nodeOf(named[0]), body: { resources: named } }, () => {});
+    this.bus.postMessage(
+      {
+        type: "unsubscribe",
+        from: `${this.bus.runtimeURL}/sm`,
+        to: nodeOf(named[0]),
+        body: { resources: named },
+      },
+      () => {},
+    );
   }
 
   /** Ask the runtime above `to` whether it made this object. */
@@ -177,7 +205,12 @@ export class Talk {
 
   /** What the other side's object says. */
   async dataOf(url, own) {
-    const { value } = await this.ask("subscribe", `${this.bus.runtimeURL}/sm`, `${url}/subscription`, { subscriber: own });
+    const { value } = await this.ask(
+      "subscribe",
+      `${this.bus.runtimeURL}/sm`,
+      `${url}/subscription`,
+      { subscriber: own },
+    );
     return value?.data;
   }
 
@@ -194,19 +227,29 @@ export function invitedBy({ from, body }) {
   const value = typeof body?.value === "object" && body.value !== null ? body.value : {};
   const url = resourceOf(from);
   const isField = value.protocol !== PROTOCOL;
-  const named = [body?.source, value.runtime || value.runtimeURL, isField ? newId().slice(0, 16) : value.epoch, value.p2pHandler, value.instance];
+  const named = [
+    body?.source,
+    value.runtime || value.runtimeURL,
+    isField ? newId().slice(0, 16) : value.epoch,
+    value.p2pHandler,
+    value.instance,
+  ];
   const [stub, runtime, epoch, handler, instance] = named.map(textOf);
   if (!isP2P(stub)) throw new SetUpError(400, "The body lacks `source`: a P2P stub.");
-  if (!runtime || !epoch) throw new SetUpError(501, "An invitation names its runtime and its epoch.");
-  if (from !== `${url}/subscription`) throw new SetUpError(400, "An invitation comes from the object's /subscription.");
-  if (typeof value.expires === "number" && value.expires + SKEW < Date.now() / 1000) throw new SetUpError(410, "The invitation has expired.");
+  if (!runtime || !epoch)
+    throw new SetUpError(501, "An invitation names its runtime and its epoch.");
+  if (from !== `${url}/subscription`)
+    throw new SetUpError(400, "An invitation comes from the object's /subscription.");
+  if (typeof value.expires === "number" && value.expires + SKEW < Date.now() / 1000)
+    throw new SetUpError(410, "The invitation has expired.");
   return { url, stub, runtime, epoch, handler, instance, isField };
 }
 
 /** Method and parameter of an `execute`. Throws SetUpError. */
 export function askedOf({ body }) {
   const said = Array.isArray(body?.params) ? body.params[0] : undefined;
-  if (typeof said !== "object" || said === null) throw new SetUpError(400, "The body lacks `params`: a list of one object.");
+  if (typeof said !== "object" || said === null)
+    throw new SetUpError(400, "The body lacks `params`: a list of one object.");
   return { method: body.method, said };
 }
 

@@ -72,7 +72,9 @@ export function staysRequester(own, other) {
 
 function comparable(runtime) {
   const colon = runtime.indexOf(":");
-  return RUNTIME_SCHEMES.includes(runtime.slice(0, colon)) ? `runtime${runtime.slice(colon)}` : runtime;
+  return RUNTIME_SCHEMES.includes(runtime.slice(0, colon))
+    ? `runtime${runtime.slice(colon)}`
+    : runtime;
 }
 
 /** The runtime URL above a handler's, "" if there is none (the field's domain-level form). */
@@ -195,7 +197,10 @@ export class Handled {
       const isFull = begun.filter((each) => each.isField).length >= this.fieldAtATime;
       return isFull || this.#ofField.isTooMany(runtime, all, now);
     }
-    return this.#ofStubs.isTooMany(`${runtime} ${stub}`, 0, now) || this.#ofRuntimes.isTooMany(runtime, all, now);
+    return (
+      this.#ofStubs.isTooMany(`${runtime} ${stub}`, 0, now) ||
+      this.#ofRuntimes.isTooMany(runtime, all, now)
+    );
   }
 
   /** A set-up is begun. */

@@ -97,16 +97,36 @@ export default class P2PStub {
 
   _start(stubURL, bus, config, _factory) {
     const { runtimeURL, remoteRuntimeURL, p2pHandler, handlerURL } = config;
-    const { iceServers, iceTransportPolicy, timers, fieldPeers, clock, RTCPeerConnection = globalThis.RTCPeerConnection } = config;
+    const {
+      iceServers,
+      iceTransportPolicy,
+      timers,
+      fieldPeers,
+      clock,
+      RTCPeerConnection = globalThis.RTCPeerConnection,
+    } = config;
     if (typeof RTCPeerConnection !== "function") throw new Error("there is no WebRTC here");
     const own = config.p2pRequesterStub ? handlerURL : stubURL;
     const handlerId = String(own).slice(`${runtimeURL}/p2phandler/`.length);
-    if (!handlerId || own !== `${runtimeURL}/p2phandler/${handlerId}`) throw new Error(`${own} is no handler of ${runtimeURL}`);
+    if (!handlerId || own !== `${runtimeURL}/p2phandler/${handlerId}`)
+      throw new Error(`${own} is no handler of ${runtimeURL}`);
     this.#bus = new StubBus(bus, { url: stubURL, own, runtimeURL, clock });
     const names = { interworking: new Set(), routing: {} };
-    const resolver = { bus: this.#bus, homeDomain: domainOf(runtimeURL), names, routeByNode: (message) => this.#bus.handBack(message) };
+    const resolver = {
+      bus: this.#bus,
+      homeDomain: domainOf(runtimeURL),
+      names,
+      routeByNode: (message) => this.#bus.handBack(message),
+    };
     const requesterURL = config.p2pRequesterStub ? stubURL : "";
-    const options = { iceServers, relayOnly: iceTransportPolicy === "relay", handlerId, requesterURL, timers, fieldPeers };
+    const options = {
+      iceServers,
+      relayOnly: iceTransportPolicy === "relay",
+      handlerId,
+      requesterURL,
+      timers,
+      fieldPeers,
+    };
     this.#p2p = new PeerToPeer(resolver, options, { RTCPeerConnection });
     this.#bus.addListener("*", (message) => this.#carry(message));
     if (config.p2pRequesterStub) {

@@ -16,14 +16,37 @@
  */
 
 import { CannotTell, boundOf, placeOf, textOf } from "./facts.js";
-import { CLOSED_WORLDS, KEYWORDS, OPERATORS, PLAIN, SYNONYMS, kindOf, nameOf } from "./vocabulary.js";
+import {
+  CLOSED_WORLDS,
+  KEYWORDS,
+  OPERATORS,
+  PLAIN,
+  SYNONYMS,
+  kindOf,
+  nameOf,
+} from "./vocabulary.js";
 
 const MAX_DEPTH = 400;
 const FIELD_KEYWORDS = { and: "allOf", or: "anyOf", not: "not" };
-const TYPES = ["create", "read", "update", "delete", "subscribe", "unsubscribe", "response", "forward", "execute", "open", "re-open", "close", "handshake"];
+const TYPES = [
+  "create",
+  "read",
+  "update",
+  "delete",
+  "subscribe",
+  "unsubscribe",
+  "response",
+  "forward",
+  "execute",
+  "open",
+  "re-open",
+  "close",
+  "handshake",
+];
 const ALWAYS = () => true;
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
-const isEmpty = (value) => (Array.isArray(value) ? value.length === 0 : isObject(value) && Object.keys(value).length === 0);
+const isEmpty = (value) =>
+  Array.isArray(value) ? value.length === 0 : isObject(value) && Object.keys(value).length === 0;
 
 export class ConditionReader {
   problems = [];
@@ -68,13 +91,28 @@ export class ConditionReader {
 
   #condition(raw, path, depth) {
     raw = inWords(raw);
-    if (!this.#isReadable(raw, path, depth, "expected a map of conditions (all) or a list of them (at least one)")) return ALWAYS;
-    if (Array.isArray(raw)) return anyOf(raw.map((item, at) => this.#condition(item, `${path}[${at}]`, depth + 1)));
+    if (
+      !this.#isReadable(
+        raw,
+        path,
+        depth,
+        "expected a map of conditions (all) or a list of them (at least one)",
+      )
+    )
+      return ALWAYS;
+    if (Array.isArray(raw))
+      return anyOf(raw.map((item, at) => this.#condition(item, `${path}[${at}]`, depth + 1)));
     const members = [];
     for (const [word, value] of Object.entries(raw)) {
       const here = `${path}.${word}`;
       const key = FIELD_KEYWORDS[word] ?? word;
-      if (KEYWORDS.includes(key)) members.push(joined(key, this.#group(key, value, here, (item, at) => this.#condition(item, at, depth + 1))));
+      if (KEYWORDS.includes(key))
+        members.push(
+          joined(
+            key,
+            this.#group(key, value, here, (item, at) => this.#condition(item, at, depth + 1)),
+          ),
+        );
       else {
         const attribute = this.attribute(key, here);
         if (attribute) members.push(this.#expression(attribute, value, here, depth + 1));
@@ -86,25 +124,51 @@ export class ConditionReader {
 
   #expression(attribute, raw, path, depth) {
     raw = inWords(raw);
-    if (!this.#isReadable(raw, path, depth, `expected an operator with its parameter; one of ${OPERATORS.join(", ")}`)) return ALWAYS;
-    if (Array.isArray(raw)) return anyOf(raw.map((item, at) => this.#expression(attribute, item, `${path}[${at}]`, depth + 1)));
+    if (
+      !this.#isReadable(
+        raw,
+        path,
+        depth,
+        `expected an operator with its parameter; one of ${OPERATORS.join(", ")}`,
+      )
+    )
+      return ALWAYS;
+    if (Array.isArray(raw))
+      return anyOf(
+        raw.map((item, at) => this.#expression(attribute, item, `${path}[${at}]`, depth + 1)),
+      );
     const members = [];
     for (const [word, value] of Object.entries(raw)) {
       const here = `${path}.${word}`;
       const key = FIELD_KEYWORDS[word] ?? word;
       if (OPERATORS.includes(key)) members.push(this.#test(attribute, key, value, here));
-      else if (KEYWORDS.includes(key)) members.push(joined(key, this.#group(key, value, here, (item, at) => this.#expression(attribute, item, at, depth + 1))));
-      else this.report(here, `there is no operator ${JSON.stringify(key)}; one of ${OPERATORS.join(", ")}`);
+      else if (KEYWORDS.includes(key))
+        members.push(
+          joined(
+            key,
+            this.#group(key, value, here, (item, at) =>
+              this.#expression(attribute, item, at, depth + 1),
+            ),
+          ),
+        );
+      else
+        this.report(
+          here,
+          `there is no operator ${JSON.stringify(key)}; one of ${OPERATORS.join(", ")}`,
+        );
     }
     return allOf(members);
   }
 
   #isReadable(raw, path, depth, expected) {
     const text =
-      depth > MAX_DEPTH ? `nested deeper than ${MAX_DEPTH} layers`
-      : !isObject(raw) && !Array.isArray(raw) ? expected
-      : isEmpty(raw) ? "an empty condition can only stand alone; leave it out here"
-      : "";
+      depth > MAX_DEPTH
+        ? `nested deeper than ${MAX_DEPTH} layers`
+        : !isObject(raw) && !Array.isArray(raw)
+          ? expected
+          : isEmpty(raw)
+            ? "an empty condition can only stand alone; leave it out here"
+            : "";
     if (text) this.report(path, text);
     return !text;
   }
@@ -114,7 +178,9 @@ export class ConditionReader {
       this.report(path, `${key} must not be empty`);
       return [];
     }
-    return Array.isArray(value) ? value.map((item, at) => read(item, `${path}[${at}]`)) : [read(value, path)];
+    return Array.isArray(value)
+      ? value.map((item, at) => read(item, `${path}[${at}]`))
+      : [read(value, path)];
   }
 
   #test(attribute, operator, raw, path) {
@@ -123,7 +189,10 @@ export class ConditionReader {
       return (facts) => (facts.value(attribute.name) !== null) === raw;
     }
     const given = Array.isArray(raw) ? raw : [raw];
-    const types = attribute.name === "msgType" && ["equals", "in"].includes(operator) ? given.filter(isType) : [];
+    const types =
+      attribute.name === "msgType" && ["equals", "in"].includes(operator)
+        ? given.filter(isType)
+        : [];
     if (types.length) {
       const ofType = this.#test({ name: "actionType", kind: "folded" }, operator, types, path);
       const items = given.filter((item) => !isType(item));
@@ -135,7 +204,8 @@ export class ConditionReader {
     given.forEach((item, at) => {
       const here = Array.isArray(raw) ? `${path}[${at}]` : path;
       const reference = typeof item === "string" && /^<([^<>]+)>$/.exec(item);
-      if (item === "*" && operator === "equals") others.push((facts) => facts.value(attribute.name) !== null);
+      if (item === "*" && operator === "equals")
+        others.push((facts) => facts.value(attribute.name) !== null);
       else if (reference) this.#reference(attribute, operator, reference[1], here, others);
       else if (operator === "in" && typeof item === "string" && item.startsWith("@")) {
         const list = Object.hasOwn(this.lists, item.slice(1)) ? this.lists[item.slice(1)] : null;
@@ -145,7 +215,12 @@ export class ConditionReader {
     });
     const world = CLOSED_WORLDS[attribute.name];
     if (world && !this.forced && ["equals", "in"].includes(operator)) {
-      for (const text of values) if (!world.includes(text)) this.report(path, `${attribute.name} is never ${JSON.stringify(text)}; one of ${world.join(", ")}`);
+      for (const text of values)
+        if (!world.includes(text))
+          this.report(
+            path,
+            `${attribute.name} is never ${JSON.stringify(text)}; one of ${world.join(", ")}`,
+          );
     }
     if (values.length || !others.length) others.unshift(compared(attribute, operator, values));
     return anyOf(others);
@@ -163,31 +238,50 @@ export class ConditionReader {
 
   #parameter({ name, kind }, operator, item, path, values) {
     if (["equals", "in"].includes(operator)) {
-      if (item === null || typeof item === "object") return this.report(path, "expected a text, a number or true/false");
+      if (item === null || typeof item === "object")
+        return this.report(path, "expected a text, a number or true/false");
       let text = folded(kind, textOf(item));
       if (["time", "date"].includes(kind)) {
         const place = placeOf(kind, text);
-        if (place === null) return this.report(path, `expected a ${kind}, found ${JSON.stringify(text)}`);
+        if (place === null)
+          return this.report(path, `expected a ${kind}, found ${JSON.stringify(text)}`);
         if (kind === "time") text = clock(place);
       }
       return values.push(SYNONYMS[name]?.[text] ?? text);
     }
     if (operator === "contains") {
-      if (item === null || typeof item === "object") return this.report(path, "expected a text, a number or true/false");
+      if (item === null || typeof item === "object")
+        return this.report(path, "expected a text, a number or true/false");
       return values.push(folded(kind, textOf(item)));
     }
     if (operator === "like") {
-      if (typeof item !== "string") return this.report(path, "like expects a text, in which * stands for anything");
+      if (typeof item !== "string")
+        return this.report(path, "like expects a text, in which * stands for anything");
       return values.push(pieces(folded(kind, item)));
     }
     if (operator === "between") {
-      const bounds = typeof item === "string" ? item.split(/\s+/).filter(Boolean).map((part) => boundOf(kind, part)) : [];
-      if (bounds.length !== 2 || bounds.includes(null)) return this.report(path, `between expects a text of two bounds; found ${JSON.stringify(item)}`);
-      if (bounds[0] > bounds[1] && !["time", "weekday"].includes(kind)) return this.report(path, "the lower bound comes first");
+      const bounds =
+        typeof item === "string"
+          ? item
+              .split(/\s+/)
+              .filter(Boolean)
+              .map((part) => boundOf(kind, part))
+          : [];
+      if (bounds.length !== 2 || bounds.includes(null))
+        return this.report(
+          path,
+          `between expects a text of two bounds; found ${JSON.stringify(item)}`,
+        );
+      if (bounds[0] > bounds[1] && !["time", "weekday"].includes(kind))
+        return this.report(path, "the lower bound comes first");
       return values.push(bounds);
     }
     const bound = boundOf(kind, item);
-    if (bound === null) return this.report(path, `expected a number, time, date or day as ${name} has it; found ${JSON.stringify(item)}`);
+    if (bound === null)
+      return this.report(
+        path,
+        `expected a number, time, date or day as ${name} has it; found ${JSON.stringify(item)}`,
+      );
     return values.push(bound);
   }
 }
@@ -223,7 +317,8 @@ const isType = (item) => typeof item === "string" && TYPES.includes(item.toLower
 
 /** A list that begins with a word of logic as a map. */
 function inWords(raw) {
-  if (!Array.isArray(raw) || typeof raw[0] !== "string" || !Object.hasOwn(FIELD_KEYWORDS, raw[0])) return raw;
+  if (!Array.isArray(raw) || typeof raw[0] !== "string" || !Object.hasOwn(FIELD_KEYWORDS, raw[0]))
+    return raw;
   return { [raw[0]]: raw.slice(1) };
 }
 
@@ -243,7 +338,10 @@ function compared({ name, kind }, operator, values) {
   if (operator === "moreThan") return (facts) => facts.number(name) > Math.min(...values);
   if (operator === "lessThan") return (facts) => facts.number(name) < Math.max(...values);
   if (operator === "between") {
-    const inside = (value) => ([low, high]) => (low <= high ? low <= value && value <= high : value >= low || value <= high);
+    const inside =
+      (value) =>
+      ([low, high]) =>
+        low <= high ? low <= value && value <= high : value >= low || value <= high;
     return (facts) => values.some(inside(facts.number(name)));
   }
   if (operator === "contains") {
@@ -251,10 +349,14 @@ function compared({ name, kind }, operator, values) {
       const texts = facts.texts(name);
       if (!texts) return false;
       const isText = PLAIN.has(kind) || !Array.isArray(facts.value(name));
-      return values.some((part) => (isText ? texts.some((text) => text.includes(part)) : texts.includes(part)));
+      return values.some((part) =>
+        isText ? texts.some((text) => text.includes(part)) : texts.includes(part),
+      );
     };
   }
-  if (operator === "like") return (facts) => (facts.texts(name) ?? []).some((text) => values.some((pattern) => matches(text, pattern)));
+  if (operator === "like")
+    return (facts) =>
+      (facts.texts(name) ?? []).some((text) => values.some((pattern) => matches(text, pattern)));
   return (facts) => (facts.texts(name) ?? []).some((text) => values.includes(text));
 }
 
@@ -262,10 +364,12 @@ function referring({ name, kind }, operator, other) {
   if (operator === "moreThan") return (facts) => facts.number(name) > facts.number(other.name);
   if (operator === "lessThan") return (facts) => facts.number(name) < facts.number(other.name);
   const isFolded = [kind, other.kind].includes("folded");
-  const texts = (facts, of) => (facts.texts(of) ?? []).map((text) => (isFolded ? text.toLowerCase() : text));
+  const texts = (facts, of) =>
+    (facts.texts(of) ?? []).map((text) => (isFolded ? text.toLowerCase() : text));
   return (facts) => {
     const [mine, theirs] = [texts(facts, name), texts(facts, other.name)];
-    if (operator === "contains" && typeof facts.value(name) === "string") return theirs.some((part) => mine[0].includes(part));
+    if (operator === "contains" && typeof facts.value(name) === "string")
+      return theirs.some((part) => mine[0].includes(part));
     return mine.some((text) => theirs.includes(text));
   };
 }
@@ -275,19 +379,25 @@ function folded(kind, text) {
 }
 
 function clock(seconds) {
-  return [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60].map((part) => String(part).padStart(2, "0")).join(":");
+  return [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60]
+    .map((part) => String(part).padStart(2, "0"))
+    .join(":");
 }
 
 /** The pieces of a pattern between its stars; \* is a literal star. */
 function pieces(pattern) {
-  return pattern.replaceAll("\\*", "\0").split("*").map((piece) => piece.replaceAll("\0", "*"));
+  return pattern
+    .replaceAll("\\*", "\0")
+    .split("*")
+    .map((piece) => piece.replaceAll("\0", "*"));
 }
 
 /** Whether a text matches, anchored at both ends, in linear time. */
 function matches(text, [head, ...rest]) {
   if (!rest.length) return text === head;
   const tail = rest.pop();
-  if (text.length < head.length + tail.length || !text.startsWith(head) || !text.endsWith(tail)) return false;
+  if (text.length < head.length + tail.length || !text.startsWith(head) || !text.endsWith(tail))
+    return false;
   let at = head.length;
   const end = text.length - tail.length;
   for (const piece of rest) {

@@ -18,7 +18,14 @@ import { rewritablePath } from "./rewriting.js";
 
 const SIDES = { permit: "P", deny: "D" };
 const MAX_SETS = 50;
-const NOTHING = Object.freeze({ effect: "notApplicable", side: "", deciding: [], obligations: [], advice: [], errors: [] });
+const NOTHING = Object.freeze({
+  effect: "notApplicable",
+  side: "",
+  deciding: [],
+  obligations: [],
+  advice: [],
+  errors: [],
+});
 const SHARED = ["id", "target", "priority", "obligations", "advice", "description"];
 const KEYS = {
   rule: [...SHARED, "condition", "effect"],
@@ -41,7 +48,9 @@ export class PolicyEngine {
   /** @param document a list of policy sets, or one; @param options {lists, forced} as for ConditionReader */
   constructor(document, options = {}) {
     const reader = new DocumentReader(new ConditionReader(options));
-    const sets = (Array.isArray(document) ? document : [document]).map((set, at) => reader.set(set, `$[${at}]`, `set-${at + 1}`, [], 1));
+    const sets = (Array.isArray(document) ? document : [document]).map((set, at) =>
+      reader.set(set, `$[${at}]`, `set-${at + 1}`, [], 1),
+    );
     if (reader.conditions.problems.length) throw new PolicyError(reader.conditions.problems);
     this.attributes = reader.conditions.attributes;
     this.isEmpty = sets.length === 0;
@@ -65,19 +74,41 @@ class DocumentReader {
       item && typeof item === "object" && "policies" in item
         ? this.set(item, at, child, here, depth + 1)
         : this.#policy(item, at, child, here);
-    return this.#layer(given, path, name, above, "policyCombiningAlgorithm", "policies", members, read);
+    return this.#layer(
+      given,
+      path,
+      name,
+      above,
+      "policyCombiningAlgorithm",
+      "policies",
+      members,
+      read,
+    );
   }
 
   #policy(raw, path, name, above) {
     const given = this.#map(raw, path, "policy");
     const members = this.#list(given, "rules", path);
-    return this.#layer(given, path, name, above, "ruleCombiningAlgorithm", "rules", members, (...all) => this.#rule(...all));
+    return this.#layer(
+      given,
+      path,
+      name,
+      above,
+      "ruleCombiningAlgorithm",
+      "rules",
+      members,
+      (...all) => this.#rule(...all),
+    );
   }
 
   #rule(raw, path, name, above) {
     const given = this.#map(raw, path, "rule");
     const { effect } = given;
-    if (!EFFECTS.includes(effect)) this.conditions.report(`${path}.effect`, `expected permit or deny, found ${JSON.stringify(effect)}`);
+    if (!EFFECTS.includes(effect))
+      this.conditions.report(
+        `${path}.effect`,
+        `expected permit or deny, found ${JSON.stringify(effect)}`,
+      );
     const id = this.#id(given, path, name);
     const deciding = [...above, id];
     const holds = allOf([
@@ -94,27 +125,57 @@ class DocumentReader {
         return untold(error, deciding, SIDES[effect]);
       }
     };
-    return { id, evaluate, effects: [effect], priority: this.#priority(given, path), hasDuties: obligations.length + advice.length > 0 };
+    return {
+      id,
+      evaluate,
+      effects: [effect],
+      priority: this.#priority(given, path),
+      hasDuties: obligations.length + advice.length > 0,
+    };
   }
 
   #layer(given, path, name, above, algorithmKey, membersKey, members, read) {
     const id = this.#id(given, path, name);
     const deciding = [...above, id];
-    const children = members.map((item, at) => read(item, `${path}.${membersKey}[${at}]`, `${id}/${at + 1}`, deciding));
+    const children = members.map((item, at) =>
+      read(item, `${path}.${membersKey}[${at}]`, `${id}/${at + 1}`, deciding),
+    );
     const ids = children.map((child) => child.id);
     const twice = ids.find((each, at) => ids.indexOf(each) !== at);
-    if (twice !== undefined) this.conditions.report(`${path}.${membersKey}`, `the id ${JSON.stringify(twice)} stands twice among siblings`);
-    const algorithm = given[algorithmKey] === undefined ? "blockOverrides" : algorithmOf(given[algorithmKey]);
-    if (!algorithm) this.conditions.report(`${path}.${algorithmKey}`, `there is no algorithm ${JSON.stringify(given[algorithmKey])}`);
+    if (twice !== undefined)
+      this.conditions.report(
+        `${path}.${membersKey}`,
+        `the id ${JSON.stringify(twice)} stands twice among siblings`,
+      );
+    const algorithm =
+      given[algorithmKey] === undefined ? "blockOverrides" : algorithmOf(given[algorithmKey]);
+    if (!algorithm)
+      this.conditions.report(
+        `${path}.${algorithmKey}`,
+        `there is no algorithm ${JSON.stringify(given[algorithmKey])}`,
+      );
     let evaluate = group(algorithm ?? "blockOverrides", children, deciding);
     const obligations = this.#byDecision(given, "obligations", path, id);
     const advice = this.#byDecision(given, "advice", path, id);
     const hasOwn = Object.keys(obligations).length + Object.keys(advice).length > 0;
     if (hasOwn) evaluate = withDuties(evaluate, obligations, advice);
-    if (given.target !== undefined) evaluate = underTarget(this.conditions.read(given.target, `${path}.target`), evaluate, deciding);
+    if (given.target !== undefined)
+      evaluate = underTarget(
+        this.conditions.read(given.target, `${path}.target`),
+        evaluate,
+        deciding,
+      );
     const closed = { denyUnlessPermit: "deny", permitUnlessDeny: "permit" }[algorithm];
-    const effects = [...new Set([...children.flatMap((child) => child.effects), ...(closed ? [closed] : [])])];
-    return { id, evaluate, effects, priority: this.#priority(given, path), hasDuties: hasOwn || children.some((child) => child.hasDuties) };
+    const effects = [
+      ...new Set([...children.flatMap((child) => child.effects), ...(closed ? [closed] : [])]),
+    ];
+    return {
+      id,
+      evaluate,
+      effects,
+      priority: this.#priority(given, path),
+      hasDuties: hasOwn || children.some((child) => child.hasDuties),
+    };
   }
 
   #map(raw, path, what) {
@@ -123,7 +184,11 @@ class DocumentReader {
       return {};
     }
     for (const key of Object.keys(raw)) {
-      if (!KEYS[what].includes(key)) this.conditions.report(`${path}.${key}`, `a ${what} has no such key; one of ${KEYS[what].join(", ")}`);
+      if (!KEYS[what].includes(key))
+        this.conditions.report(
+          `${path}.${key}`,
+          `a ${what} has no such key; one of ${KEYS[what].join(", ")}`,
+        );
     }
     return raw;
   }
@@ -138,7 +203,10 @@ class DocumentReader {
   #id({ id }, path, name) {
     if (id === undefined) return name;
     if ((typeof id !== "string" && !Number.isInteger(id)) || id === "" || String(id).length > 100) {
-      this.conditions.report(`${path}.id`, "expected a text of at most 100 characters, or a number");
+      this.conditions.report(
+        `${path}.id`,
+        "expected a text of at most 100 characters, or a number",
+      );
       return name;
     }
     return String(id);
@@ -146,14 +214,19 @@ class DocumentReader {
 
   #priority({ priority = 0 }, path) {
     if (Number.isInteger(priority) && Math.abs(priority) < 2 ** 31) return priority;
-    this.conditions.report(`${path}.priority`, "expected a whole number; the lower one comes first");
+    this.conditions.report(
+      `${path}.priority`,
+      "expected a whole number; the lower one comes first",
+    );
     return 0;
   }
 
   #ofRule(given, key, path, source, effect) {
     const value = given[key];
-    const keys = value && typeof value === "object" && !Array.isArray(value) ? Object.keys(value) : [];
-    if (keys.length && keys.every((each) => DUE.includes(each))) return this.#byDecision(given, key, path, source)[effect] ?? [];
+    const keys =
+      value && typeof value === "object" && !Array.isArray(value) ? Object.keys(value) : [];
+    if (keys.length && keys.every((each) => DUE.includes(each)))
+      return this.#byDecision(given, key, path, source)[effect] ?? [];
     return this.#duties(value, `${path}.${key}`, source, key);
   }
 
@@ -166,7 +239,10 @@ class DocumentReader {
         continue;
       }
       for (const [due, tasks] of Object.entries(item)) {
-        duties[due] = [...(duties[due] ?? []), ...this.#duties(tasks, `${path}.${key}.${due}`, source, key)];
+        duties[due] = [
+          ...(duties[due] ?? []),
+          ...this.#duties(tasks, `${path}.${key}.${due}`, source, key),
+        ];
       }
     }
     return duties;
@@ -177,7 +253,10 @@ class DocumentReader {
     for (const item of [raw].flat()) {
       if (item === undefined || item === null) continue;
       if (typeof item !== "object") {
-        this.conditions.report(path, "expected a map of names and parameters, or a list of such maps");
+        this.conditions.report(
+          path,
+          "expected a map of names and parameters, or a list of such maps",
+        );
         continue;
       }
       for (const [name, value] of Object.entries(item)) {
@@ -192,20 +271,28 @@ class DocumentReader {
   #checkDuty(name, value, path) {
     const report = (text) => this.conditions.report(path, text);
     const isCount = (limit) => Number.isInteger(limit) && limit >= 0;
-    const isMap = typeof value === "object" && value !== null && !Array.isArray(value) && Object.keys(value).length > 0;
-    if (!OBLIGATIONS.includes(name)) report(`there is no obligation ${JSON.stringify(name)}; one of ${OBLIGATIONS.join(", ")}`);
+    const isMap =
+      typeof value === "object" &&
+      value !== null &&
+      !Array.isArray(value) &&
+      Object.keys(value).length > 0;
+    if (!OBLIGATIONS.includes(name))
+      report(`there is no obligation ${JSON.stringify(name)}; one of ${OBLIGATIONS.join(", ")}`);
     else if (["limitByNumberOfEntries", "limitByConditionOfEntries", "rateLimit"].includes(name)) {
       if (!isMap) report("expected a map {attribute: limit}");
       else {
         for (const [attribute, limit] of Object.entries(value)) {
           if (name === "rateLimit") {
-            if (!RATE.test(attribute) || !kindOf(attribute) || !isCount(limit)) report(`expected {"rate.<key>.<window>": number}, found ${attribute}`);
+            if (!RATE.test(attribute) || !kindOf(attribute) || !isCount(limit))
+              report(`expected {"rate.<key>.<window>": number}, found ${attribute}`);
           } else if (!rewritablePath(attribute)) report(`${attribute} cannot be rewritten`);
-          else if (name === "limitByNumberOfEntries" && !isCount(limit)) report(`${attribute}: expected a number of entries`);
+          else if (name === "limitByNumberOfEntries" && !isCount(limit))
+            report(`${attribute}: expected a number of entries`);
         }
       }
     } else if (name === "emailto") {
-      if (![value].flat().every((mail) => typeof mail === "string" && mail.includes("@"))) report("expected an e-mail address or a list of them");
+      if (![value].flat().every((mail) => typeof mail === "string" && mail.includes("@")))
+        report("expected an e-mail address or a list of them");
     } else if (typeof value !== "string") report("expected a text");
   }
 }
@@ -226,7 +313,9 @@ function group(algorithm, children, deciding) {
   if (["blockOverrides", "allowOverrides"].includes(algorithm)) return overrides;
   return (facts) => {
     const outcome = overrides(facts);
-    return EFFECTS.includes(outcome.effect) ? outcome : { ...NOTHING, effect: loser, deciding, errors: outcome.errors };
+    return EFFECTS.includes(outcome.effect)
+      ? outcome
+      : { ...NOTHING, effect: loser, deciding, errors: outcome.errors };
   };
 }
 
@@ -266,7 +355,11 @@ function unclear(unclears, lost, mine) {
   const other = mine === "P" ? "D" : "P";
   const onlyLosers = [...sides].every((side) => side === other);
   if (onlyLosers && lost.length) return { ...merged(lost), errors };
-  const side = onlyLosers ? unclears[0].side : sides.size === 1 && sides.has(mine) && !lost.length ? mine : "DP";
+  const side = onlyLosers
+    ? unclears[0].side
+    : sides.size === 1 && sides.has(mine) && !lost.length
+      ? mine
+      : "DP";
   return { ...unclears[0], side, errors };
 }
 
@@ -274,7 +367,12 @@ function unclear(unclears, lost, mine) {
 function merged(outcomes) {
   if (outcomes.length === 1) return outcomes[0];
   const all = (key) => outcomes.flatMap((outcome) => outcome[key]);
-  return { ...outcomes[0], obligations: all("obligations"), advice: all("advice"), errors: all("errors") };
+  return {
+    ...outcomes[0],
+    obligations: all("obligations"),
+    advice: all("advice"),
+    errors: all("errors"),
+  };
 }
 
 function withDuties(evaluate, obligations, advice) {
@@ -282,7 +380,11 @@ function withDuties(evaluate, obligations, advice) {
     const outcome = evaluate(facts);
     const [due, advised] = [obligations[outcome.effect] ?? [], advice[outcome.effect] ?? []];
     if (!due.length && !advised.length) return outcome;
-    return { ...outcome, obligations: [...outcome.obligations, ...due], advice: [...outcome.advice, ...advised] };
+    return {
+      ...outcome,
+      obligations: [...outcome.obligations, ...due],
+      advice: [...outcome.advice, ...advised],
+    };
   };
 }
 
@@ -301,5 +403,12 @@ function underTarget(applies, evaluate, deciding) {
 
 function untold(error, deciding, side) {
   if (!(error instanceof CannotTell)) throw error;
-  return { effect: "indeterminate", side, deciding, obligations: [], advice: [], errors: [`${deciding.join("/")}: ${error.message}`] };
+  return {
+    effect: "indeterminate",
+    side,
+    deciding,
+    obligations: [],
+    advice: [],
+    errors: [`${deciding.join("/")}: ${error.message}`],
+  };
 }

@@ -29,7 +29,10 @@ export class Facts {
    * @param around {direction, speaker: {username, issuer, groups, session, address, runtimeURL, origin},
    *   now: a Date whose UTC fields are the local time, node: {domain, …}, lookUp(name, facts)}
    */
-  constructor(message, { direction = "in", speaker = {}, now = new Date(), node = {}, lookUp = () => null } = {}) {
+  constructor(
+    message,
+    { direction = "in", speaker = {}, now = new Date(), node = {}, lookUp = () => null } = {},
+  ) {
     Object.assign(this, { message, direction, speaker, now, node, lookUp });
   }
 
@@ -55,7 +58,11 @@ export class Facts {
     if (name === "time") return placeOf("time", this.value("time"));
     if (name === "date") return placeOf("date", this.value("date"));
     if (name === "weekday") return placeOf("weekday", this.value("weekday"));
-    if (name.startsWith("sumOf ")) return name.split(" ").slice(1).reduce((sum, term) => sum + this.number(term), 0);
+    if (name.startsWith("sumOf "))
+      return name
+        .split(" ")
+        .slice(1)
+        .reduce((sum, term) => sum + this.number(term), 0);
     return numberOf(this.value(name));
   }
 
@@ -79,7 +86,8 @@ export function textOf(scalar) {
 /** The texts of a value; of a list its scalars. */
 export function textsOf(value) {
   if (value === null || value === undefined) return null;
-  if (Array.isArray(value)) return value.filter((each) => each !== null && typeof each !== "object").map(textOf);
+  if (Array.isArray(value))
+    return value.filter((each) => each !== null && typeof each !== "object").map(textOf);
   return typeof value === "object" ? [] : [textOf(value)];
 }
 
@@ -100,7 +108,8 @@ export function placeOf(kind, text) {
   }
   const match = (kind === "time" ? CLOCK : DATE).exec(text);
   if (!match) return null;
-  if (kind === "time") return Number(match[1]) * 3600 + Number(match[2]) * 60 + Number(match[3] ?? 0);
+  if (kind === "time")
+    return Number(match[1]) * 3600 + Number(match[2]) * 60 + Number(match[3] ?? 0);
   const moment = Date.parse(`${text}T00:00:00Z`);
   const isDate = !Number.isNaN(moment) && new Date(moment).toISOString().startsWith(text);
   return isDate ? moment / DAY : null;
@@ -108,7 +117,8 @@ export function placeOf(kind, text) {
 
 /** The number of a parameter, or its place; null if it is none. */
 export function boundOf(kind, item) {
-  if (["time", "date", "weekday"].includes(kind)) return typeof item === "string" ? placeOf(kind, item) : null;
+  if (["time", "date", "weekday"].includes(kind))
+    return typeof item === "string" ? placeOf(kind, item) : null;
   const number = typeof item === "string" && NUMBER.test(item) ? Number(item) : item;
   return typeof number === "number" && Number.isFinite(number) ? number : null;
 }
@@ -121,7 +131,10 @@ function at(value, path) {
   return value;
 }
 
-const body = (...path) => (facts) => at(facts.message.body, path);
+const body =
+  (...path) =>
+  (facts) =>
+    at(facts.message.body, path);
 const known = (name) => (facts) => facts.speaker[name] || null;
 const ofNode = (name) => (facts) => facts.node[name];
 const two = (number) => String(number).padStart(2, "0");
@@ -150,7 +163,11 @@ function userDomain({ speaker: { username = "", issuer = "" } }) {
 function subscribeTo({ message }) {
   if (!["subscribe", "unsubscribe"].includes(message.type)) return null;
   const keys = ["resource", "resources", "subscribe", "unsubscribe"];
-  return [...new Set(keys.flatMap((key) => message.body?.[key]).filter((each) => typeof each === "string"))];
+  return [
+    ...new Set(
+      keys.flatMap((key) => message.body?.[key]).filter((each) => typeof each === "string"),
+    ),
+  ];
 }
 
 /** The first kind of message that fits either end (addresses of one kind at both, where `both`). */
@@ -209,9 +226,11 @@ const READERS = {
   srcSession: known("session"),
   srcAddress: known("address"),
   srcOrigin: ({ speaker }) => speaker.origin ?? "runtime",
-  srcRuntime: (facts) => facts.speaker.runtimeURL ?? runtimeOf(facts.message.from, "srcRuntime", facts),
+  srcRuntime: (facts) =>
+    facts.speaker.runtimeURL ?? runtimeOf(facts.message.from, "srcRuntime", facts),
   dstRuntime: (facts) => runtimeOf(facts.message.to, "dstRuntime", facts),
-  time: ({ now }) => `${two(now.getUTCHours())}:${two(now.getUTCMinutes())}:${two(now.getUTCSeconds())}`,
+  time: ({ now }) =>
+    `${two(now.getUTCHours())}:${two(now.getUTCMinutes())}:${two(now.getUTCSeconds())}`,
   date: ({ now }) => now.toISOString().slice(0, 10),
   weekday: ({ now }) => WEEKDAYS[(now.getUTCDay() + 6) % 7],
   domain: ofNode("domain"),

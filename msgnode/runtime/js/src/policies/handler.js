@@ -24,7 +24,13 @@ const MAX_COUNTERS = 10_000;
  *   message, effect): does `log` and `emailto`, deliverNotApplicable = true, deliverIndeterminate = false}
  */
 export function policyHandler(engine, options = {}) {
-  const { now = localNow, node = {}, lookUp = () => null, speaker = believed, log = () => {} } = options;
+  const {
+    now = localNow,
+    node = {},
+    lookUp = () => null,
+    speaker = believed,
+    log = () => {},
+  } = options;
   const { deliverNotApplicable = true, deliverIndeterminate = false } = options;
   const counts = new Counters();
   const counted = [...engine.attributes].filter((name) => RATE.test(name));
@@ -38,17 +44,25 @@ export function policyHandler(engine, options = {}) {
       speaker: speaker(message, context),
       now: moment,
       node,
-      lookUp: (name, asking) => (RATE.test(name) ? counts.of(name, asking, moment) : lookUp(name, asking)),
+      lookUp: (name, asking) =>
+        RATE.test(name) ? counts.of(name, asking, moment) : lookUp(name, asking),
     });
     for (const name of counted) counts.note(name, facts, moment);
     const { effect, obligations, advice } = engine.decide(facts);
-    const passes = { permit: true, deny: false, notApplicable: deliverNotApplicable, indeterminate: deliverIndeterminate }[effect];
-    for (const each of [...obligations, ...advice]) if (["log", "emailto"].includes(each.name)) log(each, message, effect);
+    const passes = {
+      permit: true,
+      deny: false,
+      notApplicable: deliverNotApplicable,
+      indeterminate: deliverIndeterminate,
+    }[effect];
+    for (const each of [...obligations, ...advice])
+      if (["log", "emailto"].includes(each.name)) log(each, message, effect);
     if (!passes) {
       const words = obligations.find(({ name }) => ["inform", "info"].includes(name))?.value;
       return { code: 403, desc: `Blocked by policy (${direction})${words ? `: ${words}` : "."}` };
     }
-    if (obligations.some((each) => counts.exceeds(each, facts, moment))) return { code: 429, desc: `Too many messages (${direction}).` };
+    if (obligations.some((each) => counts.exceeds(each, facts, moment)))
+      return { code: 429, desc: `Too many messages (${direction}).` };
     const body = { ...rewritten(message.body ?? {}, obligations), auth: effect === "permit" };
     return { ...message, body };
   };
@@ -102,7 +116,8 @@ class Counters {
     const id = `${source}\n${name}\n${value}`;
     let count = this.#counts.get(id);
     if (count?.window !== window) {
-      if (!count && this.#counts.size >= MAX_COUNTERS) this.#counts.delete(this.#counts.keys().next().value);
+      if (!count && this.#counts.size >= MAX_COUNTERS)
+        this.#counts.delete(this.#counts.keys().next().value);
       this.#counts.set(id, (count = { window, count: 0 }));
     }
     return count;

@@ -29,7 +29,8 @@ export function rewritten(body, obligations) {
   for (const { name, value } of obligations) {
     if (!["limitByNumberOfEntries", "limitByConditionOfEntries"].includes(name)) continue;
     for (const [attribute, limit] of Object.entries(value)) {
-      const change = name === "limitByNumberOfEntries" ? (entries) => entries.slice(0, limit) : keeping(limit);
+      const change =
+        name === "limitByNumberOfEntries" ? (entries) => entries.slice(0, limit) : keeping(limit);
       after = withList(after, rewritablePath(attribute), change);
     }
   }

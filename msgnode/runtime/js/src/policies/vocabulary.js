@@ -7,9 +7,18 @@ const names = (text, kind) => text.split(" ").map((name) => [name, kind]);
  * `number`, `flag`, `list` and `any` may turn out to be something else.
  */
 const ATTRIBUTES = new Map([
-  ...names("msgFrom msgTo msgType srcHyperty dstHyperty hyperty srcUsername srcIDP srcSession srcAddress", "text"),
-  ...names("actionType srcScheme dstScheme srcSPDomain dstSPDomain direction srcIDPDomain srcOrigin peer domain domainRegistry", "folded"),
-  ...names("msgId resource resourceType bodyValue valueUser valueNumber valueExpires valueDescriptor subscription", "any"),
+  ...names(
+    "msgFrom msgTo msgType srcHyperty dstHyperty hyperty srcUsername srcIDP srcSession srcAddress",
+    "text",
+  ),
+  ...names(
+    "actionType srcScheme dstScheme srcSPDomain dstSPDomain direction srcIDPDomain srcOrigin peer domain domainRegistry",
+    "folded",
+  ),
+  ...names(
+    "msgId resource resourceType bodyValue valueUser valueNumber valueExpires valueDescriptor subscription",
+    "any",
+  ),
   ...names("srcRuntime dstRuntime dstUsername", "any"),
   ...names("valueAllocated valueResources subscribeTo srcGroups userRegistries", "list"),
   ...names("auth useSSL", "flag"),
@@ -20,16 +29,44 @@ const ATTRIBUTES = new Map([
 ]);
 
 export const PLAIN = new Set(["text", "folded", "time", "date", "weekday"]);
-export const OPERATORS = ["equals", "in", "moreThan", "lessThan", "between", "contains", "like", "exists"];
+export const OPERATORS = [
+  "equals",
+  "in",
+  "moreThan",
+  "lessThan",
+  "between",
+  "contains",
+  "like",
+  "exists",
+];
 export const KEYWORDS = ["allOf", "anyOf", "not"];
-export const WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
+export const WEEKDAYS = [
+  "monday",
+  "tuesday",
+  "wednesday",
+  "thursday",
+  "friday",
+  "saturday",
+  "sunday",
+];
 export const EFFECTS = ["permit", "deny"];
 export const DUE = [...EFFECTS, "notApplicable", "indeterminate"];
-export const OBLIGATIONS = ["limitByNumberOfEntries", "limitByConditionOfEntries", "rateLimit", "inform", "info", "log", "emailto"];
+export const OBLIGATIONS = [
+  "limitByNumberOfEntries",
+  "limitByConditionOfEntries",
+  "rateLimit",
+  "inform",
+  "info",
+  "log",
+  "emailto",
+];
 export const RATE = /^rate\.([A-Za-z]+)\.(second|minute|hour|day)$/;
 export const WINDOWS = { second: 1, minute: 60, hour: 3600, day: 86400 };
 
-const RATE_KEYS = "srcUsername srcIDPDomain srcSession srcAddress srcSPDomain srcRuntime msgFrom msgTo dstSPDomain peer".split(" ");
+const RATE_KEYS =
+  "srcUsername srcIDPDomain srcSession srcAddress srcSPDomain srcRuntime msgFrom msgTo dstSPDomain peer".split(
+    " ",
+  );
 const BODY_FIELD = /^body(\.[A-Za-z_][A-Za-z0-9_-]*)+$/;
 
 const ALIASES = {
@@ -44,7 +81,15 @@ const ALIASES = {
 };
 
 const ALGORITHMS = {
-  ...Object.fromEntries(["blockOverrides", "allowOverrides", "firstApplicable", "denyUnlessPermit", "permitUnlessDeny"].map((name) => [name, name])),
+  ...Object.fromEntries(
+    [
+      "blockOverrides",
+      "allowOverrides",
+      "firstApplicable",
+      "denyUnlessPermit",
+      "permitUnlessDeny",
+    ].map((name) => [name, name]),
+  ),
   denyOverrides: "blockOverrides",
   "deny-overrides": "blockOverrides",
   permitOverrides: "allowOverrides",
@@ -57,7 +102,10 @@ const ALGORITHMS = {
 
 /** Attributes whose values are all known, so that a misspelt one is found when it is read. */
 export const CLOSED_WORLDS = {
-  msgType: "registration addressAllocation objectAllocation discovery globalRegistry identityManagement dataSync p2pConnection".split(" "),
+  msgType:
+    "registration addressAllocation objectAllocation discovery globalRegistry identityManagement dataSync p2pConnection".split(
+      " ",
+    ),
   weekday: WEEKDAYS,
   direction: ["in", "out"],
   srcOrigin: ["component", "foreign", "operator", "runtime"],

@@ -67,7 +67,8 @@ function insideMain(openInside, port, limits) {
   port.addEventListener("message", ({ data }) => receive(data));
   port.start();
   const isWorker = typeof DedicatedWorkerGlobalScope === "function";
-  if (isWorker) Object.defineProperty(DedicatedWorkerGlobalScope.prototype, "postMessage", { value: () => {} });
+  if (isWorker)
+    Object.defineProperty(DedicatedWorkerGlobalScope.prototype, "postMessage", { value: () => {} });
 }
 
 /**
@@ -90,13 +91,22 @@ export async function openBrowserChannel({ key, kind, url, limits }, { sandboxPa
   else frame.srcdoc = textOfFrame(nonce, policy, await textOf("sandbox/frame.js"));
   await opened(frame);
   const { port1, port2 } = new MessageChannel();
-  const channel = { onFrame: () => {}, onClose: () => {}, send: (message) => port1.postMessage(message), kill };
+  const channel = {
+    onFrame: () => {},
+    onClose: () => {},
+    send: (message) => port1.postMessage(message),
+    kill,
+  };
   const flood = floodGuard(rate * 4, () => channel.onClose("It sends more than it may."));
   const costOf = (frame) => Math.max(1, (roughSize(frame?.message) * rate) / rateBytes);
   port1.onmessage = ({ data }) => flood(costOf(data)) && channel.onFrame(data);
   frame.onload = () => channel.onClose("Its frame went to another page.");
   const isWindow = kind === "window";
-  frame.contentWindow.postMessage({ nonce, policy, script, limits: { rate, rateBytes }, isWindow }, "*", [port2]);
+  frame.contentWindow.postMessage(
+    { nonce, policy, script, limits: { rate, rateBytes }, isWindow },
+    "*",
+    [port2],
+  );
   return channel;
 
   function kill() {

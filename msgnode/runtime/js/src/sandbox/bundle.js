@@ -6,9 +6,19 @@
  */
 
 /** What runs inside a sandbox, those first that others need. */
-export const INSIDE = ["messages.js", "clock.js", "answers.js", "bus.js", "minibus.js", "sandbox/limits.js", "sandbox/inside.js"];
+export const INSIDE = [
+  "messages.js",
+  "clock.js",
+  "answers.js",
+  "bus.js",
+  "minibus.js",
+  "sandbox/limits.js",
+  "sandbox/inside.js",
+];
 
 /** One script of these modules' texts. */
 export function joined(texts) {
-  return texts.map((text) => text.replace(/^import .*$/gm, "").replace(/^export (default )?/gm, "")).join("\n");
+  return texts
+    .map((text) => text.replace(/^import .*$/gm, "").replace(/^export (default )?/gm, ""))
+    .join("\n");
 }

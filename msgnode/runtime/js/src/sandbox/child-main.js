@@ -6,7 +6,17 @@
  *           go out; {socket: n, event: "open" | "message" | "close" | "error" | "left", …} comes back.
  */
 
-const HARMLESS = new Set(["buffer", "events", "path", "querystring", "string_decoder", "timers", "timers/promises", "url", "util"]);
+const HARMLESS = new Set([
+  "buffer",
+  "events",
+  "path",
+  "querystring",
+  "string_decoder",
+  "timers",
+  "timers/promises",
+  "url",
+  "util",
+]);
 
 async function childMain(openInside, limits) {
   const { Socket } = await import("node:net");
@@ -14,7 +24,8 @@ async function childMain(openInside, limits) {
   const write = pipe.write.bind(pipe);
   const send = (frame) => write(`${JSON.stringify(frame)}\n`);
   const exit = process.exit.bind(process);
-  const load = (source) => import(`data:text/javascript;base64,${Buffer.from(source).toString("base64")}`);
+  const load = (source) =>
+    import(`data:text/javascript;base64,${Buffer.from(source).toString("base64")}`);
   const receive = openInside(send, load, limits);
   const sockets = new Map();
   let rest = "";
@@ -65,7 +76,8 @@ function socketClass(send, sockets) {
 
     send(text) {
       if (typeof text !== "string") throw new TypeError("Only text is sent from a sandbox.");
-      if (this.readyState === 0) throw new DOMException("The socket is not open.", "InvalidStateError");
+      if (this.readyState === 0)
+        throw new DOMException("The socket is not open.", "InvalidStateError");
       this.#untaken.push(text.length);
       this.bufferedAmount += text.length; // it leaves this realm, and not yet the machine
       if (this.readyState === 1) send({ socket: this.#number, send: text });
@@ -107,12 +119,18 @@ function socketClass(send, sockets) {
 async function takeAway() {
   const refused = (name) =>
     function () {
-      throw Object.assign(new Error(`${name} is not for a sandbox.`), { code: "ERR_ACCESS_DENIED" });
+      throw Object.assign(new Error(`${name} is not for a sandbox.`), {
+        code: "ERR_ACCESS_DENIED",
+      });
     };
   const names = ["net", "dgram", "dns", "dns/promises", "inspector", "v8"];
   const sqlite = await import("node:sqlite").catch(() => null); // opens files, whatever the permission model says
-  if (sqlite) for (const name of Object.keys(sqlite.default)) sqlite.default[name] = refused(`sqlite.${name}`);
-  const modules = await Promise.all(names.map(async (name) => [name, (await import(`node:${name}`)).default]));
+  if (sqlite)
+    for (const name of Object.keys(sqlite.default))
+      sqlite.default[name] = refused(`sqlite.${name}`);
+  const modules = await Promise.all(
+    names.map(async (name) => [name, (await import(`node:${name}`)).default]),
+  );
   const { registerHooks, syncBuiltinESMExports } = await import("node:module");
   void [process.stdout, process.stderr]; // made before the classes they are made of are closed
   for (const [name, module] of modules) {
@@ -122,7 +140,8 @@ async function takeAway() {
       }
     }
     for (const method of Object.getOwnPropertyNames(module.Resolver?.prototype ?? {})) {
-      if (method !== "constructor") module.Resolver.prototype[method] = refused(`${name} ${method}`);
+      if (method !== "constructor")
+        module.Resolver.prototype[method] = refused(`${name} ${method}`);
     }
     for (const key of Object.keys(module)) {
       if (typeof module[key] !== "function" || /^[A-Z]/.test(key)) continue;
@@ -133,7 +152,18 @@ async function takeAway() {
       }
     }
   }
-  for (const name of ["binding", "_linkedBinding", "dlopen", "kill", "_kill", "_debugProcess", "getBuiltinModule", "chdir", "loadEnvFile", "execve"]) {
+  for (const name of [
+    "binding",
+    "_linkedBinding",
+    "dlopen",
+    "kill",
+    "_kill",
+    "_debugProcess",
+    "getBuiltinModule",
+    "chdir",
+    "loadEnvFile",
+    "execve",
+  ]) {
     if (typeof process[name] === "function") process[name] = refused(`process.${name}`);
   }
   syncBuiltinESMExports();

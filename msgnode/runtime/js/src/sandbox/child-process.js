@@ -45,7 +45,10 @@ function foundWrappers() {
         else resolve(error ? null : command);
       });
     });
-  wrappers ??= Promise.all([tried(["unshare", "--map-root-user", "--net"], ["true"]), tried(["setpriv", "--pdeathsig", "KILL"], ["true"])]).then(
+  wrappers ??= Promise.all([
+    tried(["unshare", "--map-root-user", "--net"], ["true"]),
+    tried(["setpriv", "--pdeathsig", "KILL"], ["true"]),
+  ]).then(
     ([network, death]) => ({ network, death }),
     () => {
       wrappers = null;
@@ -95,7 +98,13 @@ export class ChildProcesses {
       child.kill();
       throw new LoadError(503, "The runtime closes.");
     }
-    const channel = { onFrame: () => {}, onClose: () => {}, send: child.send, kill, isIsolated: child.isIsolated };
+    const channel = {
+      onFrame: () => {},
+      onClose: () => {},
+      send: child.send,
+      kill,
+      isIsolated: child.isIsolated,
+    };
     const sockets = dialling(child.send, url, this.#WebSocket, (reason) => channel.onClose(reason));
     child.onEnd = (reason) => channel.onClose(reason);
     child.onFrame = (frame) => {
@@ -133,9 +142,16 @@ export class ChildProcesses {
   async #started() {
     const { network, death } = await foundWrappers();
     if (!network && this.#isolation === "required") {
-      throw new LoadError(501, "This machine cannot keep a sandbox off the network, and isolation is required.");
+      throw new LoadError(
+        501,
+        "This machine cannot keep a sandbox off the network, and isolation is required.",
+      );
     }
-    return startChild([...(network ?? []), ...(death ?? []), process.execPath], Boolean(network), this.#limits);
+    return startChild(
+      [...(network ?? []), ...(death ?? []), process.execPath],
+      Boolean(network),
+      this.#limits,
+    );
   }
 }
 
@@ -143,8 +159,19 @@ export class ChildProcesses {
 function startChild(command, isIsolated, { rate, rateBytes, memory }) {
   script ??= `${joined(INSIDE.map(read))}\n${read("sandbox/child-main.js")}\n`;
   const code = `${script}await childMain(openInside, ${JSON.stringify({ rate, rateBytes })});`;
-  const flags = [permissionFlag(), "--no-warnings", `--max-old-space-size=${Number(memory)}`, "--input-type=module", "-e", code];
-  const child = spawn(command[0], [...command.slice(1), ...flags], { env: {}, cwd: "/", stdio: ["ignore", "ignore", "pipe", "pipe"] });
+  const flags = [
+    permissionFlag(),
+    "--no-warnings",
+    `--max-old-space-size=${Number(memory)}`,
+    "--input-type=module",
+    "-e",
+    code,
+  ];
+  const child = spawn(command[0], [...command.slice(1), ...flags], {
+    env: {},
+    cwd: "/",
+    stdio: ["ignore", "ignore", "pipe", "pipe"],
+  });
   children.add(child);
   const pipe = child.stdio[3];
   const started = { end: null, onEnd: () => {}, onFrame: () => {}, send, kill, isIsolated };
@@ -152,7 +179,13 @@ function startChild(command, isIsolated, { rate, rateBytes, memory }) {
   let said = "";
   child.stderr.setEncoding("utf8").on("data", (text) => (said = (said + text).slice(-MAX_STDERR)));
   child.on("error", (error) => gone(`The sandbox cannot be started: ${error.message}`));
-  child.on("exit", (status, signal) => gone(/heap out of memory|Allocation failed/.test(said) ? "It used too much memory." : `It ended (${signal ?? status}).`));
+  child.on("exit", (status, signal) =>
+    gone(
+      /heap out of memory|Allocation failed/.test(said)
+        ? "It used too much memory."
+        : `It ended (${signal ?? status}).`,
+    ),
+  );
   pipe.on("error", () => {});
   readLines(pipe, { rate: rate * 2, rateBytes: rateBytes * 2 }, receive, ended);
   return started;

@@ -38,7 +38,9 @@ export function openInside(send, load, limits = {}) {
   /** Post what a component says; what finds no room is answered. */
   function postOf(url, message) {
     if (post({ url, message }) || !isAnswerable(message)) return;
-    components.get(url)?.bus.receive(answerTo(message, errorBody(429, "This sandbox posts more than it may.")));
+    components
+      .get(url)
+      ?.bus.receive(answerTo(message, errorBody(429, "This sandbox posts more than it may.")));
   }
 
   async function create({ url, sourceCode, config }) {
@@ -46,7 +48,12 @@ export function openInside(send, load, limits = {}) {
     const component = { bus: new MiniBus((message) => postOf(url, message)), instance: null };
     components.set(url, component);
     try {
-      component.instance = await started(await load(sourceCode, config), url, component.bus, config);
+      component.instance = await started(
+        await load(sourceCode, config),
+        url,
+        component.bus,
+        config,
+      );
       return { code: 200 };
     } catch (error) {
       components.delete(url);
@@ -71,7 +78,8 @@ export function openInside(send, load, limits = {}) {
 
   function execute({ url, method, params = [] }) {
     const instance = components.get(url)?.instance;
-    if (typeof instance?.[method] !== "function") return errorBody(500, `Instance ${url} has no ${method}.`);
+    if (typeof instance?.[method] !== "function")
+      return errorBody(500, `Instance ${url} has no ${method}.`);
     Promise.resolve()
       .then(() => instance[method](...params))
       .catch((error) => components.get(url)?.bus.report("component.failed", { error }));
@@ -82,7 +90,9 @@ export function openInside(send, load, limits = {}) {
 
   async function command(message) {
     const perform = commands[message.type];
-    const body = perform ? await perform(message.body ?? {}) : errorBody(400, `There is no command ${message.type}.`);
+    const body = perform
+      ? await perform(message.body ?? {})
+      : errorBody(400, `There is no command ${message.type}.`);
     send({ message: answerTo(message, body) });
   }
 
@@ -99,7 +109,8 @@ async function started(module, url, bus, config) {
   const activate = module.activate ?? other?.activate;
   if (typeof activate === "function") return (await activate(url, bus, config))?.instance;
   if (typeof other !== "function") throw new Error("it exports neither activate nor a class");
-  if (typeof other.prototype?._start !== "function") return (await other(url, bus, config))?.instance;
+  if (typeof other.prototype?._start !== "function")
+    return (await other(url, bus, config))?.instance;
   const instance = new other(url, bus, config);
   await instance._start(url, bus, config, {});
   return instance;

@@ -27,7 +27,8 @@ export function roughSize(message) {
     if (typeof value === "string") size += value.length + 2;
     else if (typeof value !== "object" || value === null) size += 4;
     else if (value instanceof ArrayBuffer) size += value.byteLength + 2;
-    else if (ArrayBuffer.isView(value)) size += value.buffer.byteLength + 2; // that is cloned, too
+    else if (ArrayBuffer.isView(value))
+      size += value.buffer.byteLength + 2; // that is cloned, too
     else if (value instanceof Map || value instanceof Set) {
       size += 2;
       for (const each of value) if ((size += 2) <= MOST) waiting.push(each);

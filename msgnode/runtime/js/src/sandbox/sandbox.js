@@ -67,7 +67,12 @@ export class Sandbox {
     if (this.isDead) throw new LoadError(503, "The sandbox has ended.");
     if (this.#components.has(url)) throw new LoadError(500, `Instance ${url} already exist!`);
     this.#components.set(url, component);
-    const body = await this.#command("create", { url, sourceCode, config }, this.#limits.startTime, "The component did not start in time.");
+    const body = await this.#command(
+      "create",
+      { url, sourceCode, config },
+      this.#limits.startTime,
+      "The component did not start in time.",
+    );
     if (codeOf(body) !== 200) {
       this.#components.delete(url);
       throw new LoadError(codeOf(body), body.desc ?? "The component cannot be started.");
@@ -77,14 +82,24 @@ export class Sandbox {
   /** Have a component disconnect, and end it. */
   async delete(url) {
     if (!this.#components.has(url)) throw new LoadError(500, `Instance ${url} does not exist!`);
-    const body = await this.#command("delete", { url }, this.#limits.deleteTime, "The component did not end in time.");
+    const body = await this.#command(
+      "delete",
+      { url },
+      this.#limits.deleteTime,
+      "The component did not end in time.",
+    );
     this.#components.delete(url);
     if (codeOf(body) !== 200) throw new LoadError(codeOf(body), body.desc);
   }
 
   /** Have a component run one of its methods. */
   execute(url, method, ...params) {
-    return this.#command("execute", { url, method, params }, this.#limits.startTime, `${method}() did not return in time.`);
+    return this.#command(
+      "execute",
+      { url, method, params },
+      this.#limits.startTime,
+      `${method}() did not return in time.`,
+    );
   }
 
   /** Hand a message to a component. False if it finds no room: it was not handed on. */
@@ -124,7 +139,8 @@ export class Sandbox {
   #send(frame) {
     const size = roughSize(frame.message);
     if (this.#unread && this.#unread + size > this.#limits.maxUnread) {
-      if (this.#pingedAt && this.#clock.now() - this.#pingedAt > this.#limits.readTime / 5) this.kill("It does not read its port.");
+      if (this.#pingedAt && this.#clock.now() - this.#pingedAt > this.#limits.readTime / 5)
+        this.kill("It does not read its port.");
       return false;
     }
     this.#channel.send(frame);
@@ -162,7 +178,8 @@ export class Sandbox {
     else if (frame.pong !== undefined) this.#ponged(frame.pong);
     else if (frame.url !== undefined) this.#posted(frame.url, frame.message);
     else if (frame.dropped !== undefined) this.#core.count("sandbox.dropped");
-    else if (frame.message?.to === EXTERNAL) this.#commands.get(frame.message.id)?.(frame.message.body ?? {});
+    else if (frame.message?.to === EXTERNAL)
+      this.#commands.get(frame.message.id)?.(frame.message.body ?? {});
     else this.#core.count("sandbox.malformed");
   }
 
@@ -175,7 +192,12 @@ export class Sandbox {
 
   #posted(url, message) {
     const component = this.#components.get(url);
-    if (!component || message === null || typeof message !== "object" || typeof message.type !== "string") {
+    if (
+      !component ||
+      message === null ||
+      typeof message !== "object" ||
+      typeof message.type !== "string"
+    ) {
       this.#core.count("sandbox.malformed");
       return;
     }
@@ -195,7 +217,12 @@ export class Sandbox {
   #judged({ url, kind, mayReport, mayPost, faultOf }, message) {
     const { from, to } = message;
     const all = Array.isArray(to) ? to : [to];
-    if (typeof from !== "string" || !from || !all.length || !all.every((each) => typeof each === "string" && each)) {
+    if (
+      typeof from !== "string" ||
+      !from ||
+      !all.length ||
+      !all.every((each) => typeof each === "string" && each)
+    ) {
       return [400, "A message needs id, type, from and to."];
     }
     if (kind === "hyperty") {
@@ -203,16 +230,22 @@ export class Sandbox {
       return isOwn ? undefined : [403, `${from} is not of this sandbox.`];
     }
     const isStatus = all.some((each) => each.endsWith("/status"));
-    if (from === url) return isStatus && all.some((each) => each !== `${url}/status`) ? "ignored" : undefined;
+    if (from === url)
+      return isStatus && all.some((each) => each !== `${url}/status`) ? "ignored" : undefined;
     if (isStatus && all.includes(`${url}/status`)) return "ignored";
     if (mayPost?.(message)) return undefined;
-    if (this.#core.isLocal(from)) return [403, `${from} is of this runtime: a stub cannot speak as it.`];
+    if (this.#core.isLocal(from))
+      return [403, `${from} is of this runtime: a stub cannot speak as it.`];
     return faultOf?.(message);
   }
 
   #refuse(url, message, code, text) {
     this.#core.count(`sandbox.refused.${code}`);
-    if (typeof message.from !== "string" || !isAnswerable({ type: message.type, to: String(message.to) })) return;
+    if (
+      typeof message.from !== "string" ||
+      !isAnswerable({ type: message.type, to: String(message.to) })
+    )
+      return;
     this.post(url, answerTo({ ...message, to: String(message.to) }, errorBody(code, text)));
   }
 }

@@ -31,16 +31,23 @@ export class Sandboxes {
   /** The sandbox for an entry's stub, a new one if there is none. @throws LoadError */
   async open({ domain }, descriptor) {
     const isOwn = this.options.isOwn(domain);
-    const needsWindow = Boolean(descriptor.constraints.webrtc || descriptor.constraints.mic || descriptor.constraints.camera);
-    const isWindowOnly = Boolean(descriptor.constraints.windowSandbox && !descriptor.constraints.browser);
+    const needsWindow = Boolean(
+      descriptor.constraints.webrtc || descriptor.constraints.mic || descriptor.constraints.camera,
+    );
+    const isWindowOnly = Boolean(
+      descriptor.constraints.windowSandbox && !descriptor.constraints.browser,
+    );
     const kind = isOwn ? "own" : needsWindow || isWindowOnly ? "window" : "worker";
     return this.#of(`stub ${kind} ${domain}`, { domain, kind, url: descriptor.configuration.url });
   }
 
   /** A stub of this domain is going to be loaded: have ready what its sandbox takes. */
   prepare({ domain }) {
-    const isThere = [...this.#open.keys(), ...this.#opening.keys()].some((key) => key.startsWith("stub ") && key.endsWith(` ${domain}`));
-    if (!isThere && !this.#isClosed && !this.options.isOwn(domain) && this.#hasRoom()) this.options.prepare?.();
+    const isThere = [...this.#open.keys(), ...this.#opening.keys()].some(
+      (key) => key.startsWith("stub ") && key.endsWith(` ${domain}`),
+    );
+    if (!isThere && !this.#isClosed && !this.options.isOwn(domain) && this.#hasRoom())
+      this.options.prepare?.();
   }
 
   /** A sandbox for the hyperties of a domain. */
@@ -81,7 +88,10 @@ export class Sandboxes {
 
   async #opened(key, request) {
     const { openChannel, loadOwn, limits = {}, clock } = this.options;
-    const channel = request.kind === "own" ? inProcessChannel(loadOwn) : await openChannel({ ...request, key, limits });
+    const channel =
+      request.kind === "own"
+        ? inProcessChannel(loadOwn)
+        : await openChannel({ ...request, key, limits });
     if (this.#isClosed) {
       channel.kill();
       throw new LoadError(503, "The runtime closes.");

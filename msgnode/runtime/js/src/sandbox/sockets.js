@@ -28,10 +28,12 @@ export function dialling(send, allowed, WebSocket, failed) {
       tell("error");
       tell("close", { code: 1006, reason });
     };
-    if (!allowed || open.size >= MAX_SOCKETS || open.has(number)) return refuse("No socket is allowed.");
+    if (!allowed || open.size >= MAX_SOCKETS || open.has(number))
+      return refuse("No socket is allowed.");
     let socket;
     try {
-      if (originOf(url) !== originOf(allowed)) return refuse(`Only ${originOf(allowed)} may be dialled.`);
+      if (originOf(url) !== originOf(allowed))
+        return refuse(`Only ${originOf(allowed)} may be dialled.`);
       if (!WebSocket) throw new Error("there is no WebSocket class here: give one as `WebSocket`");
       socket = new WebSocket(url, protocols);
     } catch (error) {
@@ -39,7 +41,8 @@ export function dialling(send, allowed, WebSocket, failed) {
     }
     // What has not left is looked at while the socket lives: Node.js counts as gone what a broken one had.
     const account = { socket, taken: 0, buffered: 0, timer: null };
-    account.tell = (event, more) => tell(event, { taken: account.taken, buffered: account.buffered, ...more });
+    account.tell = (event, more) =>
+      tell(event, { taken: account.taken, buffered: account.buffered, ...more });
     open.set(number, account);
     socket.onopen = () => tell("open");
     socket.onmessage = ({ data }) => typeof data === "string" && tell("message", { data });
@@ -65,7 +68,8 @@ export function dialling(send, allowed, WebSocket, failed) {
   function heard({ socket: number, open: url, protocols, send: text, close: code, reason }) {
     const account = open.get(number);
     const socket = account?.socket;
-    if (typeof url === "string") dial(number, url, Array.isArray(protocols) ? protocols.map(String) : []);
+    if (typeof url === "string")
+      dial(number, url, Array.isArray(protocols) ? protocols.map(String) : []);
     else if (typeof text === "string" && socket?.readyState === 1) {
       socket.send(text);
       account.taken += 1;

@@ -34,12 +34,16 @@ export function plain(value, isOurs = true, depth = 0) {
     if (Number.isFinite(value)) return value;
     throw new TypeError(`A data object cannot hold ${value}.`);
   }
-  if (typeof value !== "object") throw new TypeError(`A data object cannot hold a ${typeof value}.`);
+  if (typeof value !== "object")
+    throw new TypeError(`A data object cannot hold a ${typeof value}.`);
   if (depth >= MAX_DEPTH) throw new TypeError(`A data object is at most ${MAX_DEPTH} layers deep.`);
-  if (Array.isArray(value)) return Array.from(value, (item) => plain(item === undefined ? null : item, isOurs, depth + 1));
+  if (Array.isArray(value))
+    return Array.from(value, (item) => plain(item === undefined ? null : item, isOurs, depth + 1));
   const prototype = Object.getPrototypeOf(value);
   if (prototype !== null && Object.getPrototypeOf(prototype) !== null) {
-    throw new TypeError(`A data object cannot hold a ${value.constructor?.name ?? "class's instance"}.`);
+    throw new TypeError(
+      `A data object cannot hold a ${value.constructor?.name ?? "class's instance"}.`,
+    );
   }
   const copy = {};
   for (const name of Object.keys(value)) {
@@ -58,8 +62,16 @@ function checkedText(text) {
 
 /** @throws TypeError if an attribute cannot be called so */
 export function checkName(name) {
-  if (typeof name !== "string" || !name || name.includes(".") || name === "__proto__" || HALF.test(name)) {
-    throw new TypeError(`An attribute cannot be called ${JSON.stringify(String(name))}: no dot, not empty, not __proto__.`);
+  if (
+    typeof name !== "string" ||
+    !name ||
+    name.includes(".") ||
+    name === "__proto__" ||
+    HALF.test(name)
+  ) {
+    throw new TypeError(
+      `An attribute cannot be called ${JSON.stringify(String(name))}: no dot, not empty, not __proto__.`,
+    );
   }
 }
 
@@ -74,14 +86,16 @@ export function sizeOf(value) {
  * @throws BadChange if it does not fit; the data is then as it was
  */
 export function applyChange(data, { attribute, value, attributeType, operation }) {
-  if (typeof attribute !== "string" || !attribute) throw new BadChange("A change names its attribute.");
+  if (typeof attribute !== "string" || !attribute)
+    throw new BadChange("A change names its attribute.");
   const path = attribute.split(".");
   const name = path.pop();
   const holder = path.reduce(stepInto, data);
   if (attributeType === "array" && (operation === "add" || operation === "remove")) {
     applyToArray(holder, name, operation, value, attribute, path.length);
   } else if (Array.isArray(holder)) {
-    if (value === undefined || !INDEX.test(name) || Number(name) > holder.length) throw new BadChange(`${attribute} is not there.`);
+    if (value === undefined || !INDEX.test(name) || Number(name) > holder.length)
+      throw new BadChange(`${attribute} is not there.`);
     holder[Number(name)] = copied(value, path.length + 1);
   } else if (value !== undefined) {
     if (name === "__proto__") throw new BadChange("There is no attribute __proto__.");
@@ -94,15 +108,18 @@ export function applyChange(data, { attribute, value, attributeType, operation }
 
 function stepInto(holder, name) {
   const next = Object.hasOwn(holder, name) ? holder[name] : undefined;
-  if (next === null || typeof next !== "object") throw new BadChange(`There is nothing at ${name}.`);
+  if (next === null || typeof next !== "object")
+    throw new BadChange(`There is nothing at ${name}.`);
   return next;
 }
 
 function applyToArray(list, name, operation, value, attribute, depth) {
   const index = INDEX.test(name) ? Number(name) : -1;
-  if (!Array.isArray(list) || index < 0 || index > list.length) throw new BadChange(`${attribute} is no place in a list.`);
+  if (!Array.isArray(list) || index < 0 || index > list.length)
+    throw new BadChange(`${attribute} is no place in a list.`);
   if (operation === "remove") {
-    if (!Number.isInteger(value) || value < 1 || index + value > list.length) throw new BadChange(`There are no ${value} items at ${attribute}.`);
+    if (!Number.isInteger(value) || value < 1 || index + value > list.length)
+      throw new BadChange(`There are no ${value} items at ${attribute}.`);
     list.splice(index, value);
     return;
   }

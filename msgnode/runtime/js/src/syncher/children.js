@@ -61,7 +61,9 @@ export class Children {
     const size = sizeOf(child);
     const others = this.#size - (this.#sizes.get(id) ?? 0);
     if (others + size > MAX_SIZE || (!this.#all.has(id) && this.#all.size >= MAX_CHILDREN)) {
-      throw new RangeError(`A data object has at most ${MAX_CHILDREN} children of ${MAX_SIZE} bytes together.`);
+      throw new RangeError(
+        `A data object has at most ${MAX_CHILDREN} children of ${MAX_SIZE} bytes together.`,
+      );
     }
     if (!this.#all.has(id)) this.#orders.set(id, (this.#last += 1));
     this.#all.set(id, child);

@@ -69,7 +69,8 @@ export class Follower {
       else this.#arm(GAP_TIME);
     } else {
       this.#parts.count("data.old");
-      if (String(change.lastModified ?? "") > this.#lastModified && this.#lastModified) this.check();
+      if (String(change.lastModified ?? "") > this.#lastModified && this.#lastModified)
+        this.check();
     }
   }
 
@@ -132,7 +133,8 @@ export class Follower {
   }
 
   #isAnothers({ incarnation }) {
-    const isIt = incarnation !== undefined && this.#incarnation !== null && incarnation !== this.#incarnation;
+    const isIt =
+      incarnation !== undefined && this.#incarnation !== null && incarnation !== this.#incarnation;
     if (isIt) this.#parts.count("data.anew");
     return isIt;
   }

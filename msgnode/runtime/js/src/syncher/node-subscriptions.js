@@ -25,8 +25,13 @@ export class NodeSubscriptions {
   claim(hyperty) {
     const known = this.#claims.get(hyperty);
     if (known) return known.done;
-    const done = this.#isOwn(hyperty) ? Promise.resolve() : this.ask("subscribe", hyperty, [hyperty], hyperty);
-    this.#claims.set(hyperty, { done, item: this.#attach(hyperty, `${this.#bus.runtimeURL}/status`) });
+    const done = this.#isOwn(hyperty)
+      ? Promise.resolve()
+      : this.ask("subscribe", hyperty, [hyperty], hyperty);
+    this.#claims.set(hyperty, {
+      done,
+      item: this.#attach(hyperty, `${this.#bus.runtimeURL}/status`),
+    });
     done.catch(() => this.forget(hyperty));
     return done;
   }
@@ -40,11 +45,20 @@ export class NodeSubscriptions {
   /** Subscribe or unsubscribe at the node of an address. Rejects with a Refusal. */
   ask(type, address, resources, source) {
     const domain = domainOf(address);
-    const body = type === "unsubscribe" ? { resource: resources[0], resources, source } : { resources, source };
+    const body =
+      type === "unsubscribe"
+        ? { resource: resources[0], resources, source }
+        : { resources, source };
     const message = { type, from: this.#url, to: `domain://msg-node.${domain}/sm`, body };
     return new Promise((resolve, reject) => {
       this.#bus.postMessageWithRetries(message, TRIES - 1, ({ body: told }) => {
-        if (told.code >= 300) reject(new Refusal(told.code, `The node of ${domain} answered ${told.code}: ${told.desc ?? told.description ?? ""}`));
+        if (told.code >= 300)
+          reject(
+            new Refusal(
+              told.code,
+              `The node of ${domain} answered ${told.code}: ${told.desc ?? told.description ?? ""}`,
+            ),
+          );
         else if (told.code >= 200) resolve();
       });
     });
@@ -52,12 +66,15 @@ export class NodeSubscriptions {
 
   /** Subscribe again what a node has forgotten. */
   announce(address, resources, source) {
-    this.ask("subscribe", address, resources, source).catch((error) => this.#bus.report("data.not-announced", { error }));
+    this.ask("subscribe", address, resources, source).catch((error) =>
+      this.#bus.report("data.not-announced", { error }),
+    );
   }
 
   /** The home node has forgotten all of them. */
   announceHyperties() {
-    for (const hyperty of this.#claims.keys()) if (!this.#isOwn(hyperty)) this.announce(hyperty, [hyperty], hyperty);
+    for (const hyperty of this.#claims.keys())
+      if (!this.#isOwn(hyperty)) this.announce(hyperty, [hyperty], hyperty);
   }
 
   /** Addresses below the runtime's lead here anyway. */

@@ -2,7 +2,13 @@
 
 import { Refusal } from "./talk.js";
 
-const SCHEMES = { connection: "connection", communication: "comm", context: "context", walletdata: "walletData", helloworld: "hello" };
+const SCHEMES = {
+  connection: "connection",
+  communication: "comm",
+  context: "context",
+  walletdata: "walletData",
+  helloworld: "hello",
+};
 
 /** What an observer subscribes. */
 export function partsOf(object) {
@@ -15,7 +21,8 @@ export function partsOf(object) {
  * @throws Refusal if what was asked for is none
  */
 export function schemeFor(scheme, schema) {
-  if (scheme === undefined) return SCHEMES[String(schema).split("/").pop().toLowerCase()] ?? "resource";
+  if (scheme === undefined)
+    return SCHEMES[String(schema).split("/").pop().toLowerCase()] ?? "resource";
   if (typeof scheme === "string" && /^[a-z][a-z0-9+.-]{0,49}$/i.test(scheme)) return scheme;
   throw new Refusal(400, `${String(scheme).slice(0, 60)} is no scheme of an address.`);
 }

@@ -57,8 +57,10 @@ class Observed {
   #get(target, name) {
     if (Array.isArray(target) && !Object.hasOwn(target, name)) {
       if (name === "splice") return (...args) => this.#splice(target, ...args);
-      if (name === "push") return (...items) => (this.#splice(target, target.length, 0, ...items), target.length);
-      if (name === "unshift") return (...items) => (this.#splice(target, 0, 0, ...items), target.length);
+      if (name === "push")
+        return (...items) => (this.#splice(target, target.length, 0, ...items), target.length);
+      if (name === "unshift")
+        return (...items) => (this.#splice(target, 0, 0, ...items), target.length);
       if (name === "pop") return () => this.#splice(target, -1, 1)[0];
       if (name === "shift") return () => this.#splice(target, 0, 1)[0];
       if (AS_A_WHOLE.includes(name)) return (...args) => this.#rewrite(target, name, args);
@@ -83,11 +85,13 @@ class Observed {
 
   #setItem(target, name, value) {
     if (name === "length") {
-      if (value > target.length || !Number.isInteger(value) || value < 0) refuse("A list in a data object has no holes.");
+      if (value > target.length || !Number.isInteger(value) || value < 0)
+        refuse("A list in a data object has no holes.");
       if (value < target.length) this.#splice(target, value);
       return true;
     }
-    if (typeof name !== "string" || !INDEX.test(name) || Number(name) > target.length) refuse("A list in a data object has no holes, and nothing but items.");
+    if (typeof name !== "string" || !INDEX.test(name) || Number(name) > target.length)
+      refuse("A list in a data object has no holes, and nothing but items.");
     if (Number(name) === target.length) this.#splice(target, target.length, 0, value);
     else if (value !== target[name] || typeof value === "object") {
       const path = this.#pathOf(target);
@@ -114,9 +118,14 @@ class Observed {
     const index = start < 0 ? Math.max(0, target.length + start) : Math.min(start, target.length);
     const added = plain(items, true, path.length);
     if (added.length) this.#sink.admit(added);
-    const removed = target.splice(index, Math.max(0, Math.min(count, target.length - index)), ...added);
+    const removed = target.splice(
+      index,
+      Math.max(0, Math.min(count, target.length - index)),
+      ...added,
+    );
     const change = { attribute: [...path, index].join("."), attributeType: "array" };
-    if (removed.length) this.#sink.changed({ ...change, operation: "remove", value: removed.length });
+    if (removed.length)
+      this.#sink.changed({ ...change, operation: "remove", value: removed.length });
     if (added.length) this.#sink.changed({ ...change, operation: "add", value: added });
     return removed;
   }
@@ -136,9 +145,13 @@ class Observed {
     if (!this.#sink) refuse("Only its reporter changes this object.");
     if (this.#sink.isEnded) refuse("The object has ended.");
     const path = [];
-    for (let part = target; part !== this.#root; ) {
+    for (let part = target; part !== this.#root;) {
       const { parent, name } = this.#nodes.get(part);
-      const found = Array.isArray(parent) ? parent.indexOf(part) : parent[name] === part ? name : -1;
+      const found = Array.isArray(parent)
+        ? parent.indexOf(part)
+        : parent[name] === part
+          ? name
+          : -1;
       if (found === -1) refuse("This part has been taken out of its data object.");
       path.unshift(String(found));
       part = parent;

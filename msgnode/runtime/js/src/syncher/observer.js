@@ -49,7 +49,11 @@ export class DataObjectObserver {
     this.#me = me;
     this.#home = home;
     this.#end = end;
-    [this.#changes, this.#childEvents, this.#statuses] = [new Listeners(bus), new Listeners(bus), new Listeners(bus)];
+    [this.#changes, this.#childEvents, this.#statuses] = [
+      new Listeners(bus),
+      new Listeners(bus),
+      new Listeners(bus),
+    ];
     const count = (reason) => bus.report(reason, { isQuiet: true });
     const parts = {
       count,
@@ -116,10 +120,14 @@ export class DataObjectObserver {
     if (this.status === "ended") return;
     const isReporters = from === this.url || from.startsWith(`${this.url}/`);
     const via = body?.via;
-    if (!isReporters || (via !== undefined && ![domainOf(this.url), this.#home].includes(domainOf(via)))) {
+    if (
+      !isReporters ||
+      (via !== undefined && ![domainOf(this.url), this.#home].includes(domainOf(via)))
+    ) {
       this.#bus.report("data.forged", { isQuiet: true });
     } else if (type === "delete") this.ended();
-    else if (type === "update" && body !== null && typeof body === "object") this.#follower.take(body);
+    else if (type === "update" && body !== null && typeof body === "object")
+      this.#follower.take(body);
   }
 
   /** What came to `<object>/children/`: of a reporter that confirms children it says nothing. */
@@ -127,12 +135,19 @@ export class DataObjectObserver {
     if (this.#isConfirming || this.status === "ended" || typeof body?.resource !== "string") return;
     const known = this.#children.get(body.resource);
     if (known && known.source !== from) return;
-    this.#takeChild({ resource: body.resource, value: type === "delete" ? undefined : body.value }, from);
+    this.#takeChild(
+      { resource: body.resource, value: type === "delete" ? undefined : body.value },
+      from,
+    );
   }
 
   /** The object's value, of however many parts it consists. */
   async readWhole() {
-    const { value } = await requestInParts(this.#bus, { type: "read", from: this.#me, to: this.url });
+    const { value } = await requestInParts(this.#bus, {
+      type: "read",
+      from: this.#me,
+      to: this.url,
+    });
     return value ?? {};
   }
 
@@ -142,7 +157,12 @@ export class DataObjectObserver {
     try {
       this.#follower.start(value ?? {});
     } catch (error) {
-      throw error instanceof Refusal ? error : new Refusal(502, `What the reporter of ${this.url} says is no data object: ${error.message}`);
+      throw error instanceof Refusal
+        ? error
+        : new Refusal(
+            502,
+            `What the reporter of ${this.url} says is no data object: ${error.message}`,
+          );
     }
   }
 
@@ -170,11 +190,16 @@ export class DataObjectObserver {
     this.#size += sizeOf(change.value);
     if (this.#size > MAX_OBJECT) {
       this.#size = sizeOf(this.#raw) + sizeOf(change.value);
-      if (this.#size > 2 * MAX_OBJECT) throw new RangeError("The object is larger than one may be.");
+      if (this.#size > 2 * MAX_OBJECT)
+        throw new RangeError("The object is larger than one may be.");
     }
     applyChange(this.#raw, change);
     const { attribute, attributeType, operation } = change;
-    const event = { attribute, ...("value" in change ? { value: change.value } : {}), ...(operation ? { attributeType, operation } : {}) };
+    const event = {
+      attribute,
+      ...("value" in change ? { value: change.value } : {}),
+      ...(operation ? { attributeType, operation } : {}),
+    };
     this.#changes.tell(event);
   }
 
@@ -190,7 +215,8 @@ export class DataObjectObserver {
 
   #adopt(value) {
     const { data, name, reporter, childrenObjects, responses, confirmsChildren } = value;
-    if (data === null || typeof data !== "object" || Array.isArray(data)) throw new Refusal(502, "The reporter's object has no data.");
+    if (data === null || typeof data !== "object" || Array.isArray(data))
+      throw new Refusal(502, "The reporter's object has no data.");
     const isFirst = this.data === undefined;
     this.#raw = plain(data, false);
     this.#size = sizeOf(this.#raw);
@@ -199,7 +225,8 @@ export class DataObjectObserver {
     this.reporter = String(reporter ?? "");
     this.#isConfirming = confirmsChildren === true;
     const isWhole = !(responses > 1) || childrenObjects;
-    const known = childrenObjects !== null && typeof childrenObjects === "object" ? childrenObjects : {};
+    const known =
+      childrenObjects !== null && typeof childrenObjects === "object" ? childrenObjects : {};
     const changes = isWhole ? this.#children.replace(known) : [];
     this.#enter("live");
     if (isFirst) return;
@@ -234,8 +261,12 @@ export class DataObjectObserver {
       return;
     }
     const { resource } = body;
-    const asked = (this.#asking.get(resource) ?? Promise.resolve()).then(() => this.#ask({ ...message, body: { ...body, once: newId() } }));
-    const done = asked.catch(() => {}).then(() => this.#asking.get(resource) === done && this.#asking.delete(resource));
+    const asked = (this.#asking.get(resource) ?? Promise.resolve()).then(() =>
+      this.#ask({ ...message, body: { ...body, once: newId() } }),
+    );
+    const done = asked
+      .catch(() => {})
+      .then(() => this.#asking.get(resource) === done && this.#asking.delete(resource));
     this.#asking.set(resource, done);
     await asked;
   }
@@ -243,8 +274,15 @@ export class DataObjectObserver {
   /** One request about a child at a time: one that is sent again would undo a later one. */
   async #ask(message) {
     if (this.status === "ended") throw new Refusal(404, "The object has ended.");
-    const { body: told } = await new Promise((resolve) => this.#bus.postMessageWithRetries(message, CHILD_RETRIES, (reply) => reply.body.code >= 200 && resolve(reply)));
-    if (told.code >= 300) throw new Refusal(told.code, told.desc ?? told.description ?? "The child was refused.");
+    const { body: told } = await new Promise((resolve) =>
+      this.#bus.postMessageWithRetries(
+        message,
+        CHILD_RETRIES,
+        (reply) => reply.body.code >= 200 && resolve(reply),
+      ),
+    );
+    if (told.code >= 300)
+      throw new Refusal(told.code, told.desc ?? told.description ?? "The child was refused.");
   }
 
   #enter(status) {

@@ -24,7 +24,18 @@ export class Registrations {
 
   add(object, { hyperty, name, schema, resources = [] }) {
     const dataSchemes = [object.slice(0, object.indexOf(":"))];
-    const value = { url: object, name, schema, reporter: hyperty, resources, dataSchemes, status: "live", expires: EXPIRES, runtime: this.#bus.runtimeURL, ...this.#bus.registeredWith };
+    const value = {
+      url: object,
+      name,
+      schema,
+      reporter: hyperty,
+      resources,
+      dataSchemes,
+      status: "live",
+      expires: EXPIRES,
+      runtime: this.#bus.runtimeURL,
+      ...this.#bus.registeredWith,
+    };
     this.#objects.set(object, value);
     this.#ask("create", { value, policy: "policy" });
     this.#arm();
@@ -51,7 +62,9 @@ export class Registrations {
   }
 
   #refresh(object) {
-    const again = () => this.#objects.has(object) && this.#ask("create", { value: this.#objects.get(object), policy: "policy" });
+    const again = () =>
+      this.#objects.has(object) &&
+      this.#ask("create", { value: this.#objects.get(object), policy: "policy" });
     this.#ask("update", { resource: object, value: { status: "live" }, method: "refresh" }, again);
   }
 
@@ -59,7 +72,12 @@ export class Registrations {
     this.#bus.postMessage({ type, from: this.#from, to: this.#to, body }, ({ body: told }) => {
       if (told.code < 300 || this.#isClosed) return;
       if (told.code === 404 && onUnknown) onUnknown();
-      else this.#bus.report("data.not-registered", { error: new Error(`${this.#to} answered ${told.code}: ${told.desc ?? told.description ?? ""}`) });
+      else
+        this.#bus.report("data.not-registered", {
+          error: new Error(
+            `${this.#to} answered ${told.code}: ${told.desc ?? told.description ?? ""}`,
+          ),
+        });
     });
   }
 }

@@ -125,7 +125,13 @@ export class DataObjectReporter {
     const sm = this.#end.manager;
     const asked = [addresses].flat().map(async (address) => {
       this.#invited.add(address);
-      const body = { resume: false, resource: this.url, schema: this.schema, value: this.#metadata(), authorise: [address] };
+      const body = {
+        resume: false,
+        resource: this.url,
+        schema: this.schema,
+        value: this.#metadata(),
+        authorise: [address],
+      };
       try {
         const { code } = await this.#bus.request({ type: "create", from: this.#me, to: sm, body });
         return [address, code];
@@ -149,7 +155,8 @@ export class DataObjectReporter {
   /** What is sent to the object itself. */
   received(message) {
     if (message.type === "read") this.#read(message);
-    else if (message.type !== "response") this.#refuse(message, 400, "A data object can be read; other messages go to its parts.");
+    else if (message.type !== "response")
+      this.#refuse(message, 400, "A data object can be read; other messages go to its parts.");
   }
 
   /** What is sent to its children. */
@@ -157,7 +164,8 @@ export class DataObjectReporter {
     const { type, from, body } = message;
     if (type !== "create" && type !== "update" && type !== "delete") return;
     answerInTime(this.#bus, message, () => {
-      if (!this.#observers.has(from)) throw new Refusal(403, `${from} does not observe this object.`);
+      if (!this.#observers.has(from))
+        throw new Refusal(403, `${from} does not observe this object.`);
       if (!this.#done.has(from, body?.once)) this.#takeChild(type, body ?? {}, from);
       this.#done.add(from, body?.once);
       return { code: 200, source: this.#me };
@@ -175,10 +183,13 @@ export class DataObjectReporter {
     answerInTime(this.#bus, message, () => {
       const isObserver = this.#observers.has(from);
       const isKnown = isObserver ? this.#observers.get(from) === source : this.#invited.has(from);
-      if (!isKnown && !isObserver && this.#observers.size >= MAX_OBSERVERS) throw new Refusal(503, `A data object has at most ${MAX_OBSERVERS} observers.`);
-      const admitted = !isKnown && this.#judge ? this.#judge({ hyperty: from, identity, isAsserted }) : true;
+      if (!isKnown && !isObserver && this.#observers.size >= MAX_OBSERVERS)
+        throw new Refusal(503, `A data object has at most ${MAX_OBSERVERS} observers.`);
+      const admitted =
+        !isKnown && this.#judge ? this.#judge({ hyperty: from, identity, isAsserted }) : true;
       const admit = (isAdmitted) => {
-        if (isAdmitted === false) throw new Refusal(403, "The reporter does not admit this observer.");
+        if (isAdmitted === false)
+          throw new Refusal(403, "The reporter does not admit this observer.");
         if (this.#sink.isEnded) throw new Refusal(404, "The object has ended.");
         this.#observers.set(from, source);
         const { head, parts } = this.#value();
@@ -192,7 +203,12 @@ export class DataObjectReporter {
   /** It is reported again: observers that know later changes of before read it. */
   announce() {
     const { version, lastModified, incarnation } = this.#metadata();
-    this.#last = { source: this.#me, version, lastModified, ...(incarnation ? { incarnation } : {}) };
+    this.#last = {
+      source: this.#me,
+      version,
+      lastModified,
+      ...(incarnation ? { incarnation } : {}),
+    };
     this.#post(this.#last);
   }
 
@@ -211,7 +227,8 @@ export class DataObjectReporter {
   #admit(part) {
     const size = sizeOf(part) + 100;
     if (this.#size + size > MAX_OBJECT) this.#size = sizeOf(this.#raw);
-    if (this.#size + size > MAX_OBJECT) throw new RangeError(`A data object has at most ${MAX_OBJECT} bytes.`);
+    if (this.#size + size > MAX_OBJECT)
+      throw new RangeError(`A data object has at most ${MAX_OBJECT} bytes.`);
     this.#size += size;
   }
 
@@ -219,7 +236,12 @@ export class DataObjectReporter {
     this.version += 1;
     this.#lastModified = new Date().toISOString();
     const { incarnation } = this.#head; // none of objects stored before there was one
-    this.#last = { source: this.#me, lastModified: this.#lastModified, ...(incarnation ? { incarnation } : {}), ...change };
+    this.#last = {
+      source: this.#me,
+      lastModified: this.#lastModified,
+      ...(incarnation ? { incarnation } : {}),
+      ...change,
+    };
     this.#post(this.#last);
   }
 
@@ -230,7 +252,8 @@ export class DataObjectReporter {
   #takeChild(type, { resource: id, value }, from) {
     if (this.#sink.isEnded) throw new Refusal(404, "The object has ended.");
     const known = this.#children.get(id);
-    if (known && known.source !== from && from !== this.#me) throw new Refusal(403, "A child is its maker's, or its reporter's.");
+    if (known && known.source !== from && from !== this.#me)
+      throw new Refusal(403, "A child is its maker's, or its reporter's.");
     if (!known && type === "update") throw new Refusal(404, "There is no such child.");
     if (type === "delete") {
       if (!this.#children.delete(id)) return; // said twice
@@ -239,7 +262,8 @@ export class DataObjectReporter {
     }
     let child;
     try {
-      if (sizeOf(value) > MAX_OBJECT) throw new RangeError(`A child has at most ${MAX_OBJECT} bytes.`);
+      if (sizeOf(value) > MAX_OBJECT)
+        throw new RangeError(`A child has at most ${MAX_OBJECT} bytes.`);
       child = this.#children.put(id, known?.source ?? from, value ?? null);
     } catch (error) {
       throw new Refusal(error instanceof RangeError ? 413 : 400, error.message);
@@ -270,7 +294,8 @@ export class DataObjectReporter {
   }
 
   #read(message) {
-    const isObserver = this.#observers.has(message.from) || [...this.#observers.values()].includes(message.from);
+    const isObserver =
+      this.#observers.has(message.from) || [...this.#observers.values()].includes(message.from);
     if (isObserver) {
       answer(this.#bus, message, this.#toldWhole(message));
       return;
@@ -291,7 +316,8 @@ export class DataObjectReporter {
     if (!parts.length) return { code: 200, value: head };
     const last = parts.pop();
     answer(this.#bus, message, { code: 100, value: { ...head, responses: parts.length + 2 } });
-    for (const childrenObjects of parts) answer(this.#bus, message, { code: 100, value: { childrenObjects } });
+    for (const childrenObjects of parts)
+      answer(this.#bus, message, { code: 100, value: { childrenObjects } });
     return { code: 200, value: { childrenObjects: last } };
   }
 

@@ -39,7 +39,11 @@ export class StoredObjects {
   }
 
   keep(object, { hyperty, schema, value }) {
-    this.#take(object, { hyperty, schema, value: structuredClone({ version: 0, childrenObjects: {}, ...value }) });
+    this.#take(object, {
+      hyperty,
+      schema,
+      value: structuredClone({ version: 0, childrenObjects: {}, ...value }),
+    });
     this.#touch(object);
     this.#write(this.#key, [...this.#all.keys()]);
   }
@@ -76,7 +80,8 @@ export class StoredObjects {
   #take(object, stored) {
     this.#all.set(object, stored);
     const item = this.#bus.addListener(`${object}/changes`, ({ from, type, body }) => {
-      if (from === object && type === "update" && body?.via === undefined) this.#follow(object, body);
+      if (from === object && type === "update" && body?.via === undefined)
+        this.#follow(object, body);
     });
     this.#items.set(object, item);
   }
@@ -107,7 +112,8 @@ export class StoredObjects {
   }
 
   #flush() {
-    for (const object of this.#unwritten) this.#write(`${this.#key}.${object}`, this.#all.get(object));
+    for (const object of this.#unwritten)
+      this.#write(`${this.#key}.${object}`, this.#all.get(object));
     this.#unwritten.clear();
   }
 

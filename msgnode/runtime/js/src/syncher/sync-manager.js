@@ -66,7 +66,8 @@ export class SyncManager {
 
   /** A hyperty has gone: nobody reports or observes for it any more. What is not stored has ended. */
   hypertyGone(hyperty) {
-    for (const [object, { hyperties }] of this.#observed) if (hyperties.has(hyperty)) this.#leave(hyperty, object).catch(() => {});
+    for (const [object, { hyperties }] of this.#observed)
+      if (hyperties.has(hyperty)) this.#leave(hyperty, object).catch(() => {});
     for (const [object, reported] of this.#reported) {
       if (reported.hyperty !== hyperty) continue;
       if (!this.#stored.get(object)) this.#tellEnd(object, hyperty);
@@ -76,7 +77,8 @@ export class SyncManager {
   }
 
   close() {
-    for (const hyperty of new Set([...this.#reported.values()].map((each) => each.hyperty))) this.hypertyGone(hyperty);
+    for (const hyperty of new Set([...this.#reported.values()].map((each) => each.hyperty)))
+      this.hypertyGone(hyperty);
     for (const item of this.#own) item.remove();
     this.#registrations.close();
     this.#stored.close();
@@ -88,7 +90,8 @@ export class SyncManager {
     const { type, from, body } = message;
     if (type === "response") return;
     answerInTime(this.#bus, message, () => {
-      if (body?.via !== undefined) throw new Refusal(403, "The sync manager serves the hyperties of its own runtime.");
+      if (body?.via !== undefined)
+        throw new Refusal(403, "The sync manager serves the hyperties of its own runtime.");
       const asked = body ?? {};
       if (type === "create" && asked.resume) return this.#resume(from, asked);
       if (type === "create" && asked.authorise) return this.#invite(from, asked);
@@ -97,17 +100,25 @@ export class SyncManager {
       if (type === "subscribe") return this.#subscribe(message, asked);
       if (type === "unsubscribe") return this.#unsubscribe(from, asked);
       if (type === "delete") return this.#delete(from, asked);
-      if (type === "execute" && asked.method === "claim") return this.#node.claim(from).then(() => ({ code: 200 }));
+      if (type === "execute" && asked.method === "claim")
+        return this.#node.claim(from).then(() => ({ code: 200 }));
       throw new Refusal(400, `The sync manager does not know ${type}.`);
     });
   }
 
   async #create(hyperty, { schema = "", scheme, value, store, identity }) {
-    if (value === null || typeof value !== "object") throw new Refusal(400, "An object is created with a `value`.");
-    if (this.#reported.size >= MAX_OBJECTS) throw new Refusal(503, `A runtime reports at most ${MAX_OBJECTS} objects.`);
+    if (value === null || typeof value !== "object")
+      throw new Refusal(400, "An object is created with a `value`.");
+    if (this.#reported.size >= MAX_OBJECTS)
+      throw new Refusal(503, `A runtime reports at most ${MAX_OBJECTS} objects.`);
     const object = this.#addressFor(hyperty, value.resource, schemeFor(scheme, schema));
     const { resource: _, ...kept } = value;
-    await this.#report(object, { hyperty, schema, value: { ...kept, identity }, observers: new Map() });
+    await this.#report(object, {
+      hyperty,
+      schema,
+      value: { ...kept, identity },
+      observers: new Map(),
+    });
     if (store) this.#stored.keep(object, { hyperty, schema, value: kept });
     return { code: 200, resource: object, childrenResources: ["children"] };
   }
@@ -115,9 +126,11 @@ export class SyncManager {
   #addressFor(hyperty, wanted, scheme) {
     if (wanted === undefined) return `${scheme}://${this.#domain}/${newId()}`;
     const other = this.#reported.get(wanted);
-    if (other && other.hyperty !== hyperty) throw new Refusal(403, `${wanted} is reported by another hyperty.`);
+    if (other && other.hyperty !== hyperty)
+      throw new Refusal(403, `${wanted} is reported by another hyperty.`);
     if (other) throw new Refusal(409, `${wanted} is reported already: resume it.`);
-    if (typeof wanted !== "string" || domainOf(wanted) !== this.#domain || !parse(wanted).path) throw new Refusal(400, `${wanted} is no address of ${this.#domain}.`);
+    if (typeof wanted !== "string" || domainOf(wanted) !== this.#domain || !parse(wanted).path)
+      throw new Refusal(400, `${wanted} is no address of ${this.#domain}.`);
     return wanted;
   }
 
@@ -130,7 +143,9 @@ export class SyncManager {
       bus.addListener(`${object}/subscription`, (message) => this.#subscription(object, message)),
       this.#attach(hyperty, object),
       this.#attach(hyperty, `${object}/children/`),
-      ...(reported.isRouted ? [bus.addPublish(`${object}/changes`)] : [bus.addListener(`${object}/changes`, () => {})]),
+      ...(reported.isRouted
+        ? [bus.addPublish(`${object}/changes`)]
+        : [bus.addListener(`${object}/changes`, () => {})]),
     ];
     this.#reported.set(object, reported);
     try {
@@ -139,7 +154,8 @@ export class SyncManager {
         await this.#node.ask("subscribe", object, [object, `${object}/subscription`], hyperty);
         await this.#node.ask("subscribe", object, [`${object}/children/`], hyperty);
       }
-      if (value.domain_registration !== false && reported.isRouted) this.#registrations.add(object, { hyperty, ...value, schema: reported.schema });
+      if (value.domain_registration !== false && reported.isRouted)
+        this.#registrations.add(object, { hyperty, ...value, schema: reported.schema });
     } catch (error) {
       this.#dropReported(object);
       throw new Refusal(error.code === 403 ? 403 : 500, error.message);
@@ -151,9 +167,12 @@ export class SyncManager {
     const [invited] = [authorise].flat();
     const body = { source: hyperty, schema, value, p2p, identity };
     return new Promise((resolve) => {
-      this.#bus.postMessage({ type: "create", from: `${object}/subscription`, to: invited, body }, (reply) => {
-        if (reply.body.code >= 200) resolve(reply.body);
-      });
+      this.#bus.postMessage(
+        { type: "create", from: `${object}/subscription`, to: invited, body },
+        (reply) => {
+          if (reply.body.code >= 200) resolve(reply.body);
+        },
+      );
     });
   }
 
@@ -163,7 +182,12 @@ export class SyncManager {
       if (!isMeant(criteria, object, stored)) continue;
       if (!this.#reported.has(object)) {
         const observers = new Map(stored.observers ?? []);
-        await this.#report(object, { hyperty, schema: stored.schema, value: stored.value, observers });
+        await this.#report(object, {
+          hyperty,
+          schema: stored.schema,
+          value: stored.value,
+          observers,
+        });
         this.#stored.beginAnew(object);
       }
       found.push(object);
@@ -171,27 +195,43 @@ export class SyncManager {
     if (!found.length) throw new Refusal(404, `${hyperty} has reported no such object.`);
     const value = found.map((object) => {
       const { schema, value: whole } = this.#stored.get(object);
-      return { resource: object, schema, value: whole, observers: [...this.#reported.get(object).observers] };
+      return {
+        resource: object,
+        schema,
+        value: whole,
+        observers: [...this.#reported.get(object).observers],
+      };
     });
     return { code: 200, value };
   }
 
   #observedBy(hyperty, criteria) {
     const value = [...this.#observed]
-      .filter(([object, { hyperties }]) => hyperties.has(hyperty) && isMeant(criteria, object, hyperties.get(hyperty)))
+      .filter(
+        ([object, { hyperties }]) =>
+          hyperties.has(hyperty) && isMeant(criteria, object, hyperties.get(hyperty)),
+      )
       .map(([resource, { hyperties }]) => ({ resource, schema: hyperties.get(hyperty).schema }));
     if (!value.length) throw new Refusal(404, `${hyperty} has observed no such object.`);
     return { code: 200, value };
   }
 
-  async #subscribe({ from: hyperty, id }, { resource: object, schema = "", identity, domain_subscription: isAtNode = true }) {
-    if (typeof object !== "string" || !domainOf(object)) throw new Refusal(400, `${object} is no address of an object.`);
+  async #subscribe(
+    { from: hyperty, id },
+    { resource: object, schema = "", identity, domain_subscription: isAtNode = true },
+  ) {
+    if (typeof object !== "string" || !domainOf(object))
+      throw new Refusal(400, `${object} is no address of an object.`);
     const isAgain = this.#observed.get(object)?.hyperties.has(hyperty);
     try {
       await this.#observe(hyperty, object, schema, isAtNode);
       const accepted = { code: 100, childrenResources: ["children"], schema, resource: object };
       this.#bus.postMessage(answerTo({ id, from: hyperty, to: this.#url }, accepted));
-      const { code, value } = await this.#atReporter("subscribe", object, { subscriber: hyperty, source: hyperty, identity });
+      const { code, value } = await this.#atReporter("subscribe", object, {
+        subscriber: hyperty,
+        source: hyperty,
+        identity,
+      });
       return { code, resource: object, schema: schema || value?.schema || "", value };
     } catch (error) {
       if (!isAgain) await this.#unhear(hyperty, object); // else it goes on hearing, and asks once more
@@ -214,7 +254,8 @@ export class SyncManager {
   }
 
   #mustReport(hyperty, object) {
-    if (this.#reported.get(object)?.hyperty !== hyperty) throw new Refusal(404, `${hyperty} does not report ${object}.`);
+    if (this.#reported.get(object)?.hyperty !== hyperty)
+      throw new Refusal(404, `${hyperty} does not report ${object}.`);
   }
 
   // --- objects that are reported here -------------------------------------------------------------
@@ -224,29 +265,51 @@ export class SyncManager {
     const { type, from, body } = message;
     const { hyperty, observers } = this.#reported.get(object);
     if (type !== "subscribe" && type !== "unsubscribe") {
-      if (type !== "response") answerInTime(this.#bus, message, () => Promise.reject(new Refusal(400, "Here one subscribes or unsubscribes.")));
+      if (type !== "response")
+        answerInTime(this.#bus, message, () =>
+          Promise.reject(new Refusal(400, "Here one subscribes or unsubscribes.")),
+        );
       return;
     }
     const observer = body?.subscriber ?? body?.source ?? from;
     answerInTime(this.#bus, message, () => {
-      if (typeof observer !== "string" || domainOf(observer) !== domainOf(from)) throw new Refusal(403, `${from} cannot subscribe for ${observer}.`);
+      if (typeof observer !== "string" || domainOf(observer) !== domainOf(from))
+        throw new Refusal(403, `${from} cannot subscribe for ${observer}.`);
       if (type === "unsubscribe" && observers.get(observer) !== from) return { code: 200 };
-      const asked = { type, from: observer, to: object, identity: body?.identity, isAsserted: body?.assertedIdentity === true, source: from };
+      const asked = {
+        type,
+        from: observer,
+        to: object,
+        identity: body?.identity,
+        isAsserted: body?.assertedIdentity === true,
+        source: from,
+      };
       return new Promise((resolve) => {
-        this.#bus.postMessage({ type: "forward", from: object, to: hyperty, body: asked }, (reply) => {
-          const { code } = reply.body;
-          if (code < 200) return;
-          if (code < 300 && type === "subscribe") observers.set(observer, from);
-          else if (code < 300) observers.delete(observer);
-          this.#stored.observed(object, observers);
-          resolve(reply.body);
-        });
+        this.#bus.postMessage(
+          { type: "forward", from: object, to: hyperty, body: asked },
+          (reply) => {
+            const { code } = reply.body;
+            if (code < 200) return;
+            if (code < 300 && type === "subscribe") observers.set(observer, from);
+            else if (code < 300) observers.delete(observer);
+            this.#stored.observed(object, observers);
+            resolve(reply.body);
+          },
+        );
       });
     });
   }
 
   #tellEnd(object, hyperty) {
-    this.#bus.postMessage({ type: "delete", from: `${object}/subscription`, to: `${object}/changes`, body: { source: hyperty } }, () => {});
+    this.#bus.postMessage(
+      {
+        type: "delete",
+        from: `${object}/subscription`,
+        to: `${object}/changes`,
+        body: { source: hyperty },
+      },
+      () => {},
+    );
   }
 
   async #withdraw(object) {
@@ -255,7 +318,14 @@ export class SyncManager {
     this.#registrations.remove(object);
     if (!isRouted) return;
     const still = this.#bus.addPublish(`${object}/changes`); // that it ends is on its way
-    await this.#node.ask("unsubscribe", object, [object, `${object}/subscription`, `${object}/children/`], hyperty).finally(() => still.remove());
+    await this.#node
+      .ask(
+        "unsubscribe",
+        object,
+        [object, `${object}/subscription`, `${object}/children/`],
+        hyperty,
+      )
+      .finally(() => still.remove());
   }
 
   #dropReported(object) {
@@ -268,21 +338,35 @@ export class SyncManager {
   async #observe(hyperty, object, schema, isAtNode) {
     let observed = this.#observed.get(object);
     if (!observed) {
-      if (this.#observed.size >= MAX_OBJECTS) throw new Refusal(503, `A runtime observes at most ${MAX_OBJECTS} objects.`);
+      if (this.#observed.size >= MAX_OBJECTS)
+        throw new Refusal(503, `A runtime observes at most ${MAX_OBJECTS} objects.`);
       const children = `${object}/children/`;
       const items = [this.#bus.addListener(children, () => {}), this.#bus.addPublish(children)];
-      observed = { hyperties: new Map(), items, ready: null, isAtNode: isAtNode && !this.#reported.has(object) };
+      observed = {
+        hyperties: new Map(),
+        items,
+        ready: null,
+        isAtNode: isAtNode && !this.#reported.has(object),
+      };
       this.#observed.set(object, observed);
     }
     const isAgain = observed.hyperties.has(hyperty);
     if (!isAgain) {
-      const items = [this.#attach(hyperty, `${object}/changes`), this.#attach(hyperty, `${object}/children/`)];
+      const items = [
+        this.#attach(hyperty, `${object}/changes`),
+        this.#attach(hyperty, `${object}/children/`),
+      ];
       observed.hyperties.set(hyperty, { schema, items });
     }
     if (observed.isAtNode) {
       await this.#node.claim(hyperty);
       if (isAgain) observed.ready = null; // what the node had for it may be gone
-      const ready = (observed.ready ??= this.#node.ask("subscribe", object, partsOf(object), hyperty));
+      const ready = (observed.ready ??= this.#node.ask(
+        "subscribe",
+        object,
+        partsOf(object),
+        hyperty,
+      ));
       await ready.catch((error) => {
         if (observed.ready === ready) observed.ready = null;
         throw error;
@@ -307,15 +391,25 @@ export class SyncManager {
     if (observed.hyperties.size) return;
     this.#observed.delete(object);
     for (const item of observed.items) item.remove();
-    if (observed.isAtNode) await this.#node.ask("unsubscribe", object, partsOf(object), hyperty).catch(() => {});
+    if (observed.isAtNode)
+      await this.#node.ask("unsubscribe", object, partsOf(object), hyperty).catch(() => {});
   }
 
   #atReporter(type, object, body) {
     return new Promise((resolve, reject) => {
-      this.#bus.postMessage({ type, from: this.#url, to: `${object}/subscription`, body }, ({ body: told }) => {
-        if (told.code >= 200 && told.code < 300) resolve(told);
-        else if (told.code >= 300) reject(new Refusal(told.code, told.desc ?? told.description ?? `The reporter of ${object} answered ${told.code}.`));
-      });
+      this.#bus.postMessage(
+        { type, from: this.#url, to: `${object}/subscription`, body },
+        ({ body: told }) => {
+          if (told.code >= 200 && told.code < 300) resolve(told);
+          else if (told.code >= 300)
+            reject(
+              new Refusal(
+                told.code,
+                told.desc ?? told.description ?? `The reporter of ${object} answered ${told.code}.`,
+              ),
+            );
+        },
+      );
     });
   }
 
@@ -328,10 +422,17 @@ export class SyncManager {
     const domain = domainOf(resource);
     if (domain === this.#domain) {
       this.#node.announceHyperties();
-      for (const [object, { hyperty, isRouted }] of this.#reported) if (isRouted) this.#node.announce(object, [object, `${object}/subscription`, `${object}/children/`], hyperty);
+      for (const [object, { hyperty, isRouted }] of this.#reported)
+        if (isRouted)
+          this.#node.announce(
+            object,
+            [object, `${object}/subscription`, `${object}/children/`],
+            hyperty,
+          );
     }
     for (const [object, { hyperties, isAtNode }] of this.#observed) {
-      if (isAtNode && domainOf(object) === domain) this.#node.announce(object, partsOf(object), hyperties.keys().next().value);
+      if (isAtNode && domainOf(object) === domain)
+        this.#node.announce(object, partsOf(object), hyperties.keys().next().value);
     }
   }
 }

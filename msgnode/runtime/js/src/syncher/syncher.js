@@ -40,7 +40,8 @@ export class Syncher {
    *   sandbox has
    */
   constructor({ url, bus, runtimeURL }) {
-    if (!url || !bus || !runtimeURL) throw new TypeError("A syncher needs a hyperty: {url, bus, runtimeURL}.");
+    if (!url || !bus || !runtimeURL)
+      throw new TypeError("A syncher needs a hyperty: {url, bus, runtimeURL}.");
     this.#me = url;
     this.#bus = bus;
     this.#runtimeURL = runtimeURL;
@@ -64,14 +65,29 @@ export class Syncher {
    * @returns its DataObjectReporter
    * @throws TypeError for what is no data, an error with a `code` if it cannot be had
    */
-  async create(data, { name = "", schema = "", resources = [], scheme, url, store = false, ...more } = {}) {
-    if (data === null || typeof data !== "object" || Array.isArray(data)) throw new TypeError("A data object is an object.");
+  async create(
+    data,
+    { name = "", schema = "", resources = [], scheme, url, store = false, ...more } = {},
+  ) {
+    if (data === null || typeof data !== "object" || Array.isArray(data))
+      throw new TypeError("A data object is an object.");
     const copy = plain(data);
-    if (sizeOf(copy) > MAX_OBJECT) throw new RangeError(`A data object has at most ${MAX_OBJECT} bytes.`);
-    const value = { ...more, name, schema, resources, reporter: this.#me, incarnation: newIncarnation(), data: copy };
+    if (sizeOf(copy) > MAX_OBJECT)
+      throw new RangeError(`A data object has at most ${MAX_OBJECT} bytes.`);
+    const value = {
+      ...more,
+      name,
+      schema,
+      resources,
+      reporter: this.#me,
+      incarnation: newIncarnation(),
+      data: copy,
+    };
     if (url) value.resource = url;
     const body = { resume: false, schema, scheme, store, value };
-    return this.#ask("create", body, (told) => this.#reporter({ resource: told.resource, schema, value }));
+    return this.#ask("create", body, (told) =>
+      this.#reporter({ resource: told.resource, schema, value }),
+    );
   }
 
   /**
@@ -82,12 +98,16 @@ export class Syncher {
    * @throws an error with a `code`: 403 if the reporter refuses, 404 if there is no such object
    */
   subscribe(url, options = {}) {
-    if (typeof url !== "string" || !domainOf(url)) return Promise.reject(new TypeError(`${url} is no address of an object.`));
+    if (typeof url !== "string" || !domainOf(url))
+      return Promise.reject(new TypeError(`${url} is no address of an object.`));
     const known = this.#observers.get(url);
     if (known?.status === "disconnected") known.check();
     if (known) return Promise.resolve(known);
     if (!this.#subscribing.has(url)) {
-      this.#subscribing.set(url, this.#subscribe(url, options).finally(() => this.#subscribing.delete(url)));
+      this.#subscribing.set(
+        url,
+        this.#subscribe(url, options).finally(() => this.#subscribing.delete(url)),
+      );
     }
     return this.#subscribing.get(url);
   }
@@ -109,7 +129,9 @@ export class Syncher {
    */
   async resume(criteria = {}) {
     try {
-      return await this.#ask("create", { ...criteria, resume: true }, ({ value }) => value.map((stored) => this.#reporters.get(stored.resource) ?? this.#again(stored)));
+      return await this.#ask("create", { ...criteria, resume: true }, ({ value }) =>
+        value.map((stored) => this.#reporters.get(stored.resource) ?? this.#again(stored)),
+      );
     } catch (error) {
       if (error.code === 404) return [];
       throw error;
@@ -119,8 +141,14 @@ export class Syncher {
   /** Observe again what this hyperty observed before. Resolves with the observers. */
   async resumeObservers(criteria = {}) {
     try {
-      const known = await this.#ask("subscribe", { ...criteria, resume: true }, ({ value }) => value);
-      return await Promise.all(known.map(({ resource, schema }) => this.subscribe(resource, { schema })));
+      const known = await this.#ask(
+        "subscribe",
+        { ...criteria, resume: true },
+        ({ value }) => value,
+      );
+      return await Promise.all(
+        known.map(({ resource, schema }) => this.subscribe(resource, { schema })),
+      );
     } catch (error) {
       if (error.code === 404) return [];
       throw error;
@@ -131,7 +159,9 @@ export class Syncher {
   async close() {
     this.#isClosed = true;
     for (const item of this.#own) item.remove();
-    await Promise.allSettled([...this.#observers.values()].map((observer) => observer.unsubscribe()));
+    await Promise.allSettled(
+      [...this.#observers.values()].map((observer) => observer.unsubscribe()),
+    );
     for (const [url, reporter] of [...this.#reporters]) {
       reporter.ended();
       this.#forget(this.#reporters, url);
@@ -146,7 +176,12 @@ export class Syncher {
       this.#bus.postMessage({ type, from: this.#me, to: this.#sm, body }, ({ body: told }) => {
         if (told.code < 200) return;
         if (told.code >= 300) {
-          reject(new Refusal(told.code, told.desc ?? told.description ?? `The sync manager answered ${told.code}.`));
+          reject(
+            new Refusal(
+              told.code,
+              told.desc ?? told.description ?? `The sync manager answered ${told.code}.`,
+            ),
+          );
           return;
         }
         try {
@@ -181,7 +216,10 @@ export class Syncher {
       object: () => this.#endObserving(url),
       value: async () => (await this.#ask("subscribe", { resource: url, schema, identity })).value,
     };
-    const observer = new DataObjectObserver({ url: this.#me, bus: this.#bus, home: this.#home, end }, url);
+    const observer = new DataObjectObserver(
+      { url: this.#me, bus: this.#bus, home: this.#home, end },
+      url,
+    );
     const items = [
       this.#bus.addListener(`${url}/changes`, (message) => {
         observer.received(message);
@@ -239,8 +277,15 @@ export class Syncher {
       answerInTime(this.#bus, message, () => {
         if (!this.#invited) throw new Refusal(403, "This hyperty takes no invitations.");
         const url = from.slice(0, -"/subscription".length);
-        const decided = this.#invited({ url, schema: body?.schema, name: body?.value?.name, from: body?.source, identity: body?.identity });
-        const told = (isTaken) => (isTaken === false ? errorBody(403, "The invitation was declined.") : { code: 200 });
+        const decided = this.#invited({
+          url,
+          schema: body?.schema,
+          name: body?.value?.name,
+          from: body?.source,
+          identity: body?.identity,
+        });
+        const told = (isTaken) =>
+          isTaken === false ? errorBody(403, "The invitation was declined.") : { code: 200 };
         return typeof decided?.then === "function" ? decided.then(told) : told(decided);
       });
     }
@@ -268,11 +313,11 @@ export class Syncher {
     const { value } = body;
     if (value === "disconnected" || value === "failed") {
       this.#away.add(domain);
-      for (const [url, observer] of this.#observers) if (domain === domainOf(url)) observer.disconnected();
+      for (const [url, observer] of this.#observers)
+        if (domain === domainOf(url)) observer.disconnected();
     } else if (value === "gap" || (value === "live" && this.#away.delete(domain))) {
       for (const [url, reporter] of this.#reporters) if (isOf(url)) reporter.repeat();
       for (const [url, observer] of this.#observers) if (isOf(url)) observer.check();
     }
   }
 }
-

@@ -30,7 +30,8 @@ export class Listeners {
   }
 
   tell(event) {
-    for (const listener of [...this.#all]) if (this.#all.has(listener)) this.#bus.call(listener, event);
+    for (const listener of [...this.#all])
+      if (this.#all.has(listener)) this.#bus.call(listener, event);
   }
 }
 
@@ -66,7 +67,9 @@ export function answerInTime(bus, request, decide) {
   }
   const failed = (error) => {
     if (!Number.isInteger(error?.code)) bus.report("listener.failed", { error, message: request });
-    done(errorBody(Number.isInteger(error?.code) ? error.code : 500, error?.message ?? String(error)));
+    done(
+      errorBody(Number.isInteger(error?.code) ? error.code : 500, error?.message ?? String(error)),
+    );
   };
   if (typeof result?.then !== "function") {
     done(result);
@@ -103,7 +106,13 @@ export function requestInParts(bus, message) {
     };
     id = bus.postMessage(message, ({ body }) => {
       const { value } = body;
-      if (body.code >= 300) reject(new Refusal(body.code, body.desc ?? body.description ?? `${message.to} answered ${body.code}.`));
+      if (body.code >= 300)
+        reject(
+          new Refusal(
+            body.code,
+            body.desc ?? body.description ?? `${message.to} answered ${body.code}.`,
+          ),
+        );
       else if (whole && (size += bytesOf(body)) > MAX_WHOLE) {
         bus.removeResponseListener(message.from, id);
         reject(new Refusal(413, `${message.to} answers with more than ${MAX_WHOLE} bytes.`));
@@ -112,11 +121,13 @@ export function requestInParts(bus, message) {
         left -= 1;
         whole.code = body.code;
         if (left === 0) finish();
-        else if (body.code >= 200) reject(new Refusal(502, `${message.to} has left out ${left} parts of its answer.`));
+        else if (body.code >= 200)
+          reject(new Refusal(502, `${message.to} has left out ${left} parts of its answer.`));
       } else if (Number.isInteger(value?.responses) && value.responses > 1) {
         whole = body;
         left = value.responses - 1;
-        if (body.code >= 200) reject(new Refusal(502, `${message.to} has left out ${left} parts of its answer.`));
+        if (body.code >= 200)
+          reject(new Refusal(502, `${message.to} has left out ${left} parts of its answer.`));
       } else if (body.code >= 200) resolve(body);
     });
   });

@@ -4,7 +4,8 @@ function fail(text, message) {
   throw new Error(message ? `${message}: ${text}` : text);
 }
 
-const shown = (value) => JSON.stringify(value, (_, each) => (each === undefined ? "(undefined)" : each));
+const shown = (value) =>
+  JSON.stringify(value, (_, each) => (each === undefined ? "(undefined)" : each));
 
 function isEqual(left, right) {
   if (Object.is(left, right)) return true;
@@ -18,7 +19,8 @@ function isEqual(left, right) {
 function matches(error, expected) {
   if (expected === undefined) return true;
   if (expected instanceof RegExp) return expected.test(String(error));
-  if (typeof expected === "object") return Object.keys(expected).every((key) => isEqual(error[key], expected[key]));
+  if (typeof expected === "object")
+    return Object.keys(expected).every((key) => isEqual(error[key], expected[key]));
   if (expected.prototype !== undefined && error instanceof expected) return true;
   return Error.prototype.isPrototypeOf(expected.prototype) ? false : Boolean(expected(error));
 }
@@ -29,10 +31,14 @@ function assert(value, message) {
 
 export default Object.assign(assert, {
   ok: assert,
-  equal: (left, right, message) => Object.is(left, right) || fail(`${shown(left)} is not ${shown(right)}`, message),
-  notEqual: (left, right, message) => Object.is(left, right) && fail(`both are ${shown(left)}`, message),
-  deepEqual: (left, right, message) => isEqual(left, right) || fail(`${shown(left)} is not ${shown(right)}`, message),
-  match: (text, pattern, message) => pattern.test(text) || fail(`${shown(text)} does not match ${pattern}`, message),
+  equal: (left, right, message) =>
+    Object.is(left, right) || fail(`${shown(left)} is not ${shown(right)}`, message),
+  notEqual: (left, right, message) =>
+    Object.is(left, right) && fail(`both are ${shown(left)}`, message),
+  deepEqual: (left, right, message) =>
+    isEqual(left, right) || fail(`${shown(left)} is not ${shown(right)}`, message),
+  match: (text, pattern, message) =>
+    pattern.test(text) || fail(`${shown(text)} does not match ${pattern}`, message),
   throws: (call, expected) => {
     try {
       call();

@@ -5,7 +5,13 @@ let before = [];
 let after = [];
 
 export function test(name, ...rest) {
-  tests.push({ name, run: rest.at(-1), before, after, isSkipped: rest.length > 1 && Boolean(rest[0].skip) });
+  tests.push({
+    name,
+    run: rest.at(-1),
+    before,
+    after,
+    isSkipped: rest.length > 1 && Boolean(rest[0].skip),
+  });
 }
 
 export const beforeEach = (call) => void (before = [...before, call]);
