@@ -75,6 +75,7 @@ lint: $(VENV)/.dev  ## Look for mistakes in the source
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/bandit --quiet --recursive --severity-level high --configfile pyproject.toml $(PACKAGES)
 	DATA_DIR=.mypy_cache/data $(BIN)/python manage.py check --fail-level WARNING
+	@$(BIN)/python .ci/js/lint
 	@$(BIN)/python .ci/licences
 	@$(BIN)/python .ci/audit $(BIN)/pip-audit requirements.lock
 

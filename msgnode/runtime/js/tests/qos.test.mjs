@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { settled } from "./fake-clock.mjs";
-import { R, STUB, endWorld, newWorld, until } from "./world.mjs";
+import { R, endWorld, newWorld, until } from "./world.mjs";
 
 const HOME = "domain://qos.d";
 

@@ -9,11 +9,11 @@ import { R, STUB, descriptorOf, endWorld, newWorld, until } from "./world.mjs";
 const F = "https://f/.well-known/protocolstub/default";
 
 let all;
-let runtime, bus, clock, catalogues, world, errors;
+let runtime, bus, clock, catalogues, world;
 
 function begin(options) {
   all = newWorld(options);
-  ({ runtime, bus, clock, catalogues, world, errors } = all);
+  ({ runtime, bus, clock, catalogues, world } = all);
 }
 
 beforeEach(() => begin());

@@ -11,7 +11,6 @@ import { R, STUB, newWorld, until } from "./world.mjs";
 
 const A = "hyperty://d/a";
 const FAR = "hyperty://f/x";
-const F = "https://f/.well-known/protocolstub/default";
 
 let all;
 let runtime, bus, clock, catalogues, world;

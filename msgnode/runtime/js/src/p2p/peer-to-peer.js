@@ -14,7 +14,6 @@
 import { RUNTIME_SCHEMES, parse } from "../addresses.js";
 import { limited } from "../clock.js";
 import { newId } from "../ids.js";
-import { codeOf } from "../messages.js";
 import { Arrivals } from "./arrivals.js";
 import { contentOf } from "./frames.js";
 import { KnownPeers } from "./known-peers.js";

@@ -18,6 +18,7 @@ const HARMLESS = new Set([
   "util",
 ]);
 
+// eslint-disable-next-line no-unused-vars -- child-process.js calls it in the text it makes of this
 async function childMain(openInside, limits) {
   const { Socket } = await import("node:net");
   const pipe = new Socket({ fd: 3, readable: true, writable: true });

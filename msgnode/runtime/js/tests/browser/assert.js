@@ -22,7 +22,7 @@ function matches(error, expected) {
   if (typeof expected === "object")
     return Object.keys(expected).every((key) => isEqual(error[key], expected[key]));
   if (expected.prototype !== undefined && error instanceof expected) return true;
-  return Error.prototype.isPrototypeOf(expected.prototype) ? false : Boolean(expected(error));
+  return expected.prototype instanceof Error ? false : Boolean(expected(error));
 }
 
 function assert(value, message) {
