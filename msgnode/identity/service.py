@@ -341,14 +341,14 @@ class IdentityService:
         self._say(issuer.url, fault if is_ours else "", unusable if is_ours else "")
 
     def _say(self, url: str, fault: str, unusable: str) -> None:
-        for kind, text in (
-            (OUT_OF_REACH, f"Its keys cannot be fetched: {fault}" if fault else ""),
-            (NO_USABLE_KEY, f"No key of its can be used: {unusable}" if unusable else ""),
-        ):
-            if text:
-                self._alarms[kind].add(url)
-                self._raise_alarm(kind, url, text[:500])
-            else:
+        if fault:
+            self._alarms[OUT_OF_REACH].add(url)
+            self._raise_alarm(OUT_OF_REACH, url, f"Its keys cannot be fetched: {fault}"[:500])
+        if unusable:
+            self._alarms[NO_USABLE_KEY].add(url)
+            self._raise_alarm(NO_USABLE_KEY, url, f"None of its keys can be used: {unusable}"[:500])
+        for kind, text in ((OUT_OF_REACH, fault), (NO_USABLE_KEY, unusable)):
+            if not text:
                 self._alarms[kind].discard(url)
                 self._clear_alarm(kind, url)  # perhaps raised by another process
         down, without = map(len, self._alarms.values())

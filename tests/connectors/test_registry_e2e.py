@@ -367,7 +367,7 @@ def test_case_14_ids_survive_the_way_through_a_real_server(node: Node) -> None:
         "descriptor": "", "expires": 60, "resources": ["chät"], "dataSchemes": ["a b"],
         "status": "live", "runtime": runtime(),
     }  # fmt: skip
-    for odd in ("a+b", "a/b//c", "50%25", "ü€😀", "a?b#c", "a b", ".", ".."):
+    for odd in ("a+b", "a/b//c", "50%25", "ü€😀", "a?b#c", ".", ".."):
         user, url = f"user://d/{odd}{uuid.uuid4()}", f"hyperty://d/{odd}/{uuid.uuid4()}"
         path = f"/domain-registry/hyperty/user/{quote(user, safe='')}/{quote(url, safe='')}"
         door.request("PUT", path, json.dumps(body), {"Content-Type": "application/json"})
@@ -377,3 +377,7 @@ def test_case_14_ids_survive_the_way_through_a_real_server(node: Node) -> None:
         path = f"/domain-registry/hyperty/user/{quote(user, safe='')}/hyperty?{query}"
         door.request("GET", path)
         assert list(json.load(door.getresponse())) == [url]
+    path = f"/domain-registry/hyperty/user/{quote('user://d/x', safe='')}/hyperty%3A%2F%2Fd%2Fa%20b"
+    door.request("PUT", path, json.dumps(body), {"Content-Type": "application/json"})
+    assert (refusal := door.getresponse()).status == 400
+    assert "blank" in json.load(refusal)["message"]
