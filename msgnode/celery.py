@@ -11,6 +11,8 @@ from celery.schedules import crontab
 from celery.signals import beat_init, setup_logging, worker_ready
 from django.conf import settings
 
+from msgnode.monitoring.background_programs import MARK_SECONDS, mark
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgnode.settings")
 
 app = Celery("msgnode")
@@ -36,11 +38,12 @@ def log_like_the_node(**_: Any) -> None:
 
 @beat_init.connect
 def mark_beat(**_: Any) -> None:
-    """Beat has read its schedule: `manage.py run` waits for this mark."""
-    (settings.DATA_DIR / "beat.started").touch()
+    """Beat has read its schedule; scheduler.py renews the mark."""
+    mark(settings.DATA_DIR, "beat")
 
 
 @worker_ready.connect
-def mark_worker(**_: Any) -> None:
-    """The worker takes tasks: `manage.py run` waits for this mark too."""
-    (settings.DATA_DIR / "worker.started").touch()
+def mark_worker(sender: Any, **_: Any) -> None:
+    """The worker takes tasks, now or again after its broker was away."""
+    mark(settings.DATA_DIR, "worker")
+    sender.timer.call_repeatedly(MARK_SECONDS, mark, (settings.DATA_DIR, "worker"))

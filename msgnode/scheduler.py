@@ -14,8 +14,11 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django_celery_beat.models import PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler, ModelEntry
+
+from msgnode.monitoring.background_programs import mark
 
 log = logging.getLogger(__name__)
 
@@ -73,5 +76,6 @@ class Scheduler(DatabaseScheduler):
             log.warning("the clock was set back: all scheduled tasks are looked at anew")
             self._last_full_sync = datetime.min  # noqa: DTZ901 (as the library has it)
         self._ticked_at = now
+        mark(settings.DATA_DIR, "beat")
         seconds: float = super().tick(*args, **kwargs)
         return seconds

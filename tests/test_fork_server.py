@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,7 +111,7 @@ def test_forks_and_server_end_with_the_tests(tmp_path: Path) -> None:
         cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=100,
     )  # fmt: skip
     assert ended.returncode == -signal.SIGKILL
-    pids = [int(word) for word in ended.stdout.split() if word != "up"]
+    pids = [int(word) for word in re.findall(r"\d+", ended.stdout)]  # beside "up" of the others
     assert len(pids) == 2
     waiting.until(lambda: not any(_runs(pid) for pid in pids), 60.0)
 

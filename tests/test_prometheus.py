@@ -224,6 +224,7 @@ def look_at(prometheus: httpx.Client) -> None:
         "Federation: visitors",
         "Guests",
         "Invitations",
+        "Keys of issuers",
         "Leases",
         "Links",
         "MQTT",

@@ -443,6 +443,13 @@ ALARMS: Mapping[str, Explanation] = {
         "created and correct, but take longer the more files there are.",
         "The text says what failed. The alarm clears itself with the next successful run.",
     ),
+    "background-stopped": Explanation(
+        "Celery's worker or beat does not run",
+        "Reports, purges, notices and the expiry of registrations wait for it; the node carries "
+        "messages as before. `/health/ready` says `jobs: false`.",
+        "The text has the last line of its log, and names the log. It is started again by itself, "
+        "each time a little later; the alarm clears itself when it runs.",
+    ),
     "record-uncounted": Explanation(
         "Traffic was deleted that no report has counted",
         "Rows were too old, or the record was near RECORD_MAX_BYTES, and no run had rolled them "

@@ -3,7 +3,8 @@
 prepare         what must exist before anything starts, and errors that can be found beforehand
 prepared        what an earlier start has already done
 programs        supervisord as a child process: start, look, stop
-readiness       whether the node is ready, and why it is not
+background      whether worker and beat run, judged by their signs of life
+readiness       whether the node is ready
 when_ready      what is started once the node is ready
 address         the address of the node of a data directory
 second          a second node beside a first

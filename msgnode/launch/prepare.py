@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import pwd
 import resource
 import secrets
 import shutil
@@ -16,6 +17,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,6 +32,7 @@ from .error_messages import StartFailed, without_password
 
 OPERATOR = "operator"
 
+_ROOM = 1024 * 1024  # bytes: the first tables take more, a restart takes less
 _FILES = 1_048_576  # more than MAX_CONNECTIONS; some programs iterate over all possible files
 
 
@@ -78,9 +81,62 @@ def _take(lock: IO[str], data_dir: Path, patience: float) -> None:
             return
 
 
+def check_disk(data_dir: Path) -> None:
+    """Check that there is room to write, and that what is there belongs to this user."""
+    for name in ("run.lock", "secret_key", "node.sqlite3"):
+        with suppress(FileNotFoundError):
+            owner = (data_dir / name).stat().st_uid
+            if owner != os.geteuid():
+                raise StartFailed(
+                    f"{data_dir / name} belongs to {_user(owner)}, and this is "
+                    f"{_user(os.geteuid())}: start as that user, or name another DATA_DIR."
+                )
+    probe = data_dir / f".room.{os.getpid()}"
+    try:
+        probe.write_bytes(b"\0" * _ROOM)
+    except OSError as fault:
+        if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StartFailed(
+                f"the disk of DATA_DIR {data_dir} is full ({fault.strerror}): free some space."
+            ) from None
+        raise
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def check_database() -> None:
+    """Check that the database answers; a file that does not exist yet is made later."""
+    if connection.vendor == "sqlite" and not Path(connection.settings_dict["NAME"]).exists():
+        return
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM sqlite_master"
+                if connection.vendor == "sqlite"
+                else "SELECT 1"
+            )
+    except DatabaseError as fault:
+        raise _refusal(fault) from None
+    finally:
+        connection.close()
+
+
+def _refusal(fault: DatabaseError) -> StartFailed:
+    first = (str(fault).strip().splitlines() or ["no reason given"])[0]
+    place = f" {connection.settings_dict['NAME']}" if connection.vendor == "sqlite" else ""
+    return StartFailed(f"the database{place} refuses: {first}")
+
+
 def clear_remains(data_dir: Path) -> None:
     """Remove what an earlier run has left that would mislead this one. Queued tasks stay."""
-    for name in ("supervisord.pid", "beat.started", "worker.started"):
+    for name in ("supervisord.pid", "background.json", "beat.started", "worker.started"):
         (data_dir / name).unlink(missing_ok=True)
     # Mailboxes of former workers, which nobody would empty.
     shutil.rmtree(data_dir / "celery" / "control")
@@ -135,9 +191,7 @@ def migrate() -> None:
     try:
         call_command("migrate", interactive=False, verbosity=0)
     except DatabaseError as fault:
-        first = str(fault).strip().splitlines()[0]
-        place = f" {connection.settings_dict['NAME']}" if connection.vendor == "sqlite" else ""
-        raise StartFailed(f"the database{place} refuses: {first}") from None
+        raise _refusal(fault) from None
     finally:
         connection.close()
 

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import xmlrpc.client
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -116,15 +116,30 @@ class Programs:
             return []
         return [Program(row["name"], row["statename"], row["pid"], row["spawnerr"]) for row in rows]
 
-    def start_waiting(self) -> None:
-        """Start the programs that have not started by themselves. Repeat it until all run."""
-        waiting = [program.name for program in self.look() if program.state == "STOPPED"]
+    @property
+    def pid(self) -> int:
+        """The process of supervisord, 0 if it does not run."""
+        return self._process.pid if self._process is not None else 0
+
+    def start_waiting(self, seen: Iterable[Program]) -> None:
+        """Start those of these programs that supervisord does not start by itself."""
+        waiting = [each.name for each in seen if each.state in ("STOPPED", "FATAL")]
+        if not waiting:
+            return
         with (
             contextlib.suppress(OSError, http.client.HTTPException, xmlrpc.client.Error),
             self._supervisord() as supervisord,
         ):
             for name in waiting:
                 supervisord.supervisor.startProcess(f"all:{name}", False)
+
+    def restart(self, name: str) -> None:
+        """Stop a program, which `start_waiting` then starts again."""
+        with (
+            contextlib.suppress(OSError, http.client.HTTPException, xmlrpc.client.Error),
+            self._supervisord() as supervisord,
+        ):
+            supervisord.supervisor.stopProcess(f"all:{name}", False)
 
     def _supervisord(self) -> xmlrpc.client.ServerProxy:
         transport: Any = SupervisorTransport(serverurl=f"unix://{self._socket}")
@@ -133,6 +148,10 @@ class Programs:
     def log(self, name: str) -> Path:
         """The log file of a program."""
         return self.data_dir / "logs" / f"{name}.log"
+
+    def last(self, name: str) -> str:
+        """The last error or line in the log of a program of this run."""
+        return cause_in(self.log(name), self._offsets.get(name, 0)) or "it has said nothing yet"
 
     def cause(self, program: Program) -> str:
         """Why a program failed, from its own log of this run."""

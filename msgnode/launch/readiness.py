@@ -1,11 +1,9 @@
-"""Whether everything runs: asks the node over HTTP, worker and beat by files they leave."""
+"""Whether the node is ready: asks it over HTTP."""
 
 from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 
@@ -40,14 +38,3 @@ def node_is_ready(host: str, port: int, name: str, workers: int = 1) -> bool:
         return False
     finally:
         connection.close()
-
-
-def open_points(
-    host: str, port: int, name: str, data_dir: Path, workers: int = 1
-) -> dict[str, Callable[[], bool]]:
-    """The conditions for everything to run, by program."""
-    return {
-        "beat": (data_dir / "beat.started").exists,
-        "node": lambda: node_is_ready(host, port, name, workers),
-        "worker": (data_dir / "worker.started").exists,
-    }

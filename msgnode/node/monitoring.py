@@ -18,6 +18,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.record import Outcome
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.alarm_rules import AlarmRules
+from msgnode.monitoring.background_programs import BackgroundPrograms
 from msgnode.monitoring.component_status import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.otlp import OtlpExport
@@ -113,6 +114,9 @@ class Monitoring:
 
         self._status = StatusReport(writer, me.name, components)
         self._faults = FaultAlarms(FAULTS, me.name, alarms.raise_alarm, alarms.clear_alarm)
+        self.programs = BackgroundPrograms(
+            settings.DATA_DIR, alarms.raise_alarm, alarms.clear_alarm
+        )
 
     @property
     def sources(self) -> tuple[Sampler, SessionWatch, Tracer]:
@@ -121,7 +125,7 @@ class Monitoring:
 
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
         """The background jobs, which run as long as the worker."""
-        jobs = (self._status, self._faults, self.sampler, self.alarm_rules)
+        jobs = (self._status, self._faults, self.programs, self.sampler, self.alarm_rules)
         return [each.run() for each in jobs]
 
     async def start(self) -> None:

@@ -56,8 +56,8 @@ class Node:
         self._loading: asyncio.Future[tuple[int, BanList]] | None = None
 
     @property
-    def runs_all_jobs(self) -> bool:
-        """Whether all background jobs are still running."""
+    def runs_all_tasks(self) -> bool:
+        """Whether everything that runs as long as the worker still does."""
         return not any(task.done() for task in self._tasks)
 
     # --- start ------------------------------------------------------------------------------------

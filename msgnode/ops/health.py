@@ -31,8 +31,9 @@ class Health:
     `/health/ready` is 200 if this process serves, else 503, with what is wrong. A worker serves
     when the routing table is loaded, it holds its lease, the database answered its last renewal,
     what it says to all workers comes back and what it holds is in their directory, its message to
-    itself comes back and its background jobs run. `workers` counts it and those it is joined to;
-    what its connectors say of themselves keeps it from nothing.
+    itself comes back and its own tasks run. `workers` counts it and those it is joined to. `jobs`
+    says whether worker and beat run beside it: like what its connectors say of themselves, that
+    keeps it from nothing.
     The web process serves when the database answers, and counts the workers that hold a lease.
 
     Args:
@@ -66,25 +67,33 @@ def _ready(node: Node) -> dict[str, object]:
         "database": parts.lease.is_held and parts.lease.has_answer,
         "workers": parts.cluster is None or parts.cluster.network.meets_others,
         "path": not parts.path.problem,
-        "jobs": node.runs_all_jobs,
+        "tasks": node.runs_all_tasks,
     }
+    jobs = parts.monitoring.programs.all_run
     others = parts.cluster.transport.number_ready if parts.cluster is not None else 0
     connectors = {} if parts.mqtt is None else {"mqtt": parts.mqtt.state}
     if parts.federation is not None:
         connectors["federation"] = parts.federation.state
     if parts.qos.supervisor is not None:
         connectors["qos"] = parts.qos.state
-    body = _body(checks, 1 + others, parts.lease.trouble, connectors)
+    body = _body(checks, 1 + others, parts.lease.trouble, connectors, {"jobs": jobs})
     if node.secrets_fault:  # keeps it from nothing but what needs them
         body["problems"] = {**body.get("problems", {}), "secrets": node.secrets_fault}
     return body
 
 
 def _body(
-    checks: dict[str, bool], workers: int, trouble: str, connectors: dict[str, str] | None = None
+    checks: dict[str, bool],
+    workers: int,
+    trouble: str,
+    connectors: dict[str, str] | None = None,
+    beside: dict[str, bool] | None = None,
 ) -> dict[str, Any]:
-    status = "ready" if all(checks.values()) else "not ready"
-    body: dict[str, Any] = {"status": status, "checks": checks, "workers": workers}
+    body: dict[str, Any] = {
+        "status": "ready" if all(checks.values()) else "not ready",
+        "checks": {**checks, **(beside or {})},
+        "workers": workers,
+    }
     if told := trouble or database_errors.CONNECTING.problem:
         body["problems"] = {"database": told}
     if connectors:

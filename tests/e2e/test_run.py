@@ -6,13 +6,17 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import stat
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import httpx
 import pytest
 
 from msgnode.launch.address import read_address
+from tests import waiting
 from tests.e2e.launched import Launched, command_of
 from tests.services import free_port
 
@@ -200,19 +204,56 @@ def test_a_program_that_ends_is_started_again_and_it_is_said(data: Path) -> None
     with Launched(data, free_port()) as node:
         node.ready()
         node.program("msgnode beat").kill()
-        assert "beat ended and was started again" in node.line_with("again")
-        node.signal(signal.SIGTERM)
-        assert node.status() == 0, node.text()
+        assert "beat has ended" in node.line_with("it is tried again")
+        assert "beat runs again" in node.line_with("runs again")
+        node.program("msgnode beat").suspend()  # as one that misses the signal
+        node.signal(signal.SIGINT)
+        assert node.status(15) == 0, node.text()
         assert node.survivors() == []
+
+
+ENDS_AT_ONCE = """import os, sys
+if "celery" in sys.orig_argv and "msgnode.launch.pdeathsig" not in sys.orig_argv:
+    print("no room for Celery", flush=True)
+    os._exit(1)
+"""
 
 
 @pytest.mark.long
-def test_a_program_that_cannot_start_is_named(data: Path) -> None:
-    (data / "beat.started").mkdir()  # beat cannot leave its mark
-    with Launched(data, free_port()) as node:
-        assert node.status() == 1
-        assert "beat.started" in node.text()
-        assert node.survivors() == []
+def test_the_node_serves_while_worker_and_beat_cannot_start(tmp_path: Path, data: Path) -> None:
+    fault = tmp_path / "sitecustomize.py"
+    fault.write_text(ENDS_AT_ONCE)
+    with Launched(data, free_port(), environment={"PYTHONPATH": str(tmp_path)}) as node:
+        node.line_with("ready:")
+        said = {node.line_with("does not start: no room for Celery") for _ in range(2)}
+        assert {line.partition(" ")[0] for line in said} == {"beat", "worker"}
+        waiting.until(lambda: len(_alarms(data)) == 2, 30)
+        assert all(str(data / "logs") in text for text in _alarms(data).values())
+        assert _ready(node) == (200, False)
+        fault.unlink()
+        node.line_with("in the background:")
+        waiting.until(lambda: _ready(node) == (200, True), 30)
+        waiting.until(lambda: not _alarms(data), 30)
+        assert node.text().count("does not start") == 2, "one line for each"
+        node.signal(signal.SIGTERM)
+        assert node.status() == 0, node.text()
+
+
+def _ready(node: Launched) -> tuple[int, bool]:
+    """The status of /health/ready, and whether the background jobs run."""
+    with httpx.Client(headers={"Host": "localhost"}, timeout=10) as client:
+        said = client.get(f"http://127.0.0.1:{node.port}/health/ready")
+    return said.status_code, said.json()["checks"]["jobs"]
+
+
+def _alarms(data: Path) -> dict[str, str]:
+    """The alarms about worker and beat that stand: their texts by subject."""
+    with closing(sqlite3.connect(data / "node.sqlite3", timeout=10)) as database:
+        rows = database.execute(
+            "SELECT subject, text FROM msgnode_alarm"
+            " WHERE kind = 'background-stopped' AND cleared_at IS NULL"
+        )
+        return dict(rows.fetchall())
 
 
 @pytest.mark.long

@@ -3,11 +3,14 @@
 Several workers and no Redis named: the command begins again with one of its own in its environment,
 because settings are read once.
 
-Order: data directory taken, faults that can be named beforehand, tables, operator's account, the
-node started, it answers, one line `ready`; then worker and beat, so that they do not hold it up,
-and a line when they answer; then wait for Ctrl-C or SIGTERM. What an earlier start has checked
-and migrated is not done again while nothing has changed, and the apps, which take two seconds,
-are not loaded for it.
+Order: faults that can be named beforehand (port, settings, data directory, disk, database, Redis),
+Django's checks, tables, operator's account, the node started, it answers, one line `ready`; then
+worker and beat, so that they do not hold it up, and a line when they run; then wait for Ctrl-C or
+SIGTERM. What an earlier start has checked and migrated is not done again while nothing has changed,
+and the apps, which take two seconds, are not loaded for it.
+
+The node gets the time it needs, as long as it shows signs of life. What becomes of worker and beat
+does not end it (launch/background.py).
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -28,6 +30,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from msgnode.checks import check_node
 from msgnode.launch import prepare, prepared, readiness, second
 from msgnode.launch.address import Address, remove_address, write_address
+from msgnode.launch.background import Background, signs_of_life
 from msgnode.launch.error_messages import StartFailed
 from msgnode.launch.make_parent import Make
 from msgnode.launch.programs import Programs
@@ -36,8 +39,9 @@ from msgnode.launch.stop_flag import StopFlag
 from msgnode.launch.when_ready import WhenReady
 from msgnode.resources import SHARED
 
-START_SECONDS = 90.0
 LOOK_SECONDS = 1.0
+SAY_SECONDS = 30.0
+STUCK_SECONDS = 300.0
 
 
 class Command(BaseCommand):
@@ -61,10 +65,6 @@ class Command(BaseCommand):
             self._begin_as_second()
         self.stopping = StopFlag()
         self.is_preparing = True
-        self.is_known = prepared.is_known(settings.DATA_DIR)
-        if not self.is_known or check_node():
-            django.setup()
-            self.check()
         self.make = Make()
         signal.signal(signal.SIGINT, self._on_stop_signal)
         signal.signal(signal.SIGTERM, self._on_stop_signal)
@@ -74,6 +74,8 @@ class Command(BaseCommand):
         stop_seconds = limits["DRAIN_STAGGER"] + 2 * limits["DRAIN_SECONDS"] + 5
         programs = Programs(SHARED / "supervisord.conf", settings.DATA_DIR, stop_seconds)
         try:
+            prepare.check_port(settings.HOST, settings.PORT)
+            self._check_settings()
             with prepare.hold(settings.DATA_DIR, stop_seconds + 10) as lock:
                 if settings.WORKERS > 1 and not settings.REDIS_URL:
                     self._begin_again()
@@ -85,6 +87,12 @@ class Command(BaseCommand):
             raise CommandError(str(fault)) from None
         except OSError as fault:
             raise CommandError(f"DATA_DIR {settings.DATA_DIR}: {fault}") from None
+
+    def _check_settings(self) -> None:
+        faults = [each for each in check_node() if each.is_serious() and not each.is_silenced()]
+        if faults:
+            lines = (f"({each.id}) {each.msg} {each.hint or ''}".strip() for each in faults)
+            raise StartFailed("\n".join(lines))
 
     def _begin_as_second(self) -> None:
         first = {name: getattr(settings, name) for name in ("DOMAIN", "PORT", "DATA_DIR")}
@@ -115,11 +123,14 @@ class Command(BaseCommand):
 
     def _prepare(self) -> None:
         prepare.raise_file_limit()
+        prepare.check_disk(settings.DATA_DIR)
         prepare.clear_remains(settings.DATA_DIR)
-        prepare.check_port(settings.HOST, settings.PORT)
+        prepare.check_database()
         if "NODE_REDIS" not in os.environ:  # else it is started with the others
             prepare.check_redis(settings.REDIS_URL)
-        if not self.is_known:
+        if not prepared.is_known(settings.DATA_DIR):
+            django.setup()
+            self.check()
             self._say("preparing: settings are valid, preparing the database")
             prepare.migrate()
             prepare.make_operator(self._say)
@@ -143,74 +154,75 @@ class Command(BaseCommand):
                 },
                 lock,
             )
-            background = self._points()
-            if self._wait_until_ready(programs, {"node": background.pop("node")}):
+            background = Background(programs, self._say)
+            background.write(programs.pid)
+            if self._wait_until_ready(programs):
                 write_address(settings.DATA_DIR, Address(self._place(), settings.DOMAIN))
                 self._say(self._ready_line())
                 if beside := os.environ.get("NODE_BESIDE"):
                     named = f"{settings.DOMAIN}@{settings.PUBLIC_URL}"
                     self._say(f"two domains: http://{beside}/?with={named}#two-domains")
-                if self._wait_until_ready(programs, background):
-                    self._say("in the background: worker and beat, for tasks and reports")
-                    more.start()
-                    self._keep(programs, more)
+                self._keep(programs, background, more)
         finally:
             more.stop()
             remove_address(settings.DATA_DIR)
+            (settings.DATA_DIR / "background.json").unlink(missing_ok=True)
             went = programs.stop()
         self._say("stopped" if went else "stopped; not everything ended in time and was killed")
 
-    def _points(self) -> dict[str, Callable[[], bool]]:
-        """What has to answer, by program."""
-        return readiness.open_points(
-            settings.HOST,
-            settings.PORT,
-            readiness.name_of_ours(settings.ALLOWED_HOSTS, settings.DOMAIN),
-            settings.DATA_DIR,
-            settings.WORKERS,
-        )
+    def _wait_until_ready(self, programs: Programs) -> bool:
+        """True when the node answers, False when we are told to stop before.
 
-    def _wait_until_ready(self, programs: Programs, points: dict[str, Callable[[], bool]]) -> bool:
-        """True when all answer, False when we are told to stop before.
-
-        Until the node is there nothing may end; after that, what is waited for may not.
+        Nothing may end before. A node that does nothing at all for STUCK_SECONDS has failed.
         """
         self.pids: dict[str, int] = {}
-        is_background = "node" not in points
-        awaited = set(points)
-        limit = time.monotonic() + START_SECONDS
-        while points:
-            if self._must_stop(0.1):
-                return False
-            if is_background:
-                programs.start_waiting()
-            for program in programs.look():
-                if program.has_failed and (program.name in awaited or not is_background):
+        name = readiness.name_of_ours(settings.ALLOWED_HOSTS, settings.DOMAIN)
+        began = said = lived = time.monotonic()
+        signs: list[object] = []
+        while not self._must_stop(0.1):
+            seen = programs.look()
+            for program in seen:
+                if program.has_failed:
                     raise StartFailed(f"{program.name} does not start: {programs.cause(program)}")
                 self.pids[program.name] = program.pid
-            points = {name: answers for name, answers in points.items() if not answers()}
-            if points and time.monotonic() > limit:
+            if readiness.node_is_ready(settings.HOST, settings.PORT, name, settings.WORKERS):
+                return True
+            now = time.monotonic()
+            before, signs = signs, [signs_of_life(p.pid, programs.log(p.name)) for p in seen]
+            if signs != before:
+                lived = now
+            elif now - lived > STUCK_SECONDS:
                 raise StartFailed(
-                    f"{' and '.join(points)} not ready in {START_SECONDS:.0f} seconds; "
-                    f"see {settings.DATA_DIR / 'logs'}"
+                    f"the node has shown no sign of life for {STUCK_SECONDS:.0f} seconds; "
+                    f"see {programs.log('node')}"
                 )
-        return True
+            if now - said > SAY_SECONDS:
+                said = now
+                self._say(f"still starting, for {now - began:.0f} seconds: {programs.last('node')}")
+        return False
 
-    def _keep(self, programs: Programs, more: WhenReady) -> None:
-        """Until we are told to stop; a program that was started again is said."""
+    def _keep(self, programs: Programs, background: Background, more: WhenReady) -> None:
+        """Until we are told to stop; what becomes of the programs is said."""
+        has_begun = False
         while not self._must_stop(LOOK_SECONDS):
+            seen = programs.look()
+            programs.start_waiting(seen)
+            background.look({program.name: program for program in seen})
+            background.write(programs.pid)
+            if background.all_run and not has_begun:
+                has_begun = True
+                self._say("in the background: worker and beat, for tasks and reports")
+                more.start()
             more.look()
-            for program in programs.look():
-                if program.state == "FATAL":
-                    raise StartFailed(
-                        f"{program.name} ends again and again: {programs.cause(program)}"
-                    )
-                if program.pid and program.pid != self.pids.get(program.name):
+            for program in seen:
+                before = self.pids.get(program.name)
+                if program.pid and program.pid != before:
                     self.pids[program.name] = program.pid
-                    self._say(
-                        f"{program.name} ended and was started again; "
-                        f"see {programs.log(program.name)}"
-                    )
+                    if before and not background.has_problem(program.name):
+                        self._say(
+                            f"{program.name} ended and was started again; "
+                            f"see {programs.log(program.name)}"
+                        )
 
     def _must_stop(self, seconds: float) -> bool:
         return self.stopping.wait(seconds) or self.make.is_stopping()
