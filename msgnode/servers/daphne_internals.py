@@ -19,6 +19,7 @@ files only.
   ping all sockets at once. Its modules have a monotonic clock instead.
 - `early_bytes`: what a client sends together with its request for an upgrade is left in the HTTP
   channel, which nobody reads any more.
+- Twisted has no words for newer codes, such as 426 and 429: "Unknown Status".
 - `serve_with`: Daphne creates its factories and its endpoint from names of its module.
 """
 
@@ -28,6 +29,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -45,6 +47,7 @@ import daphne.ws_protocol as _stock_ws  # noqa: E402
 from autobahn.twisted import websocket as _autobahn_twisted  # noqa: E402
 from autobahn.websocket import protocol as _autobahn  # noqa: E402
 from daphne.ws_protocol import WebSocketProtocol  # noqa: E402
+from twisted.web.http import RESPONSES as _WORDS  # noqa: E402
 
 
 def _as_it_is(value: Any, *_: Any, **__: Any) -> Any:
@@ -57,6 +60,8 @@ for _module in (_autobahn, _autobahn_twisted):
 vars(_autobahn).update(pformat=_as_it_is)
 for _module in (_stock, _stock_http, _stock_ws):
     vars(_module).update(time=SimpleNamespace(time=time.monotonic))
+for _status in HTTPStatus:
+    _WORDS.setdefault(_status.value, _status.phrase.encode())
 
 
 class _Link(Protocol):

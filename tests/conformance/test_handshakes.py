@@ -69,6 +69,7 @@ async def test_what_is_no_handshake_is_told_why_and_leaves_one_line_in_the_log(
     for status, words, shape in SHAPES:
         told, text = await answer(node, request(node, **shape))
         assert (told, words in text) == (status, True), (shape, text)
+        assert "Unknown Status" not in text
     for _ in range(50):
         await answer(node, request(node, Connection="close"))
     lines = [json.loads(line) for line in node.log().splitlines() if line.startswith("{")]
