@@ -26,13 +26,14 @@ async def test_a_local_runtime_speaks_for_no_other_domain(parties: Parties) -> N
     names += [
         f"{foreign('runtime')}/registry/",
         "sip:bob@third.example",
-        "hyperty://THIRD.example/b",
     ]
     names += [foreign("hyperty", "localhost.third.example"), foreign("hyperty", "localhost:8080")]
     for name in names:
         answer = await mallory.ask("create", bob.runtime_url, {"value": name}, sender=name)
         assert code(answer) == 403, name
         await mallory.send("response", bob.runtime_url, {"code": 200}, sender=name)
+    answer = await mallory.ask("create", bob.runtime_url, {"value": 1}, sender=names[0].upper())
+    assert code(answer) == 400, "no address in its canonical form"
     assert await bob.received_from(mallory) == []
 
 
@@ -61,7 +62,7 @@ async def test_a_local_runtime_speaks_for_what_nobody_holds_in_its_domain(
         parties.address("comm"),
         f"{parties.url()}/registry/",
         "publisher",
-        f"hyperty://msg-node.{HOMES[parties.mode].upper()}/{uuid.uuid4()}",
+        f"hyperty://msg-node.{HOMES[parties.mode]}/{uuid.uuid4()}",
     ]
     names += [f"hyperty-runtime://sp1.example/protostub/{uuid.uuid4()}"]
     names += [f"runtime://{THIRD}/p2prequester/{uuid.uuid4()}"]
