@@ -1,15 +1,18 @@
 """Ports for servers that a test starts as processes, which bind them a second or two later.
 
-Until then nobody else may be given them, so each process of a test run (pytest-xdist) has ports of
-its own, and gives none twice.
+Until then nobody else may be given them: neither another process of this test run (pytest-xdist)
+nor another test run on this machine. So a port is held, for as long as its process lives or until
+it has given HELD more, by a Unix socket named after it that nobody else can bind meanwhile. That
+needs no file, and ends with its process (Linux; elsewhere chance has to do).
 """
 
 from __future__ import annotations
 
-import os
 import random
 import socket
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
 
 PORTS = range(25_000, 32_768)
 """Below those that Linux gives to whoever asks for any: of these one that is free now is given, to
@@ -17,17 +20,10 @@ a connection or to a server of another test, before the process has started."""
 CLUSTER_PORTS = range(10_000, 15_000)
 """For servers of a Redis Cluster, which have a second port `BUS` above the first."""
 BUS = 10_000
+HELD = 200
 
 _choice = random.SystemRandom().choice  # the seed of the tests is the same in all processes
-_given: set[int] = set()
-
-
-def share(ports: range, environment: Mapping[str, str]) -> range:
-    """Those of these ports that a process of a test run may give."""
-    name = environment.get("PYTEST_XDIST_WORKER", "gw0")
-    size = len(ports) // int(environment.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    first = ports.start + int(name.removeprefix("gw")) * size
-    return range(first, first + size)
+_held: dict[int, socket.socket] = {}  # the oldest first
 
 
 def free_port(beside: int = 0) -> int:
@@ -36,26 +32,41 @@ def free_port(beside: int = 0) -> int:
     Args:
         beside: so many of those that follow it are free, too, and go with it.
     """
-    own = share(PORTS, os.environ)
-    return _one_of(own[: len(own) - beside], range(beside + 1))
+    return _one_of(PORTS[: len(PORTS) - beside], range(beside + 1))
 
 
 def free_cluster_port() -> int:
     """Such a port for a server of a Redis Cluster."""
-    return _one_of(share(CLUSTER_PORTS, os.environ), (0, BUS))
+    return _one_of(CLUSTER_PORTS, (0, BUS))
 
 
-def _one_of(own: range, further: Iterable[int]) -> int:
+def _one_of(ports: range, further: Iterable[int]) -> int:
     """One of these ports, if it and those so far above it are free."""
-    if len(_given) > len(own) // 2:
-        _given.clear()  # who was given these has bound them long since, or has ended
-    for _ in range(100):
-        port = _choice(own)
-        wanted = [port + each for each in further]
-        if _given.isdisjoint(wanted) and all(map(_is_free, wanted)):
-            _given.update(wanted)
+    for _ in range(1000):
+        port = _choice(ports)
+        if _hold([port + each for each in further]):
             return port
-    raise AssertionError(f"a hundred ports of {own} are all taken")
+    raise AssertionError(f"a thousand ports of {ports} are all taken")
+
+
+def _hold(ports: Iterable[int]) -> bool:
+    """Hold all of these ports, or none if one is held or has a server."""
+    with ExitStack() as stack:
+        holds: dict[int, socket.socket] = {}
+        for port in ports:
+            hold = holds[port] = stack.enter_context(socket.socket(socket.AF_UNIX))
+            try:
+                if sys.platform == "linux":
+                    hold.bind(f"\0port of a test {port}")
+            except OSError:
+                return False
+            if port in _held or not _is_free(port):
+                return False
+        stack.pop_all()
+    _held.update(holds)
+    while len(_held) > HELD:  # who was given these has bound them long since, or has ended
+        _held.pop(next(iter(_held))).close()
+    return True
 
 
 def _is_free(port: int) -> bool:

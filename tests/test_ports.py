@@ -1,19 +1,43 @@
-"""Ports that tests give to servers: no two processes of a test run give the same."""
+"""Ports that tests give to servers: no two processes give the same, of whichever test run."""
 
 from __future__ import annotations
 
-from tests.ports import BUS, CLUSTER_PORTS, PORTS, free_cluster_port, free_port, share
+import subprocess
+import sys
+from contextlib import ExitStack
+
+from tests.node import ROOT
+from tests.ports import BUS, CLUSTER_PORTS, PORTS, free_cluster_port, free_port
+
+GIVE = """
+import sys
+from tests import ports
+ports.PORTS = range(25_000, 25_040)  # so few that two would soon give the same by chance
+for _ in range(10):
+    print(ports.free_port(), flush=True)
+sys.stdin.read()
+"""
 
 
-def test_the_processes_of_a_test_run_share_no_port() -> None:
-    of_each = [
-        share(PORTS, {"PYTEST_XDIST_WORKER": f"gw{number}", "PYTEST_XDIST_WORKER_COUNT": "3"})
-        for number in range(3)
-    ]
-    ports = [port for each in of_each for port in each]
-    assert len(set(ports)) == len(ports) > len(PORTS) - 3
-    assert set(ports) <= set(PORTS)
-    assert share(PORTS, {}) == PORTS
+def test_two_test_runs_at_the_same_time_are_given_different_ports() -> None:
+    with ExitStack() as stack:
+        runs = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", GIVE],
+                    cwd=ROOT,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            for _ in range(3)
+        ]
+        given = [int(each.stdout.readline()) for each in runs if each.stdout for _ in range(10)]
+        for each in runs:
+            assert each.stdin is not None
+            each.stdin.close()
+    assert len(set(given)) == 30
 
 
 def test_no_server_of_a_cluster_takes_the_port_of_another_kind() -> None:
@@ -22,6 +46,6 @@ def test_no_server_of_a_cluster_takes_the_port_of_another_kind() -> None:
 
 
 def test_no_port_is_given_twice() -> None:
-    pairs = [free_port(beside=1) for _ in range(100)]
+    pairs = [free_port(beside=1) for _ in range(90)]
     given = [port for first in pairs for port in (first, first + 1)]
-    assert len({*given, free_port()}) == 201
+    assert len({*given, free_port()}) == 181
