@@ -19,6 +19,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from channels.layers import BaseChannelLayer
 
 from .client import RedisClient
 from .cluster_client import ClusterClient, client_of
-from .faults import Unreachable
+from .faults import RedisFault, Unreachable
 
 AT_ONCE = 32  # messages of one read
 TRIM_BYTES = 256 * 1024  # so much may have been read before it is trimmed
@@ -162,6 +163,7 @@ class _Inbox:
     """The reader's side of one channel's stream. `_last` is the id read last."""
 
     def __init__(self, url: str, key: bytes, expiry: int) -> None:
+        self._url = url
         self._client = RedisClient(url, "msgnode-inbox", key=key)
         self._client.on_connected.append(self._connected)
         self._key = key
@@ -176,12 +178,14 @@ class _Inbox:
         await self._client.start()
 
     async def close(self) -> None:
-        try:
-            self._client.cast(b"DEL", self._key)
-            await asyncio.sleep(0)
-        except Unreachable:
-            pass  # it will expire
+        """Remove the stream, over a new connection: in the old one that waits behind the read."""
         await self._client.close()
+        remover = RedisClient(self._url, "msgnode-inbox", key=self._key)
+        with suppress(RedisFault, TimeoutError):  # else it expires
+            async with asyncio.timeout(BLOCK):
+                await remover.start()
+                await remover.execute(b"DEL", self._key)
+        await remover.close()
 
     def put(self, message: bytes) -> None:
         """Add a message that did not come through the stream; beyond a limit it is lost."""

@@ -60,6 +60,8 @@ async def test_a_group_reaches_its_channels_of_all_processes_until_they_leave(
 async def test_what_nobody_reads_any_more_is_not_written(make: Make, redis_url: str) -> None:
     reader, writer = make(redis_url), make(redis_url)
     channel = await reader.new_channel()
+    await writer.send(channel, {"number": 1})
+    assert await _next(reader, channel) == {"number": 1}  # and now Redis has it wait for the next
     await reader.close()
     with pytest.raises(ChannelFull, match="Nobody reads"):
         await writer.send(channel, {})
