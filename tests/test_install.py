@@ -106,6 +106,7 @@ def test_what_uv_is_told_itself_wins(script: ModuleType, variable: str) -> None:
 UV = "uv pip install"
 LOCK = "pip --require-hashes"
 OPEN = "pip --requirement"
+UNREACHABLE = "Retrying (Retry(total=0)) after connection broken by 'NewConnectionError'"
 
 
 @pytest.mark.parametrize(
@@ -117,6 +118,8 @@ OPEN = "pip --requirement"
         ({UV: "x", LOCK: "DO NOT MATCH THE HASHES"}, False, 1, [UV, LOCK], "was locked"),
         ({UV: "x", LOCK: "No matching"}, False, 0, [UV, LOCK, OPEN], "NOT LOCKED"),
         ({UV: "x", LOCK: "No matching"}, True, 1, [UV, LOCK], "LOCKED=yes asks for it"),
+        ({UV: "x", LOCK: UNREACHABLE}, False, 1, [UV, LOCK], "PIP_INDEX_URL, then call make again"),
+        ({UV: "No space left on device (os error 28)"}, False, 1, [UV], "the disk is full"),
         ({UV: "x", LOCK: "x", OPEN: "x"}, False, 1, [UV, LOCK, OPEN], "could not be installed"),
     ],
 )
@@ -132,7 +135,7 @@ def test_a_wrong_file_ends_it_and_a_poor_index_is_said(
             f"#!{sys.executable}\n"
             "import sys\n"
             "words = ' '.join(sys.argv[1:])\n"
-            "if 'config list' in words: sys.exit(0)\n"
+            "if 'config list' in words or words.startswith('-c '): sys.exit(0)\n"
             f"kind = {LOCK!r} if '--require-hashes' in words else {OPEN!r}\n"
             f"kind = {UV!r} if {name!r} == 'uv' else kind\n"
             f"open({str(tmp_path / 'asked')!r}, 'a').write(kind + '\\n')\n"
@@ -149,6 +152,20 @@ def test_a_wrong_file_ends_it_and_a_poor_index_is_said(
     assert done.returncode == status, done.stdout + done.stderr
     assert told in done.stdout + done.stderr
     assert (tmp_path / "asked").read_text().splitlines() == asked
+
+
+def test_a_python_without_venv_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "ensurepip.py").write_text("raise ImportError")  # as Debian's without python3-venv
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to("/bin/false")  # half made by somebody else
+    done = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "install", tmp_path / ".venv", "requirements"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "is broken: it is made anew" in done.stdout
+    assert len(done.stderr.splitlines()) == 1 and "apt install python3-venv" in done.stderr
 
 
 def test_a_node_starts_without_what_only_reports_need(script: ModuleType) -> None:
