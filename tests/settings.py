@@ -7,6 +7,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from uuid import uuid4
 
 _data_dir = tempfile.mkdtemp(prefix="node-tests-")
 atexit.register(shutil.rmtree, _data_dir, ignore_errors=True)
@@ -37,3 +38,5 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":  # noqa: F405
     _options = DATABASES["default"]["OPTIONS"]  # noqa: F405
     # No commit waits for the disk: these databases need not survive a power cut.
     _options["init_command"] = _options["init_command"].replace("=FULL", "=OFF")
+else:  # another run on this server has a database of its own
+    DATABASES["default"]["TEST"] = {"NAME": f"test_{uuid4().hex[:12]}"}  # noqa: F405
