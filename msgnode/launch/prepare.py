@@ -81,8 +81,8 @@ def _take(lock: IO[str], data_dir: Path, patience: float) -> None:
             return
 
 
-def check_disk(data_dir: Path) -> None:
-    """Check that there is room to write, and that what is there belongs to this user."""
+def check_owner(data_dir: Path) -> None:
+    """Check that what is in the data directory belongs to this user, before anything is made."""
     for name in ("run.lock", "secret_key", "node.sqlite3"):
         with suppress(FileNotFoundError):
             owner = (data_dir / name).stat().st_uid
@@ -91,6 +91,10 @@ def check_disk(data_dir: Path) -> None:
                     f"{data_dir / name} belongs to {_user(owner)}, and this is "
                     f"{_user(os.geteuid())}: start as that user, or name another DATA_DIR."
                 )
+
+
+def check_disk(data_dir: Path) -> None:
+    """Check that there is room to write."""
     probe = data_dir / f".room.{os.getpid()}"
     try:
         probe.write_bytes(b"\0" * _ROOM)

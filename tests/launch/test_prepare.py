@@ -2,6 +2,7 @@
 
 import os
 import resource
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,30 @@ def test_remains_that_do_not_stop_are_named(tmp_path: Path) -> None:
         lock.truncate(0)  # its launcher is gone
         with pytest.raises(StartFailed, match="earlier node .* have not stopped"):
             prepare.hold(tmp_path, 0)
+
+
+def test_a_directory_of_somebody_else_is_named_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret_key").touch()
+    prepare.check_owner(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_000)
+    with pytest.raises(StartFailed, match="secret_key belongs to .* user 4000000000: start as"):
+        prepare.check_owner(tmp_path)
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("no small file system can be mounted here")
+    try:
+        with pytest.raises(StartFailed, match=f"the disk of DATA_DIR {tmp_path} is full"):
+            prepare.check_disk(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
 def test_mailboxes_of_the_dead_go_and_tasks_stay(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ class Command(BaseCommand):
         try:
             prepare.check_port(settings.HOST, settings.PORT)
             self._check_settings()
+            prepare.check_owner(settings.DATA_DIR)
             with prepare.hold(settings.DATA_DIR, stop_seconds + 10) as lock:
                 if settings.WORKERS > 1 and not settings.REDIS_URL:
                     self._begin_again()
