@@ -30,6 +30,7 @@ setup-dev: $(VENV)/.dev  ## Make .venv with what the checks need as well
 # A stamp is written last: an installation that broke off is taken up again. A node starts without
 # what only reports need; it has that installed once it is ready.
 $(VENV)/.start: requirements.lock
+	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): install Python 3.11 or newer, or name one with PYTHON=" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one with PYTHON=")'
 	@$(PYTHON) .ci/install $(VENV) requirements --without-reports
 	@touch $@
