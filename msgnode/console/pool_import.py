@@ -79,8 +79,6 @@ def _fault(line: str, scheme: str) -> str:
         return "the range ends before it begins"
     if why := addresses.fault(line):
         return why
-    if any(character.isspace() for character in line):
-        return "contains a space"
     if len(line) > addresses.MAX_HELD:
         return f"is longer than {addresses.MAX_HELD} characters"
     parsed = addresses.parse(line)

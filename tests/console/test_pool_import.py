@@ -26,7 +26,7 @@ def test_lines_and_ranges_become_addresses_in_order_and_once():
         ("tel:+4930123", "is no sip address"),
         ("guest@example.org", "is no sip address"),
         ("sip:", "names nobody"),
-        ("sip:a b@example.org", "contains a space"),
+        ("sip:a b@example.org", "contains a blank"),
         ("sip:{1-2}{1-2}@example.org", "more than one range"),
         ("sip:{a-b}@example.org", "a range is written"),
         ("sip:{9-1}@example.org", "the range ends before it begins"),
