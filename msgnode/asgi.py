@@ -40,6 +40,11 @@ log = logging.getLogger(__name__)
 
 _django = RequestThreads(_django_alone, settings.REQUEST_THREADS)
 
+
+def is_serving_pages() -> bool:
+    """Whether an HTTP request is being served by Django."""
+    return _django.is_serving
+
 database_limit.limit_process(settings.DATABASE_TIMEOUT * 3)  # a request's is shorter
 
 

@@ -7,6 +7,10 @@ nothing refers to them; frozen reference cycles are found by a full collection, 
 were added than the sessions account for and the pause is worth it: about 1.5 s per million objects.
 Even counting them takes up to 50 ms per million, so that is done only after memory has grown
 accordingly.
+
+What is frozen while a page is rendered is mostly that page's, in cycles, and would stay until then:
+100 KB for each page of the console. So nothing is frozen while HTTP requests are served, except
+after FREEZES_ANYWAY seconds without a pause between them.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +32,8 @@ _WORTH_IT = 1_000_000
 """New objects, some 100 MB, for which a full collection is worth its pause."""
 _OF_A_SESSION = 300
 """Objects per session: 150 with an address and a subscription."""
+FREEZES_ANYWAY = 30.0
+"""Seconds after which what survives is frozen although requests are being served."""
 
 
 class Collector:
@@ -34,10 +41,15 @@ class Collector:
 
     Args:
         sessions: returns the number of sessions; by default there are none.
+        is_serving: tells whether HTTP requests are being served.
     """
 
-    def __init__(self, sessions: Callable[[], int] = int) -> None:
+    def __init__(
+        self, sessions: Callable[[], int] = int, is_serving: Callable[[], bool] = bool
+    ) -> None:
         self._sessions = sessions
+        self._is_serving = is_serving
+        self._frozen_at = 0.0
         self._kept = 0
         self._sessions_kept = 0
         self._counted = self._blocks = 0  # frozen objects at the last count, blocks of memory then
@@ -52,7 +64,7 @@ class Collector:
         self._kept = self._count()
         young, middle, _ = gc.get_threshold()
         gc.set_threshold(young, middle, _PORTION)
-        gc.callbacks.append(_freeze_survivors)
+        gc.callbacks.append(self._collected)
         loop.call_later(_EVERY, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -62,7 +74,8 @@ class Collector:
         more = sys.getallocatedblocks() - self._blocks  # an object is a block at least
         if self._counted + more > most and self._count() > most:
             gc.unfreeze()
-            gc.collect()  # which freezes what survives
+            gc.collect()
+            gc.freeze()
             self._kept, self._sessions_kept = self._count(), sessions
         loop.call_later(_EVERY, self._look, loop)
 
@@ -71,7 +84,11 @@ class Collector:
         self._counted, self._blocks = gc.get_freeze_count(), sys.getallocatedblocks()
         return self._counted
 
-
-def _freeze_survivors(phase: str, info: dict[str, Any]) -> None:
-    if phase == "stop" and info["generation"] == 2:  # noqa: PLR2004  (the oldest)
-        gc.freeze()
+    def _collected(self, phase: str, info: dict[str, Any]) -> None:
+        """Freeze what has survived a collection of the oldest generation."""
+        if phase != "stop" or info["generation"] != 2:  # noqa: PLR2004  (the oldest)
+            return
+        now = time.monotonic()
+        if not self._is_serving() or now - self._frozen_at >= FREEZES_ANYWAY:
+            self._frozen_at = now
+            gc.freeze()

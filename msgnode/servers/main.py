@@ -106,7 +106,10 @@ class Worker:
             log.critical("The node cannot start: %s", _in_words(error), exc_info=True)
             self._give_up()
             return 1
-        Collector(self._node.parts.sessions.sessions.__len__).start(self._loop)
+        from msgnode.asgi import is_serving_pages
+
+        sessions = self._node.parts.sessions.sessions
+        Collector(sessions.__len__, is_serving_pages).start(self._loop)
         gc.enable()
         try:
             listening = listening_socket(*self._address, self._shares_port)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from django.conf import settings
 from django.db import DatabaseError
 
-from msgnode.asgi import application
+from msgnode.asgi import application, is_serving_pages
 from msgnode.servers.collector import Collector
 from msgnode.servers.daphne import DaphneServing
 from msgnode.servers.start import limit_background_threads, listening_socket, on_signals
@@ -41,7 +41,7 @@ class WebProcess:
         except EarlierTables as error:
             log.critical("The web process cannot start: %s", error)
             return 1
-        Collector().start(self._loop)
+        Collector(is_serving=is_serving_pages).start(self._loop)
         gc.enable()
         on_signals(self._loop, self._stop)
         try:

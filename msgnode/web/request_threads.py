@@ -47,9 +47,15 @@ class RequestThreads:
 
     def __init__(self, application: Application, number: int, patience: float = PATIENCE) -> None:
         self._application = application
+        self._number = number
         self._patience = patience
         self._free = [ThreadPoolExecutor(1, f"request-{at}") for at in range(number)]
         self._waiting: OrderedDict[str, deque[asyncio.Future[ThreadPoolExecutor]]] = OrderedDict()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a request is being served."""
+        return len(self._free) < self._number
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         """Serve a request in a free thread, or answer 503."""

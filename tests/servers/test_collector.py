@@ -61,6 +61,32 @@ def test_what_survives_a_collection_is_not_looked_at_again() -> None:
     assert out.split() == ["True", "True"]
 
 
+def test_what_a_page_holds_while_it_is_served_is_not_frozen_unless_pages_never_pause() -> None:
+    out = run("""
+        serving = [True]
+        collector.Collector(is_serving=lambda: bool(serving)).start(loop)
+        gc.callbacks.pop(0)  # that of the first one
+        gc.collect()  # the first one since the start
+        ring = Ring()
+        seen = weakref.ref(ring)
+        gc.collect()
+        del ring
+        gc.collect()
+        print(seen() is None)
+        kept = [[] for _ in range(1_000)]
+        before = gc.get_freeze_count()
+        serving.clear()
+        gc.collect()
+        print(gc.get_freeze_count() >= before + 1_000)
+        serving.append(True)
+        collector.FREEZES_ANYWAY = 0.0
+        more = [[] for _ in range(1_000)]
+        gc.collect()
+        print(gc.get_freeze_count() >= before + 2_000)
+    """)
+    assert out.split() == ["True", "True", "True"]
+
+
 def test_a_frozen_ring_that_nobody_holds_goes_once_enough_has_come() -> None:
     out = run("""
         ring = Ring()
