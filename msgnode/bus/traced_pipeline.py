@@ -274,6 +274,7 @@ class _AnswerWatch:
         self._component = component
         self._began = perf_counter()
         self.answer_pending = caller.answer_pending
+        self.charge = caller.charge
 
     def put(self, frame: bytes) -> None:
         """Send the answer to the caller."""

@@ -50,7 +50,7 @@ def who(request: Request) -> str:
     """The client whose requests are counted together: an account, else a source."""
     if request.user.is_authenticated:
         return f"account {request.user.pk}"
-    return source_of(BaseThrottle().get_ident(request))
+    return source_of(BaseThrottle().get_ident(request) or "")  # None over a Unix socket
 
 
 class RegistryThrottle(BaseThrottle):

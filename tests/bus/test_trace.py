@@ -13,13 +13,14 @@ import pytest
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.trace import MOST_DELIVERIES, Span, Trace, TracedDelivery
+from msgnode.bus.traced_pipeline import _AnswerWatch
 from msgnode.core import messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Effect
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.record import Outcome
 from msgnode.core.trace_context import TraceContext
 from tests.bus.scene import ONE, TWO
-from tests.fakes import FakeSession
+from tests.fakes import FakeCaller, FakeSession
 
 CONTEXT = TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 SPAN = re.compile("[0-9a-f]{16}")
@@ -190,6 +191,12 @@ def test_a_trace_is_over_once_all_that_was_held_has_come() -> None:
     assert trace.part.spans[0].seconds == trace.part.seconds
     trace.release()
     assert over == [trace]
+
+
+def test_a_request_of_a_traced_caller_costs_what_it_costs_untraced() -> None:
+    caller = FakeCaller()
+    _AnswerWatch(caller, trace_of(), "allocation").charge(3, 0)
+    assert caller.charged == [(3, 0)]
 
 
 class Ear(FakeSession):

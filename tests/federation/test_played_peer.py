@@ -39,6 +39,7 @@ import json
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from msgnode.site_urls import CONSOLE
 client = Client(headers={"host": "localhost"})
 client.force_login(User.objects.create_superuser("everything"))
 paths = ["/api/v1/peers/", "/api/v1/peers/b.example/", "/api/v1/peers/b.example/queue/"]
