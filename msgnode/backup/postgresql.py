@@ -148,11 +148,7 @@ def load(folder: Path, said: Database, *, replace: bool) -> None:
         if replace:
             for table in _tables(cursor):
                 cursor.execute(f"DROP TABLE {_quoted(table)} CASCADE")
-        executor = MigrationExecutor(connection)
-        executor.migrate(_last(executor, {(app, name) for app, name in said.migrations}))
-        applied = sorted(MigrationRecorder(connection).applied_migrations())
-        if applied != sorted(tuple(each) for each in said.migrations):
-            raise ArchiveFault("The archive has some migrations without those they need.")
+        _migrate({(app, name) for app, name in said.migrations})
         there = set(_tables(cursor)) - {_MIGRATIONS}
         archived = _of_apps(said.rows, ()) - {_MIGRATIONS}  # earlier ones have tables of others
         if there != archived:
@@ -172,16 +168,33 @@ def load(folder: Path, said: Database, *, replace: bool) -> None:
             cursor.execute(statement)
 
 
-def _last(executor: MigrationExecutor, wanted: set[Migration]) -> list[Migration]:
-    """The last wanted migration of each app; for earlier ones it migrates back."""
-    nodes = executor.loader.graph.node_map
-    return sorted(
-        each
-        for each in wanted
-        if not any(
-            child.key[0] == each[0] and child.key in wanted for child in nodes[each].children
+def _migrate(wanted: set[Migration]) -> None:
+    """Apply the migrations of an archive; squashed ones only if it has all that they replace.
+
+    Raises:
+        ArchiveFault: it lacks some that others need.
+    """
+    executor = MigrationExecutor(connection)
+    loader = executor.loader
+    squashed = loader.replacements
+    wanted = wanted - squashed.keys()  # whether one of them is applied follows from the others
+    asked = wanted | squashed.keys()
+    if not all(wanted.issuperset(each.replaces) for each in squashed.values()):
+        loader.replace_migrations = False
+        loader.build_graph()
+        asked = wanted
+    nodes = loader.graph.node_map
+    executor.migrate(
+        sorted(  # the last of each app; asked for an earlier one it would migrate back
+            key
+            for key in asked & nodes.keys()
+            if not any(
+                child.key[0] == key[0] and child.key in asked for child in nodes[key].children
+            )
         )
     )
+    if MigrationRecorder(connection).applied_migrations().keys() - squashed.keys() != wanted:
+        raise ArchiveFault("The archive has some migrations without those they need.")
 
 
 def _values(row: bytes, at: list[int]) -> list[str]:

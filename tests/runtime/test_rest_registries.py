@@ -75,7 +75,7 @@ async def test_both_runtimes_use_a_registry_over_rest_and_a_frozen_one_costs_a_l
     node = start_node(REGISTRY_ACCESS="open")
     urls = {"localhost": f"http://127.0.0.1:{node.port}/domain-registry"}
     settings = Settings("localhost", registries=urls)
-    url = "hyperty://localhost/a b/ü"
+    url = "hyperty://localhost/a&b/ü"
     for answers, is_loaded in (
         await in_python(settings, life_of(f"{url}/py")),
         await asyncio.to_thread(in_nodejs, urls, life_of(f"{url}/js")),
