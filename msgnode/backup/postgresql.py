@@ -18,6 +18,7 @@ from django.apps import apps
 from django.core.management.color import no_style
 from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from msgnode.storage.table_version import known
@@ -175,15 +176,13 @@ def _migrate(wanted: set[Migration]) -> None:
         ArchiveFault: it lacks some that others need.
     """
     executor = MigrationExecutor(connection)
-    loader = executor.loader
-    squashed = loader.replacements
+    squashed = executor.loader.replacements
     wanted = wanted - squashed.keys()  # whether one of them is applied follows from the others
     asked = wanted | squashed.keys()
     if not all(wanted.issuperset(each.replaces) for each in squashed.values()):
-        loader.replace_migrations = False
-        loader.build_graph()
+        executor.loader = MigrationLoader(connection, replace_migrations=False)
         asked = wanted
-    nodes = loader.graph.node_map
+    nodes = executor.loader.graph.node_map
     executor.migrate(
         sorted(  # the last of each app; asked for an earlier one it would migrate back
             key
