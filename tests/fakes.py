@@ -29,6 +29,16 @@ DOMAIN = "localhost"
 _SESSIONS = itertools.count(1)
 
 
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class FakeSession:
     """A session that keeps what it is given."""
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from msgnode.core.faults import REPEATS, RESET, WINDOW, Faults
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fakes import Clock
 
 
 def test_what_one_raises_does_not_reach_the_next() -> None:

@@ -8,13 +8,7 @@ from limits.errors import StorageError
 from limits.storage import MemoryStorage
 
 from msgnode.core.http_limits import RETRY_AFTER, HttpLimits
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fakes import Clock
 
 
 class Storage(MemoryStorage):

@@ -8,24 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgnode.core.rates import LockedRates, Rates, Report
-
-
-class Clock:
-    now = 600.0
-
-    def __call__(self):
-        return self.now
+from tests.fakes import Clock
 
 
 def test_counts_within_a_window():
-    rates = Rates(Clock())
+    rates = Rates(Clock(600.0))
     assert [rates.note(("a",), 60) for _ in range(3)] == [1, 2, 3]
     assert rates.count(("a",), 60) == 3
     assert rates.count(("b",), 60) == 0
 
 
 def test_a_burst_at_the_end_of_a_window_still_counts_in_the_next():
-    clock = Clock()
+    clock = Clock(600.0)
     rates = Rates(clock)
     clock.now = 659.0
     for _ in range(10):
@@ -37,7 +31,7 @@ def test_a_burst_at_the_end_of_a_window_still_counts_in_the_next():
 
 
 def test_two_windows_later_nothing_is_left():
-    clock = Clock()
+    clock = Clock(600.0)
     rates = Rates(clock)
     rates.note(("a",), 60)
     clock.now += 121
@@ -45,7 +39,7 @@ def test_two_windows_later_nothing_is_left():
 
 
 def test_memory_is_bounded_and_what_is_in_use_stays():
-    clock = Clock()
+    clock = Clock(600.0)
     rates = Rates(clock, max_keys=10)
     for number in range(10):
         rates.note((str(number),), 60)
@@ -60,7 +54,7 @@ def test_memory_is_bounded_and_what_is_in_use_stays():
 
 
 def test_full_of_keys_in_use_it_forgets_the_oldest_and_stays_quick():
-    rates = Rates(Clock(), max_keys=160)
+    rates = Rates(Clock(600.0), max_keys=160)
     for number in range(161):
         rates.note((str(number),), 60)
     assert len(rates) == 151
@@ -69,7 +63,7 @@ def test_full_of_keys_in_use_it_forgets_the_oldest_and_stays_quick():
 
 
 def test_a_clock_that_is_set_back_a_little_forgets_nothing_and_a_lot_holds_nothing_up():
-    clock = Clock()
+    clock = Clock(600.0)
     rates = Rates(clock)
     rates.note(("a",), 60)
     clock.now -= 1
@@ -79,7 +73,7 @@ def test_a_clock_that_is_set_back_a_little_forgets_nothing_and_a_lot_holds_nothi
 
 
 def test_a_request_is_granted_within_the_limit_or_told_when_it_would_be():
-    clock = Clock()
+    clock = Clock(600.0)
     rates = Rates(clock)
     assert [rates.grant(("a",), 60, 3) for _ in range(3)] == [0, 0, 0]
     for _ in range(4):
@@ -113,7 +107,7 @@ def reports(rates: Rates) -> list[Report]:
 @given(STEPS)
 def test_workers_that_have_told_each_other_all_count_like_one_that_counted_all(steps):
     """Reports are heard late, twice, out of order and through others, and come to the same."""
-    clock = Clock()
+    clock = Clock(600.0)
     workers = [Rates(clock) for _ in WORKERS]
     alone = Rates(clock)
     on_their_way: list[tuple[str, list[Report]]] = []
@@ -145,7 +139,7 @@ def test_workers_that_have_told_each_other_all_count_like_one_that_counted_all(s
 
 
 def test_what_was_told_is_not_told_again():
-    rates = Rates(Clock())
+    rates = Rates(Clock(600.0))
     rates.note(("before",), 60)
     rates.share()
     rates.note(("a",), 60)
@@ -157,20 +151,20 @@ def test_what_was_told_is_not_told_again():
 
 
 def test_what_a_clock_ahead_of_ours_reports_counts_now_and_once():
-    rates = Rates(Clock())
+    rates = Rates(Clock(600.0))
     rates.hear("ahead", [(("a",), 60, 11, 4, 2)])
     rates.hear("ahead", [(("a",), 60, 11, 4, 2)])
     assert rates.count(("a",), 60) == 6
 
 
 def test_what_is_over_is_not_heard_and_takes_no_room():
-    rates = Rates(Clock())
+    rates = Rates(Clock(600.0))
     rates.hear("slow", [(("a",), 60, 8, 4, 2)])
     assert len(rates) == 0
 
 
 def test_of_ever_new_workers_only_so_many_are_remembered():
-    rates = Rates(Clock())
+    rates = Rates(Clock(600.0))
     for number in range(100):
         rates.hear(str(number), [(("a",), 60, 10, 1, 0)])
     (counter,) = rates.everything()
@@ -179,7 +173,7 @@ def test_of_ever_new_workers_only_so_many_are_remembered():
 
 
 def test_threads_lose_no_count():
-    rates = LockedRates(Clock())
+    rates = LockedRates(Clock(600.0))
 
     def visit() -> None:
         for _ in range(2000):

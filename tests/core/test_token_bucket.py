@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from msgnode.core.token_bucket import TokenBucket
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fakes import Clock
 
 
 def test_it_gives_its_rate_at_once_and_then_as_it_refills() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     bucket = TokenBucket(8, clock)
     assert [bucket.take() for _ in range(9)] == [True] * 8 + [False]
     clock.now += 0.125
@@ -21,14 +15,14 @@ def test_it_gives_its_rate_at_once_and_then_as_it_refills() -> None:
 
 
 def test_it_never_holds_more_than_one_second_is_worth() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     bucket = TokenBucket(3, clock)
     clock.now += 1000
     assert [bucket.take() for _ in range(4)] == [True, True, True, False]
 
 
 def test_a_debt_is_waited_for() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     bucket = TokenBucket(8, clock)
     bucket.left -= 12
     assert bucket.seconds_until(0.125) == 0.625

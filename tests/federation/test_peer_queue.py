@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from msgnode.core import messages
 from msgnode.core.messages import Message
 from msgnode.federation.peer_queue import MessageClass, PeerQueue, class_of
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fakes import Clock
 
 
 def message(type_: str = "read", to: str = "hyperty://b.example/1", value: object = 1) -> Message:

@@ -18,6 +18,7 @@ from msgnode.monitoring.samples import (
 )
 from msgnode.monitoring.talkers import MOST, PATIENCE, WINDOW, Talkers
 from msgnode.monitoring.taps import Taps
+from tests.fakes import Clock
 
 
 def sample(at: float, messages: int = 1, **more: object) -> Sample:
@@ -64,13 +65,6 @@ def test_a_percentile_lies_between_the_limits_of_its_size() -> None:
     assert percentile(0.5, [0, 10, 0, 0], bounds) == 1.5
     assert percentile(0.99, [0, 0, 0, 5], bounds) == 4.0
     assert percentile(0.5, [1, 1, 1, 1], bounds) == 2.0
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def record(sender: str = "runtime://d/a", to: str = "comm://d/x", code: int = 0) -> TrafficRecord:

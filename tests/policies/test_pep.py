@@ -21,27 +21,18 @@ from policies.engine.attributes import READERS, SHARED, Facts
 from policies.engine.language import ObligationExpression, PolicyError
 from policies.engine.obligation_schema import rewritable_path
 from policies.engine.rewriting import rewritten
+from tests.fakes import Clock
 
 BOB = Speaker("s1", "runtime://a.com/1", identity=Identity("google", "1", "bob@a.com"))
 COMPONENT = Speaker("", "", Origin.COMPONENT)
 IN, OUT = Direction.IN, Direction.OUT
 
 
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 class Point:
     """An enforcement point with its clock and journal at hand."""
 
     def __init__(self, *rules, defaults=None, sample=0, document=None):
-        self.clock = Clock()
+        self.clock = Clock(1000.0)
         self.decision_buffer = DecisionBuffer(sample=sample)
         self.pep = PolicyEnforcer(
             InformationPoint(rates=Rates(self.clock)),

@@ -5,14 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from msgnode.sessions.turn_queue import TURN, TurnQueue
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fakes import Clock
 
 
 class Job:
