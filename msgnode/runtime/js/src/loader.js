@@ -2,12 +2,12 @@
  * The loader: protocol on the fly. From a domain's name to a stub that listens on the bus.
  *
  *   1 descriptor    from the catalogue, all fields checked         4 sandbox   of the domain, or a new one
- *   2 source        inline, or from the descriptor's host          5 status listener, then the start
- *   3 digest, signature                                            6 listener for the stub's URL; `created`
- *                                                                    lets go what has waited
+ *   2 source        inline, or from the descriptor's host          5 listeners for its status and its URL
+ *   3 digest, signature                                            6 the start; then what has waited goes out
  *
  * Rules
  * - Nothing of a stub runs before 1 to 3 are done. The whole takes 20 s at most.
+ * - A stub that has started takes messages, whether it says so or not: some say nothing before the first.
  * - A load that fails is tried again when a message comes after 5 s, doubling to 5 min. So is a stub that
  *   has something to do and is not live within 30 s (live-watch.js).
  * - A stub whose sandbox died is started again after 1 s, doubling to 60 s, under the same URL;
@@ -106,17 +106,13 @@ export class Loader {
 
   /** A stub was not live in time: it is as one that cannot be loaded. */
   #notLive(entry) {
-    const { sandbox, url, domain } = entry;
+    const { sandbox, domain } = entry;
     const text = `it was not live within ${this.#times.liveTime / 1000} s.`;
     this.#bus.report("stub.not-live", {
       error: new LoadError(504, `The stub of ${domain}: ${text}`),
     });
-    this.#failed(entry, {}, new LoadError(504, text));
+    this.#failed(entry, { sandbox }, new LoadError(504, text));
     this.#refuseOpen(entry, entry.desc);
-    if (sandbox) {
-      const gone = () => this.#sandboxes.release(sandbox);
-      sandbox.delete(url).then(gone, gone);
-    }
   }
 
   /** Disconnect a stub and forget it. */
@@ -191,12 +187,10 @@ export class Loader {
         ? `domain-idp://${domain}/stub/${newId()}`
         : `runtime://${domain}/protostub/${newId()}`;
     const { url, sandbox } = entry;
-    let created;
-    const isCreated = new Promise((resolve) => (created = resolve));
     this.#drop(entry);
     entry.listeners.push(
       this.#bus.addListener(`${url}/status`, (message) => {
-        if (message.from === url && this.#status(entry, message.body ?? {})) created();
+        if (message.from === url) this.#status(entry, message.body ?? {});
       }),
       this.#bus.addListener(url, (message) => {
         if (!sandbox.post(url, message))
@@ -221,10 +215,8 @@ export class Loader {
       onDeath: (reason) => entry.sandbox === sandbox && this.#died(entry, reason),
     });
     if (attempt.isOver) return;
-    if (entry.status === "deploying") entry.status = "deployed";
-    if (kind === "idp") created();
-    await isCreated;
-    if (!attempt.isOver) this.#release(entry);
+    if (entry.status === "deploying") entry.status = "deployed"; // it has not said `created` by itself
+    this.#release(entry);
   }
 
   #release(entry) {
@@ -237,7 +229,10 @@ export class Loader {
   #failed(entry, { sandbox }, error) {
     if (!(error instanceof LoadError)) this.#bus.report("loader.failed", { error });
     this.#drop(entry);
-    if (sandbox) this.#sandboxes.release(sandbox);
+    if (sandbox) {
+      const gone = () => this.#sandboxes.release(sandbox);
+      sandbox.delete(entry.url).then(gone, gone);
+    }
     entry.sandbox = null;
     entry.isLoading = false;
     entry.failures += 1;
@@ -271,7 +266,7 @@ export class Loader {
     this.#bus.postFrom(entry.url, isHome ? message : withoutMarks(message));
   }
 
-  /** Note a status event; whether the stub is ready for messages. */
+  /** Note a status event. */
   #status(entry, body) {
     const state = entry.enter(body.value, body.desc);
     this.#options.onStatus?.(entry, body);
@@ -282,7 +277,6 @@ export class Loader {
       entry.failures = 0;
     }
     if (!entry.isGettingLive) this.#liveWatch.forget(entry);
-    return state !== undefined;
   }
 
   #died(entry, reason) {

@@ -325,6 +325,43 @@ for (const [style, source] of [
   });
 }
 
+test("R33 a stub that says nothing of itself has the messages that waited, and its answers count", async () => {
+  const silent = `export default class { _start(url, bus) {
+    bus.addListener("*", ({ id, from, to }) =>
+      bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200 } }));
+  } }`;
+  await catalogues.add("f", silent);
+  const codes = await Promise.all([1, 2].map((n) => answer(create("hyperty://f/x", n))));
+  assert.deepEqual(
+    codes.map(({ code }) => code),
+    [200, 200],
+  );
+  assert.equal(runtime.stubs.get("f").status, "deployed");
+});
+
+test("a stub that starts after its load has ended is ended, and not in the way of the next load", async () => {
+  await runtime.close();
+  begin({ times: { loadTime: 5_000, leastRetry: 1_000 } });
+  let release;
+  world.starts = [new Promise((resolve) => (release = resolve))];
+  const slow = STUB.replace("export function", "export async function").replace(
+    "bus.addListener",
+    "await globalThis.world.starts.shift(); bus.addListener",
+  );
+  await catalogues.add("f", slow);
+  const first = answer(create("hyperty://f/x", 1));
+  await until(() => world.stubs[runtime.stubs.get("f")?.url], "the start");
+  await clock.turn(5_000);
+  assert.equal((await first).code, 504);
+  await clock.turn(1_000);
+  bus.postMessage(create("hyperty://f/x", 2));
+  await until(() => world.started[0]?.sent.length, "the message");
+  release();
+  await until(() => world.started[1]?.calls.length, "the end of the first one");
+  assert.deepEqual(sentBy(world.started[0]), [["hyperty://f/x", 2]]);
+  assert.deepEqual(world.started[1].calls, [["disconnect"]]);
+});
+
 test("R33 a module that cannot be started is 502", async () => {
   for (const source of [
     "export const nothing = 1;",

@@ -28,6 +28,19 @@ async def test_r21_the_first_message_loads_once_and_goes_out_after_created(
         assert catalogue.asked == [DESCRIPTOR_OF_F]
 
 
+async def test_a_stub_that_says_nothing_of_itself_has_the_messages_that_waited(
+    catalogue: FakeCatalogue,
+) -> None:
+    silent = ECHO.replace(
+        "def say(self, value, **more):", "def say(self, *_, **more):\n        return"
+    )
+    catalogue.serve(descriptor(silent))
+    async with World(catalogue) as world:
+        answers = await asyncio.gather(world.ask(value=1), world.ask(value=2))
+        assert [each["value"] for each in answers] == [1, 2]
+        assert world.words() == ["deploying", "deployed"]
+
+
 async def test_r22_messages_of_one_domain_wait_for_one_load_and_keep_their_order(
     catalogue: FakeCatalogue,
 ) -> None:

@@ -48,15 +48,13 @@ export function openInside(send, load, limits = {}) {
     const component = { bus: new MiniBus((message) => postOf(url, message)), instance: null };
     components.set(url, component);
     try {
-      component.instance = await started(
-        await load(sourceCode, config),
-        url,
-        component.bus,
-        config,
-      );
-      return { code: 200 };
+      const instance = await started(await load(sourceCode, config), url, component.bus, config);
+      component.instance = instance;
+      if (components.get(url) === component) return { code: 200 };
+      await disconnect(instance); // it was ended while it started
+      return errorBody(503, "The component was ended while it started.");
     } catch (error) {
-      components.delete(url);
+      if (components.get(url) === component) components.delete(url);
       component.bus.close();
       return errorBody(502, `The component cannot be started: ${error?.message ?? error}`);
     }
@@ -66,14 +64,16 @@ export function openInside(send, load, limits = {}) {
     const component = components.get(url);
     if (!component) return errorBody(500, `Instance ${url} does not exist!`);
     components.delete(url);
-    const { instance } = component;
-    if (typeof instance?.disconnect === "function") {
-      const ended = Promise.resolve().then(() => instance.disconnect());
-      await limited(ended, DISCONNECT_TIME, () => new Error("no answer")).catch(() => {});
-    }
+    await disconnect(component.instance);
     await Promise.resolve(); // what it said last is on its way
     component.bus.close();
     return { code: 200 };
+  }
+
+  async function disconnect(instance) {
+    if (typeof instance?.disconnect !== "function") return;
+    const ended = Promise.resolve().then(() => instance.disconnect());
+    await limited(ended, DISCONNECT_TIME, () => new Error("no answer")).catch(() => {});
   }
 
   function execute({ url, method, params = [] }) {

@@ -74,7 +74,7 @@ export class Sandbox {
       "The component did not start in time.",
     );
     if (codeOf(body) !== 200) {
-      this.#components.delete(url);
+      if (this.#components.get(url) === component) this.#components.delete(url);
       throw new LoadError(codeOf(body), body.desc ?? "The component cannot be started.");
     }
   }
