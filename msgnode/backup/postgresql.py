@@ -24,7 +24,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from msgnode.storage.table_version import known
 
 from .manifest import ArchiveFault, Database, Migration
-from .sqlite import SEALED
+from .sqlite import Encrypted, encrypted_columns
 
 FOLDER = "tables"
 _BLOCK = 256 * 1024
@@ -100,7 +100,7 @@ def _of_apps(tables: Iterable[str], further: Iterable[str]) -> set[str]:
     return {table for table in tables if table in named or table.startswith(begin)}
 
 
-def check(folder: Path, said: Database) -> list[str]:
+def check(folder: Path, said: Database) -> Encrypted:
     """Compare the parts with what the manifest says of the tables.
 
     Args:
@@ -113,20 +113,25 @@ def check(folder: Path, said: Database) -> list[str]:
     Raises:
         ArchiveFault: a table is missing, or has another number of rows.
     """
-    sealed: list[str] = []
+    known_columns = encrypted_columns()
+    encrypted: Encrypted = {}
     for table, number in said.rows.items():
         part = folder / FOLDER / table
         if "/" in table or not part.is_file():
             raise ArchiveFault(f"The table {table} is missing.")
         found = 0
-        at = [n for n, column in enumerate(said.columns[table]) if (table, column) in SEALED]
+        at = {
+            n: encrypted.setdefault((table, column), [])
+            for n, column in enumerate(said.columns[table])
+            if (table, column) in known_columns
+        }
         with part.open("rb") as file:
             for row in file:
                 found += 1
-                sealed += [value for value in _values(row, at) if value not in ("", "\\N")]
+                _collect(row, at)
         if found != number:
             raise ArchiveFault(f"{table} has {found} rows, not {number}.")
-    return sealed
+    return encrypted
 
 
 def load(folder: Path, said: Database, *, replace: bool) -> None:
@@ -196,10 +201,12 @@ def _migrate(wanted: set[Migration]) -> None:
         raise ArchiveFault("The archive has some migrations without those they need.")
 
 
-def _values(row: bytes, at: list[int]) -> list[str]:
-    """Some columns of a row in the text of COPY; encrypted ones have nothing that is escaped."""
+def _collect(row: bytes, at: dict[int, list[str]]) -> None:
+    """Add columns of a row in the text of COPY to lists; encrypted ones have nothing escaped."""
     columns = row.decode(errors="replace").rstrip("\n").split("\t") if at else []
-    return [columns[each] for each in at if each < len(columns)]
+    for each, values in at.items():
+        if each < len(columns) and columns[each] not in ("", "\\N"):
+            values.append(columns[each])
 
 
 def _fill(cursor: Any, table: str, said: Database, path: Path) -> None:

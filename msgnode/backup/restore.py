@@ -125,16 +125,18 @@ def _checked(file: Path, folder: Path) -> tuple[Manifest, list[RecordFile]]:
         sqlite.check(folder / sqlite.PART, manifest.database)
         key = folder / SECRET_KEY
         further = [key.read_text()] if key.exists() and settings.OWN_SECRET_KEY else []
-        _refuse_sealed(sqlite.sealed_of(folder / sqlite.PART), *further)
+        refuse_other_key(sqlite.encrypted_values(folder / sqlite.PART), *further)
     else:
-        _refuse_sealed(postgresql.check(folder, manifest.database))
+        refuse_other_key(postgresql.check(folder, manifest.database))
     return manifest, record
 
 
-def _refuse_sealed(sealed: list[str], *keys: str) -> None:
-    if not all(opens(each, *keys) for each in sealed):
+def refuse_other_key(encrypted: sqlite.Encrypted, *keys: str) -> None:
+    """Refuse an archive of whose secrets of some kind this node can read none."""
+    if any(values and not any(opens(each, *keys) for each in values)
+           for values in encrypted.values()):  # fmt: skip
         raise Refused(
-            "The archive's signing keys were sealed with another key than SECRET_KEY or "
+            "The archive has secrets that were encrypted with another key than SECRET_KEY or "
             "KEY_ENCRYPTION_KEY of this environment: give the node the keys it had, or name the "
             "one it had in SECRET_KEY_FALLBACKS."
         )

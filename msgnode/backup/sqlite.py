@@ -10,9 +10,16 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from django.apps import apps
+
+from msgnode.identity.sealed_secrets import COLUMNS
+
 from .manifest import ArchiveFault, Database, Migration
 
 PART = "node.sqlite3"
+
+Encrypted = dict[tuple[str, str], list[str]]
+"""Encrypted values by table and column."""
 
 
 def dump(database: Path, folder: Path) -> tuple[Database, list[str]]:
@@ -60,19 +67,22 @@ def check(copy: Path, said: Database) -> None:
         raise ArchiveFault(f"{PART} has other migrations than the manifest says.")
 
 
-def sealed_of(copy: Path) -> list[str]:
+def encrypted_values(copy: Path) -> Encrypted:
     """The encrypted values in it."""
     with closing(sqlite3.connect(copy)) as connection:
-        return [
-            row[0]
-            for table, column in SEALED
-            if table in _tables(connection)
-            for row in connection.execute(f"SELECT {column} FROM {table} WHERE {column} <> ''")  # noqa: S608
-        ]
+        return {
+            (table, column): [
+                row[0]
+                for row in connection.execute(f"SELECT {column} FROM {table} WHERE {column} <> ''")  # noqa: S608
+            ]
+            for table, column in encrypted_columns()
+            if column in _columns(connection, table)  # an earlier version may lack it
+        }
 
 
-SEALED = (("msgnode_providerkey", "sealed"), ("msgnode_issuer", "client_secret"))
-"""Columns with what msgnode.identity.encryption has sealed."""
+def encrypted_columns() -> set[tuple[str, str]]:
+    """The tables and columns with encrypted values."""
+    return {(apps.get_model(model)._meta.db_table, field) for _, model, field in COLUMNS}
 
 
 def forget_workers(copy: Path) -> None:
@@ -101,3 +111,7 @@ def _tables(connection: sqlite3.Connection) -> list[str]:
         "ORDER BY name"
     )
     return [row[0] for row in found]
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')}

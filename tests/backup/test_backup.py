@@ -132,7 +132,7 @@ def test_what_cannot_be_restored_is_named_and_changes_nothing(
 
     foreign = Node(other.data_dir)  # its SECRET_KEY is given by the environment
     status, said = fails(foreign, "restore", str(archive), "--replace")
-    assert (status, "sealed with another key" in said) == (2, True), said
+    assert (status, "encrypted with another key" in said) == (2, True), said
 
     status, said = fails(old, "backup", "--output", str(archive))
     assert (status, "exists" in said) == (2, True), said

@@ -216,7 +216,7 @@ def test_a_backup_of_a_running_node_is_restored_row_by_row(
     assert (status, "has tables already" in said) == (2, True), said
     other = Node(tmp_path / "new", DATABASE_URL=target, SECRET_KEY="another")
     status, said = fails(other, "restore", archive, "--replace")
-    assert (status, "sealed with another key" in said) == (2, True), said
+    assert (status, "encrypted with another key" in said) == (2, True), said
     assert rows(target) == there
     status, said = fails(source, "restore", archive, "--replace")
     assert (status, "is of a database of postgresql" in said) == (1, True), said

@@ -160,7 +160,7 @@ def test_what_cannot_be_restored_is_named_by_the_check_and_by_the_restore(
     short = rewritten(file, tmp_path, "auth_permission", lambda rows: rows[: rows.index(b"\n") + 1])
     for words in (("--check",), ()):
         status, said = fails(other, "restore", str(file), *words)
-        assert (status, "sealed with another key" in said) == (2, True), said
+        assert (status, "encrypted with another key" in said) == (2, True), said
         status, said = fails(new, "restore", str(short), *words)
         assert (status, "auth_permission has 1 rows, not" in said) == (1, True), said
     odd = rewritten(file, tmp_path, "django_content_type", lambda rows: b"x" + rows)

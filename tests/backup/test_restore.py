@@ -17,6 +17,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from msgnode.backup import contents, in_use, restore, sqlite
 from msgnode.backup.manifest import ArchiveFault
+from msgnode.identity.encryption import encrypt
 from msgnode.identity.provider import keys
 from msgnode.models import Ban, Session, Worker
 
@@ -86,11 +87,26 @@ def test_the_key_the_node_made_is_needed_to_open_what_it_has_sealed(
 ) -> None:
     settings.OWN_SECRET_KEY = None  # the environment gives another one
     before = state(empty_node)
-    with pytest.raises(restore.Refused, match="sealed with another key"):
+    with pytest.raises(restore.Refused, match="encrypted with another key"):
         restore.restore(archive, replace=False)
     assert {**before, "run.lock": b""}.keys() == state(empty_node).keys()
     settings.SECRET_KEY_FALLBACKS = ["the key that the node has made"]
     restore.restore(archive, replace=False)
+
+
+@pytest.mark.parametrize(("table", "column"), sorted(sqlite.encrypted_columns()))
+def test_an_archive_is_refused_of_whose_secrets_of_some_kind_none_can_be_read(
+    tmp_path: Path, settings: Any, table: str, column: str
+) -> None:
+    copy = tmp_path / "copy"
+    with closing(sqlite3.connect(copy)) as opened:
+        opened.execute(f"CREATE TABLE {table} ({column} text)")
+        opened.execute(f"INSERT INTO {table} VALUES (?)", [encrypt("the secret")])  # noqa: S608
+        opened.commit()
+    restore.refuse_other_key(sqlite.encrypted_values(copy))
+    settings.SECRET_KEY = "another"
+    with pytest.raises(restore.Refused, match="encrypted with another key"):
+        restore.refuse_other_key(sqlite.encrypted_values(copy))
 
 
 def test_a_log_whose_database_is_gone_is_not_taken_for_that_of_the_restored_one(
