@@ -45,6 +45,7 @@ def is_serving_pages() -> bool:
     """Whether an HTTP request is being served by Django."""
     return _django.is_serving
 
+
 database_limit.limit_process(settings.DATABASE_TIMEOUT * 3)  # a request's is shorter
 
 

@@ -1,8 +1,9 @@
 """A runtime with the P2P stubs of the field, as they are on the wire: a raw client and a channel.
 
-What it does as they do: it accepts every invitation at once, announces its object before there is a
-description in it, sends description and candidates as changes, and reads frames that have a `uuid`
-and a message with a `from`, raising at any other.
+What it does as the stubs on runtime core 0.17 were seen to do: it accepts every invitation at once,
+announces its object before there is a description in it, sends description and candidates as
+changes, takes no object whose answer lacks one of what it NEEDS, and reads frames that have a
+`uuid` and a message with a `from`, raising at any other.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 from aiortc import RTCPeerConnection, RTCSessionDescription
 
 from tests.client import SM, Client, Frame
+
+NEEDED = {"url", "name", "created", "reporter", "runtime", "schema"}
 
 Written = Callable[[str, str], Iterator[tuple[str, Any]]]
 
@@ -165,7 +168,10 @@ class FieldPeer:
         answer = await self.ask(
             "subscribe", f"{url}/subscription", {"subscriber": own}, f"{self.runtime_url}/sm"
         )
-        found = answer["body"]["value"]["data"]["connectionDescription"]
+        value = answer["body"]["value"]
+        lacking = {name for name in NEEDED if not value.get(name)}
+        assert not lacking, f"{lacking} mandatory parameter is missing"
+        found = value["data"]["connectionDescription"]
         assert found["type"] == kind
         await made.setRemoteDescription(RTCSessionDescription(found["sdp"], kind))
 

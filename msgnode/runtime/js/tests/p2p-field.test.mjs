@@ -18,7 +18,12 @@ beforeEach(() => {
 });
 afterEach(() => net.end());
 
-/** A runtime of the field: no confirm, an object before its description, frames with a uuid alone. */
+const NEEDED = ["url", "name", "created", "reporter", "runtime", "schema"];
+
+/**
+ * A runtime of the field, as its runtime core 0.17 was seen to do: no confirm, an object before its description,
+ * frames with a uuid alone; it takes no object whose answer lacks one of what it NEEDS.
+ */
 class Field {
   raised = [];
   frames = [];
@@ -81,7 +86,10 @@ class Field {
       to: `${url}/subscription`,
       body: { subscriber: own },
     };
-    return (await this.bus.request(message)).value.data.connectionDescription;
+    const { value } = await this.bus.request(message);
+    const lacking = NEEDED.find((name) => !value[name]);
+    if (lacking) throw new Error(`${lacking} mandatory parameter is missing`);
+    return value.data.connectionDescription;
   }
 
   connection() {

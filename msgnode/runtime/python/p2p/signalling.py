@@ -27,6 +27,7 @@ import secrets
 import time
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from msgnode.core import addresses
@@ -81,6 +82,14 @@ class ConnectionObject:
         self._to = to
         self._runtime = runtime
         self._described = described
+        self._metadata = {
+            "name": "P2PConnection",
+            "schema": SCHEMA.format(addresses.parse(url).domain),
+            "reporter": stub,
+            "runtime": talk.bus.runtime_url,
+            "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "resources": ["data"],
+        }  # an observer of the field takes no object without all of it
         self.was_read = asyncio.Event()
         self.on_read: Callable[[], None] = _nothing
         self._listening: Listening | None = None
@@ -93,18 +102,15 @@ class ConnectionObject:
         await talk.claim(self.url, f"{self.url}/subscription")
         self._listening = talk.bus.add_listener(f"{self.url}/subscription", self._asked)
         value = {
-            "name": "P2PConnection",
-            "reporter": self._stub,
-            "runtime": talk.bus.runtime_url,
-            "resources": ["data"],
+            **self._metadata,
             "protocol": PROTOCOL,
             "epoch": self.epoch,
             "instance": talk.instance,
             "p2pHandler": talk.handler,
             "expires": int(expires),
         }
-        schema = SCHEMA.format(addresses.parse(self.url).domain)
-        body = {"p2p": False, "source": self._stub, "schema": schema, "value": value}
+        body = {"p2p": False, "source": self._stub, "value": value}
+        body["schema"] = value["schema"]
         await talk.ask("create", f"{self.url}/subscription", self._to, body)
 
     def free(self) -> None:
@@ -133,7 +139,7 @@ class ConnectionObject:
             "connectionDescription": self._described,
             "iceCandidates": [],
         }
-        value = {"url": self.url, "version": 1, "data": data}
+        value = {**self._metadata, "url": self.url, "version": 1, "data": data}
         try:
             self.on_read()
         except SetUpError as error:

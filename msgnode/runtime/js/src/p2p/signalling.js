@@ -48,6 +48,7 @@ export class ConnectionObject {
   #listening = null;
   #isClaimed = false;
   #isFree = false;
+  #created = new Date().toISOString();
   #read;
   wasRead = false;
   /** Called before the other side reads it; what it throws, a SetUpError, is the answer instead. */
@@ -73,6 +74,18 @@ export class ConnectionObject {
     return [this.url, `${this.url}/subscription`];
   }
 
+  /** What is said of the object besides its data; an observer of the field takes none without all of it. */
+  get #metadata() {
+    return {
+      name: "P2PConnection",
+      schema: `hyperty-catalogue://catalogue.${parse(this.url).domain}/.well-known/dataschema/Connection`,
+      reporter: this.#stub,
+      runtime: this.#talk.bus.runtimeURL,
+      created: this.#created,
+      resources: ["data"],
+    };
+  }
+
   /** Claim the address, and tell the other side; `expires` is in seconds since 1970. Rejects with a SetUpError. */
   async offer(expires) {
     const talk = this.#talk;
@@ -83,17 +96,14 @@ export class ConnectionObject {
       this.#asked(message),
     );
     const value = {
-      name: "P2PConnection",
-      reporter: this.#stub,
-      runtime: talk.bus.runtimeURL,
-      resources: ["data"],
+      ...this.#metadata,
       protocol: PROTOCOL,
       epoch: this.epoch,
       instance: talk.instance,
       p2pHandler: talk.handler,
       expires: Math.trunc(expires),
     };
-    const schema = `hyperty-catalogue://catalogue.${parse(this.url).domain}/.well-known/dataschema/Connection`;
+    const { schema } = value;
     await talk.ask("create", `${this.url}/subscription`, this.#to, {
       p2p: false,
       source: this.#stub,
@@ -135,7 +145,12 @@ export class ConnectionObject {
     }
     this.wasRead = true;
     this.#read();
-    talk.answer(message, 200, "", { url: this.url, version: 1, data });
+    talk.answer(message, 200, "", {
+      ...this.#metadata,
+      url: this.url,
+      version: 1,
+      data,
+    });
   }
 }
 
