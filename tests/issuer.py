@@ -213,7 +213,11 @@ def idnode(
     tmp_path_factory: pytest.TempPathFactory, template: Path, issuer: Issuer
 ) -> Iterator[Node]:
     """A node that believes `issuer`. The mode is chosen by the domain of the runtime URL:
-    localhost is anonymous, identified.test and strict.test are what they say."""
+    localhost is anonymous, identified.test and strict.test are what they say.
+
+    Tests may enter issuers of their own, with `introspection_url=""`: one that is asked about every
+    token, and has ended with its test, would have unknown tokens answered 503 from then on.
+    """
     place = tmp_path_factory.mktemp("idnode")
     rows = place / "rows.sqlite3"
     shutil.copy(template, rows)

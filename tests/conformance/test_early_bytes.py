@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio
 async def pending(node: Node, issuer: Issuer) -> AsyncIterator[socket.socket]:
     """A connection whose upgrade waits for the issuer, whom nobody has asked for anything yet."""
     issuer.gate.clear()
-    enter(node.data_dir / "node.sqlite3", issuer.row(), changed=True)
+    enter(node.data_dir / "node.sqlite3", issuer.row(introspection_url=""), changed=True)
     head = upgrade(node, f"Authorization: Bearer {issuer.token()}")
     while True:  # until the node knows the issuer
         with socket.create_connection((node.host, node.port)) as door:

@@ -62,9 +62,9 @@ class Connection:
 class Place:
     """What b's worker knows; the test tells the time."""
 
-    def __init__(self, peer: Peer, url: str) -> None:
+    def __init__(self, peer: Peer, url: str, patience: float) -> None:
         self.peer, self.url, self.now = peer, url, 0.0
-        self.http = HttpClient([ipaddress.ip_network("127.0.0.0/8")], 0.5, 1_000)
+        self.http = HttpClient([ipaddress.ip_network("127.0.0.0/8")], patience, 1_000)
         self.proofs = NodeProofs(B, self.http, lambda: self.now)
         self.decide("approved")
 
@@ -84,11 +84,11 @@ class Place:
 
 
 @asynccontextmanager
-async def placed() -> AsyncIterator[Place]:
+async def placed(patience: float = 20.0) -> AsyncIterator[Place]:
     peer = Peer()
     server = await asyncio.start_server(peer.answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    place = Place(peer, f"http://127.0.0.1:{port}")
+    place = Place(peer, f"http://127.0.0.1:{port}", patience)
     try:
         yield place
     finally:
@@ -165,13 +165,16 @@ async def test_a_secret_that_the_peer_has_given_up_is_refused_after_a_while() ->
         assert await place.refusal() is Forbidden
 
 
+async def test_a_peer_that_is_silent_is_not_waited_for_long() -> None:
+    async with placed(patience=0.1) as place:
+        place.peer.is_silent = True
+        assert await place.refusal() is Unavailable
+
+
 async def test_while_the_peer_cannot_be_asked_its_node_comes_again_later() -> None:
     async with placed() as place:
         place.peer.answers = 503
         assert await place.refusal() is Unavailable
-        place.peer.answers, place.peer.is_silent = None, True
-        assert await place.refusal() is Unavailable
-        place.peer.is_silent = False
         place.peer.answers = 200  # a page for whatever is asked
         assert await place.refusal() is Forbidden
         place.peer.answers = None
