@@ -59,6 +59,48 @@ async def test_case_p29_a_tab_sets_up_connections_though_another_came_after_it(
             assert runtime.p2p is not None and not runtime.p2p.peers
 
 
+async def test_case_p29_what_is_for_a_hyperty_of_a_tab_reaches_that_tab(node: Node) -> None:
+    """Bob has a channel to either tab, and each request is answered by the one it is for."""
+    async with talkers(node, P2P, P2P) as (tab, bob):
+        catalogues = {"localhost": f"http://127.0.0.1:{node.port}"}
+        async with Runtime(
+            Settings("localhost", catalogues=catalogues, p2p=P2P), url=tab.runtime.url
+        ) as runtime:
+            assert await runtime.log_in() == "live"
+            other = Talker(runtime)
+            urls = [await hyperty(tab), await hyperty(other)]
+            ways: list[dict[str, int]] = [{}, {}]
+            for number in range(400):
+                for url, ways_of in zip(urls, ways, strict=True):
+                    message = {"type": "create", "from": bob.url, "to": url}
+                    answer = await bob.runtime.bus.request({**message, "body": {"p2p": True}}, 60)
+                    assert answer["body"]["code"] == 200, (number, answer)
+                    way = "channel" if "/p2prequester/" in answer["body"]["cameBy"] else "node"
+                    ways_of[way] = ways_of.get(way, 0) + 1
+                if number == 20:
+                    await bob.until(lambda: _live(bob) == 2)
+            assert all(each["channel"] > 300 for each in ways), ways
+
+
+async def test_what_is_below_a_runtime_url_is_dialled_too(node: Node) -> None:
+    """Nobody has named a handler: the runtime itself tells it."""
+    async with talkers(node, P2P, P2P) as (alice, bob):
+        message = {"type": "create", "from": alice.url, "to": bob.url}
+        asked = {**message, "body": {"value": 1, "p2p": True}}
+        assert (await alice.runtime.bus.request(asked, 60))["body"]["code"] == 200
+        await alice.until(lambda: alice.way_to(bob) is Way.CHANNEL)
+        answer = await alice.runtime.bus.request(asked, 60)
+        assert (
+            "/p2phandler/" in answer["body"]["cameBy"]
+            or "/p2prequester/" in answer["body"]["cameBy"]
+        )
+        assert alice.p2p.explain(bob.url, alice.url)[0] == "channel"
+
+
+def _live(talker: Talker) -> int:
+    return sum(each.state == "live" for each in talker.p2p.connections)
+
+
 async def test_case_p14_where_the_registry_tells_no_handler_nobody_is_dialled(node: Node) -> None:
     async with talkers(node, P2P, P2P) as (alice, bob):
         url = await hyperty(bob, is_told=False)

@@ -72,6 +72,14 @@ export function twinOf(address) {
   return address.startsWith("hyperty-runtime://") ? address.slice(8) : address;
 }
 
+/** The runtime that an address is below, spelt `runtime`; "" if it is below none. */
+export function runtimeOf(address) {
+  const parts = parse(address);
+  const [, guid] = parts?.path.split("/") ?? [];
+  const isBelowOne = RUNTIME_SCHEMES.includes(parts?.scheme) && guid && guid !== "protostub";
+  return isBelowOne ? `runtime://${parts.domain}/${guid}` : "";
+}
+
 /** Whether this is the address of a P2P stub: a segment of a runtime's address, not any text. */
 export function isP2P(address) {
   const parts = parse(address);

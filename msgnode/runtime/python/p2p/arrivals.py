@@ -20,7 +20,7 @@ from msgnode.runtime.python.messages import (
 
 from .known_peers import plain
 from .peer import Peer
-from .senders import Forgeries, Whereabouts, names
+from .senders import Forgeries, Whereabouts, names, runtime_of
 from .signalling import is_of
 
 
@@ -53,7 +53,7 @@ class Arrivals:
         for name in names(message):
             if is_of(name, peer.runtime):
                 continue
-            record = self._whereabouts.of(name)
+            record = {} if runtime_of(name) else self._whereabouts.of(name)
             if record is None:
                 self._whereabouts.ask(name, then or peer.proceed)
                 return False

@@ -6,8 +6,9 @@ Rules
   still answered, and the other side may still say how far it came.
 - Where there are too many, the one that was unused longest goes. If none may go, nobody new is
   known: there is no channel then, and messages go through the node.
-- Two tabs may share a runtime URL: each is an instance and has a connection of its own. What is
-  not an answer goes to the one that came last, as at the node.
+- Two tabs may share a runtime URL: each is an instance, has a handler and a connection of its own.
+  What is for a hyperty goes to the tab whose handler its registration names; what names none goes
+  to the one that came last, as at the node.
 - A stub of the other side belongs to one runtime, which has so many of them at most as there are
   epochs that are remembered.
 """
@@ -42,9 +43,23 @@ class KnownPeers:
     def __len__(self) -> int:
         return len(self.by_runtime)
 
-    def of(self, runtime: str) -> Peer | None:
-        """The peer of a runtime URL, in either spelling of its scheme."""
-        return self.by_runtime.get(plain(runtime))
+    def of(self, runtime: str, handler: str = "") -> Peer | None:
+        """The peer of a runtime URL, in either spelling; with a handler, the tab that has it."""
+        last = self.by_runtime.get(plain(runtime))
+        if last is None or not handler or last.handler in ("", handler):
+            return last
+        return next((each for each in self.all_of(runtime) if each.handler == handler), None)
+
+    def to_dial(self, runtime: str, handler: str) -> Peer | None:
+        """The peer to dial for a handler; None if its runtime is known by others, in use."""
+        known = self.of(runtime, handler)
+        last = self.of(runtime)
+        if known is not None or last is None:
+            return known
+        if not _is_busy(last):
+            return last  # it has started again
+        self._set_aside(last)
+        return None
 
     def has_channel(self) -> bool:
         """Whether a channel is in use with any."""
@@ -67,25 +82,37 @@ class KnownPeers:
         peer.used_at = now
         return True
 
-    def instance(self, runtime: str, instance: str) -> Peer | None:
+    def instance(self, runtime: str, instance: str, handler: str = "") -> Peer | None:
         """The peer for an instance of a runtime: its own, or one whose channel has ended.
 
-        Who talks with another instance, or is being invited by it, is set aside for it.
+        Who talks with another instance, or is being invited by it, is set aside for it. One that
+        has not said which instance it is, is the one that has its handler.
         """
         key = plain(runtime)
         known = self.by_runtime.get(key)
-        if known is None or not instance or known.instance in ("", instance):
+
+        def is_it(each: Peer) -> bool:
+            if each.instance:
+                return each.instance == instance
+            return handler in ("", each.handler)
+
+        if known is None or not instance or is_it(known):
             return known
-        own = next((each for each in self.all_of(runtime) if each.instance == instance), None)
-        is_busy = known.link.is_open or known.is_on_channel or known.handling is not None
-        if own is None and not is_busy:
+        every = self.all_of(runtime)
+        own = next((each for each in every if each.instance == instance), None)
+        own = own or next(filter(is_it, every), None)
+        if own is None and not _is_busy(known):
             return known  # it has started again
-        del self.by_runtime[key]
-        self.by_runtime[f"{key}#{known.via}"] = known
+        self._set_aside(known)
         if own is not None:
             del self.by_runtime[f"{key}#{own.via}"]
             self.by_runtime[key] = own
         return own
+
+    def _set_aside(self, peer: Peer) -> None:
+        key = plain(peer.runtime)
+        del self.by_runtime[key]
+        self.by_runtime[f"{key}#{peer.via}"] = peer
 
     def all_of(self, runtime: str) -> list[Peer]:
         """The peers of all instances of a runtime."""
@@ -126,6 +153,11 @@ class KnownPeers:
         for stub in peer.stubs:
             del self._by_stub[stub]
         self._gone(peer)
+
+
+def _is_busy(peer: Peer) -> bool:
+    is_in_use = peer.link.is_open or peer.is_on_channel
+    return is_in_use or peer.handling is not None or peer.dialling is not None
 
 
 def plain(runtime: str) -> str:

@@ -88,6 +88,7 @@ class Peer:
         self.via = f"runtime://{domain}/p2prequester/{uuid.uuid4()}"
         self.own = self.theirs = self.instance = ""
         self.state = State.NONE
+        self.desc = ""  # why it is in that state, if anything is known
         self.is_requester = True
         self.link: Link | FieldLink = Link(self, timers)
         self.redials = Redials()
@@ -121,7 +122,7 @@ class Peer:
         table = REQUESTER if self.is_requester else HANDLER
         state = after(table, self.state, event)
         if state is not self.state:
-            self.state = state
+            self.state, self.desc = state, desc
             if state is not State.ENDED:
                 self._owner.tell_status(self, desc)
 

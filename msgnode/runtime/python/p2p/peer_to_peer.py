@@ -4,6 +4,8 @@ It stands between the bus and the node's stubs. Rules
 - Nobody waits for a set-up: until a channel is in use, and after it, messages go through the node.
 - A message that says `p2p: true` has its receiver's runtime dialled; what else goes to the same
   runtime uses the channel then. What has many readers, and all signalling, goes through the node.
+- Where a receiver's runtime can be dialled its registration says; of an address below a runtime's
+  URL that runtime itself, at `<runtime URL>/p2phandler`.
 - An answer goes the way its request came. One that can do so no longer travels from stub to stub
   (`execute deliver`), because no node expects it.
 - Of messages on a channel, `senders.py` tells whose they may be.
@@ -29,14 +31,22 @@ from msgnode.runtime.python.resolver import Resolver
 from .arrivals import Arrivals
 from .frames import content_of
 from .known_peers import KnownPeers, StubTaken, plain
+from .link import Way
 from .node_path import NodePath
 from .peer import Connection, Peer
 from .redialling import Redialling
-from .senders import NO_BYTES, Whereabouts, is_for_node, without_bytes, without_peer
+from .senders import (
+    NO_BYTES,
+    Whereabouts,
+    is_for_node,
+    runtime_of,
+    without_bytes,
+    without_peer,
+)
 from .set_up import SetUps
 from .settings import P2PSettings, requester_stub_of
 from .signalling import Invited, SetUpError, Talk, count
-from .states import Event, runtime_of_handler
+from .states import Event, State, runtime_of_handler
 from .stub_requests import StubRequests
 
 
@@ -58,7 +68,10 @@ class PeerToPeer:
         self._arrivals = Arrivals(bus, self._whereabouts)
         self._requests = StubRequests(bus, self._talk, self._known, self._set_ups, self._arrivals)
         self._working: set[asyncio.Task[None]] = set()
-        self._listening: Listening = self._bus.add_listener(self.handler, self._signalled)
+        self._listenings: list[Listening] = [
+            self._bus.add_listener(self.handler, self._signalled),
+            self._whereabouts.tell_own(self.registration),
+        ]
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._bus.outside = self
@@ -131,10 +144,11 @@ class PeerToPeer:
     def _wanted(self, message: Message) -> Peer | None:
         """The peer that a message is for; one that wants a channel has it dialled."""
         to, sender, body = message["to"], message["from"], body_of(message)
-        peer = self._peer_of(to, sender)
+        named = body.get("p2pHandler")
+        handler = named if isinstance(named, str) else ""
+        peer = self._peer_of(to, sender, handler)
         if body.get("p2p") is True and (peer is None or not peer.is_on_channel):
-            handler = body.get("p2pHandler")
-            if isinstance(handler, str) and handler:
+            if handler:
                 self._whereabouts.say(sender, to, runtime_of_handler(handler), handler)
             if self._whereabouts.of(to, sender) is None:
                 self._whereabouts.ask(to, lambda: self._dial_for(to, sender))
@@ -142,12 +156,12 @@ class PeerToPeer:
                 self._dial_for(to, sender)
         return peer
 
-    def _peer_of(self, address: str, sender: str = "") -> Peer | None:
-        parsed = addresses.parse(address)
-        if parsed.scheme in addresses.RUNTIME_SCHEMES:
-            head = f"{parsed.domain}/{parsed.path.strip('/').split('/', 1)[0]}"
-            return self._known.of(f"runtime://{head}")
-        peer = self._known.of(self._whereabouts.runtime_of(address, sender))
+    def _peer_of(self, address: str, sender: str = "", handler: str = "") -> Peer | None:
+        if addresses.parse(address).scheme in addresses.RUNTIME_SCHEMES:
+            said = handler or self._whereabouts.said_by(sender, address)
+            return self._known.of(runtime_of(address), said)
+        runtime, told = self._whereabouts.place_of(address, sender)
+        peer = self._known.of(runtime, handler or told)
         if peer is not None and peer.is_on_channel:
             self._whereabouts.renew(address, sender)
         return peer
@@ -160,10 +174,32 @@ class PeerToPeer:
         if not runtime or (isinstance(named, str) and plain(named) != plain(runtime)):
             return
         if plain(runtime) != plain(self._bus.runtime_url):
-            peer = self.peer(runtime, str(handler))
+            peer = self._known.to_dial(runtime, str(handler))
+            peer = peer or self._new_peer(runtime, str(handler))
             if peer is not None:
                 peer.handler = str(handler)
                 self._set_ups.dial(peer)
+
+    def explain(self, address: str, sender: str) -> tuple[str, str]:
+        """Which way a message from `sender` to an address would go, and why."""
+        if is_for_node({"to": address, "from": sender}):
+            return "node", "It is an event, signalling or for a back-end: always through the node."
+        peer = self._peer_of(address, sender)
+        if peer is not None and peer.is_on_channel:
+            is_in_use = peer.link.way is Way.CHANNEL
+            why = f"Its runtime is {peer.runtime}." if is_in_use else "The way changes over."
+            return str(peer.link.way), why
+        if peer is not None and peer.state in (State.CREATED, State.IN_PROGRESS):
+            return "node", "A channel is being set up."
+        if peer is not None and peer.desc:
+            return "node", f"The last channel or set-up ended: {peer.desc}"
+        record = self._whereabouts.of(address, sender)
+        if record is None:
+            return "node", "Nobody has asked for a channel: send a message with p2p: true."
+        if not record.get("p2pHandler"):
+            text = "Neither its registration nor its runtime names a P2P handler to dial."
+            return "node", text
+        return "node", "It has not been dialled lately: send a message with p2p: true."
 
     # --- signalling -------------------------------------------------------------------------------
 
@@ -261,13 +297,19 @@ class PeerToPeer:
 
     def peer(self, runtime: str, handler: str, instance: str = "") -> Peer | None:
         """The peer of a runtime, a new one if it is not known; None if there are too many."""
-        peer = self._known.instance(runtime, instance)
-        if peer is None:
-            peer = Peer(self, runtime, handler, self.settings.timers)
-            if not self._known.add(peer, asyncio.get_running_loop().time()):
-                self._bus.counters["p2p.too-many-peers"] += 1
-                return None
-            self._await_sweep()
+        peer = self._known.instance(runtime, instance, handler)
+        return peer or self._new_peer(runtime, handler)
+
+    def of(self, runtime: str, handler: str) -> Peer | None:
+        """The peer that has this handler."""
+        return self._known.of(runtime, handler)
+
+    def _new_peer(self, runtime: str, handler: str) -> Peer | None:
+        peer = Peer(self, runtime, handler, self.settings.timers)
+        if not self._known.add(peer, asyncio.get_running_loop().time()):
+            self._bus.counters["p2p.too-many-peers"] += 1
+            return None
+        self._await_sweep()
         return peer
 
     def signals(self, peer: Peer, stub: str) -> None:
@@ -323,7 +365,7 @@ class PeerToPeer:
             await asyncio.wait(self._working)
         closing = [rtc for peer in self.peers.values() if (rtc := peer.stop()) is not None]
         self._whereabouts.close()
-        for listening in (self._listening, *(peer.listening for peer in self.peers.values())):
+        for listening in (*self._listenings, *(peer.listening for peer in self.peers.values())):
             if listening is not None:
                 listening.remove()
         await asyncio.gather(*(rtc.closed() for rtc in closing))

@@ -1,8 +1,8 @@
 """Who may say what on a channel: only the runtime at its other end, and what is registered as its.
 
 Rules
-- An address below the runtime's URL is its own. Any other is looked up in its domain's registry
-  once in ten minutes: the entry has to name the runtime.
+- An address below the runtime's URL is its own, one below another's is not. Any other is looked up
+  in its domain's registry once in ten minutes: the entry has to name the runtime.
 - The marks of a node are taken off: no node has seen what comes on a channel.
 """
 
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgnode.core import addresses
+from msgnode.runtime.python.listeners import Listening
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message, answer_to, body_of, code_of
 
@@ -70,6 +71,23 @@ class Forgeries:
         return len(lately) >= MAX_FORGED
 
 
+def runtime_of(address: str) -> str:
+    """The runtime that an address is below, spelt `runtime`; "" if it is below none.
+
+    >>> runtime_of("hyperty-runtime://d/1/app"), runtime_of("runtime://d/protostub/1")
+    ('runtime://d/1', '')
+    """
+    parsed = addresses.parse(address)
+    guid = parsed.path.strip("/").partition("/")[0]
+    is_below_one = parsed.scheme in addresses.RUNTIME_SCHEMES and guid not in ("", "protostub")
+    return f"runtime://{parsed.domain}/{guid}" if is_below_one else ""
+
+
+def _placed(address: str) -> str:
+    """What an address is looked up by: its runtime's URL, or the object it is a part of."""
+    return runtime_of(address) or addresses.resource_of(address)
+
+
 class Whereabouts:
     """In which runtime an address is, as the registry of its domain says."""
 
@@ -87,7 +105,7 @@ class Whereabouts:
             sender: whose own word counts besides, where the registry names no other runtime.
         """
         now = asyncio.get_running_loop().time()
-        url = addresses.resource_of(address)
+        url = _placed(address)
         found, said = self._known.get(url), self._said.get((sender, url))
         record = found[0] if found is not None and found[1] >= now else None
         if said is not None and said[1] >= now:
@@ -98,26 +116,36 @@ class Whereabouts:
             return said[0] if is_same else record
         return record
 
-    def runtime_of(self, address: str, sender: str) -> str:
-        """The runtime that an address was in last, however long ago; "" for none."""
-        found = self._known.get(addresses.resource_of(address))
+    def place_of(self, address: str, sender: str) -> tuple[str, str]:
+        """Runtime and handler where an address was last, however long ago; "" for unknown."""
+        found = self._known.get(_placed(address))
         record = self.of(address, sender) or (found[0] if found is not None else {})
-        runtime = record.get("runtime")
-        return runtime if isinstance(runtime, str) else ""
+        runtime, handler = record.get("runtime"), record.get("p2pHandler")
+        return (
+            runtime if isinstance(runtime, str) else "",
+            handler if isinstance(handler, str) else "",
+        )
+
+    def said_by(self, sender: str, address: str) -> str:
+        """The handler that a sender has named for an address, "" for none."""
+        said = self._said.get((sender, _placed(address)))
+        if said is None or said[1] < asyncio.get_running_loop().time():
+            return ""
+        return str(said[0]["p2pHandler"])
 
     def renew(self, address: str, sender: str) -> None:
         """Ask again if that was long ago; until then it counts."""
-        if self.of(address, sender) is None and addresses.resource_of(address) not in self._asked:
+        if self.of(address, sender) is None and _placed(address) not in self._asked:
             self.ask(address, lambda: None)
 
     def forget(self, address: str) -> None:
         """The other side does not know the address: look again when it is needed."""
-        self._known.pop(addresses.resource_of(address), None)
+        self._known.pop(_placed(address), None)
 
     def say(self, sender: str, address: str, runtime: str, handler: str) -> None:
         """Keep what a sender says of his receiver. It is his word: nobody else goes by it."""
         until = asyncio.get_running_loop().time() + KNOWN_SECONDS
-        key = sender, addresses.resource_of(address)
+        key = sender, _placed(address)
         self._said[key] = {"runtime": runtime, "p2pHandler": handler}, until
         self._said.move_to_end(key)
         if len(self._said) > MAX_KNOWN:
@@ -126,7 +154,7 @@ class Whereabouts:
     def note(self, address: str, record: dict[str, Any]) -> None:
         """Keep what is known of an address."""
         until = asyncio.get_running_loop().time() + KNOWN_SECONDS
-        url = addresses.resource_of(address)
+        url = _placed(address)
         self._known[url] = record, until
         self._known.move_to_end(url)
         if len(self._known) > MAX_KNOWN:
@@ -134,7 +162,7 @@ class Whereabouts:
 
     def ask(self, address: str, then: Callable[[], None]) -> None:
         """Ask the registry, unless it is being asked; then call `then`."""
-        url = addresses.resource_of(address)
+        url = _placed(address)
         task = self._asked.get(url)
         if task is None:
             task = self._asked[url] = asyncio.create_task(self._look(url))
@@ -142,11 +170,14 @@ class Whereabouts:
         task.add_done_callback(lambda done: None if done.cancelled() else then())
 
     async def _look(self, url: str) -> None:
+        """Ask the registry, or the runtime itself for where it can be dialled."""
         record: dict[str, Any] = {}
+        runtime = runtime_of(url)
+        registry = f"domain://registry.{addresses.parse(url).home}"
         request = {
             "type": "read",
             "from": f"{self._bus.runtime_url}/registry/",
-            "to": f"domain://registry.{addresses.parse(url).home}",
+            "to": f"{runtime}/p2phandler" if runtime else registry,
             "body": {"resource": url},
         }
         try:
@@ -156,8 +187,24 @@ class Whereabouts:
         else:
             value = body_of(answer).get("value")
             if code_of(answer) == 200 and isinstance(value, dict):
-                record = value
+                told = {"runtime": runtime, "p2pHandler": value.get("p2pHandler")}
+                record = told if runtime else value
         self.note(url, record)
+
+    def tell_own(self, registration: Mapping[str, str]) -> Listening:
+        """Tell who reads `<runtime URL>/p2phandler` how this runtime is dialled."""
+        runtime = self._bus.runtime_url
+
+        def asked(message: Message) -> None:
+            if message["type"] == "response" or "via" not in body_of(message):
+                return
+            text = "Here one reads where the runtime can be dialled."
+            answer = answer_to(message, 405, text)
+            if message["type"] == "read":
+                answer["body"] = {"code": 200, "value": {"runtime": runtime, **registration}}
+            self._bus.post_message(answer)
+
+        return self._bus.add_listener(f"{runtime}/p2phandler", asked)
 
     def close(self) -> None:
         """Ask nothing any more."""

@@ -41,6 +41,10 @@ class Peers(Protocol):
         """The other runtimes that are known, by runtime URL."""
         ...
 
+    def of(self, runtime: str, handler: str) -> Peer | None:
+        """The peer that has this handler."""
+        ...
+
     def peer(self, runtime: str, handler: str, instance: str = "") -> Peer | None:
         """The peer of a runtime, a new one if it is not known; None if there are too many."""
         ...
@@ -248,7 +252,7 @@ class SetUps:
         is_own_stub = runtime_of_handler(invited.stub) in ("", invited.runtime)
         if not (is_named and is_own_stub) or plain(own) == plain(invited.runtime):
             raise SetUpError(403, "An invitation names the runtime that it is of.")
-        known = self._peers.peers.get(plain(invited.runtime))
+        known = self._peers.of(invited.runtime, invited.handler)
         live = sum(each.link.is_open for each in self._peers.peers.values() if each is not known)
         named, now = (plain(invited.runtime), invited.stub), asyncio.get_running_loop().time()
         is_too_many = self._handled.is_too_many(*named, invited.is_field, live, now)
@@ -319,6 +323,7 @@ class SetUps:
         if peer.handling is not None:
             peer.handling.cancel()  # the other side has begun anew
         making.peer, peer.instance = peer, invited.instance
+        peer.handler = invited.handler or peer.handler
         peer.begin(False, self._talk.handler, invited.stub)
         making.attempt, peer.handling = peer.attempt, making.task
         return peer

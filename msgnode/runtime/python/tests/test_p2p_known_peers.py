@@ -35,8 +35,9 @@ class Other:
         self.used_at = 0.0
         self.link = SimpleNamespace(epoch="", is_open=False)
         self.needed = self.is_on_channel = False
-        self.instance = ""
+        self.instance = self.handler = ""
         self.handling: object = None
+        self.dialling: object = None
 
     def is_needed(self) -> bool:
         return self.needed

@@ -1,6 +1,6 @@
 /** What channels bring: into the bus, if its sender is in the runtime at the other end. */
 
-import { isBelow, isP2P } from "../addresses.js";
+import { isBelow, isP2P, runtimeOf } from "../addresses.js";
 import { isPrivateStatus } from "../inbound.js";
 import { answerTo, codeOf, errorBody, isAnswerable, withoutMarks } from "../messages.js";
 import { Forgeries, namesOf } from "./senders.js";
@@ -23,7 +23,7 @@ export class Arrivals {
       return this.#bad(message);
     for (const name of namesOf(message)) {
       if (isBelow(plain(name), plain(peer.runtime))) continue;
-      const record = this.#whereabouts.of(name);
+      const record = runtimeOf(name) ? {} : this.#whereabouts.of(name);
       if (record === null) {
         if (then) this.#whereabouts.ask(name, then, then);
         else this.#whereabouts.ask(name, peer, () => peer.proceed());

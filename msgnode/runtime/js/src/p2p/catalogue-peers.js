@@ -15,7 +15,7 @@
  *   handler whose sandbox died.
  */
 
-import { parse, stubFor } from "../addresses.js";
+import { parse, runtimeOf, stubFor } from "../addresses.js";
 import { backOff } from "../clock.js";
 import { MAX_SOURCE, checkDescriptor } from "../descriptor.js";
 import { checkIntegrity, checkSignature } from "../digest.js";
@@ -47,6 +47,7 @@ export class CataloguePeers {
   #settings;
   #platform;
   #whereabouts;
+  #listening;
   #stubs = new Map(); // url -> HandedStub
   #handed = new Map(); // what they may hand back
   #peers = new Map(); // runtime -> {runtime, stub, state, usedAt, lostAt, failures, retryAt}
@@ -66,6 +67,7 @@ export class CataloguePeers {
     this.#settings = settingsOf(options);
     this.handler = `${this.#bus.runtimeURL}/p2phandler/${this.#settings.handlerId || newId()}`;
     this.#whereabouts = new Whereabouts(this.#bus);
+    this.#listening = this.#whereabouts.tellOwn(this.registration);
     resolver.peers = this;
   }
 
@@ -108,6 +110,16 @@ export class CataloguePeers {
 
   // --- which way ----------------------------------------------------------------------------------
 
+  /** Which way a message from `sender` to an address would go, and why: {way, why}. */
+  explain(address, sender) {
+    const place = runtimeOf(address) || this.#whereabouts.placeOf(address, sender).runtime;
+    const peer = this.#peers.get(plain(place));
+    if (peer?.state === "live") return { way: "channel", why: `Its runtime is ${peer.runtime}.` };
+    if (peer?.stub)
+      return { way: "node", why: `The P2P stub ${peer.stub.url} is ${peer.state || "starting"}.` };
+    return { way: "node", why: "No P2P stub was loaded for it: send a message with p2p: true." };
+  }
+
   /** Which way a message goes; see `peers` of the Resolver. */
   route(message, via) {
     const way = this.#route(message, via);
@@ -149,7 +161,8 @@ export class CataloguePeers {
         this.#whereabouts.ask(to, from, () => this.#dialFor(to, from));
       else this.#dialFor(to, from);
     }
-    const peer = this.#peers.get(plain(runtimeOf(to) || this.#whereabouts.runtimeOf(to, from)));
+    const place = runtimeOf(to) || this.#whereabouts.placeOf(to, from).runtime;
+    const peer = this.#peers.get(plain(place));
     if (peer?.stub && !runtimeOf(to)) this.#whereabouts.renew(to, from);
     return peer;
   }
@@ -384,6 +397,7 @@ export class CataloguePeers {
     this.isClosed = true;
     for (const timer of this.#timers) this.#bus.clock.clearTimeout(timer);
     this.#whereabouts.close();
+    this.#listening.remove();
     await Promise.all([...this.#stubs.values()].map((stub) => this.#unload(stub)));
     this.#resolver.peers = null;
   }
@@ -392,9 +406,4 @@ export class CataloguePeers {
 /** Whether there is room for the receiver's runtime in a message. */
 function canName({ body }) {
   return body === undefined || (typeof body === "object" && body !== null && !Array.isArray(body));
-}
-
-/** The runtime that an address is below, "" if it names none. */
-function runtimeOf(address) {
-  return /^(?:hyperty-)?runtime:\/\/[^/]+\/[^/]+/.exec(address)?.[0] ?? "";
 }

@@ -7,8 +7,9 @@
  *   still answered, and the other side may still say how far it came.
  * - Where there are too many, the one that was unused longest goes. If none may go, nobody new is
  *   known: there is no channel then, and messages go through the node.
- * - Two tabs may share a runtime URL: each is an instance and has a connection of its own. What is not an answer
- *   goes to the one that came last, as at the node.
+ * - Two tabs may share a runtime URL: each is an instance, has a handler and a connection of its own. What is for a
+ *   hyperty goes to the tab whose handler its registration names; what names none goes to the one that came last, as
+ *   at the node.
  * - A stub of the other side belongs to one runtime, which has so many of them at most as there are
  *   epochs that are remembered.
  */
@@ -42,9 +43,21 @@ export class KnownPeers {
     return this.#byRuntime.values();
   }
 
-  /** The peer of a runtime URL, in either spelling of its scheme. */
-  of(runtime) {
-    return this.#byRuntime.get(plain(runtime));
+  /** The peer of a runtime URL, in either spelling of its scheme; with a handler, the tab that has it. */
+  of(runtime, handler = "") {
+    const last = this.#byRuntime.get(plain(runtime));
+    if (!last || !handler || ["", handler].includes(last.handler)) return last;
+    return this.allOf(runtime).find((each) => each.handler === handler);
+  }
+
+  /** The peer to dial for a handler; undefined if its runtime is known by others, which are in use. */
+  toDial(runtime, handler) {
+    const known = this.of(runtime, handler);
+    if (known) return known;
+    const last = this.of(runtime);
+    if (!last || !isBusy(last)) return last; // it has started again
+    this.#setAside(last);
+    return undefined;
   }
 
   /** The peer whose channel messages are marked so. */
@@ -68,21 +81,30 @@ export class KnownPeers {
 
   /**
    * The peer for an instance of a runtime: its own, or one whose channel has ended. Who talks with another
-   * instance, or is being invited by it, is set aside for it.
+   * instance, or is being invited by it, is set aside for it. One that has not said which instance it is, is the one
+   * that has its handler.
    */
-  instance(runtime, instance) {
+  instance(runtime, instance, handler = "") {
     const key = plain(runtime);
     const known = this.#byRuntime.get(key);
-    if (!known || !instance || !known.instance || known.instance === instance) return known;
-    const own = this.allOf(runtime).find((each) => each.instance === instance);
-    if (!own && !known.link.isOpen && !known.isOnChannel && !known.handling) return known; // it has started again
-    this.#byRuntime.delete(key);
-    this.#byRuntime.set(`${key}#${known.via}`, known);
+    const isIt = (each) =>
+      each.instance ? each.instance === instance : [each.handler, ""].includes(handler);
+    if (!known || !instance || isIt(known)) return known;
+    const all = this.allOf(runtime);
+    const own = all.find((each) => each.instance === instance) ?? all.find(isIt);
+    if (!own && !isBusy(known)) return known; // it has started again
+    this.#setAside(known);
     if (own) {
       this.#byRuntime.delete(`${key}#${own.via}`);
       this.#byRuntime.set(key, own);
     }
     return own;
+  }
+
+  #setAside(peer) {
+    const key = plain(peer.runtime);
+    this.#byRuntime.delete(key);
+    this.#byRuntime.set(`${key}#${peer.via}`, peer);
   }
 
   /** The peers of all instances of a runtime. */
@@ -130,4 +152,8 @@ export class KnownPeers {
     for (const stub of peer.stubs) this.#byStub.delete(stub);
     this.#gone(peer);
   }
+}
+
+function isBusy({ link, isOnChannel, handling, dialling }) {
+  return link.isOpen || isOnChannel || Boolean(handling) || Boolean(dialling);
 }

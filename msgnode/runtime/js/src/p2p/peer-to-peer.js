@@ -5,13 +5,15 @@
  * - Nobody waits for a set-up: until a channel is in use, and after it, messages go through the node.
  * - A message that says `p2p: true` has its receiver's runtime dialled; what else goes to the same
  *   runtime uses the channel then. What has many readers, and all signalling, goes through the node.
+ * - Where a receiver's runtime can be dialled its registration says; of an address below a runtime's URL that
+ *   runtime itself, at `<runtime URL>/p2phandler`.
  * - An answer goes the way its request came. One that can do so no longer travels from stub to stub
  *   (`execute deliver`), because no node expects it.
  * - Of messages on a channel, `senders.js` tells whose they may be.
  * - Other runtimes are forgotten when they were not used for a while (`known-peers.js`).
  */
 
-import { RUNTIME_SCHEMES, parse } from "../addresses.js";
+import { RUNTIME_SCHEMES, parse, runtimeOf } from "../addresses.js";
 import { limited } from "../clock.js";
 import { newId } from "../ids.js";
 import { Arrivals } from "./arrivals.js";
@@ -71,7 +73,10 @@ export class PeerToPeer {
       setUps: this.setUps,
       arrivals: this.#arrivals,
     });
-    this.#listening = this.#bus.addListener(this.handler, (message) => this.#signalled(message));
+    this.#listening = [
+      this.#bus.addListener(this.handler, (message) => this.#signalled(message)),
+      this.#whereabouts.tellOwn(this.registration),
+    ];
     resolver.peers = this;
   }
 
@@ -140,12 +145,14 @@ export class PeerToPeer {
   /** The peer that a message is for; one that wants a channel has it dialled. */
   #wanted(message) {
     const { to, from, body } = message;
-    const peer = this.#peerOf(to, from);
+    const handler = typeof body?.p2pHandler === "string" ? body.p2pHandler : "";
+    const peer = this.#peerOf(to, from, handler);
     if (body?.p2p === true && !peer?.isOnChannel) {
-      const { p2pHandler } = body;
-      if (typeof p2pHandler === "string" && p2pHandler) {
-        this.#whereabouts.say(from, to, { runtime: runtimeOfHandler(p2pHandler), p2pHandler });
-      }
+      if (handler)
+        this.#whereabouts.say(from, to, {
+          runtime: runtimeOfHandler(handler),
+          p2pHandler: handler,
+        });
       if (this.#whereabouts.of(to, from) === null)
         this.#whereabouts.ask(to, from, () => this.#dialFor(to, from));
       else this.#dialFor(to, from);
@@ -153,12 +160,16 @@ export class PeerToPeer {
     return peer;
   }
 
-  #peerOf(address, sender) {
+  #peerOf(address, sender, handler = "") {
     const parts = parse(address);
     if (!parts) return undefined;
     if (RUNTIME_SCHEMES.includes(parts.scheme))
-      return this.known.of(`runtime://${parts.domain}/${parts.path.split("/")[1]}`);
-    const peer = this.known.of(this.#whereabouts.runtimeOf(address, sender));
+      return this.known.of(
+        runtimeOf(address),
+        handler || this.#whereabouts.saidBy(sender, address),
+      );
+    const place = this.#whereabouts.placeOf(address, sender);
+    const peer = this.known.of(place.runtime, handler || place.p2pHandler);
     if (peer?.isOnChannel) this.#whereabouts.renew(address, sender);
     return peer;
   }
@@ -169,10 +180,29 @@ export class PeerToPeer {
     if (!runtime || (typeof named === "string" && plain(named) !== plain(runtime)) || this.isClosed)
       return;
     if (plain(runtime) === plain(this.#bus.runtimeURL)) return;
-    const peer = this.peer(runtime, p2pHandler);
+    const peer = this.known.toDial(runtime, p2pHandler) ?? this.#newPeer(runtime, p2pHandler);
     if (!peer) return;
     peer.handler = p2pHandler;
     this.setUps.dial(peer);
+  }
+
+  /** Which way a message from `sender` to an address would go, and why: {way, why}. */
+  explain(address, sender) {
+    const message = { to: address, from: sender };
+    if (isForNode(message))
+      return byNode("It is an event, signalling or for a back-end: always through the node.");
+    const peer = this.#peerOf(address, sender);
+    if (peer?.link.way === "channel")
+      return { way: "channel", why: `Its runtime is ${peer.runtime}.` };
+    if (peer?.isOnChannel) return { way: peer.link.way, why: "The way changes over." };
+    if (peer?.isSettingUp) return byNode("A channel is being set up.");
+    if (peer?.desc) return byNode(`The last channel or set-up ended: ${peer.desc}`);
+    const record = this.#whereabouts.of(address, sender);
+    if (record === null)
+      return byNode("Nobody has asked for a channel: send a message with p2p: true.");
+    if (!record.p2pHandler)
+      return byNode("Neither its registration nor its runtime names a P2P handler to dial.");
+    return byNode("It has not been dialled lately: send a message with p2p: true.");
   }
 
   // --- signalling ---------------------------------------------------------------------------------
@@ -297,8 +327,10 @@ export class PeerToPeer {
 
   /** The peer of a runtime, a new one if it is not known; null if there are too many. */
   peer(runtime, handler, instance = "") {
-    const found = this.known.instance(runtime, instance);
-    if (found) return found;
+    return this.known.instance(runtime, instance, handler) ?? this.#newPeer(runtime, handler);
+  }
+
+  #newPeer(runtime, handler) {
     const { clock } = this.#bus;
     const peer = new Peer(this, runtime, handler, {
       timers: this.#settings.timers,
@@ -364,9 +396,13 @@ export class PeerToPeer {
     const closing = Promise.all([...this.known].map((peer) => peer.stop()));
     await limited(closing, 2 * CLOSE_TIME, () => new Error("late"), clock).catch(() => {});
     for (const peer of this.known) peer.listening.remove();
-    this.#listening.remove();
+    for (const item of this.#listening) item.remove();
     this.#resolver.peers = null;
   }
+}
+
+function byNode(why) {
+  return { way: "node", why };
 }
 
 function sizeOf(message) {

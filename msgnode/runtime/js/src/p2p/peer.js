@@ -18,6 +18,7 @@ export class Peer {
   theirs = "";
   instance = ""; // which of the runtimes of this URL it is, if it has said so
   state = "";
+  desc = ""; // why it is in that state, if anything is known
   isRequester = true;
   attempt = 0; // which set-up
   dialling = null; // the set-up that runs
@@ -68,7 +69,7 @@ export class Peer {
   enter(event, desc = "") {
     const state = after(this.isRequester ? REQUESTER : HANDLER, this.state, event);
     if (state === this.state) return;
-    this.state = state;
+    [this.state, this.desc] = [state, desc];
     if (state !== "ended") this.#owner.tellStatus(this, desc);
   }
 

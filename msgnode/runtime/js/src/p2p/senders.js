@@ -2,12 +2,12 @@
  * Who may say what on a channel: only the runtime at its other end, and what is registered as its.
  *
  * Rules
- * - An address below the runtime's URL is its own. Any other is looked up in its domain's registry
- *   once in ten minutes: the entry has to name the runtime.
+ * - An address below the runtime's URL is its own, one below another's is not. Any other is looked up in its domain's
+ *   registry once in ten minutes: the entry has to name the runtime.
  * - The marks of a node are taken off: no node has seen what comes on a channel.
  */
 
-import { domainOf, isEvent, isP2P, resourceOf, schemeOf } from "../addresses.js";
+import { domainOf, isEvent, isP2P, resourceOf, runtimeOf, schemeOf } from "../addresses.js";
 import { limited } from "../clock.js";
 import { answerTo, errorBody, without } from "../messages.js";
 import { keepNewest, plain } from "./states.js";
@@ -56,6 +56,11 @@ export class Forgeries {
   }
 }
 
+/** What an address is looked up by: its runtime's URL, or the object that it is a part of. */
+function placed(address) {
+  return runtimeOf(address) || resourceOf(address);
+}
+
 /** In which runtime an address is, as the registry of its domain says. */
 export class Whereabouts {
   #bus;
@@ -70,7 +75,7 @@ export class Whereabouts {
   /** What is known of an address, {} if nothing; null if the registry has to be asked. The own word of `sender` counts
    *  besides, where the registry names no other runtime. */
   of(address, sender = "") {
-    const url = resourceOf(address);
+    const url = placed(address);
     const now = this.#bus.clock.now();
     const isFresh = (found) => found && found.until >= now;
     const [found, said] = [this.#known.get(url), this.#said.get(`${sender}\n${url}`)];
@@ -80,27 +85,36 @@ export class Whereabouts {
     return plain(String(named)) === plain(said.record.runtime) ? said.record : record;
   }
 
-  /** The runtime that an address was in last, however long ago; "" for none. */
-  runtimeOf(address, sender) {
-    const { runtime } =
-      this.of(address, sender) ?? this.#known.get(resourceOf(address))?.record ?? {};
-    return typeof runtime === "string" ? runtime : "";
+  /** Where an address was last, however long ago: {runtime, p2pHandler}, each "" if it is not known. */
+  placeOf(address, sender) {
+    const { runtime, p2pHandler } =
+      this.of(address, sender) ?? this.#known.get(placed(address))?.record ?? {};
+    const [place, handler] = [runtime, p2pHandler].map((each) =>
+      typeof each === "string" ? each : "",
+    );
+    return { runtime: place, p2pHandler: handler };
+  }
+
+  /** The handler that a sender has named for an address, "" for none. */
+  saidBy(sender, address) {
+    const said = this.#said.get(`${sender}\n${placed(address)}`);
+    return said && said.until >= this.#bus.clock.now() ? said.record.p2pHandler : "";
   }
 
   /** Ask again if that was long ago; until then it counts. */
   renew(address, sender) {
-    if (this.of(address, sender) === null && !this.#asked.has(resourceOf(address)))
+    if (this.of(address, sender) === null && !this.#asked.has(placed(address)))
       this.ask(address, "", () => {});
   }
 
   /** The other side does not know the address: look again when it is needed. */
   forget(address) {
-    this.#known.delete(resourceOf(address));
+    this.#known.delete(placed(address));
   }
 
   /** Keep what a sender says of his receiver. It is his word: nobody else goes by it. */
   say(sender, address, record) {
-    keepNewest(this.#said, `${sender}\n${resourceOf(address)}`, {
+    keepNewest(this.#said, `${sender}\n${placed(address)}`, {
       record,
       until: this.#bus.clock.now() + KNOWN_TIME,
     });
@@ -108,7 +122,7 @@ export class Whereabouts {
 
   /** Keep what is known of an address. */
   note(address, record) {
-    keepNewest(this.#known, resourceOf(address), {
+    keepNewest(this.#known, placed(address), {
       record,
       until: this.#bus.clock.now() + KNOWN_TIME,
     });
@@ -121,7 +135,7 @@ export class Whereabouts {
    *   is told in any case, however many others wait, or what they do
    */
   ask(address, who, then) {
-    const url = resourceOf(address);
+    const url = placed(address);
     const waiting = this.#asked.get(url);
     if (waiting) {
       if (waiting.size < MAX_WAITING || typeof who !== "string") waiting.set(who, then);
@@ -136,11 +150,13 @@ export class Whereabouts {
     });
   }
 
+  /** Ask the registry, or the runtime itself for where it can be dialled. */
   async #look(url) {
+    const runtime = runtimeOf(url);
     const request = {
       type: "read",
       from: `${this.#bus.runtimeURL}/registry/`,
-      to: `domain://registry.${domainOf(url)}`,
+      to: runtime ? `${runtime}/p2phandler` : `domain://registry.${domainOf(url)}`,
       body: { resource: url },
     };
     try {
@@ -150,10 +166,24 @@ export class Whereabouts {
         () => new Error("late"),
         this.#bus.clock,
       );
-      return typeof value === "object" && value !== null ? value : {};
+      if (typeof value !== "object" || value === null) return {};
+      return runtime ? { runtime, p2pHandler: value.p2pHandler } : value;
     } catch {
       return {};
     }
+  }
+
+  /** Tell who reads `<runtime URL>/p2phandler` how this runtime is dialled. Returns the listener. */
+  tellOwn(registration) {
+    const { runtimeURL: runtime } = this.#bus;
+    return this.#bus.addListener(`${runtime}/p2phandler`, (message) => {
+      if (message.type === "response" || message.body?.via === undefined) return;
+      const body =
+        message.type === "read"
+          ? { code: 200, value: { runtime, ...registration } }
+          : errorBody(405, "Here one reads where the runtime can be dialled.");
+      this.#bus.postMessage(answerTo(message, body));
+    });
   }
 
   /** Tell nobody any more. */

@@ -242,7 +242,7 @@ export class SetUps {
     if (!isNamed || !isOwnStub || plain(own) === plain(runtime)) {
       throw new SetUpError(403, "An invitation names the runtime that it is of.");
     }
-    const peer = known.of(runtime);
+    const peer = known.of(runtime, invited.handler);
     const open = [...known].filter((each) => each !== peer && each.link.isOpen).length;
     if (this.#handled.isTooMany(invited, open, this.#bus.clock.now()) || this.#peers.isClosed) {
       throw new SetUpError(429, "This runtime takes no more connections at the moment.");
@@ -312,6 +312,7 @@ export class SetUps {
     peer.handling?.cancel(); // the other side has begun anew
     made.peer = peer;
     peer.instance = instance;
+    peer.handler = handler || peer.handler;
     peer.begin(false, this.#talk.handler, stub);
     made.attempt = peer.attempt;
     peer.handling = made.handling;
