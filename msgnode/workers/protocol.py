@@ -5,13 +5,12 @@ A worker speaks for its own sessions only, and each of its messages reaches a pe
 about a session that the peer no longer knows is ignored, or makes the peer query its name again.
 In the docstrings "I" is the sender and "you" the receiver.
 
-Four messages say something about what was sent before them, on one link. They go through the same
+Three messages say something about what was sent before them, on one link. They go through the same
 window as all others, never beside it, although the links acknowledge batches beside it (links.py):
 - `BarrierAck` tells that I have processed what you sent, *and* comes behind all that I had put on
   the link before: when you read it, you have what I sent before I knew. The hand-over of a session
   needs the second half (handover.py): whoever has acknowledged `SessionMoved` sends no more frames
   to the giver, and the giver has all that were under way.
-- `Ready` comes behind the snapshot: who is ready is known completely.
 - `NamesResponse` comes behind what was said of its names: a name that is answered is known.
 - `TransferEnd` comes behind the queue, and behind what the giver has passed on.
 """
@@ -123,7 +122,7 @@ class BarrierAck(PeerMessage, tag=9):
 
 
 class Ready(PeerMessage, tag=10):
-    """I accept sessions from now on; it comes behind all that you must know before."""
+    """I accept sessions from now on: I know all that you had to tell me."""
 
 
 class Backpressure(PeerMessage, tag=12):
