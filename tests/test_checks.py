@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.checks import run_checks
 
 from msgnode.checks import check_node
+from msgnode.settings.removed import still_set
 
 
 def ids() -> list[str | None]:
@@ -52,6 +53,13 @@ def test_the_checks_are_registered(settings: Any) -> None:
 def test_a_wrong_value_is_named(settings: Any, name: str, value: object, expected: str) -> None:
     setattr(settings, name, value)
     assert ids() == [expected]
+
+
+def test_what_is_no_setting_any_more_is_warned_of(settings: Any) -> None:
+    settings.REMOVED_SETTINGS = still_set({"IDENTITY_LEEWAY": "30", "PORT": "8000"})
+    (warned,) = check_node()
+    assert warned.id == "msgnode.W004"
+    assert warned.msg.startswith("IDENTITY_LEEWAY is set, but is no setting any more: ")
 
 
 @pytest.mark.parametrize("name", sorted(settings.NODE))

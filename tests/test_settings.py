@@ -11,6 +11,8 @@ from django.core.exceptions import ImproperlyConfigured
 from environ import Env
 
 from msgnode.settings import base
+from msgnode.settings.removed import REMOVED
+from tests.node import free_port
 
 READ = re.compile(r"""\benv(?:\.\w+)?\(\s*["']([A-Z_]+)["']""")
 DOCUMENTED = re.compile(r"^#?([A-Z_]+)=", re.MULTILINE)
@@ -33,6 +35,25 @@ def test_env_example_documents_every_setting_and_no_other() -> None:
     read = {name for file in folder.glob("*.py") for name in READ.findall(file.read_text())}
     documented = DOCUMENTED.findall((base.BASE_DIR / ".env.example").read_text())
     assert sorted(documented) == sorted(read)
+
+
+def test_a_setting_that_was_removed_is_named_when_the_node_is_started(tmp_path: Path) -> None:
+    """Here the start ends at the database; what is said of settings is said before."""
+    done = run(
+        "manage.py", "run", DATA_DIR=tmp_path, PORT=free_port(), IDENTITY_LEEWAY=30,
+        DATABASE_URL="postgres://node:hush@127.0.0.1:1/node",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == [
+        "warning: IDENTITY_LEEWAY is set, but is no setting any more: it is always 60."
+    ]
+
+
+def test_a_setting_that_was_removed_is_in_the_changelog_and_nowhere_read() -> None:
+    changelog = (base.BASE_DIR / "CHANGELOG.md").read_text()
+    assert [name for name in REMOVED if f"`{name}`" not in changelog] == []
+    documented = DOCUMENTED.findall((base.BASE_DIR / ".env.example").read_text())
+    assert REMOVED.keys().isdisjoint(documented)
 
 
 def test_env_example_changes_nothing_when_it_is_copied(

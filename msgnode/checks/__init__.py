@@ -16,6 +16,7 @@ E022 FEDERATION is one of its words, and has what it needs
 E023 SPARK_NICENESS is a niceness              E024 Celery can keep its tasks in its broker
 W001 PING_TIMEOUT is longer than a reader may be behind
 W002 bubblewrap works where it is wanted
+W004 nothing is set that was a setting of an earlier version
 W003 encrypted secrets can be read with the keys in the settings (looks at the database)
 """
 

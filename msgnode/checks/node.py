@@ -1,4 +1,4 @@
-"""Checks of what is set for the node itself (E001 to E009, E020, E023, E024, W001)."""
+"""Checks of what is set for the node itself (E001 to E009, E020, E023, E024, W001, W004)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ MODES_OF_DOMAINS = (*MODES, "refused")
 MAY_BE_ZERO = frozenset(
     {
         *("GRACE_PERIOD", "DRAIN_SECONDS", "DRAIN_STAGGER", "CLOSED_SESSION_DAYS"),
-        "IDENTITY_LEEWAY",
     }
 )
 
@@ -34,6 +33,7 @@ _ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"), ("MAX_FRAME_BYTES", "LINK_BYTES")
 def faults() -> Iterator[CheckMessage]:
     """Where it keeps its data, what is a word of a few, and its limits."""
     yield from _data_dir()
+    yield from (Warning(line, id="msgnode.W004") for line in settings.REMOVED_SETTINGS)
     yield from _words()
     yield from _limits()
 

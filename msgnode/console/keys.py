@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import QuerySet
@@ -29,6 +28,9 @@ from .acted_meanwhile import is_as_shown
 from .confirm import ask
 from .lists import AuditedAdmin, WrittenByTheNode
 from .prefilled import fitting
+
+_PROPOSED_DAYS = 365
+"""For how long a new key is valid, if the form is left as it is."""
 
 
 class ApiKeyForm(forms.ModelForm):
@@ -69,7 +71,7 @@ class ApiKeyAdmin(AuditedAdmin):
         return ", ".join(key.scopes)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> Any:
-        ends = timezone.now() + timedelta(days=settings.API_KEYS["DAYS"])
+        ends = timezone.now() + timedelta(days=_PROPOSED_DAYS)
         named = super().get_changeform_initial_data(request)
         return {"expires_at": ends, **fitting(self.model, named)}
 

@@ -397,8 +397,7 @@ ALARMS: Mapping[str, Explanation] = {
     ),
     "issuer-out-of-reach": Explanation(
         "An issuer's keys cannot be fetched",
-        "Known keys remain valid for IDENTITY_STALE_KEYS. Tokens signed with newer keys are "
-        "refused.",
+        "Known keys remain valid for a day. Tokens signed with newer keys are refused.",
         "Check that this machine can reach the issuer. If this takes long, enter its keys under "
         "Issuers. The alarm clears itself.",
     ),

@@ -53,6 +53,8 @@ from .verifier import Verified, Verifier
 _COMPONENTS = ("domain://", "domain-idp://", "mn:")
 _MAX_CACHED = 4
 """Identities cached per session, as they were written."""
+CHECKS_PER_SECOND = 50.0
+"""New verifications of one session: a runtime needs one an hour; each takes time of the loop."""
 _OF_PEER = 64
 """The session of a peer has so many times the limits of another, because it stands for many."""
 
@@ -73,7 +75,7 @@ class MessageAuthenticator:
 
     `log_in(session, verified)` binds a session to a subject, or (None) to none;
     `identified(session)` is called when a session identifies itself by a message and the mode
-    accepts that; `binds` says whether tokens are bound to the runtimes that use them.
+    accepts that.
     """
 
     def __init__(
@@ -82,11 +84,10 @@ class MessageAuthenticator:
         modes: AdmissionPolicy,
         managers: frozenset[str],
         passes_unknown: bool,
-        checks: float,
-        binds: bool,
         bindings: Bindings,
         log_in: Callable[[Listener, Verified | None], object],
         identified: Callable[[Listener], None] = lambda _: None,
+        checks: float = CHECKS_PER_SECOND,
         now: Callable[[], float] = time,
         guests: Guests = NO_GUESTS,
     ) -> None:
@@ -96,7 +97,6 @@ class MessageAuthenticator:
         self._managers = managers
         self._passes_unknown = passes_unknown
         self._checks_a_second = checks
-        self._binds = binds
         self._bindings = bindings
         self._log_in = log_in
         self._identified = identified
@@ -166,7 +166,7 @@ class MessageAuthenticator:
 
         Raises Pending, and Unavailable.
         """
-        held = self._bindings.look(token_digest, runtime_url) if self._binds else None
+        held = self._bindings.look(token_digest, runtime_url)
         return held.runtime_url if held is not None else ""
 
     def spend(self, session: Listener) -> None:
@@ -327,7 +327,7 @@ class MessageAuthenticator:
     def _bind(self, verified: Verified, session: Listener) -> None:
         """Bind a token, and the key in it, to the runtime that uses it first."""
         url, ends = session.runtime_url, verified.identity.expires
-        wanted = [Binding(verified.digest, url, url, ends)] if self._binds else []
+        wanted = [Binding(verified.digest, url, url, ends)]
         if key_of(verified.nonce) is not None:
             name = key_name(url, verified.identity.issuer, verified.identity.subject)
             wanted.append(Binding(name, digest(verified.nonce), url, ends))

@@ -29,6 +29,10 @@ from .pending import waiting_for
 
 log = logging.getLogger(__name__)
 
+MAX_KEPT = 20_000
+"""Bindings in memory that the database has, too."""
+MAX_PER_RUNTIME = 1_000
+"""Valid tokens: a runtime renews its own once an hour, a peer brings those of its users."""
 _TOLD = 2.0
 """Seconds for which an answer of the database is kept for those who asked."""
 
@@ -83,8 +87,8 @@ class Bindings:
     def __init__(
         self,
         is_live: Callable[[str], bool],
-        capacity: int,
-        limit: int,
+        capacity: int = MAX_KEPT,
+        limit: int = MAX_PER_RUNTIME,
         shared: Shared | None = None,
         patience: float = 3.0,
         now: Callable[[], float] = time,

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 LIFETIME = 300.0
 PAUSE = 10.0
+STALE_SECONDS = 24 * 3600.0
+"""How long keys outlive an outage of their issuer: its operators notice within a day."""
 MAX_KEYS = 64
 MIN_RSA_BITS = 2048
 
@@ -56,7 +58,7 @@ class JwksCache:
     def __init__(
         self,
         load: Load,
-        keeps: float,
+        keeps: float = STALE_SECONDS,
         clock: Callable[[], float] = monotonic,
         report: Report = lambda issuer, fault, unusable: None,
     ) -> None:

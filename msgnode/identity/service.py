@@ -34,7 +34,7 @@ from msgnode.identity.admission_policy import Mode
 from msgnode.identity.async_verifier import AsyncVerifier
 from msgnode.identity.authenticator import MessageAuthenticator
 from msgnode.identity.binding_store import BindingStore
-from msgnode.identity.bindings import Bindings
+from msgnode.identity.bindings import MAX_PER_RUNTIME, Bindings
 from msgnode.identity.credentials import Rejected
 from msgnode.identity.http import Fetcher
 from msgnode.identity.identify_timeout import IdentifyTimeout
@@ -107,26 +107,16 @@ class IdentityService:
         self._provider = provider
         self._fetcher = Fetcher(options["TIMEOUT"], options["HOSTS"], options["LOOPBACK_HTTP"])
         self._alarms: dict[str, set[str]] = {OUT_OF_REACH: set(), NO_USABLE_KEY: set()}
-        self.keys = JwksCache(self._load_keys, options["STALE_KEYS"], report=self._report)
+        self.keys = JwksCache(self._load_keys, report=self._report)
         self.logged_in = LoggedInIndex()
         self._deadlines = timeout.deadlines
-        self.verifier = Verifier(
-            self.keys,
-            self._fetcher,
-            provider,
-            options["LEEWAY"],
-            options["CACHE"],
-            options["INTROSPECTIONS_PER_SECOND"],
-        )
+        self.verifier = Verifier(self.keys, self._fetcher, provider)
         self.async_verifier = AsyncVerifier(self.verifier, provider)
         self._table = table
-        limit: int = options["BINDINGS_PER_RUNTIME"]
         bindings = Bindings(
             table.runtimes.__contains__,
-            options["CACHE"],
-            limit,
-            BindingStore(writer, limit) if settings.REDIS_URL else None,
-            options["TIMEOUT"],
+            shared=BindingStore(writer, MAX_PER_RUNTIME) if settings.REDIS_URL else None,
+            patience=options["TIMEOUT"],
         )
         home = home_domain(domain)
         self.authenticator = MessageAuthenticator(
@@ -134,8 +124,6 @@ class IdentityService:
             admission_policy.read(settings.ADMISSION, settings.ADMISSION_DOMAINS, home),
             frozenset({f"domain://idm.{domain}", f"domain-idp://{domain}"}),
             passes_unknown=options["PASSES_UNKNOWN"],
-            checks=options["CHECKS_PER_SECOND"],
-            binds=options["BINDS_TOKENS"],
             bindings=bindings,
             log_in=self._log_in,
             identified=timeout.said_who,

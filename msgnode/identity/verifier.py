@@ -49,6 +49,12 @@ from .revocation_list import Revocations
 
 log = logging.getLogger(__name__)
 
+LEEWAY = 60.0
+"""Seconds by which the clocks of issuers may differ from the node's."""
+MAX_KEPT = 20_000
+"""Verified tokens in memory; one that is no longer there is verified again."""
+INTROSPECTIONS_PER_SECOND = 100.0
+"""At all issuers together: each is a request to somebody else's server."""
 CACHE_SECONDS = 300.0
 FAILURE_CACHE_SECONDS = 5.0
 
@@ -79,9 +85,9 @@ class Verifier:
         keys: JwksCache,
         fetcher: Fetcher,
         provider: Provider | None,
-        leeway: float,
-        capacity: int,
-        rate: float,
+        leeway: float = LEEWAY,
+        capacity: int = MAX_KEPT,
+        rate: float = INTROSPECTIONS_PER_SECOND,
         now: Callable[[], float] = time,
     ) -> None:
         self.book = IssuerBook()

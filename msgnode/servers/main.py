@@ -56,6 +56,8 @@ def main() -> int:
     if settings.ROLE != "web":
         celery_apps.defer()
     django.setup()
+    for line in settings.REMOVED_SETTINGS:
+        log.warning("%s", line)
     if settings.ROLE == "web":
         keep_to_one_processor(settings.PORT)  # first, because threads inherit it
         from msgnode.servers.web import WebProcess

@@ -42,7 +42,7 @@ def provider(issuer: str, lifetimes: dict[str, int], *, is_production: bool) -> 
         "PKCE_REQUIRED": True,
         "ACCESS_TOKEN_GENERATOR": "msgnode.identity.provider.grants.new_token",
         "REFRESH_TOKEN_GENERATOR": "msgnode.identity.provider.grants.new_token",
-        "ACCESS_TOKEN_EXPIRE_SECONDS": lifetimes["ACCESS_TOKEN_SECONDS"],
+        "ACCESS_TOKEN_EXPIRE_SECONDS": lifetimes["ID_TOKEN_SECONDS"],
         "ID_TOKEN_EXPIRE_SECONDS": lifetimes["ID_TOKEN_SECONDS"],
         "REFRESH_TOKEN_EXPIRE_SECONDS": lifetimes["REFRESH_TOKEN_SECONDS"],
         "AUTHORIZATION_CODE_EXPIRE_SECONDS": 60,

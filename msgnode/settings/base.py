@@ -22,8 +22,12 @@ from .mqtt import *  # noqa: F403
 from .policy import *  # noqa: F403
 from .qos import *  # noqa: F403
 from .registry import *  # noqa: F403
+from .removed import still_set
 from .reports import *  # noqa: F403
 from .tracing import *  # noqa: F403
+
+# A line for each setting of an earlier version that is still set.
+REMOVED_SETTINGS: list[str] = still_set(env.ENVIRON)
 
 # --- Django ---------------------------------------------------------------------------------------
 INSTALLED_APPS = [

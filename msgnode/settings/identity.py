@@ -11,20 +11,12 @@ from .environment import NODE_MODE, PUBLIC_URL, env
 # --- The embedded OpenID provider -----------------------------------------------------------------
 PROVIDER: dict[str, Any] = {
     "ISSUER": f"{PUBLIC_URL}/{access.PROVIDER_PATH}",
-    "ACCESS_TOKEN_SECONDS": env.int("ACCESS_TOKEN_SECONDS", default=3600),
     "ID_TOKEN_SECONDS": env.int("ID_TOKEN_SECONDS", default=3600),
     "REFRESH_TOKEN_SECONDS": env.int("REFRESH_TOKEN_SECONDS", default=14 * 24 * 3600),
-    # failures of one client from one address, until it is answered 429
-    "FAILURES_PER_MINUTE": env.int("CLIENT_FAILURES_PER_MINUTE", default=20),
-    # a new key is published so long before it signs, and made again after so many days
-    "KEY_LEAD_SECONDS": env.int("PROVIDER_KEY_LEAD_SECONDS", default=900),
     "KEY_DAYS": env.float("PROVIDER_KEY_DAYS", default=90.0),
 }
 # Whose cards there are, for callers from elsewhere: "" nobody's, "*" all users', or a group's.
-CONTACT_CARDS: dict[str, Any] = {
-    "OF": env("CONTACT_CARDS", default=""),
-    "PER_MINUTE": env.int("CONTACT_CARDS_PER_MINUTE", default=60),
-}
+CONTACT_CARDS: str = env("CONTACT_CARDS", default="")
 # Whether callers from elsewhere may leave invitations for users, and users send such; so many a
 # minute for one user, from one user, and ten times as many from one address.
 INVITATIONS: dict[str, Any] = {
@@ -60,12 +52,9 @@ AXES_SENSITIVE_PARAMETERS = [
 ]
 LOGINS_PER_MINUTE: int = env.int("LOGINS_PER_MINUTE", default=60)
 SESSION_COOKIE_AGE: int = env.int("CONSOLE_SESSION_SECONDS", default=8 * 3600)
-SESSION_EXPIRE_AT_BROWSER_CLOSE: bool = env.bool("CONSOLE_SESSION_ENDS_WITH_BROWSER", default=True)
+SESSION_EXPIRE_AT_BROWSER_CLOSE = True
 AUDIT_DAYS: float = env.float("AUDIT_DAYS", default=730.0)
-API_KEYS: dict[str, int] = {
-    "DAYS": env.int("API_KEY_DAYS", default=365),
-    "PER_MINUTE": env.int("API_KEY_PER_MINUTE", default=60_000),
-}
+API_KEY_PER_MINUTE: int = env.int("API_KEY_PER_MINUTE", default=60_000)
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # a key is shown once
 CONTENT_SECURITY_POLICY = access.content_security_policy()
 
@@ -93,21 +82,11 @@ WS_ORIGINS: list[str] = env.list(
 IDENTITY: dict[str, Any] = {
     # whether an identity of an unknown issuer passes as not asserted (in the anonymous mode only)
     "PASSES_UNKNOWN": env.bool("IDENTITY_PASSES_UNKNOWN", default=NODE_MODE == "embedded"),
-    "LEEWAY": env.float("IDENTITY_LEEWAY", default=60.0),
-    "BINDS_TOKENS": env.bool("IDENTITY_BINDS_TOKENS", default=True),
     # seconds a session may go without an identity where the mode asks for one; 0: for ever
     "IDENTIFY_TIMEOUT": env.float("IDENTIFY_TIMEOUT", default=300.0),
-    # tokens that may be bound to one runtime at a time
-    "BINDINGS_PER_RUNTIME": env.int("IDENTITY_BINDINGS_PER_RUNTIME", default=1_000),
-    # what is kept of tokens: entries in memory
-    "CACHE": env.int("IDENTITY_CACHE", default=20_000),
-    "CHECKS_PER_SECOND": env.float("IDENTITY_CHECKS_PER_SECOND", default=50.0),
-    "INTROSPECTIONS_PER_SECOND": env.float("IDENTITY_INTROSPECTIONS_PER_SECOND", default=100.0),
-    # asking issuers: seconds for an answer, hosts beside the issuers' own, how long keys outlive
-    # an outage
+    # asking issuers: seconds for an answer, hosts beside the issuers' own
     "TIMEOUT": env.float("IDENTITY_TIMEOUT", default=3.0),
     "HOSTS": env.list("IDENTITY_HOSTS", default=[]),
-    "LOOPBACK_HTTP": env.bool("IDENTITY_LOOPBACK_HTTP", default=NODE_MODE == "embedded"),
-    "STALE_KEYS": env.float("IDENTITY_STALE_KEYS", default=24 * 3600.0),
+    "LOOPBACK_HTTP": NODE_MODE == "embedded",  # issuers on the machine of who tries the node out
     "OWNER_DAYS": env.int("IDENTITY_OWNER_DAYS", default=30),
 }

@@ -33,7 +33,6 @@ SETTINGS = {
     "ADMISSION_DOMAINS": "refused.example=refused,known.example=identified",
     "IDENTIFY_TIMEOUT": 3,
     "GRACE_PERIOD": 2,
-    "IDENTITY_STALE_KEYS": 600,
     "OUTBOX_BYTES": 1_100_000,
     "MAX_FRAME_BYTES": 1_000_000,
 }

@@ -9,6 +9,8 @@ import pytest
 from django.test import Client
 from oauth2_provider.models import get_application_model
 
+from msgnode.identity.provider import throttle
+
 from .relying_party import RelyingParty
 
 pytestmark = pytest.mark.django_db
@@ -16,8 +18,8 @@ SECRET = "a secret that nobody guesses"
 
 
 @pytest.fixture(autouse=True)
-def _few(settings: Any) -> None:
-    settings.PROVIDER = {**settings.PROVIDER, "FAILURES_PER_MINUTE": 3}
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle, "FAILURES_PER_MINUTE", 3)
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from .cards import MAX_NAME, card_of, protostub
 from .views import for_all
 
 CARD_PATH = ".well-known/contact-card"
+CARDS_PER_MINUTE = 60
+"""For one address: more than a person calls, and too few to find out which users there are."""
 
 
 class CardView(View):
@@ -33,9 +35,7 @@ class CardView(View):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         """The card of `resource`: 429 for who asks too often, 404 if there is none."""
-        wait = HTTP_LIMITS.take(
-            "cards", source_of_request(request), settings.CONTACT_CARDS["PER_MINUTE"]
-        )
+        wait = HTTP_LIMITS.take("cards", source_of_request(request), CARDS_PER_MINUTE)
         if wait:
             answer: HttpResponse = _error(HTTPStatus.TOO_MANY_REQUESTS, "Too many questions.")
             answer["Retry-After"] = str(int(wait) + 1)

@@ -118,7 +118,7 @@ def _is_held(endpoint: PushEndpoint) -> bool:
 def _user(name: str) -> Any:
     """The one active user of this name who has a card."""
     name = name.removeprefix("acct:")
-    if len(name) > MAX_NAME or not name.isprintable() or not settings.CONTACT_CARDS["OF"]:
+    if len(name) > MAX_NAME or not name.isprintable() or not settings.CONTACT_CARDS:
         return None
     if "://" in name:
         address = addresses.parse(name)
@@ -126,8 +126,8 @@ def _user(name: str) -> Any:
             return None
         name = address.path.strip("/")
     known = get_user_model().objects.filter(is_active=True)
-    if settings.CONTACT_CARDS["OF"] != EVERYBODY:
-        known = known.filter(groups__name=settings.CONTACT_CARDS["OF"])
+    if settings.CONTACT_CARDS != EVERYBODY:
+        known = known.filter(groups__name=settings.CONTACT_CARDS)
     else:  # whom an account of the console belongs to is nobody's to ask
         known = known.filter(is_staff=False, is_superuser=False)
     local, _, domain = name.rpartition("@")

@@ -99,7 +99,7 @@ def access_token(request: AssertionRequest) -> dict[str, Any] | None:
     if user is None:
         return None
     text = new_token()
-    lifetime = settings.PROVIDER["ACCESS_TOKEN_SECONDS"]
+    lifetime = settings.PROVIDER["ID_TOKEN_SECONDS"]
     row = get_access_token_model()(
         user=user,
         application=_client(),

@@ -1,7 +1,7 @@
 """The embedded provider's signing keys: made, published, used, retired, all by the clock.
 
 Rules
-- A key is published when it is made and signs from KEY_LEAD_SECONDS later, so that caches of the
+- A key is published when it is made and signs from LEAD later, so that caches of the
   JWK set have it before it is used. The first key signs at once.
 - The newest key that may sign is used. The previous one stays published until everything it signed
   has expired; then its row may be deleted.
@@ -35,6 +35,8 @@ class CannotSign(RuntimeError):
 
 ALGORITHM = "RS256"
 BITS = 2048
+LEAD = timedelta(minutes=15)
+"""Three times as long as verifiers may cache the JWK set (OIDC_JWKS_MAX_AGE_SECONDS)."""
 _LEEWAY = timedelta(minutes=5)
 
 
@@ -87,8 +89,7 @@ def published(rows: Sequence[ProviderKey], now: datetime | None = None) -> list[
 def rotate() -> ProviderKey:
     """Publish a new key, and delete those whose time is over."""
     rows = list(ProviderKey.objects.select_for_update())
-    lead = timedelta(seconds=settings.PROVIDER["KEY_LEAD_SECONDS"] if rows else 0)
-    made = _make(timezone.now() + lead)
+    made = _make(timezone.now() + (LEAD if rows else timedelta()))
     kept = {row.pk for row in published([*rows, made])}
     ProviderKey.objects.exclude(pk__in=kept).delete()
     return made

@@ -16,7 +16,6 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from msgnode.core.http_limits import HTTP_LIMITS, WINDOW
@@ -24,6 +23,8 @@ from msgnode.web.proxies import source_of_request
 
 Answer = Callable[..., HttpResponse]
 
+FAILURES_PER_MINUTE = 20
+"""Of one client from one address: who has an old secret may retry, who guesses gets nowhere."""
 _OF_ADDRESS = 4
 _MAX_NAME = 100
 _GUESSES = frozenset({"invalid_client", "invalid_grant"})
@@ -49,10 +50,9 @@ def throttled(view: Answer) -> Answer:
 def _limits(request: HttpRequest) -> tuple[tuple[str, str, int], ...]:
     """What counts a failure of this request: kind, who, and how many there may be in a minute."""
     address = source_of_request(request)
-    most: int = settings.PROVIDER["FAILURES_PER_MINUTE"]
     return (
-        ("client", f"{address} {_client(request)[:_MAX_NAME]}", most),
-        ("clients", address, _OF_ADDRESS * most),
+        ("client", f"{address} {_client(request)[:_MAX_NAME]}", FAILURES_PER_MINUTE),
+        ("clients", address, _OF_ADDRESS * FAILURES_PER_MINUTE),
     )
 
 

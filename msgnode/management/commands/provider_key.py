@@ -16,7 +16,7 @@ from msgnode.models import ProviderKey
 class Command(Tool):
     help = (
         "Show the signing keys of the embedded OpenID provider. --rotate publishes a new key, "
-        "which is used for signing PROVIDER_KEY_LEAD_SECONDS later. --replace-now creates a key "
+        "which is used for signing 15 minutes later. --replace-now creates a key "
         "that is used at once and removes all others: tokens signed with them are refused."
     )
     example = "  manage.py provider_key --rotate\n  manage.py provider_key --json"

@@ -94,6 +94,8 @@ class Command(BaseCommand):
         if faults:
             lines = (f"({each.id}) {each.msg} {each.hint or ''}".strip() for each in faults)
             raise StartFailed("\n".join(lines))
+        for line in settings.REMOVED_SETTINGS:
+            self._say(f"warning: {line}")
 
     def _begin_as_second(self) -> None:
         first = {name: getattr(settings, name) for name in ("DOMAIN", "PORT", "DATA_DIR")}
