@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from msgnode.core import addresses
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 from msgnode.core.record import Outcome
@@ -141,12 +142,14 @@ class FanOut:
 def expects_answer(message: Message, to: str) -> bool:
     """Whether an undeliverable message is answered with an error.
 
-    Requests are; responses and events to `/changes` and `/status` are not
-    (docs/reference/messages.md, section 1.6).
+    Requests are; responses and events to `/changes` and `/status` are not, nor is the first status
+    of a stub, which may be a `create` (docs/reference/messages.md, section 1.6).
     """
-    if message.is_response:
+    if message.is_response or (message.type == "update" and to.endswith(SILENT_TAILS)):
         return False
-    return not (message.type == "update" and to.endswith(SILENT_TAILS))
+    if message.type == "create" and to.endswith("/status"):
+        return not (addresses.is_p2p_stub(to) or addresses.is_stub(addresses.parse(to)))
+    return True
 
 
 def without_token(frame: bytes, token: bytes) -> bytes:

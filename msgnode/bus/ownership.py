@@ -10,8 +10,8 @@ Rules (docs/reference/messages.md, sections 3, 4 and 11)
 - While nobody holds an address, it is reserved for the verified subject that held it last.
 - Its domains are those of its runtime URL (the node's, or a visitor's own) and of its verified
   identity. In the node's domain a visitor has only the addresses it was given. Stub addresses
-  (`runtime://<domain>/protostub/…`, `…/p2prequester/…`) name the domain they lead to, and any
-  session may have one.
+  (`runtime://<domain>/protostub/…`, `…/p2prequester/…`, `…/p2phandler/…`) name the domain they lead
+  to, and any session may have one.
 - No session may act as a component of the node or as a whole domain. The node of a foreign domain
   may act as that domain's components.
 - A foreign domain whose node is a peer is spoken for by that node, in any of its sessions: the one

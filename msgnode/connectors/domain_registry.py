@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from msgnode.bus.address_budget import AddressBudget
@@ -24,7 +25,16 @@ from msgnode.core.messages import Message
 from registry.api import Claimant, subject_mark
 
 from .ended_runtimes import EndedRuntimes
-from .registry_requests import Change, Find, Refresh, Register, Remove, Request, request_of
+from .registry_requests import (
+    Change,
+    Find,
+    Refresh,
+    Register,
+    Remove,
+    Request,
+    possible_urls,
+    request_of,
+)
 
 
 class Registry(Protocol):
@@ -71,9 +81,11 @@ class DomainRegistryConnector(Component):
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         """Execute a request; only the holder of an address may claim it."""
-        request = request_of(message.type, message.fields(), self._domain)
+        fields = message.fields()
+        request = request_of(message.type, fields, self._domain, caller.runtime_url)
         if isinstance(request, Find):
             return self._registry.carry_out(request, None)
+        request = self._of_caller(request, caller)
         self._check(request, caller)
         if isinstance(request, Register):
             self._count(request.url, caller)
@@ -86,9 +98,21 @@ class DomainRegistryConnector(Component):
             if isinstance(request, Find):
                 return []
             facts = request.body if isinstance(request, Register | Change) else {}
-            named = (request.url, *map(facts.get, ("runtime", "p2pHandler", "reporter")))
+            named = possible_urls(request.url) + tuple(
+                map(facts.get, ("runtime", "p2pHandler", "reporter"))
+            )
             return [each for each in named if isinstance(each, str) and each]
         return []
+
+    def _of_caller(
+        self, request: Change | Register | Refresh | Remove, caller: Listener
+    ) -> Change | Register | Refresh | Remove:
+        """The request; what names an object by its id alone is for the caller's of that id."""
+        urls = possible_urls(request.url)
+        if urls == (request.url,):
+            return request
+        mine = (url for url in urls if self._ownership.holds(url, caller))
+        return replace(request, url=next(mine, urls[0]))
 
     def _check(self, request: Change | Register | Refresh | Remove, caller: Listener) -> None:
         """Whether the addresses a request names are the caller's. Raises Forbidden."""

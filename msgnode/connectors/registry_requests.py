@@ -5,9 +5,14 @@ Pure. A body becomes one Request value, which the embedded and the remote regist
 read    user://…  user-guid://…  hyperty://…  <any URL>  <name>
         /<scheme>/user|idp-identifier|email|guid|url|name|reporter/<key>   /<scheme>/<URL or id>
         /<scheme> with criteria.reporter; criteria: resources, dataSchemes, scheme, filter, page
+        (filter: an object of further criteria, or what the key is, such as "idp-identifier")
 create  value with url                 (and user, for a hyperty)
 update  resource; no value: a keep-alive; value {…}; value with attribute
 delete  value with url (and user), or with the name of a data object
+
+A value may be an object or its JSON text. For <scheme> may stand `dataObject`, the type of all of
+them: an id is then looked for in each of OBJECT_SCHEMES. A hyperty may be registered with the keys
+of the first phase, `hypertyURL` and `hypertyDescriptorURL`, and without what came later.
 """
 
 from __future__ import annotations
@@ -16,11 +21,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from msgnode.core import addresses
 from msgnode.core.errors import BadMessage
 from registry.api import Kind, Search
 
 PAGE = 50
+OBJECT_SCHEMES = ("comm", "connection", "context", "ctxt", "resource", "fs")
+"""The schemes in which an object is looked for that is named by its id alone."""
+_OF_FIRST_PHASE = {"hypertyURL": "url", "hypertyDescriptorURL": "descriptor"}
 _HYPERTY_WORDS = frozenset({"hyperty", "hyperty-runtime", "user", "user-guid"})
 _KEYS = {
     "user": "user",
@@ -46,12 +56,14 @@ class Find:
     is_single  by URL, answered by one record instead of a map
     name       look for a data object of that name where no URL matches
     page       from 1, 0 for all
+    also       further URLs that the one record may have
     """
 
     search: Search
     is_single: bool = False
     name: str = ""
     page: int = 0
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +106,23 @@ class Remove:
 Request = Find | Register | Refresh | Change | Remove
 
 
-def request_of(type_: str, body: Mapping[str, Any], domain: str) -> Request:
-    """The request of a message. Raises BadMessage for one that asks nothing intelligible."""
+def request_of(type_: str, body: Mapping[str, Any], domain: str, runtime: str = "") -> Request:
+    """The request of a message.
+
+    Args:
+        type_: the type of the message.
+        body: its body.
+        domain: the node's domain.
+        runtime: the sender's runtime URL, for a registration of the first phase, which has none.
+
+    Raises:
+        BadMessage: it asks nothing intelligible.
+    """
     match type_:
         case "read":
             return _find(body, domain)
         case "create":
-            return _register(body)
+            return _register(body, runtime)
         case "update":
             return _change(body, domain)
         case "delete":
@@ -111,8 +133,13 @@ def request_of(type_: str, body: Mapping[str, Any], domain: str) -> Request:
 def _find(body: Mapping[str, Any], domain: str) -> Find:
     resource = _text(body, "resource")
     criteria = _mapping(body.get("criteria"), "criteria")
-    wanted = {**criteria, **_mapping(criteria.get("filter"), "criteria.filter")}
-    found = _keyed(resource, wanted, domain)
+    filter_ = criteria.get("filter")
+    if isinstance(filter_, str):
+        wanted = {key: value for key, value in criteria.items() if key != "filter"}
+        found = _filtered(resource, filter_, domain)
+    else:
+        wanted = {**criteria, **_mapping(filter_, "criteria.filter")}
+        found = _keyed(resource, wanted, domain)
     if not wanted and body.get("page") is None:
         return found
     scheme = _optional(wanted, "scheme", "criteria.scheme")
@@ -128,6 +155,17 @@ def _find(body: Mapping[str, Any], domain: str) -> Find:
     return replace(found, search=search, page=_page(wanted.get("page", body.get("page"))))
 
 
+def _filtered(resource: str, filter_: str, domain: str) -> Find:
+    """The search of `resource` by the key that the filter names, whatever its path says."""
+    if filter_ not in _KEYS:
+        raise BadMessage(f"The text in `criteria.filter` must be one of {', '.join(_KEYS)}.")
+    word, _, key = resource.removeprefix("/").partition("/")
+    if not resource.startswith("/") or "://" in word:
+        word, key = Kind.HYPERTY, resource
+    by, _, rest = key.partition("/")
+    return _by(_kind(word), _KEYS[filter_], rest if by in _KEYS and rest else key, word)
+
+
 def _keyed(resource: str, criteria: Mapping[str, Any], domain: str) -> Find:
     """The search by its key, before the criteria."""
     if resource.startswith("/"):
@@ -138,7 +176,7 @@ def _keyed(resource: str, criteria: Mapping[str, Any], domain: str) -> Find:
         by, _, key = rest.partition("/")
         if by in _KEYS and key and "://" not in by:
             return _by(kind, _KEYS[by], key, word)
-        return _by_url(kind, _url(word, rest, domain))
+        return _by_id(kind, word, rest, domain)
     scheme = addresses.parse(resource).scheme
     if scheme == "user":
         return Find(Search(Kind.HYPERTY, user=resource))
@@ -158,12 +196,30 @@ def _by(kind: Kind, key: str, value: str, word: str) -> Find:
         return Find(Search.by(Kind.OBJECT, key, value))
     if key == "user" and "://" not in value:
         key = "email"
-    scheme = word if kind is Kind.OBJECT and word != Kind.OBJECT else ""
+    scheme = word if kind is Kind.OBJECT and word.lower() != Kind.OBJECT else ""
     return Find(Search.by(kind, key, value, scheme=scheme))
 
 
 def _by_url(kind: Kind, url: str) -> Find:
     return Find(Search(kind, url=url), is_single=True)
+
+
+def _by_id(kind: Kind, word: str, rest: str, domain: str) -> Find:
+    """One record by its URL, or by an id in this domain: of an object, in any scheme."""
+    urls = possible_urls(_url(word, rest, domain))
+    return Find(Search(kind, url=urls[0]), is_single=True, also=urls[1:])
+
+
+def possible_urls(url: str) -> tuple[str, ...]:
+    """The URLs that a URL may stand for: several for an object of which only the id is known.
+
+    >>> possible_urls("comm://d/1"), possible_urls("dataObject://d/1")[:2]
+    (('comm://d/1',), ('comm://d/1', 'connection://d/1'))
+    """
+    word, _, rest = url.partition("://")
+    if word.lower() != Kind.OBJECT:
+        return (url,)
+    return tuple(f"{scheme}://{rest}" for scheme in OBJECT_SCHEMES)
 
 
 def _by_criteria(kind: Kind, criteria: Mapping[str, Any]) -> Find:
@@ -174,8 +230,11 @@ def _by_criteria(kind: Kind, criteria: Mapping[str, Any]) -> Find:
     raise BadMessage("The criteria name no reporter, name, user, email, guid or url.")
 
 
-def _register(body: Mapping[str, Any]) -> Register:
-    value = _mapping(body.get("value"), "value")
+def _register(body: Mapping[str, Any], runtime: str) -> Register:
+    value = _value(body)
+    if "hypertyURL" in value:
+        later = {"resources": [], "dataSchemes": [], "status": "live", "runtime": runtime}
+        value = {**later, **{_OF_FIRST_PHASE.get(key, key): each for key, each in value.items()}}
     url = _text(value, "url", "value.url")
     kind = _kind(addresses.parse(url).scheme)
     user = _text(value, "user", "value.user") if kind is Kind.HYPERTY else ""
@@ -191,12 +250,12 @@ def _change(body: Mapping[str, Any], domain: str) -> Refresh | Change:
         if not facts:
             raise BadMessage(f"The attribute {attribute[:40]!r} is none of an entry.")
         return Change(kind, url, facts)
-    facts = _facts(kind, _mapping(value, "value"))
+    facts = _facts(kind, _value(body))
     return Change(kind, url, facts) if facts else Refresh(kind, url)
 
 
 def _remove(body: Mapping[str, Any], domain: str) -> Remove:
-    value = _mapping(body.get("value"), "value")
+    value = _value(body)
     if not _optional(value, "url", "value.url") and not _optional(body, "resource"):
         if name := _optional(value, "name", "value.name"):
             return Remove(Kind.OBJECT, name=name)
@@ -207,10 +266,9 @@ def _remove(body: Mapping[str, Any], domain: str) -> Remove:
 
 def _target(body: Mapping[str, Any], domain: str) -> tuple[Kind, str]:
     """The entry a change is about: `resource` in any of its forms, or `value.url`."""
-    value = body.get("value")
     resource = _optional(body, "resource")
-    if not resource and isinstance(value, dict):
-        resource = _optional(value, "url", "value.url")
+    if not resource and not body.get("attribute"):
+        resource = _optional(_value(body), "url", "value.url")
     if not resource:
         raise BadMessage("The body lacks `resource`.")
     if not resource.startswith("/"):
@@ -230,7 +288,22 @@ def _kind(word: str) -> Kind:
 
 
 def _facts(kind: Kind, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value[key] for key in _FACTS[kind] if value.get(key) is not None}
+    facts = {key: value[key] for key in _FACTS[kind] if value.get(key) is not None}
+    expires = facts.get("expires")
+    if isinstance(expires, str) and expires.isascii() and expires.isdigit() and len(expires) < 20:
+        facts["expires"] = int(expires)
+    return facts
+
+
+def _value(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `value` of a body: an object, or its JSON text."""
+    value = body.get("value")
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            raise BadMessage("`value` looks like JSON text and is none.") from None
+    return _mapping(value, "value")
 
 
 def _text(body: Mapping[str, Any], key: str, name: str = "") -> str:

@@ -154,6 +154,11 @@ class RemoteRegistry:
         if search.kind is Kind.OBJECT and (search.user or search.email or search.guid):
             return await self._find_owned(request)
         answer = await self._send(call_of(request))
+        for url in request.also:
+            if answer.status != 404:
+                break
+            request = replace(request, search=replace(search, url=url))
+            answer = await self._send(call_of(request))
         if answer.status == 404 and request.name:
             request = Find(Search(Kind.OBJECT, name=request.name), page=request.page)
             answer = await self._send(call_of(request))

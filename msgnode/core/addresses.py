@@ -41,7 +41,7 @@ NODE_SCHEMES = frozenset({"mn", "domain", "domain-idp", "global"})
 
 _CHILDLESS_SCHEMES = RUNTIME_SCHEMES | HYPERTY_SCHEMES | NODE_SCHEMES
 _EVENT_TAILS = ("/changes", "/registration", "/status", "/children", "/children/")
-_STUB_PATHS = ("/p2prequester/", "/protostub/")
+_STUB_PATHS = ("/p2prequester/", "/p2phandler/", "/protostub/")
 _P2P = frozenset({"p2phandler", "p2prequester"})
 _SERVICE_LABELS = ("msg-node.", "registry.", "idm.", "catalogue.", "qos.")
 _PRIVATE_TAILS = ("changes", "subscription", "registration", "status", "children")

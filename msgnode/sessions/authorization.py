@@ -79,6 +79,7 @@ class SessionAuthorizer:
             sender != session.runtime_url
             and table.owners.get(sender) is not session
             and table.learned.get(sender) is not session
+            and not (message.is_response and self._is_observer(sender, session))
         ):
             if self._holders is not NO_OTHERS:
                 self._find_holder(sender, message, session)
@@ -103,6 +104,13 @@ class SessionAuthorizer:
             raise Forbidden(f"{sender} was taken back from this session by the operator.")
         if not addresses.is_under(sender, session.runtime_url):
             self._learn(sender, session)
+
+    def _is_observer(self, address: str, session: LiveSession) -> bool:
+        """Whether a session observes the object whose changes these are.
+
+        It answers a request that was sent there, such as the `delete` of the object, from there.
+        """
+        return address.endswith("/changes") and session in self._table.subscribers(address)
 
     def _is_another_runtime(self, sender: str, session: LiveSession) -> bool:
         """Whether an address is at or below the URL of a runtime other than the session's."""

@@ -53,7 +53,7 @@ NODE: dict[str, float] = {
 }
 ALLOCATION_SCHEMES: list[str] = env.list(
     "ALLOCATION_SCHEMES",
-    default=["hyperty", "comm", "connection", "context", "resource", "fs"],
+    default=["hyperty", "comm", "connection", "context", "ctxt", "resource", "fs"],
 )
 RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else "with-proof")
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
