@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from tests.length import length
 from tests.node import Node, running
-from tests.runtime.cutting_proxy import cutting_proxy
+from tests.runtime.cutting_proxy import CuttingProxy, cutting_proxy
 from tests.runtime.sharers import Sharer, sharer
 
 pytestmark = pytest.mark.long
@@ -41,6 +42,25 @@ def until_equal(all_of_them: list[Sharer], seconds: float) -> list[dict[str, Any
         time.sleep(0.2)
 
 
+@contextmanager
+def cutting_every(seconds: float, lines: list[CuttingProxy]) -> Iterator[None]:
+    """All lines are cut again and again, while the block runs."""
+    is_over = threading.Event()
+
+    def cut() -> None:
+        while not is_over.wait(seconds):
+            for line in lines:
+                line.cut()
+
+    cutting = threading.Thread(target=cut)
+    cutting.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        cutting.join()
+
+
 @pytest.mark.timeout(SECONDS * 3 + EQUAL_WITHIN + 30)  # a run takes longer than undisturbed
 @pytest.mark.parametrize("kinds", TRIOS, ids="-".join)
 def test_all_end_equal_and_no_gap_is_unnoticed_while_lines_are_cut(
@@ -54,8 +74,9 @@ def test_all_end_equal_and_no_gap_is_unnoticed_while_lines_are_cut(
             for kind, line in zip(kinds, lines, strict=True)
         ]
         url = runtimes[0].act("create")["url"]
-        for observer in runtimes[1:]:
-            observer.act("subscribe", url=url)
+        with cutting_every(0.7, lines):
+            for observer in runtimes[1:]:
+                observer.act("subscribe", url=url)
         times = int(SECONDS * 20)
         for each in runtimes:
             each.act("run", times=times)

@@ -689,6 +689,65 @@ test("an observer that was started anew in its runtime observes what it did", as
   assert.deepEqual(await bob.newSyncher("hyperty://d/none").resume(), []);
 });
 
+test("an observer goes on after a crash with what its storage has, and says which object is gone", async () => {
+  const storage = newStorage();
+  const carol = node.peer({ storage });
+  const objects = [];
+  for (const n of [0, 1, 2]) {
+    objects.push(await alice.syncher.create({ n }));
+    await carol.syncher.subscribe(objects[n].url);
+  }
+  await (await carol.syncher.subscribe(objects[2].url)).unsubscribe();
+  await node.turn(300);
+  const crashed = newStorage({ ...storage.kept }); // what it wrote until then
+  carol.close();
+  node.peers.splice(node.peers.indexOf(carol), 1);
+  for (const all of node.subscribers.values()) all.delete(carol);
+  await objects[1].delete();
+  const again = node.peer({ storage: crashed });
+  const copies = await again.newSyncher(carol.hyperty).resumeObservers();
+  assert.deepEqual(
+    copies.map(({ url }) => url),
+    [objects[0].url],
+  );
+  objects[0].data.n = 5;
+  await settled();
+  assert.equal(copies[0].data.n, 5);
+  assert.deepEqual(
+    again.errors.map(({ reason }) => reason),
+    ["data.not-resumed"],
+  );
+});
+
+test("a subscription is repeated when the line is back, and decided once; so is one that nobody answers", async () => {
+  const object = await alice.syncher.create({ n: 1 });
+  let asked = 0;
+  let decide;
+  object.onSubscription(() => {
+    asked += 1;
+    return new Promise((resolve) => (decide = resolve));
+  });
+  const isRequest = ({ type, to }) => type === "subscribe" && to === `${object.url}/subscription`;
+  node.copies = (message) => (isRequest(message) ? 0 : 1); // lost on its way
+  const first = bob.syncher.subscribe(object.url);
+  await settled();
+  node.copies = () => 1;
+  for (const word of ["disconnected", "live", "disconnected", "live"]) bob.say(word);
+  await settled();
+  assert.equal(asked, 1);
+  decide(true);
+  assert.equal((await first).data.n, 1);
+  const other = node.peer();
+  node.copies = ({ type, to }) => (type === "response" && to === `${other.url}/sm` ? 0 : 1);
+  const second = other.syncher.subscribe(object.url); // the node's answer is lost, without a word of the line
+  await node.turn(1_000);
+  node.copies = () => 1;
+  await node.turn(15_000);
+  await settled();
+  decide(true);
+  assert.equal((await second).data.n, 1);
+});
+
 test("what a node held for a stub that was started anew is subscribed again", async () => {
   const { object } = await shared();
   bob.say("live");

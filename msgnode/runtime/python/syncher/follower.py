@@ -69,6 +69,7 @@ class Follower:
         self._is_read_due = False  # the timer that runs is for a read that is needed in any case
         self._read_at = float("-inf")
         self._failures = 0
+        self._reads = 0
         self._last_modified = ""
         self._incarnation: Any = None  # of the value
         self._task: asyncio.Task[None] | None = None
@@ -110,7 +111,7 @@ class Follower:
         if self._is_stopped:
             return
         wait = self._read_at + READ_EVERY - asyncio.get_running_loop().time()
-        if self._is_reading:
+        if self._is_reading and self._reads == 0:
             self._is_read_again = True
         elif wait > 0:
             self._arm(wait, is_read_due=True)
@@ -120,6 +121,9 @@ class Follower:
             self._held.clear()  # an honest reporter's answer contains what he sent before it
             self._read_at = asyncio.get_running_loop().time()
             self._copy.count("data.read")
+            self._reads += 1
+            if self._task is not None:
+                self._task.cancel()  # it may have been lost with a connection
             self._task = asyncio.create_task(self._read())
 
     def stop(self) -> None:

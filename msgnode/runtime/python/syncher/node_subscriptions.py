@@ -6,12 +6,9 @@ import asyncio
 
 from msgnode.core import addresses
 from msgnode.runtime.python.message_bus import MessageBus
-from msgnode.runtime.python.messages import code_of
 
 from .errors import SyncError
-from .talk import Body, refused
-
-TRIES = 3
+from .talk import Body, ask_until_answered
 
 
 class NodeSubscriptions:
@@ -47,11 +44,10 @@ class NodeSubscriptions:
         head = {"type": kind, "from": self._url, "to": f"domain://msg-node.{domain}/sm"}
         message = {**head, "body": body}
         try:
-            answer = await self._bus.post_message_with_retries(message, TRIES - 1)
-        except TimeoutError:
-            raise SyncError(408, f"The node of {domain} does not answer.") from None
-        if code_of(answer) >= 300:
-            raise refused(message, answer)
+            await ask_until_answered(self._bus, message)
+        except SyncError as error:
+            text = f"The node of {domain} answered {error.code}: {error}"
+            raise SyncError(error.code, text) from None
 
     def announce(self, address: str, resources: list[str], source: str) -> None:
         """Subscribe again what a node has forgotten."""

@@ -33,7 +33,8 @@ from .node_subscriptions import NodeSubscriptions
 from .objects import is_meant, parts_of, reported_parts_of, scheme_for
 from .registrations import Registrations
 from .stored_objects import Storage, StoredObjects
-from .talk import Body, InTime, ask, respond
+from .stored_subscriptions import StoredSubscriptions, Subscription
+from .talk import Body, InTime, ask, ask_until_answered, respond
 
 MAX_OBJECTS = 10_000
 
@@ -70,6 +71,8 @@ class SyncManager:
         self._observed: dict[str, _Observed] = {}
         self._node = NodeSubscriptions(bus, self._url)
         self._stored = StoredObjects(bus, domain, storage)
+        self._kept = StoredSubscriptions(bus, domain, storage)
+        self._judging: set[tuple[str, str]] = set()  # requests that a reporter decides about
         self._registrations = Registrations(bus, domain)
         self._started: set[str] = set()  # stubs that were live
         self._in_time = InTime(bus)
@@ -83,6 +86,7 @@ class SyncManager:
                 self._tell_end(url, reported.hyperty)
         self._registrations.close()
         self._stored.close()
+        self._kept.close()
         self._in_time.close()
         self._node.close()
 
@@ -109,6 +113,8 @@ class SyncManager:
             case "subscribe":
                 return await self._subscribe(message, asked)
             case "unsubscribe":
+                if not asked.get("keep"):
+                    self._kept.forget(hyperty, str(url))
                 await self._leave(hyperty, str(url))
                 return {"code": 200}
             case "delete":
@@ -199,10 +205,9 @@ class SyncManager:
 
     def _observed_by(self, hyperty: str, criteria: Body) -> Body:
         value = [
-            {"resource": url, "schema": observed.hyperties[hyperty]}
-            for url, observed in self._observed.items()
-            if hyperty in observed.hyperties
-            and is_meant(criteria, url, observed.hyperties[hyperty], criteria.get("name"))
+            {"resource": each.url, "schema": each.schema}
+            for each in self._kept.of(hyperty)
+            if is_meant(criteria, each.url, each.schema, each.name)
         ]
         if not value:
             raise SyncError(404, f"{hyperty} has observed no such object.")
@@ -226,8 +231,10 @@ class SyncManager:
                 await self._unhear(hyperty, url)
             raise
         value = told.get("value")
-        known = value.get("schema", "") if isinstance(value, dict) else ""
-        return {"code": 200, "resource": url, "schema": schema or known, "value": value}
+        known = value if isinstance(value, dict) else {}
+        schema = schema or str(known.get("schema") or "")
+        self._kept.keep(Subscription(hyperty, url, schema, str(known.get("name") or "")))
+        return {"code": 200, "resource": url, "schema": schema, "value": value}
 
     async def _delete(self, hyperty: str, url: str) -> None:
         self._must_report(hyperty, url)
@@ -260,8 +267,18 @@ class SyncManager:
 
     def _applied(self, url: str, message: Message) -> None:
         """Somebody wants to subscribe, or does not any more."""
-        if message["type"] != "response":
-            self._in_time.answer(message, lambda: self._judged(url, message))
+        key = message["from"], str(message.get("id"))
+        if message["type"] == "response" or key in self._judging:
+            return  # asked again, and not decided yet: that answer will do
+
+        async def judged() -> Body:
+            try:
+                return await self._judged(url, message)
+            finally:
+                self._judging.discard(key)
+
+        self._judging.add(key)
+        self._in_time.answer(message, judged)
 
     async def _judged(self, url: str, message: Message) -> Body:
         kind, sender, body = message["type"], message["from"], body_of(message)
@@ -329,7 +346,7 @@ class SyncManager:
 
     async def _ask_reporter(self, kind: str, url: str, body: Body) -> Body:
         head = {"type": kind, "from": self._url, "to": f"{url}/subscription"}
-        return dict(await ask(self._bus, {**head, "body": body}))
+        return dict(await ask_until_answered(self._bus, {**head, "body": body}))
 
     def _status(self, message: Message) -> None:
         """A stub started anew has no session; at a gap a policy may have ended what one holds."""

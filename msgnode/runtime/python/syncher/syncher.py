@@ -166,22 +166,33 @@ class Syncher:
             raise
 
     async def resume_observers(self, **criteria: str) -> list[DataObjectObserver]:
-        """Observe again what this hyperty observed before in this runtime."""
+        """Observe again what this hyperty observed before.
+
+        In this runtime or (with a storage) before its last start or crash. Objects that cannot be
+        had are told to the error hook.
+        """
         try:
             told = await self._ask("subscribe", {**criteria, "resume": True})
         except SyncError as error:
             if error.code == 404:
                 return []
             raise
-        again = (self.subscribe(each["resource"], each["schema"]) for each in told["value"])
-        return list(await asyncio.gather(*again))
+        again = [self.subscribe(each["resource"], each["schema"]) for each in told["value"]]
+        resumed = await asyncio.gather(*again, return_exceptions=True)
+        for each, result in zip(told["value"], resumed, strict=True):
+            if isinstance(result, BaseException):
+                text = f"{each['resource']} cannot be observed again: {result}"
+                self._bus.report("data.not-resumed", text, None, result)
+        return [each for each in resumed if isinstance(each, DataObjectObserver)]
 
     async def close(self) -> None:
         """Observe and report nothing any more; objects are not deleted."""
         self._is_closed = True
         for listening in self._own:
             listening.remove()
-        leaving = [observer.unsubscribe() for observer in self._observers.values()]
+        for observer in self._observers.values():
+            observer.ended()
+        leaving = [self._end_observing(url, keep=True) for url in list(self._observers)]
         await asyncio.gather(*leaving, return_exceptions=True)
         for url in list(self._reporters):
             self._stop_reporting(url)
@@ -243,12 +254,13 @@ class Syncher:
             if self._is_closed:
                 raise SyncError(503, "The syncher was closed meanwhile.")
             observer.start(value, str(told.get("schema") or ""))
-        except BaseException:
+        except BaseException as error:
             for listening in listenings:
                 listening.remove()
             observer.ended()
+            keep = not (isinstance(error, SyncError) and error.code in (403, 404))
             with contextlib.suppress(SyncError):
-                await self._ask("unsubscribe", {"resource": url})
+                await self._ask("unsubscribe", {"resource": url, "keep": keep})
             raise
         self._observers[url] = observer
         self._listenings[observer] = listenings
@@ -269,10 +281,10 @@ class Syncher:
         await self.close()
         respond(self._bus, message, {"code": 200})
 
-    async def _end_observing(self, url: str) -> None:
+    async def _end_observing(self, url: str, keep: bool = False) -> None:
         self._remove_listeners(self._observers.pop(url, None))
         with contextlib.suppress(SyncError):
-            await self._ask("unsubscribe", {"resource": url})
+            await self._ask("unsubscribe", {"resource": url, "keep": keep})
 
     def _stop_reporting(self, url: str) -> None:
         if reporter := self._reporters.pop(url, None):

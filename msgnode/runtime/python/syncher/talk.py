@@ -8,14 +8,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgnode.core import addresses
 from msgnode.runtime.python.bus import Bus
 from msgnode.runtime.python.listeners import MAX_LISTENER_QUEUED
+from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message, answer_to, body_of, code_of, is_final
 
 from .changes import size_of
 from .errors import SyncError
 
 PATIENCE = 10.0  # seconds after which who waits is told that it goes on
+AGAIN_SECONDS = 100.0
+"""For which a request is repeated: as long as anybody waits for a decision."""
+TRIES = 3
 MOST_PATIENCE = 9  # times: a bus lets ten provisional answers prolong its wait
 MAX_WHOLE = 16 * 1024 * 1024
 """Bytes of an answer in parts: more than an object and its children have."""
@@ -195,6 +200,60 @@ async def ask(bus: Bus, message: Message, then: Callable[[Body], Any] | None = N
 
     bus.post_message(message, take)
     return await answered
+
+
+async def ask_until_answered(bus: MessageBus, message: Message) -> Body:
+    """Post a request that does no harm twice, until it is answered or refused.
+
+    It is posted again, under its id, when a connection is back with which it, or the answer, may
+    have been lost, and three times in all while nobody answers (408, 500). Its final answer's body;
+    raises SyncError.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + AGAIN_SECONDS
+    domains = {addresses.parse(each).home for each in (bus.runtime_url, message["to"])}
+    answered: asyncio.Future[Body] = loop.create_future()
+    asked = dict(message)
+    is_away = False
+    tries_left = TRIES
+
+    def post() -> None:
+        asked["id"] = bus.post_message(asked, take)
+
+    def take(answer: Message) -> None:
+        nonlocal tries_left
+        code = code_of(answer)
+        if answered.done() or not is_final(code):
+            return
+        tries_left -= 1
+        if code in (408, 500) and tries_left > 0 and loop.time() < until:
+            post()
+        elif code >= 300:
+            answered.set_exception(refused(message, answer))
+        else:
+            answered.set_result(body_of(answer))
+
+    def told(update: Message) -> None:
+        nonlocal is_away
+        body = body_of(update)
+        resource, value = body.get("resource"), body.get("value")
+        is_stub = update["from"] == bus.runtime_url and isinstance(resource, str)
+        if not is_stub or "peer" in body or addresses.parse(str(resource)).home not in domains:
+            return
+        if value == "disconnected":
+            is_away = True
+        elif value == "gap" or (value == "live" and is_away):
+            is_away = False
+            if not answered.done() and loop.time() < until:
+                post()
+
+    listening = bus.add_listener(f"{bus.runtime_url}/status", told)
+    post()
+    try:
+        return await answered
+    finally:
+        listening.remove()
+        bus.remove_response_listener(message["from"], asked["id"])
 
 
 def refused(message: Message, answer: Message) -> SyncError:

@@ -35,6 +35,7 @@ export class Follower {
   #timer = null;
   #readAt = -Infinity;
   #failures = 0;
+  #reads = 0;
   #lastModified = "";
   #incarnation = null; // of the value
 
@@ -74,11 +75,11 @@ export class Follower {
     }
   }
 
-  /** Read the object: something may have been missed. */
+  /** Read the object: something may have been missed. A read that runs may have been lost with a connection. */
   check() {
     if (this.#isStopped) return;
     const wait = this.#readAt + READ_EVERY - this.#clock.now();
-    if (this.#isReading) this.#isReadAgain = true;
+    if (this.#reads === 0 && this.#isReading) this.#isReadAgain = true;
     else if (wait > 0) this.#arm(wait, true);
     else this.#read();
   }
@@ -92,21 +93,32 @@ export class Follower {
   async #read() {
     this.#disarm();
     this.#isReading = true;
+    const number = (this.#reads += 1);
     this.#held.clear(); // an honest reporter's answer contains what he sent before it
     this.#readAt = this.#clock.now();
     this.#parts.count("data.read");
+    let value;
     try {
-      const value = await this.#parts.read();
-      if (this.#isStopped) return;
+      value = await this.#parts.read();
+    } catch (error) {
+      if (number === this.#reads && this.#isReading) this.#failed(error);
+      return;
+    }
+    if (this.#isStopped || !this.#isReading) return; // another read was answered
+    try {
       this.#adopt(value);
       this.#failures = 0;
     } catch (error) {
-      if (this.#isStopped) return;
-      this.#isReading = false;
-      this.#failures += 1;
-      this.#arm(backOff(this.#failures, LEAST_RETRY, MOST_RETRY), true);
-      this.#parts.failed(error);
+      this.#failed(error);
     }
+  }
+
+  #failed(error) {
+    if (this.#isStopped) return;
+    this.#isReading = false;
+    this.#failures += 1;
+    this.#arm(backOff(this.#failures, LEAST_RETRY, MOST_RETRY), true);
+    this.#parts.failed(error);
   }
 
   #adopt(value) {

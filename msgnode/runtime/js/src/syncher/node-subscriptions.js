@@ -1,9 +1,7 @@
 /** What the sync manager asks of nodes: subscriptions, and the addresses of hyperties. */
 
 import { domainOf, isBelow } from "../addresses.js";
-import { Refusal } from "./talk.js";
-
-const TRIES = 3;
+import { Refusal, askUntilAnswered } from "./talk.js";
 
 export class NodeSubscriptions {
   #bus;
@@ -51,7 +49,7 @@ export class NodeSubscriptions {
         : { resources, source };
     const message = { type, from: this.#url, to: `domain://msg-node.${domain}/sm`, body };
     return new Promise((resolve, reject) => {
-      this.#bus.postMessageWithRetries(message, TRIES - 1, ({ body: told }) => {
+      askUntilAnswered(this.#bus, message, ({ body: told }) => {
         if (told.code >= 300)
           reject(
             new Refusal(

@@ -24,7 +24,8 @@ import { NodeSubscriptions } from "./node-subscriptions.js";
 import { isMeant, partsOf, schemeFor } from "./objects.js";
 import { Registrations } from "./registrations.js";
 import { StoredObjects } from "./stored-objects.js";
-import { Refusal, answerInTime } from "./talk.js";
+import { StoredSubscriptions } from "./stored-subscriptions.js";
+import { Refusal, answerInTime, askUntilAnswered } from "./talk.js";
 
 const MAX_OBJECTS = 10_000;
 
@@ -37,7 +38,9 @@ export class SyncManager {
   #observed = new Map(); // object -> {hyperties: Map of hyperty -> {schema, items}, items, ready}
   #node;
   #stored;
+  #kept; // what hyperties observe
   #registrations;
+  #judging = new Set(); // sender and id of requests that a reporter decides about
   #started = new Set(); // stubs that were live
   #own;
 
@@ -52,6 +55,7 @@ export class SyncManager {
     this.#url = `${bus.runtimeURL}/sm`;
     this.#node = new NodeSubscriptions(bus, this.#url, attach);
     this.#stored = new StoredObjects(bus, domain, storage);
+    this.#kept = new StoredSubscriptions(bus, domain, storage);
     this.#registrations = new Registrations(bus, domain);
     this.#own = [
       bus.addListener(this.#url, (message) => this.#asked(message)),
@@ -82,6 +86,7 @@ export class SyncManager {
     for (const item of this.#own) item.remove();
     this.#registrations.close();
     this.#stored.close();
+    this.#kept.close();
   }
 
   // --- what hyperties ask -------------------------------------------------------------------------
@@ -206,12 +211,10 @@ export class SyncManager {
   }
 
   #observedBy(hyperty, criteria) {
-    const value = [...this.#observed]
-      .filter(
-        ([object, { hyperties }]) =>
-          hyperties.has(hyperty) && isMeant(criteria, object, hyperties.get(hyperty)),
-      )
-      .map(([resource, { hyperties }]) => ({ resource, schema: hyperties.get(hyperty).schema }));
+    const value = this.#kept
+      .of(hyperty)
+      .filter(([object, subscription]) => isMeant(criteria, object, subscription))
+      .map(([resource, { schema }]) => ({ resource, schema }));
     if (!value.length) throw new Refusal(404, `${hyperty} has observed no such object.`);
     return { code: 200, value };
   }
@@ -232,14 +235,17 @@ export class SyncManager {
         source: hyperty,
         identity,
       });
-      return { code, resource: object, schema: schema || value?.schema || "", value };
+      const told = schema || value?.schema || "";
+      this.#kept.keep(hyperty, object, { schema: told, name: value?.name });
+      return { code, resource: object, schema: told, value };
     } catch (error) {
       if (!isAgain) await this.#unhear(hyperty, object); // else it goes on hearing, and asks once more
       throw error;
     }
   }
 
-  async #unsubscribe(hyperty, { resource: object }) {
+  async #unsubscribe(hyperty, { resource: object, keep }) {
+    if (!keep) this.#kept.forget(hyperty, object);
     if (!this.#observed.get(object)?.hyperties.has(hyperty)) return { code: 200 };
     await this.#leave(hyperty, object);
     return { code: 200 };
@@ -262,7 +268,9 @@ export class SyncManager {
 
   /** Somebody wants to subscribe, or does not any more. */
   #subscription(object, message) {
-    const { type, from, body } = message;
+    const { id, type, from, body } = message;
+    const key = `${from}\n${id}`;
+    if (this.#judging.has(key)) return; // asked again, and not decided yet: that answer will do
     const { hyperty, observers } = this.#reported.get(object);
     if (type !== "subscribe" && type !== "unsubscribe") {
       if (type !== "response")
@@ -284,12 +292,14 @@ export class SyncManager {
         isAsserted: body?.assertedIdentity === true,
         source: from,
       };
+      this.#judging.add(key);
       return new Promise((resolve) => {
         this.#bus.postMessage(
           { type: "forward", from: object, to: hyperty, body: asked },
           (reply) => {
             const { code } = reply.body;
             if (code < 200) return;
+            this.#judging.delete(key);
             if (code < 300 && type === "subscribe") observers.set(observer, from);
             else if (code < 300) observers.delete(observer);
             this.#stored.observed(object, observers);
@@ -397,7 +407,8 @@ export class SyncManager {
 
   #atReporter(type, object, body) {
     return new Promise((resolve, reject) => {
-      this.#bus.postMessage(
+      askUntilAnswered(
+        this.#bus,
         { type, from: this.#url, to: `${object}/subscription`, body },
         ({ body: told }) => {
           if (told.code >= 200 && told.code < 300) resolve(told);

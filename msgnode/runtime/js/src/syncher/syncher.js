@@ -138,7 +138,10 @@ export class Syncher {
     }
   }
 
-  /** Observe again what this hyperty observed before. Resolves with the observers. */
+  /**
+   * Observe again what this hyperty observed before, in this runtime or (with a storage) before its last start or
+   * crash. Resolves with the observers of those objects that could be had; others are told to the error hook.
+   */
   async resumeObservers(criteria = {}) {
     try {
       const known = await this.#ask(
@@ -146,9 +149,14 @@ export class Syncher {
         { ...criteria, resume: true },
         ({ value }) => value,
       );
-      return await Promise.all(
-        known.map(({ resource, schema }) => this.subscribe(resource, { schema })),
+      const all = known.map(({ resource, schema }) =>
+        this.subscribe(resource, { schema }).catch((error) =>
+          this.#bus.report("data.not-resumed", {
+            error: new Error(`${resource}: ${error.message}`),
+          }),
+        ),
       );
+      return (await Promise.all(all)).filter(Boolean);
     } catch (error) {
       if (error.code === 404) return [];
       throw error;
@@ -160,7 +168,10 @@ export class Syncher {
     this.#isClosed = true;
     for (const item of this.#own) item.remove();
     await Promise.allSettled(
-      [...this.#observers.values()].map((observer) => observer.unsubscribe()),
+      [...this.#observers.values()].map((observer) => {
+        observer.ended();
+        return this.#endObserving(observer.url, { keep: true });
+      }),
     );
     for (const [url, reporter] of [...this.#reporters]) {
       reporter.ended();
@@ -235,7 +246,8 @@ export class Syncher {
     } catch (error) {
       for (const item of items) item.remove();
       observer.ended();
-      await this.#ask("unsubscribe", { resource: url }).catch(() => {});
+      const isOver = error.code === 403 || error.code === 404;
+      await this.#ask("unsubscribe", { resource: url, keep: !isOver }).catch(() => {});
       throw error;
     }
     this.#observers.set(url, observer);
@@ -249,9 +261,9 @@ export class Syncher {
     this.#endObserving(url).catch(() => {});
   }
 
-  async #endObserving(url) {
+  async #endObserving(url, more = {}) {
     this.#forget(this.#observers, url);
-    await this.#ask("unsubscribe", { resource: url });
+    await this.#ask("unsubscribe", { resource: url, ...more });
   }
 
   async #endReporting(url) {

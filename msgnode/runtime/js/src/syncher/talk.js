@@ -1,9 +1,13 @@
 /** What both sides of a data object need to talk: events for the application, answers that take their time. */
 
+import { domainOf } from "../addresses.js";
 import { answerTo, bytesOf, codeOf, errorBody } from "../messages.js";
 
 const PATIENCE = 10_000; // ms after which who waits is told that it goes on
 const MOST_PATIENCE = 9; // times: a bus lets ten provisional answers prolong its wait
+
+const AGAIN_TIME = 100_000; // ms in which a request is repeated: as long as anybody waits for a decision
+const TRIES = 3;
 
 const MAX_WHOLE = 16 * 1024 * 1024; // bytes of an answer in parts: more than an object and its children have
 
@@ -87,6 +91,46 @@ export function answerInTime(bus, request, decide) {
   wait(MOST_PATIENCE);
   closing = bus.onClose?.(stop);
   result.then(done, failed);
+}
+
+/**
+ * Post a request that does no harm twice, until it is answered or refused: again, under its id, when a connection
+ * is back with which it, or the answer, may have been lost, and three times in all while nobody answers (408, 500).
+ *
+ * @param onAnswer gets provisional answers, and the final one
+ */
+export function askUntilAnswered(bus, message, onAnswer) {
+  const until = bus.clock.now() + AGAIN_TIME;
+  const domains = [bus.runtimeURL, [message.to].flat()[0]].map(domainOf);
+  let id;
+  let isAway = false;
+  let triesLeft = TRIES;
+  const post = () => {
+    id = bus.postMessage({ ...message, id }, answered);
+  };
+  const item = bus.addListener(`${bus.runtimeURL}/status`, ({ from, body }) => {
+    const { resource, value, peer } = body ?? {};
+    const isStub = from === bus.runtimeURL && typeof resource === "string" && peer === undefined;
+    if (!isStub || !domains.includes(domainOf(resource))) return;
+    if (value === "disconnected") isAway = true;
+    else if (value === "gap" || (value === "live" && isAway)) {
+      isAway = false;
+      if (bus.clock.now() < until) post();
+    }
+  });
+  function answered(reply) {
+    const { code } = reply.body;
+    if (code >= 200) {
+      triesLeft -= 1;
+      if ((code === 408 || code === 500) && triesLeft > 0 && bus.clock.now() < until) {
+        post();
+        return;
+      }
+      item.remove();
+    }
+    onAnswer(reply);
+  }
+  post();
 }
 
 /**

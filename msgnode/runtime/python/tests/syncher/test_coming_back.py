@@ -246,6 +246,52 @@ async def test_an_observer_that_was_started_anew_in_its_runtime_observes_what_it
     assert await nobody.resume_observers() == []
 
 
+async def test_an_observer_goes_on_after_a_crash_with_what_its_storage_has(
+    node: FakeNode, alice: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage: dict[str, str] = {}
+    carol = node.peer(storage)
+    made = [await alice.syncher.create({"n": n}) for n in range(3)]
+    copies = [await carol.syncher.subscribe(each.url) for each in made]
+    await copies[2].unsubscribe()
+    await soon(lambda: storage)
+    crashed = dict(storage)  # what it wrote until then
+    for subscribers in node.subscribers.values():
+        if carol in subscribers:
+            subscribers.remove(carol)
+    await made[1].delete()
+    again = node.peer(crashed)
+    (copy,) = await Syncher(again, carol.hyperty).resume_observers()
+    assert copy.url == made[0].url
+    made[0].data["n"] = 5
+    await settled()
+    assert copy.data == {"n": 5}
+    assert [each.reason for each in again.faults] == ["data.not-resumed"]
+
+
+async def test_a_subscription_is_repeated_when_the_line_is_back_and_decided_once(
+    node: FakeNode, alice: Peer, bob: Peer
+) -> None:
+    made = await alice.syncher.create({"n": 1})
+    deciding: list[asyncio.Future[bool]] = []
+
+    def judge(_: Any) -> asyncio.Future[bool]:
+        deciding.append(asyncio.get_running_loop().create_future())
+        return deciding[-1]
+
+    made.on_subscription(judge)
+    node.copies = lambda message: message["to"] != f"{made.url}/subscription"  # lost on its way
+    subscribing = asyncio.create_task(bob.syncher.subscribe(made.url))
+    await settled()
+    node.copies = lambda _: 1
+    for word in ("disconnected", "live", "disconnected", "live"):
+        bob.say(word)
+    await settled()
+    assert len(deciding) == 1
+    deciding[0].set_result(True)
+    assert (await subscribing).data == {"n": 1}
+
+
 async def test_hyperties_of_one_runtime_and_a_listener_that_raises(alice: Peer, bob: Peer) -> None:
     made = await alice.syncher.create({"n": 0})
     synchers = [Syncher(alice, "hyperty://d/one"), Syncher(alice, "hyperty://d/two"), bob.syncher]
