@@ -37,6 +37,7 @@ from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 
 from msgnode.core.explanations import ERRORS
+from msgnode.resources import SHARED
 
 from . import catalogue, wheel
 from .catalogue import ServedStub
@@ -235,6 +236,10 @@ def javascript_package() -> bytes:
             entry.size, entry.mode = path.stat().st_size, 0o644
             with path.open("rb") as content:
                 tar.addfile(entry, content)
+        entry = tarfile.TarInfo("package/LICENSE")
+        licence = (SHARED / "LICENSE").read_bytes()
+        entry.size, entry.mode = len(licence), 0o644
+        tar.addfile(entry, io.BytesIO(licence))
     return gzip.compress(archive.getvalue(), mtime=0)
 
 

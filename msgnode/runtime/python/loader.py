@@ -152,7 +152,8 @@ class Loader:
     ) -> OwnStub | SandboxedStub:
         """Start a stub. It has not necessarily said `created` yet. Raises LoadError."""
         # What the runtime is called decides over what a descriptor says.
-        config = {**descriptor.configuration, "runtimeURL": self._runtime_url}
+        chosen = self._settings.stub_config.get(descriptor.domain, {})
+        config = {**descriptor.configuration, **chosen, "runtimeURL": self._runtime_url}
         is_home = descriptor.domain == self._settings.domain
         if (
             is_home

@@ -212,7 +212,7 @@ class Sandbox:
                 filled = now
                 self._take(line)
                 if tokens < 0:
-                    self.counters["throttled"] += 1
+                    self.counters["sandbox.throttled"] += 1
                     await asyncio.sleep(-tokens / limits.rate)
             self.end("It has ended.")
         except ValueError:
@@ -244,8 +244,8 @@ class Sandbox:
             TypeError,
             ValueError,
         ):
-            self.counters["nonsense"] += 1
-            if self.counters["nonsense"] > MAX_NONSENSE:
+            self.counters["stub.malformed"] += 1
+            if self.counters["stub.malformed"] > MAX_NONSENSE:
                 self.end("It does not keep to the protocol of its port.")
 
     async def _read_words(self, stderr: asyncio.StreamReader | None) -> None:

@@ -53,6 +53,8 @@ class Settings:
         registries: the base URL of the registry of a domain (`https://<domain>/domain-registry`)
             where it is asked over REST instead of by messages; `http` on the loopback only.
         registry_keys: an API key for the registry of a domain; it goes nowhere else.
+        stub_config: configuration for the stub of a domain that wins over its descriptor's, such as
+            `{"example.com": {"max_delay": 5.0}}`.
         p2p: how this runtime talks with others directly; None: always through the node.
     """
 
@@ -68,6 +70,7 @@ class Settings:
     signers: Mapping[str, str] = field(default_factory=lambda: _NONE)
     registries: Mapping[str, str] = field(default_factory=lambda: _NONE)
     registry_keys: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    stub_config: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: _NONE)
     p2p: P2PSettings | None = None
     limits: Limits = field(default_factory=Limits)
     load: float = 20.0  # a whole load

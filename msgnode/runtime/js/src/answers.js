@@ -24,13 +24,15 @@ export class Answers {
   #clock;
   #time;
   #call;
+  #onTimeout;
 
   /**
    * @param call called with a wait's callback and what it gets
-   * @param options {clock, answerTime: ms}
+   * @param options {clock, answerTime: ms, onTimeout: called for each wait that ends unanswered}
    */
-  constructor(call, { clock = systemClock, answerTime = ANSWER_TIME } = {}) {
+  constructor(call, { clock = systemClock, answerTime = ANSWER_TIME, onTimeout = () => {} } = {}) {
     this.#call = call;
+    this.#onTimeout = onTimeout;
     this.#clock = clock;
     this.#time = answerTime;
   }
@@ -132,6 +134,7 @@ export class Answers {
         this.#arm(Math.max(1, wait.until - now));
         return;
       }
+      this.#onTimeout();
       this.#fail(wait, { ...errorBody(408, "Response timeout!"), value: wait.request });
     }
   }

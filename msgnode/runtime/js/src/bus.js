@@ -43,6 +43,7 @@ export class Bus {
     this.answers = new Answers((onAnswer, message) => this.call(onAnswer, message), {
       clock,
       answerTime,
+      onTimeout: () => this.report("answers.timeout", { isQuiet: true }),
     });
   }
 

@@ -143,7 +143,11 @@ export class Loader {
       (_, reject) => (entry.cancel = (text) => reject(new LoadError(503, text))),
     );
     entry.isLoading = true;
-    entry.status = "deploying";
+    entry.url ||=
+      entry.kind === "idp"
+        ? `domain-idp://${entry.domain}/stub/${newId()}`
+        : `runtime://${entry.domain}/protostub/${newId()}`;
+    this.#enter(entry, "deploying");
     const late = () =>
       new LoadError(504, `The stub of ${entry.domain} could not be loaded in time.`);
     try {
@@ -181,12 +185,7 @@ export class Loader {
   }
 
   async #start(entry, attempt, sourceCode) {
-    const { kind, domain } = entry;
-    entry.url ||=
-      kind === "idp"
-        ? `domain-idp://${domain}/stub/${newId()}`
-        : `runtime://${domain}/protostub/${newId()}`;
-    const { url, sandbox } = entry;
+    const { kind, domain, url, sandbox } = entry;
     this.#drop(entry);
     entry.listeners.push(
       this.#bus.addListener(`${url}/status`, (message) => {
@@ -197,7 +196,7 @@ export class Loader {
           this.#bus.refuse(message, 503, `The stub of ${domain} takes no more messages.`);
       }),
     );
-    const { runtimeURL, stubConfig = {} } = this.#options;
+    const { runtimeURL, stubConfig = {}, WebSocket } = this.#options;
     await sandbox.create({
       url,
       kind: "stub",
@@ -205,6 +204,7 @@ export class Loader {
       sourceCode,
       config: {
         ...entry.descriptor.configuration,
+        ...(sandbox.isOwn && WebSocket ? { WebSocket } : {}), // no class goes into a sandbox, which has the core connect
         ...stubConfig[domain],
         runtimeURL,
         ...(kind === "idp" ? { domain } : {}),
@@ -215,8 +215,14 @@ export class Loader {
       onDeath: (reason) => entry.sandbox === sandbox && this.#died(entry, reason),
     });
     if (attempt.isOver) return;
-    if (entry.status === "deploying") entry.status = "deployed"; // it has not said `created` by itself
+    if (entry.status === "deploying") this.#enter(entry, "deployed"); // it has not said `created` by itself
     this.#release(entry);
+  }
+
+  /** A change of state that is the runtime's own to tell. */
+  #enter(entry, status) {
+    entry.status = status;
+    this.#options.onStatus?.(entry, { value: status });
   }
 
   #release(entry) {
@@ -227,7 +233,7 @@ export class Loader {
   }
 
   #failed(entry, { sandbox }, error) {
-    if (!(error instanceof LoadError)) this.#bus.report("loader.failed", { error });
+    if (!(error instanceof LoadError)) this.#bus.report("load.failed", { error });
     this.#drop(entry);
     if (sandbox) {
       const gone = () => this.#sandboxes.release(sandbox);
@@ -235,6 +241,7 @@ export class Loader {
     }
     entry.sandbox = null;
     entry.isLoading = false;
+    this.#bus.report("loads.failed", { isQuiet: true });
     entry.failures += 1;
     entry.retryAt =
       this.#clock.now() + backOff(entry.failures, this.#times.leastRetry, this.#times.mostRetry);
@@ -284,6 +291,7 @@ export class Loader {
     this.#drop(entry);
     entry.sandbox = null;
     if (entry.isLoading) return; // the load reports it
+    this.#bus.report("sandbox.ended", { isQuiet: true });
     entry.enter("disconnected", reason);
     this.#options.onStatus?.(entry, { value: "disconnected", desc: reason });
     this.#refuseOpen(entry, `The stub of ${entry.domain} ended: ${reason}`);
@@ -360,7 +368,7 @@ export class Loader {
   async #isNewer(entry) {
     const now = await this.sources
       .fetch(entry)
-      .catch((error) => this.#bus.report("loader.renewal-failed", { error }));
+      .catch((error) => this.#bus.report("version.refused", { error }));
     return now !== undefined && now.descriptor.version !== entry.descriptor?.version;
   }
 
@@ -370,7 +378,7 @@ export class Loader {
     newer.held = entry.held;
     await this.load(newer);
     if (newer.status === "deployment-failed") {
-      this.#bus.report("loader.renewal-failed", { error: new LoadError(newer.code, newer.desc) });
+      this.#bus.report("version.refused", { error: new LoadError(newer.code, newer.desc) });
       return;
     }
     const until = this.#clock.now() + this.#times.switchTime;

@@ -127,12 +127,12 @@ export class MessageBus extends Bus {
 
   /** Say that a message is not delivered, to who sent it; count it if he does not want to know. */
   refuse(message, code, text) {
+    this.report(`undeliverable.${code}`, { message, isQuiet: true });
     if (isAnswerable(message)) {
       this.enqueue({ message: taken(answerTo(message, errorBody(code, text)), 0), via: undefined });
     } else if (message.type === "response") {
       this.#drop(message);
     } else {
-      this.report("message.undelivered", { message, isQuiet: true });
       this.answers.start(message.from, message.id); // who waits all the same, waits no longer than for others
     }
   }
@@ -241,7 +241,8 @@ export class MessageBus extends Bus {
 
   #passed(result, message, next) {
     if (isRefusal(result)) {
-      if (result.error) this.report("pipeline.failed", { error: result.error, message });
+      this.report("blocked", { message, isQuiet: true });
+      if (result.error) this.report("handler.failed", { error: result.error, message });
       this.refuse(message, result.code, result.desc ?? result.description ?? "Refused.");
     } else next(result === message ? message : taken(result, message.id, this.maxMessage));
   }

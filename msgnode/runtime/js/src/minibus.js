@@ -35,7 +35,7 @@ export class MiniBus extends Bus {
   }
 
   tooLarge({ id, from, to, type }, error) {
-    if (type === "response") this.report("message.too-large", { error });
+    if (type === "response") this.report("undeliverable.413", { error });
     else
       this.receive(
         Object.freeze({
@@ -57,6 +57,6 @@ export class MiniBus extends Bus {
     if (own.length) this.deliver(own, message);
     else if (others.length) this.deliver(others, message);
     else if (message.type === "response") this.unclaimed(message);
-    else this.report("message.undelivered", { message, isQuiet: true });
+    else this.report("undeliverable.404", { message, isQuiet: true });
   }
 }

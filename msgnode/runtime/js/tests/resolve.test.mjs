@@ -339,6 +339,20 @@ test("R33 a stub that says nothing of itself has the messages that waited, and i
   assert.equal(runtime.stubs.get("f").status, "deployed");
 });
 
+test("the home stub gets the class `WebSocket`, and every stub what `stubConfig` says of its domain", async () => {
+  class Other {}
+  await runtime.close();
+  begin({ WebSocket: Other, stubConfig: { d: { maxDelay: 5 }, f: { maxDelay: 6 } } });
+  for (const domain of ["d", "f"]) {
+    await catalogues.add(domain);
+    bus.postMessage(create(`hyperty://${domain}/x`));
+    await loaded(domain === "d" ? 1 : 2);
+  }
+  const [home, abroad] = world.started.map(({ config }) => config);
+  assert.deepEqual([home.WebSocket, home.maxDelay], [Other, 5]);
+  assert.deepEqual([abroad.WebSocket, abroad.maxDelay], [undefined, 6]);
+});
+
 test("a stub that starts after its load has ended is ended, and not in the way of the next load", async () => {
   await runtime.close();
   begin({ times: { loadTime: 5_000, leastRetry: 1_000 } });
@@ -535,7 +549,7 @@ test("R43 a stub cannot speak as a hyperty of this runtime, nor as the home doma
   }
   await settled();
   assert.deepEqual(heard, []);
-  assert.equal(runtime.counters["sandbox.refused.403"], 4);
+  assert.equal(runtime.counters["stub.forged"], 4);
   assert.deepEqual(
     world.started[0].sent.filter(({ type }) => type === "response").map(({ body }) => body.code),
     [403, 403, 403, 403],
@@ -582,7 +596,7 @@ test("R49 statuses come in order, each repeated for the runtime", async () => {
   await settled();
   assert.deepEqual(
     told,
-    ["created", "in-progress", "live"].map((value) => [R, value, url]),
+    ["deploying", "created", "in-progress", "live"].map((value) => [R, value, url]),
   );
   assert.deepEqual(original, [
     [url, `${url}/status`],

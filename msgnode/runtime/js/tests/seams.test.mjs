@@ -94,7 +94,7 @@ test("a foreign stub brings no answer to what a hyperty has asked somebody else,
   await settled();
   assert.deepEqual(got, []);
   assert.deepEqual(
-    [runtime.counters["sandbox.refused.403"], runtime.counters["answers.unexpected"]],
+    [runtime.counters["stub.forged"], runtime.counters["answers.unexpected"]],
     [2, 1],
   );
   stubOf("f").bring(answer(0, "true", FAR));

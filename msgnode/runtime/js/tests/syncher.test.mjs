@@ -516,6 +516,7 @@ test("what is no data is refused and changes nothing", async () => {
     () => {},
     Symbol("s"),
     NaN,
+    2 ** 60,
     new Date(),
     new Map(),
     loop,

@@ -41,6 +41,17 @@ async def test_a_stub_that_says_nothing_of_itself_has_the_messages_that_waited(
         assert world.words() == ["deploying", "deployed"]
 
 
+async def test_a_stub_gets_what_the_settings_say_of_its_domain(catalogue: FakeCatalogue) -> None:
+    source = ECHO.replace(
+        "def activate(url, bus, config):",
+        "def activate(url, bus, config):\n    assert config['max_delay'] == 5.0",
+    )
+    assert source != ECHO
+    catalogue.serve(descriptor(source))
+    async with World(catalogue, stub_config={"f": {"max_delay": 5.0}}) as world:
+        assert (await world.ask(value=1))["value"] == 1
+
+
 async def test_r22_messages_of_one_domain_wait_for_one_load_and_keep_their_order(
     catalogue: FakeCatalogue,
 ) -> None:

@@ -19,6 +19,7 @@ import { LIMITS, roughSize } from "./limits.js";
 
 export class Sandbox {
   isDead = false;
+  isOwn = false; // no boundary: the core's own realm
   #channel;
   #core;
   #limits;
@@ -174,13 +175,13 @@ export class Sandbox {
   // --- from the sandbox ---------------------------------------------------------------------------
 
   #received(frame) {
-    if (frame === null || typeof frame !== "object") this.#core.count("sandbox.malformed");
+    if (frame === null || typeof frame !== "object") this.#core.count("stub.malformed");
     else if (frame.pong !== undefined) this.#ponged(frame.pong);
     else if (frame.url !== undefined) this.#posted(frame.url, frame.message);
-    else if (frame.dropped !== undefined) this.#core.count("sandbox.dropped");
+    else if (frame.dropped !== undefined) this.#core.count("sandbox.throttled");
     else if (frame.message?.to === EXTERNAL)
       this.#commands.get(frame.message.id)?.(frame.message.body ?? {});
-    else this.#core.count("sandbox.malformed");
+    else this.#core.count("stub.malformed");
   }
 
   #ponged(number) {
@@ -198,11 +199,11 @@ export class Sandbox {
       typeof message !== "object" ||
       typeof message.type !== "string"
     ) {
-      this.#core.count("sandbox.malformed");
+      this.#core.count("stub.malformed");
       return;
     }
     const problem = this.#judged(component, message);
-    if (problem === "ignored") this.#core.count("sandbox.ignored");
+    if (problem === "ignored") this.#core.count("stub.ignored");
     else if (problem) this.#refuse(url, message, ...problem);
     else {
       try {
@@ -240,7 +241,7 @@ export class Sandbox {
   }
 
   #refuse(url, message, code, text) {
-    this.#core.count(`sandbox.refused.${code}`);
+    this.#core.count(code === 403 ? "stub.forged" : "stub.malformed");
     if (
       typeof message.from !== "string" ||
       !isAnswerable({ type: message.type, to: String(message.to) })

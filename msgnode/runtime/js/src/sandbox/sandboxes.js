@@ -98,6 +98,7 @@ export class Sandboxes {
     }
     if (channel.isIsolated === false) this.core.count("sandbox.not-isolated");
     const sandbox = new Sandbox(key, channel, this.core, { limits, clock });
+    sandbox.isOwn = request.kind === "own";
     sandbox.onEnd = () => this.#open.get(key) === sandbox && this.#open.delete(key);
     this.#open.set(key, sandbox);
     return sandbox;

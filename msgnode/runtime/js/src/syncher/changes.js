@@ -31,6 +31,10 @@ export function plain(value, isOurs = true, depth = 0) {
   if (value === null || typeof value === "boolean") return value;
   if (typeof value === "string") return checkedText(value);
   if (typeof value === "number") {
+    if (isOurs && Number.isInteger(value) && !Number.isSafeInteger(value))
+      throw new TypeError(
+        `A data object holds integers up to ${Number.MAX_SAFE_INTEGER}, not ${value}; use a text.`,
+      );
     if (Number.isFinite(value)) return value;
     throw new TypeError(`A data object cannot hold ${value}.`);
   }
