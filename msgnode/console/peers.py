@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 
-from msgnode.federation import crossing, store, stub_signature
+from msgnode.federation import crossing, peer_kinds, store, stub_signature
 from msgnode.models import Peer
 from msgnode.storage.control import post
 
@@ -64,7 +64,7 @@ class PeerForm(forms.ModelForm):
 
     class Meta:
         model = Peer
-        fields = ("domain", "url", "hosts", "keys")
+        fields = ("domain", "url", "hosts", "keys", "kind", "visitors")
 
     def clean_domain(self) -> str:
         domain: str = self.cleaned_data["domain"].strip().lower()
@@ -106,17 +106,27 @@ class PeerAdmin(AuditedAdmin):
     search_help_text = "Domain (its beginning)"
     ordering = ("domain",)
     fields = (
-        "domain", "url", "hosts", "keys", "what_was_decided", "state", "state_at", "last_error",
+        "domain", "url", "hosts", "keys", "kind", "seems", "visitors",
+        "what_was_decided", "state", "state_at", "last_error",
         "waits", "traffic", "way_out", "way_in", "sandbox",
         "found_digest", "signature", "looked_at", "discovery",
         "approved_digest", "approved_by", "approved_at", "offered",
         "found_configuration", "found_source",
     )  # fmt: skip
-    acts_on = ("url", "hosts", "keys", "decision", "found_digest", "approved_digest")
+    acts_on = (
+        "url",
+        "hosts",
+        "keys",
+        "kind",
+        "visitors",
+        "decision",
+        "found_digest",
+        "approved_digest",
+    )
     actions = ("approve", "go_back", "pause", "resume", "block", "restart", "look_again", "discard")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        editable = ("domain", "url", "hosts", "keys")[obj is not None :]
+        editable = PeerForm.Meta.fields[obj is not None :]
         return tuple(name for name in self.fields if name not in editable)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, ...]:
@@ -130,6 +140,10 @@ class PeerAdmin(AuditedAdmin):
             .get_queryset(request)
             .annotate(number_waiting=Count("messages", filter=Q(messages__is_sent=False)))
         )
+
+    @admin.display(description="kind in use")
+    def seems(self, peer: Peer) -> str:
+        return peer_kinds.kind_of(store.kinds_of([peer])[peer.pk]).label
 
     @admin.display(description="waiting messages")
     def waits(self, peer: Peer) -> SafeString:

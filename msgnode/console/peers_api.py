@@ -24,7 +24,7 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from msgnode.core.errors import Conflict, Unavailable
-from msgnode.federation import crossing, store, stub_signature, waiting_messages
+from msgnode.federation import crossing, peer_kinds, store, stub_signature, waiting_messages
 from msgnode.models import Peer, PeerMessage, PeerStub
 from msgnode.storage.control import post
 from msgnode.storage.deletion import delete_with_dependents
@@ -37,6 +37,8 @@ _RIGHTS = {
     "create": "add", "destroy": "delete",
 }  # fmt: skip
 _FOUND = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("found_digest"))
+_APPROVED = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("approved_digest"))
+_SETTABLE = ("domain", "url", "hosts", "keys", "kind", "visitors")
 MOST = 500
 """Messages that one order names."""
 NAMED = 10
@@ -96,13 +98,16 @@ class PeerLine(KnownFields, serializers.ModelSerializer):
     class Meta:
         model = Peer
         fields = (
-            "domain", "url", "hosts", "keys", "decision", "state", "state_at", "last_error",
+            "domain", "url", "hosts", "keys", "kind", "seems", "visitors",
+            "decision", "state", "state_at", "last_error",
             "found_digest", "signed_by", "looked_at", "discovery", "approved_digest",
             "approved_by", "approved_at", "subscriptions", "figures",
         )  # fmt: skip
-        read_only_fields = tuple(
-            name for name in fields if name not in ("domain", "url", "hosts", "keys")
-        )
+        read_only_fields = tuple(name for name in fields if name not in _SETTABLE)
+
+    seems = serializers.SerializerMethodField(
+        help_text="The kind that counts: `kind`, or if that is empty what the stub seems to be of."
+    )
 
     signed_by = serializers.CharField(
         source="signer",
@@ -116,6 +121,10 @@ class PeerLine(KnownFields, serializers.ModelSerializer):
         if fault := stub_signature.keys_fault(keys):
             raise serializers.ValidationError(f"They {fault}.")
         return keys.strip()
+
+    def get_seems(self, peer: Peer) -> str:
+        """The kind of node that counts for the peer."""
+        return peer.kind or getattr(peer, "stub_kind", "") or peer_kinds.UNKNOWN
 
     def get_figures(self, peer: Peer) -> dict[str, Any]:
         """What has passed to and from the peer, and what waits for it."""
@@ -231,6 +240,9 @@ class PeerViews(
     queryset = Peer.objects.annotate(
         subscribed=Count("subscriptions"),
         signer=Coalesce(Subquery(_FOUND.values("signed_by")[:1]), Value("")),
+        stub_kind=Coalesce(
+            Subquery(_APPROVED.values("kind")[:1]), Subquery(_FOUND.values("kind")[:1]), Value("")
+        ),
     ).order_by("domain")
     lookup_field = "domain"
     lookup_value_regex = "[^/]+"

@@ -93,11 +93,14 @@ def _is_label(label: str) -> bool:
 
 def _without(message: Message, names: tuple[str, ...]) -> bytes:
     envelope = RAW_FIELDS.decode(message.frame)
+    has_body = "body" in envelope  # stubs of the field write into it
     body = RAW_FIELDS.decode(message.body)
     if any(name in body for name in names):
         for name in names:
             body.pop(name, None)
         envelope["body"] = msgspec.Raw(_encode(body))
+    elif not has_body:
+        envelope["body"] = msgspec.Raw(b"{}")
     elif len(message.recipients) == 1:
         return message.frame
     envelope["to"] = msgspec.Raw(_encode(message.recipients[0]))

@@ -15,6 +15,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import peer_kinds
+
 MAX_SOURCE = 2 * 1024 * 1024
 MAX_CONFIGURATION = 64 * 1024
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
@@ -36,6 +38,7 @@ class FoundStub:
         content: its bytes.
         signature: their signature, as it came.
         signed_by: the id of the key of a verified signature.
+        kind: the kind of node that it seems to be of (peer_kinds.py).
     """
 
     source: str
@@ -45,6 +48,7 @@ class FoundStub:
     content: bytes = field(default=b"", repr=False)
     signature: str = field(default="", repr=False)
     signed_by: str = ""
+    kind: str = peer_kinds.UNKNOWN
 
     @property
     def url(self) -> str:
@@ -80,14 +84,23 @@ def read(descriptor: bytes, script: bytes | None = None) -> FoundStub:
     version = str(fields.get("version") or "")[:64]
     if b"\0" in content or not version.isprintable():
         raise BadDescriptor("There are characters in its source or version that none has.")
+    source = content.decode(errors="replace")
     return FoundStub(
-        content.decode(errors="replace"),
+        source,
         hashlib.sha256(content).hexdigest(),
         _configuration(fields.get("configuration")),
         version,
         content,
         _signature(fields),
+        kind=peer_kinds.guessed((*_names(fields), source)),
     )
+
+
+def _names(fields: dict[str, Any]) -> list[str]:
+    """The names that a descriptor gives its stub."""
+    package = fields.get("sourcePackage")
+    name = package.get("sourceCodeClassname") if isinstance(package, dict) else ""
+    return [each for each in (fields.get("objectName"), name) if isinstance(each, str)]
 
 
 def _signature(fields: dict[str, Any]) -> str:

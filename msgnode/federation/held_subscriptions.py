@@ -1,17 +1,25 @@
-"""The subscriptions of this node at one peer: each address once, for all observers here. Pure.
+"""The subscriptions of this node at one peer. Pure.
 
-Rules
+HeldSubscriptions: what is observed here, each address once for all observers.
 - One request at a time, of at most BATCH addresses; the addresses of a refused batch are requested
   one by one.
 - A request that is not answered is repeated, with growing delays; so is what was pending when the
   connection was lost.
 - In a new session of the peer everything is requested again. When that is answered, the observers
   of what was held before may have missed something, and are told.
+
+WriterSubscriptions: the addresses here that write to a peer which routes to known addresses only.
+- An address is subscribed before the first message from it, on the same way, so that it is known
+  when the peer answers. Nobody waits for that.
+- MAX_WRITERS at most: who wrote longest ago makes room. Who has not written for WRITER_SECONDS is
+  unsubscribed.
+- In a new session of the peer all are subscribed again, before anything else is sent.
 """
 
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
@@ -27,6 +35,8 @@ ANSWER_SECONDS = 10.0
 RENEWAL_SECONDS = 1.0
 """Least seconds between two renewals that the peer has asked for."""
 MAX_NAMED = 10_000
+MAX_WRITERS = 1_000
+WRITER_SECONDS = 600.0
 SM = "domain://msg-node.{}/sm"
 
 
@@ -72,6 +82,7 @@ class HeldSubscriptions:
         observed: is told the results.
         wake: called when there is something to request.
         clock: a monotonic clock, in seconds.
+        list_field: where the peer reads the addresses of a request (peer_kinds.py).
     """
 
     def __init__(
@@ -82,8 +93,10 @@ class HeldSubscriptions:
         observed: Observed,
         wake: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        list_field: str = "resources",
     ) -> None:
         self.address = f"{runtime_url}/sm"
+        self._list_field = list_field
         self.peer_address = SM.format(domain)
         self.held: dict[str, None] = {}
         self._domain = domain
@@ -174,7 +187,8 @@ class HeldSubscriptions:
         left = [each for each in named if each not in self.held and each not in self._asking]
         if len(left) == len(named):
             return message
-        return message.with_body(msgspec.json.encode({"resources": left})) if left else None
+        body = {self._list_field or message.type: left}
+        return message.with_body(msgspec.json.encode(body)) if left else None
 
     def pump(self) -> None:
         """Send the next request if none is pending. Only while the stub is live."""
@@ -203,7 +217,7 @@ class HeldSubscriptions:
                     "type": type_,
                     "from": self.address,
                     "to": self.peer_address,
-                    "body": {"resources": addresses},
+                    "body": {self._list_field or type_: addresses},
                 }
             )
         )
@@ -267,6 +281,78 @@ class HeldSubscriptions:
         if request is not None and request.type == "unsubscribe":
             again = (a for a in request.addresses if a not in self._asking and a not in self.held)
             self._leaving.update(dict.fromkeys(again))
+
+
+class WriterSubscriptions:
+    """One instance per peer that routes to known addresses only.
+
+    Args:
+        domain: the peer's domain.
+        runtime_url: this node's runtime URL there.
+        post: passes a message to the stub.
+        list_field: where the peer reads the addresses of a request (peer_kinds.py).
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        runtime_url: str,
+        post: Callable[[bytes], None],
+        list_field: str = "resources",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.address = f"{runtime_url}/writers"
+        self._peer_address = SM.format(domain)
+        self._post = post
+        self._list_field = list_field
+        self._clock = clock
+        self._wrote_at: OrderedDict[str, float] = OrderedDict()
+        self._number = 0
+
+    @property
+    def addresses(self) -> list[str]:
+        """Those that are subscribed, who wrote longest ago first."""
+        return list(self._wrote_at)
+
+    def wrote(self, address: str) -> None:
+        """Note that a message from this address is about to be passed to the stub."""
+        is_new = address not in self._wrote_at
+        self._wrote_at[address] = self._clock()
+        self._wrote_at.move_to_end(address)
+        if not is_new:
+            return
+        self._ask("subscribe", [address])
+        if len(self._wrote_at) > MAX_WRITERS:
+            self._ask("unsubscribe", [self._wrote_at.popitem(last=False)[0]])
+
+    def renew(self) -> None:
+        """Subscribe all again, because the session at the peer is new."""
+        self._ask("subscribe", list(self._wrote_at))
+
+    def sweep(self) -> None:
+        """Unsubscribe who has not written for long. Call this regularly, while the peer is live."""
+        before = self._clock() - WRITER_SECONDS
+        over: list[str] = []
+        while self._wrote_at and next(iter(self._wrote_at.values())) < before:
+            over.append(self._wrote_at.popitem(last=False)[0])
+        self._ask("unsubscribe", over)
+
+    def release(self) -> None:
+        """Unsubscribe all, because the peer is left."""
+        self._ask("unsubscribe", list(self._wrote_at))
+        self._wrote_at.clear()
+
+    def take(self, response: Message) -> bool:
+        """Whether a response is to one of these requests. One that is refused changes nothing."""
+        return response.is_response and response.recipients[0] == self.address
+
+    def _ask(self, type_: str, addresses: list[str]) -> None:
+        for start in range(0, len(addresses), BATCH):
+            self._number += 1
+            body = {self._list_field or type_: addresses[start : start + BATCH]}
+            head = {"id": f"w-{self._number}", "type": type_, "from": self.address}
+            self._post(msgspec.json.encode({**head, "to": self._peer_address, "body": body}))
 
 
 def _said(response: Message) -> tuple[int, str]:

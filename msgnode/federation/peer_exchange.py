@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
@@ -45,6 +46,10 @@ from .peer_queue import MessageClass, PeerQueue, Waiting, class_of
 ASKED_SECONDS = 600.0
 MAX_ASKED = 20_000
 ATTEMPTS = 3
+SILENT_SECONDS, LEAST_SILENT_SECONDS = 14.0, 4.0
+"""Seconds since a request came, and least since it was sent, after which a peer that answers
+nothing for unknown addresses has not got it: buses of the field wait for 15 s.
+"""
 SOON = 5.0
 """If the connection ends within this many seconds after a stored message was sent, the message is
 blamed: enough time to find a stub that loops.
@@ -128,6 +133,8 @@ class PeerExchange:
         answer: carries a response in place of the peer.
         clock: a monotonic clock, in seconds.
         store: the peer's stored messages; without it, they are as other requests.
+        answers_all: whether the peer's node answers requests to addresses that nobody has there.
+        on_send: called with the sender of a message before it is passed to the stub.
     """
 
     def __init__(
@@ -138,6 +145,8 @@ class PeerExchange:
         answer: Callable[[bytes], None],
         clock: Callable[[], float] = time.monotonic,
         store: Store | None = None,
+        answers_all: bool = True,
+        on_send: Callable[[str], None] | None = None,
     ) -> None:
         self.counters = PeerCounters()
         self.out, self.into = Way(), Way()
@@ -152,6 +161,10 @@ class PeerExchange:
         self._suspect: tuple[str, str] | None = None  # the one that was sent alone
         self._unsaid: set[str] = set()  # keys of stored ones sent before they were written
         self._again: dict[tuple[str, str], str] = {}  # sent before -> key of its row
+        self._answers_all = answers_all
+        self._on_send = on_send
+        self._silent: list[tuple[float, int, tuple[str, str]]] = []  # (until, number, key), a heap
+        self._given_up: set[tuple[str, str]] = set()  # asked, and answered here meanwhile
 
     @property
     def is_busy(self) -> bool:
@@ -216,7 +229,12 @@ class PeerExchange:
             before = self._asked.pop(key, None)
             if before is not None:
                 self._done(before.one.key)  # of two with the same id only one is answered
-            self._asked[key] = Asked(one, self._clock(), self.queue.number())
+            now = self._clock()
+            asked = self._asked[key] = Asked(one, now, self.queue.number())
+            self._given_up.discard(key)
+            if not (self._answers_all or one.key):
+                until = max(one.since + SILENT_SECONDS, now + LEAST_SILENT_SECONDS)
+                heappush(self._silent, (until, asked.number, key))
             self._again.pop(key, None)
             if one.attempts:
                 self._suspect = key
@@ -224,6 +242,8 @@ class PeerExchange:
                 self._forget_first(f"has left more than {MAX_ASKED} requests unanswered")
         self.counters.sent += 1
         self.out.passed()
+        if self._on_send is not None:
+            self._on_send(one.message.sender)
         return crossing.outgoing(one.message)
 
     def expire(self, ended: str = "") -> None:
@@ -235,7 +255,10 @@ class PeerExchange:
             if one.key:
                 self._set_aside(one, text)
             self._refuse(one.message, GatewayTimeout(text))
-        before = self._clock() - ASKED_SECONDS
+        now = self._clock()
+        while self._silent and self._silent[0][0] <= now:
+            self._answer_silence(*heappop(self._silent)[1:])
+        before = now - ASKED_SECONDS
         while self._asked and next(iter(self._asked.values())).at < before:
             self._forget_first(f"did not answer it within {ASKED_SECONDS:g} s")
 
@@ -257,9 +280,11 @@ class PeerExchange:
         """Answer all pending requests, because the connection or the session there has ended."""
         self.send_again(text)
         asked, self._asked = self._asked, OrderedDict()
-        for each in asked.values():
-            self.counters.failed += 1
-            self._refuse(each.one.message, Unavailable(text))
+        given_up, self._given_up = self._given_up, set()
+        for key, each in asked.items():
+            if key not in given_up:
+                self.counters.failed += 1
+                self._refuse(each.one.message, Unavailable(text))
 
     def send_again(self, text: str) -> None:
         """Send stored messages again that may have been lost with a socket.
@@ -288,8 +313,10 @@ class PeerExchange:
     def fail_all(self, text: str) -> None:
         """Answer everything, because the peer is no longer served. Stored messages stay."""
         asked, self._asked = self._asked, OrderedDict()
-        self.counters.failed += sum(not each.one.key for each in asked.values())
-        for one in (*(each.one for each in asked.values()), *self.queue.clear()):
+        given_up, self._given_up = self._given_up, set()
+        open_ = [each.one for key, each in asked.items() if key not in given_up]
+        self.counters.failed += sum(not one.key for one in open_)
+        for one in (*open_, *self.queue.clear()):
             if not one.key:
                 self._refuse(one.message, Unavailable(text))
 
@@ -301,14 +328,26 @@ class PeerExchange:
         return self._suspect is not None
 
     def _forget_first(self, why: str) -> None:
-        """Drop the oldest pending request."""
-        _, (one, _, _) = self._asked.popitem(last=False)
+        """Drop the oldest pending request, and answer it."""
+        key, (one, _, _) = self._asked.popitem(last=False)
+        if key in self._given_up:
+            self._given_up.discard(key)
+            return
         self.counters.unanswered += 1
         text = f"The node of {self._peer} {why}."
-        self.out.failed(text)
         if one.key:
             self._set_aside(one, text)
-            self._refuse(one.message, GatewayTimeout(text))
+        self._refuse(one.message, GatewayTimeout(text))
+
+    def _answer_silence(self, number: int, key: tuple[str, str]) -> None:
+        """Answer a request that the peer has said nothing about; a late response still passes."""
+        asked = self._asked.get(key)
+        if asked is None or asked.number != number:
+            return
+        self._given_up.add(key)
+        self.counters.unanswered += 1
+        text = f"The node of {self._peer} says nothing: probably nobody there has the address."
+        self._refuse(asked.one.message, GatewayTimeout(text))
 
     def _done(self, key: str) -> None:
         self._unsaid.discard(key)
@@ -373,11 +412,14 @@ class PeerExchange:
             return False
         if one.key and self._store is not None:
             self._store.answering(one.message)
+        if asked is not None and not is_final(response):
+            self._asked[key] = asked._replace(number=self.queue.number())  # it has been heard of
         if is_final(response):
             if asked is None:
                 self.queue.take_stored(one.key)
             else:
                 del self._asked[key]
+                self._given_up.discard(key)
                 self.counters.round_trip = self._clock() - asked.at
             self._done(one.key)
         return True

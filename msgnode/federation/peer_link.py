@@ -24,7 +24,7 @@ from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
 
 from . import pipe, stub_status
-from .held_subscriptions import HeldSubscriptions, Observed
+from .held_subscriptions import HeldSubscriptions, Observed, WriterSubscriptions
 from .peer_exchange import PeerExchange, Refused, Store
 from .peer_session import KeptSession, Opener
 from .peer_stub import LinkLimits, PeerStub, load
@@ -78,11 +78,16 @@ class PeerLink:
         self.state = STARTING
         self.last_error = ""
         self._session = KeptSession(opener, peer.domain, peer.stub_url, self._outgoing)
+        kind = peer.kind
+        at_peer = (peer.domain, peer.runtime_url, self._post)
+        writers = WriterSubscriptions(*at_peer, kind.list_field)
+        self.writers = writers if kind.routes_to_known_only else None
         self.exchange = PeerExchange(
-            domain, peer.domain, limits.queue(), self._session.say, store=store
-        )
+            domain, peer.domain, limits.queue(), self._session.say, store=store,
+            answers_all=kind.answers_all, on_send=writers.wrote if self.writers else None,
+        )  # fmt: skip
         self.subscriptions = HeldSubscriptions(
-            peer.domain, peer.runtime_url, self._post, observed, self._pump
+            *at_peer, observed, self._pump, list_field=kind.list_field
         )
         self.sandbox: SandboxProcess | None = None
         self._session.on_answer.append(self.exchange.answered_here)
@@ -125,6 +130,7 @@ class PeerLink:
     async def stop(self) -> None:
         """Disconnect from the peer, and stop serving it."""
         self._is_stopped = True
+        self._release_writers()
         await self._say_good_bye()
         self.abort()
         if self._task is not None:
@@ -190,6 +196,7 @@ class PeerLink:
                 await asyncio.wait({ended}, timeout=_TICK)
                 self._tick(sandbox, sockets)
                 if self._loaded.is_set() and self._idleness.is_over():
+                    self._release_writers()
                     await self._say_good_bye()
                     sandbox.kill(_NOT_NEEDED)
             return await ended
@@ -207,6 +214,10 @@ class PeerLink:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self._sockets.closed()
+
+    def _release_writers(self) -> None:
+        if self.writers is not None and self.state == LIVE:
+            self.writers.release()
 
     async def _idle(self) -> None:
         """Wait until the peer is needed; its session stays, because messages for it come there."""
@@ -269,6 +280,8 @@ class PeerLink:
         if state == LIVE and self._watch.is_new:
             self._watch.is_new = False
             self.exchange.fail_asked(f"The session at {self.peer.domain} began anew.")
+            if self.writers is not None:
+                self.writers.renew()
             self.subscriptions.renew()
         if state == self.state:
             return
@@ -305,6 +318,8 @@ class PeerLink:
             return
         if not sandbox.is_full:
             self.subscriptions.pump()
+            if self.writers is not None:
+                self.writers.sweep()
         while not sandbox.is_full and not sockets.is_full:
             frame = self.exchange.take()
             if frame is None:
@@ -353,7 +368,7 @@ class PeerLink:
         if (status := stub_status.read(message, f"{self.peer.stub_url}/status")) is not None:
             self._status(status)
             return
-        if self.subscriptions.take(message):
+        if self.subscriptions.take(message) or (self.writers and self.writers.take(message)):
             return
         of_peer = stub_status.read(message, f"{self.peer.runtime_url}/status")
         if of_peer is not None:

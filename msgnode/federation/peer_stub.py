@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import pipe
+from .peer_kinds import KINDS, UNKNOWN, PeerKind
 from .peer_queue import PeerQueue
 from .pipe import Loaded, LoadFailed, Said
 from .sandbox import Sandbox, SandboxLimits, SandboxProcess
@@ -33,6 +34,7 @@ class PeerStub:
         runtime_url: this node's runtime URL there.
         digest, source, configuration: of its stub.
         hosts: the hosts that the stub may connect to.
+        kind: the kind of node that it leads to.
     """
 
     domain: str
@@ -42,6 +44,7 @@ class PeerStub:
     source: str
     configuration: dict[str, Any]
     hosts: frozenset[str]
+    kind: PeerKind = KINDS[UNKNOWN]
 
 
 @dataclass(frozen=True, slots=True)

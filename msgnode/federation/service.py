@@ -32,7 +32,7 @@ from msgnode.net.http import HttpClient
 from msgnode.storage.alarms import STUB_CHANGED
 from msgnode.storage.control import Handler
 
-from . import deno, discovery, peer_stub, store
+from . import deno, discovery, peer_kinds, peer_stub, store
 from .known_peers import KnownPeers
 from .monitoring import LinkFigures, PeerAlarms
 from .node_proofs import HEADER, NodeProofs, secret
@@ -270,7 +270,8 @@ class Federation:
             return None
         at_peer = f"runtime://{self._settings.domain}/mn-{row.runtime_id}"
         named = (row.domain, row.stub_url, at_peer, row.approved_digest)
-        return PeerStub(*named, *found, discovery.hosts_of(row.domain, row.url, row.hosts))
+        hosts = discovery.hosts_of(row.domain, row.url, row.hosts)
+        return PeerStub(*named, *found, hosts, peer_kinds.kind_of(row.kind))
 
     async def _begin(self, row: PeerRow) -> None:
         stub, own = await self._stub(row), self._settings.domain

@@ -23,7 +23,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.utils import timezone
 
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, Unavailable
@@ -40,7 +40,7 @@ from msgnode.storage.alarms import (
 )
 from msgnode.storage.control import post
 
-from . import deno, stub_signature
+from . import deno, peer_kinds, stub_signature
 from .descriptor import FoundStub
 
 CHANGED = "peers.changed"
@@ -79,6 +79,8 @@ class PeerRow:
     runtime_id: str
     keys: str = ""
     is_unsigned: bool = False
+    kind: str = peer_kinds.UNKNOWN
+    has_visitors: bool = False
 
     @property
     def place(self) -> Place:
@@ -109,12 +111,13 @@ class PeerRow:
         """Whether a served peer may continue unchanged after the row has changed to `now`."""
         if now is None:
             return False
-        mine = (self.approved_digest, self.url, self.hosts)
-        return mine == (now.approved_digest, now.url, now.hosts)
+        mine = (self.approved_digest, self.url, self.hosts, self.kind)
+        return mine == (now.approved_digest, now.url, now.hosts, now.kind)
 
     def has_place_of(self, now: PeerRow | None) -> bool:
         """Whether at most the stub differs."""
-        return now is not None and (self.url, self.hosts) == (now.url, now.hosts)
+        mine = (self.url, self.hosts, self.kind)
+        return now is not None and mine == (now.url, now.hosts, now.kind)
 
     @property
     def stub_url(self) -> str:
@@ -125,6 +128,8 @@ class PeerRow:
 def read() -> list[PeerRow]:
     """All peers."""
     unsigned = unsigned_peers()
+    peers = list(Peer.objects.all())
+    kinds = kinds_of(peers)
     return [
         PeerRow(
             row.pk,
@@ -138,9 +143,29 @@ def read() -> list[PeerRow]:
             row.runtime_id.hex,
             row.keys,
             row.pk in unsigned,
+            kinds[row.pk],
+            has_visitors(row, kinds[row.pk]),
         )
-        for row in Peer.objects.all()
+        for row in peers
     ]
+
+
+def kinds_of(peers: Iterable[Peer]) -> dict[int, str]:
+    """The kind of each peer: as an operator has set it, else as its approved stub seems."""
+    kinds = {peer.pk: peer.kind for peer in peers}
+    unset = [pk for pk, kind in kinds.items() if not kind]
+    used = Q(digest=F("peer__approved_digest"))
+    found = Q(peer__approved_digest="", digest=F("peer__found_digest"))
+    stubs = PeerStub.objects.filter(used | found, peer__in=unset)
+    kinds |= dict(stubs.values_list("peer", "kind"))
+    return {pk: kind or peer_kinds.UNKNOWN for pk, kind in kinds.items()}
+
+
+def has_visitors(peer: Peer, kind: str) -> bool:
+    """Whether runtimes of its domain may come here themselves, beside its node."""
+    if peer.visitors:
+        return peer.visitors == Peer.Visitors.ADMITTED
+    return peer_kinds.kind_of(kind).has_visitors
 
 
 def take_claims(epoch: str, rows: list[PeerRow], at_most: int) -> set[int]:
@@ -209,13 +234,14 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
                 "configuration": found.configuration,
                 "version": found.version,
                 "signed_by": found.signed_by,
+                "kind": found.kind,
             },
         )
         is_told = peer.looked_at is not None and peer.found_digest == found.digest
-        told = (found.configuration, found.signed_by)
-        if not is_new and (stub.configuration, stub.signed_by) != told:
-            stub.configuration, stub.signed_by = told
-            stub.save(update_fields=["configuration", "signed_by"])
+        told = (found.configuration, found.signed_by, found.kind)
+        if not is_new and (stub.configuration, stub.signed_by, stub.kind) != told:
+            stub.configuration, stub.signed_by, stub.kind = told
+            stub.save(update_fields=["configuration", "signed_by", "kind"])
         peer.found_digest, peer.discovery, peer.looked_at = found.digest, "", timezone.now()
         if is_open and peer.decision == peer.Decision.PENDING:
             peer.decision = peer.Decision.APPROVED

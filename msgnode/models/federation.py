@@ -16,6 +16,23 @@ MESSAGE_ID = 200
 class Peer(models.Model):
     """The node of another domain, and what an operator has decided about it."""
 
+    class Kind(models.TextChoices):
+        """What its node is: what the link to it has to do (msgnode/federation/peer_kinds.py)."""
+
+        AS_GUESSED = "", "as guessed from its stub"
+        OURS = "ours", "a Messaging Node like this one"
+        VERTX = "vertx", "Vert.x"
+        NODEJS = "nodejs", "NodeJS"
+        NOMATRIX = "nomatrix", "NoMatrix"
+        UNKNOWN = "unknown", "unknown"
+
+    class Visitors(models.TextChoices):
+        """Whether runtimes of its domain may speak here themselves, beside its node."""
+
+        AS_KIND = "", "as its kind"
+        ADMITTED = "admitted", "its runtimes may come as visitors"
+        REFUSED = "refused", "its node speaks alone"
+
     class Decision(models.TextChoices):
         """Whether messages pass between this node and the peer."""
 
@@ -42,6 +59,15 @@ class Peer(models.Model):
         "keys of its stub", blank=True, default="", db_default="",
         help_text="Public keys, as a JSON Web Key Set: the stub must be signed with one of them. "
         "Empty: signatures are not looked at.",
+    )  # fmt: skip
+    kind = models.CharField(
+        "kind of node", max_length=16, choices=Kind.choices, blank=True, default="", db_default="",
+        help_text="What its node needs to route messages to this one.",
+    )  # fmt: skip
+    visitors = models.CharField(
+        max_length=16, choices=Visitors.choices, blank=True, default="", db_default="",
+        help_text="Whether runtimes of this domain may speak here for themselves, or its node "
+        "speaks for all of them.",
     )  # fmt: skip
     decision = models.CharField(max_length=16, choices=Decision.choices, default=Decision.PENDING)
     approved_digest = models.CharField(max_length=64, blank=True, editable=False)
@@ -79,6 +105,9 @@ class PeerStub(models.Model):
     version = models.CharField(max_length=64, blank=True)
     signed_by = models.CharField(
         max_length=200, blank=True, default="", db_default="", help_text="Id of the key."
+    )
+    kind = models.CharField(
+        max_length=16, blank=True, default="", db_default="", help_text="Of node, as it seems."
     )
     found_at = models.DateTimeField(default=timezone.now)
 

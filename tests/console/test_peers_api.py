@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,6 +118,26 @@ def test_what_cannot_be_a_peer_is_said_at_its_field(
     assert Peer.objects.count() == 1
 
 
+def test_the_kind_of_a_peer_is_guessed_from_its_stub_until_it_is_set(
+    operator: Client, peer: Peer
+) -> None:
+    def kinds(answer: Any) -> tuple[str, str]:
+        return answer.json()["kind"], answer.json()["seems"]
+
+    assert kinds(operator.get(PEER)) == ("", "unknown")
+    guessed = replace(FOUND, kind="vertx")
+    store.note_found(peer.domain, guessed, (peer.url, frozenset(), peer.keys), is_open=False)
+    assert kinds(operator.get(PEER)) == ("", "vertx")
+    assert store.read()[0].kind == "vertx"
+    changed = operator.patch(PEER, {"kind": "nodejs"}, content_type="application/json")
+    assert kinds(changed) == ("nodejs", "nodejs")
+    assert (store.read()[0].kind, store.read()[0].has_visitors) == ("nodejs", True)
+    operator.patch(PEER, {"visitors": "refused"}, content_type="application/json")
+    assert not store.read()[0].has_visitors
+    refused = operator.patch(PEER, {"kind": "xmpp"}, content_type="application/json")
+    assert refused.status_code == 400
+
+
 @pytest.mark.parametrize("body", [{"decision": "blocked"}, {"hostz": "b.example"}])
 def test_what_cannot_be_set_is_refused_and_not_passed_over(
     operator: Client, peer: Peer, body: dict[str, str]
@@ -126,7 +147,7 @@ def test_what_cannot_be_set_is_refused_and_not_passed_over(
     added = post(operator, PEERS, domain="c.example", **body)
     for refused in (changed, added):
         assert refused.status_code == 400
-        assert "domain, hosts, keys, url" in refused.json()["errors"][name][0]
+        assert "domain, hosts, keys, kind, url, visitors" in refused.json()["errors"][name][0]
     assert Peer.objects.get() == peer
 
 

@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 
 from msgnode.core import messages
 from msgnode.core.messages import Message
+from msgnode.federation.peer_kinds import UNKNOWN, kind_of
 from msgnode.federation.peer_link import PeerLink
 from msgnode.federation.peer_stub import LinkLimits, PeerStub
 from msgnode.federation.sandbox import SandboxLimits
@@ -140,13 +141,16 @@ async def linked(
     starts: asyncio.Semaphore | None = None,
     idle: float = 600.0,
     live: float = LIVE_SECONDS,
+    kind: str = UNKNOWN,
+    configuration: dict[str, Any] | None = None,
     **sandbox: Any,
 ) -> AsyncIterator[Linked]:
     """Serve a peer with this stub."""
     await peer.start()
     stub = PeerStub(
         B, STUB_URL, f"runtime://{A}/mn-1", "0" * 64, source,
-        {"url": f"ws://127.0.0.1:{peer.port}/ws"}, frozenset({"127.0.0.1"}),
+        configuration or {"url": f"ws://127.0.0.1:{peer.port}/ws"}, frozenset({"127.0.0.1"}),
+        kind_of(kind),
     )  # fmt: skip
     networks = [ipaddress.ip_network("127.0.0.0/8")]
     sockets = SocketLimits(frozenset({"127.0.0.1"}), networks)

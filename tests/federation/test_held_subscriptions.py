@@ -10,9 +10,12 @@ import pytest
 from msgnode.core import messages
 from msgnode.federation.held_subscriptions import (
     ANSWER_SECONDS,
+    MAX_WRITERS,
     RENEWAL_SECONDS,
+    WRITER_SECONDS,
     Answered,
     HeldSubscriptions,
+    WriterSubscriptions,
 )
 
 B = "b.example"
@@ -233,3 +236,72 @@ def test_a_runtime_does_not_end_at_the_peer_what_others_observe(place: Place) ->
     assert asks(*changes(1, 2)).fields()["resources"] == changes(2)
     assert asks(*changes(2)).fields()["resources"] == changes(2)
     assert asks() is not None, "the peer says what is wrong with it"
+
+
+def test_a_peer_is_asked_in_the_field_that_it_reads(place: Place) -> None:
+    place.held = HeldSubscriptions(
+        B, US, place._posted, place, lambda: place.held.pump(), lambda: place.now, list_field=""
+    )
+    place.held.want(changes(1))
+    assert place.asked[-1]["body"] == {"subscribe": changes(1)}
+    place.say()
+    place.held.leave(changes(1))
+    place.held.pump()
+    assert place.asked[-1]["body"] == {"unsubscribe": changes(1)}
+
+
+class Writers:
+    """The writers at a peer, and what it was asked: (type, addresses)."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.asked: list[tuple[str, list[str]]] = []
+        self.own = WriterSubscriptions(B, US, self._posted, "resources", lambda: self.now)
+
+    def _posted(self, frame: bytes) -> None:
+        message = json.loads(frame)
+        assert (message["to"], message["from"]) == (SM, self.own.address)
+        self.asked.append((message["type"], message["body"]["resources"]))
+
+
+def ours(*numbers: int) -> list[str]:
+    return [f"hyperty://a.example/{number}" for number in numbers]
+
+
+def test_who_writes_is_subscribed_once_until_it_has_not_written_for_long() -> None:
+    writers = Writers()
+    for number in (1, 2, 1):
+        writers.own.wrote(*ours(number))
+    assert writers.asked == [("subscribe", ours(1)), ("subscribe", ours(2))]
+    writers.now = WRITER_SECONDS
+    writers.own.wrote(*ours(2))
+    writers.own.sweep()
+    assert len(writers.asked) == 2
+    writers.now += 1
+    writers.own.sweep()
+    assert writers.asked[2:] == [("unsubscribe", ours(1))]
+    writers.own.wrote(*ours(1))
+    assert writers.asked[3:] == [("subscribe", ours(1))]
+
+
+def test_of_too_many_writers_the_one_that_wrote_longest_ago_makes_room() -> None:
+    writers = Writers()
+    for number in range(MAX_WRITERS + 1):
+        writers.own.wrote(*ours(number))
+    assert writers.asked[-1] == ("unsubscribe", ours(0))
+    assert writers.own.addresses == ours(*range(1, MAX_WRITERS + 1))
+
+
+def test_in_a_new_session_writers_are_subscribed_again_and_at_the_end_released() -> None:
+    writers = Writers()
+    for number in range(450):
+        writers.own.wrote(*ours(number))
+    del writers.asked[:]
+    writers.own.renew()
+    assert [(type_, len(named)) for type_, named in writers.asked] == [
+        ("subscribe", 200), ("subscribe", 200), ("subscribe", 50),
+    ]  # fmt: skip
+    del writers.asked[:]
+    writers.own.release()
+    assert sum(len(named) for type_, named in writers.asked if type_ == "unsubscribe") == 450
+    assert writers.own.addresses == []

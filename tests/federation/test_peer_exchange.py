@@ -20,11 +20,13 @@ OURS, THEIRS = f"hyperty://{A}/1", f"hyperty://{B}/1"
 class Place:
     """An exchange, its clock, and what was answered in the place of the peer."""
 
-    def __init__(self, room: int = 5) -> None:
+    def __init__(self, room: int = 5, answers_all: bool = True) -> None:
         self.now = 0.0
         self.answers: list[dict[str, Any]] = []
         queue = PeerQueue(room, 100_000, lambda: self.now)
-        self.exchange = PeerExchange(A, B, queue, self._answer, lambda: self.now)
+        self.exchange = PeerExchange(
+            A, B, queue, self._answer, lambda: self.now, answers_all=answers_all
+        )
 
     def _answer(self, frame: bytes) -> None:
         self.answers.append(json.loads(frame))
@@ -82,9 +84,36 @@ def test_a_response_long_after_is_still_taken_in_and_then_no_more(place: Place) 
     place.exchange.expire()
     with pytest.raises(Refused):
         place.exchange.taken_in(response(2))
-    assert place.answers == [], "nobody but the peer answers what has left"
+    (answer,) = place.answers
+    assert (answer["id"], answer["body"]["code"]) == (2, 504)
     assert place.exchange.counters.unanswered == 1
     assert "600 s" in place.exchange.out.error
+
+
+def test_a_request_to_a_peer_that_is_silent_about_unknown_addresses_is_answered_in_time() -> None:
+    place = Place(answers_all=False)
+    place.asked(1)  # nothing
+    place.asked(2)  # a provisional response: somebody there has it
+    place.exchange.taken_in(response(2, code=100))
+    place.asked(3)  # answered
+    place.exchange.taken_in(response(3))
+    place.now = 8.0
+    place.exchange.put(message(OURS, THEIRS, "read", 4))
+    place.now = 13.9
+    place.exchange.expire()
+    assert place.answers == []
+    assert place.exchange.take() is not None  # after six seconds in the queue
+    for now, answered in ((14.0, [1]), (21.9, [1]), (22.0, [1, 4])):
+        place.now = now
+        place.exchange.expire()
+        assert [each["id"] for each in place.answers] == answered
+    assert {each["body"]["code"] for each in place.answers} == {504}
+    assert json.loads(place.exchange.taken_in(response(1)))["id"] == 1, "a late one still passes"
+    place.exchange.fail_asked("The stub ended.")
+    assert [(each["id"], each["body"]["code"]) for each in place.answers[2:]] == [(2, 503)]
+    place.now = 1_000.0
+    place.exchange.expire()
+    assert len(place.answers) == 3, "each is answered once"
 
 
 def test_case_36_what_could_not_leave_is_answered_and_what_has_left_is_not(place: Place) -> None:

@@ -64,6 +64,16 @@ class Command(Tool):
             help="file with the public keys (JWK set) with one of which its stub must be signed; "
             "'' for none. Without this option, an existing peer keeps its keys",
         )
+        parser.add_argument(
+            "--kind",
+            choices=[*filter(None, Peer.Kind.values), "guessed"],
+            help="kind of its node (default: guessed from its stub)",
+        )
+        parser.add_argument(
+            "--visitors",
+            choices=[*filter(None, Peer.Visitors.values), "as-kind"],
+            help="whether its runtimes may come as visitors beside its node",
+        )
         parser.add_argument("--hosts", default="", help="additional hosts its stub may connect to")
         parser.add_argument(
             "--messages",
@@ -134,6 +144,10 @@ class Command(Tool):
         row = {"url": options["url"], "hosts": options["hosts"], "looked_at": None}
         if options["keys"] is not None:
             row["keys"] = keys
+        if options["kind"]:
+            row["kind"] = options["kind"].replace("guessed", "")
+        if options["visitors"]:
+            row["visitors"] = options["visitors"].replace("as-kind", "")
         before = Peer.objects.filter(domain=domain).values_list("keys", flat=True).first()
         peer, _ = Peer.objects.update_or_create(domain=domain, defaults=row)
         store.keys_changed(peer, before or "")
@@ -231,8 +245,22 @@ def _is_wrong(peer: Peer) -> bool:
 
 
 def _fields(peer: Peer) -> dict[str, Any]:
-    names = ["domain", "url", "hosts", "decision", "approved_digest", "approved_by", "approved_at"]
+    names = [
+        "domain",
+        "url",
+        "hosts",
+        "kind",
+        "visitors",
+        "decision",
+        "approved_digest",
+        "approved_by",
+        "approved_at",
+    ]
     names += ["found_digest", "looked_at", "discovery", "state", "state_at", "last_error"]
     signed_by = store.signer_of(peer, peer.found_digest)
-    told = {"signed_by": signed_by, "figures": store.figures_of(peer)}
+    told = {
+        "signed_by": signed_by,
+        "seems": store.kinds_of([peer])[peer.pk],
+        "figures": store.figures_of(peer),
+    }
     return {name: getattr(peer, name) for name in names} | told
