@@ -23,7 +23,7 @@ OPTIONS = {
         "target": "es2022",
         "module": "nodenext",
         "moduleResolution": "nodenext",
-        "lib": ["es2022", "dom", "dom.iterable"],
+        "lib": ["es2022"],  # not everybody's program is for a page
         "types": [],
     },
     "files": ["application.ts"],

@@ -227,10 +227,23 @@ export interface PeerToPeer {
   readonly connections: readonly P2PConnection[];
 }
 
+/** Such as `localStorage`. */
+export interface TextStorage {
+  getItem(key: string): string | null;
+  setItem(key: string, value: string): void;
+  removeItem?(key: string): void;
+}
+
+/** The global function `fetch`, or one like it. */
+export type Fetch = (url: string, options?: any) => Promise<any>;
+
+/** A public key as a JWK (P-256). */
+export interface PublicKey { kty?: string; crv?: string; x?: string; y?: string; [field: string]: any }
+
 export interface RuntimeOptions extends BusOptions {
   domain: string;
   runtimeURL?: string;
-  storage?: Pick<Storage, "getItem" | "setItem"> & Partial<Pick<Storage, "removeItem">>;
+  storage?: TextStorage;
   catalogues?: Record<string, string>;
   /** Base URLs of registries that are asked over REST instead of by messages, by domain. */
   registries?: Record<string, string>;
@@ -238,7 +251,7 @@ export interface RuntimeOptions extends BusOptions {
   registryKeys?: Record<string, string>;
   hosts?: Record<string, string[]>;
   digests?: Record<string, string>;
-  signers?: Record<string, JsonWebKey[]>;
+  signers?: Record<string, PublicKey[]>;
   routing?: Record<string, "stub" | "node" | "stub-else-node">;
   interworking?: string[];
   capabilities?: string[];
@@ -251,7 +264,7 @@ export interface RuntimeOptions extends BusOptions {
   p2p?: P2POptions;
   /** Instead of the global class. */
   RTCPeerConnection?: any;
-  fetch?: typeof fetch;
+  fetch?: Fetch;
   fetchTime?: number;
   handlerTime?: number;
   limits?: Limits;
@@ -388,7 +401,7 @@ export interface Contact {
 
 /** The address book; what is refused throws a GraphError. */
 export class Contacts implements Iterable<Contact> {
-  constructor(options: { key: string; storage?: Pick<Storage, "getItem" | "setItem">; onFailure(text: string, error: unknown): void; most?: number });
+  constructor(options: { key: string; storage?: TextStorage; onFailure(text: string, error: unknown): void; most?: number });
   readonly size: number;
   [Symbol.iterator](): Iterator<Contact>;
   get(guid: string): Contact | undefined;
@@ -559,7 +572,8 @@ export class DataObjectObserver<Data extends object = any> implements DataObject
   unsubscribe(): Promise<void>;
 }
 
-export interface Invitation { url: string; schema?: string; name?: string; from?: string; identity?: any }
+/** A reporter invites to observe its object. */
+export interface ObjectInvitation { url: string; schema?: string; name?: string; from?: string; identity?: any }
 
 /** Data objects for a hyperty. Errors have a `code`. */
 export class Syncher {
@@ -567,7 +581,7 @@ export class Syncher {
   create<Data extends object>(data: Data, options?: ObjectOptions): Promise<DataObjectReporter<Data>>;
   subscribe<Data extends object = any>(url: string, options?: { schema?: string; identity?: any }): Promise<DataObjectObserver<Data>>;
   /** Resolves once the hyperty can be reached. */
-  onInvitation(judge: (invitation: Invitation) => Judgement): Promise<void>;
+  onInvitation(judge: (invitation: ObjectInvitation) => Judgement): Promise<void>;
   resume(criteria?: { resource?: string; schema?: string; name?: string }): Promise<DataObjectReporter[]>;
   resumeObservers(criteria?: { resource?: string; schema?: string; name?: string }): Promise<DataObjectObserver[]>;
   close(): Promise<void>;

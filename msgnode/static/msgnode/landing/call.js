@@ -299,6 +299,8 @@ function begin(peer) {
     $("#bytes").dataset.sent = out;
     if (received) say(`You are talking with ${peer}.`);
   };
+  media.onSilent = () =>
+    say(`${peer} is not heard any more. The call ends, unless the connection comes back.`);
   media.onEnded = () => {
     current = null;
     $("#hang-up").hidden = true;

@@ -3,17 +3,23 @@
  * offer and one answer are enough.
  *
  * onEnded()          once, when it is over      onBytes({sent, received})   once a second
+ * onSilent()         nothing has come for two seconds: the other side, or the way to it, is gone; the call ends after 15 s
  */
 
 const GATHERING = 4_000; // ms for candidates
+const SILENT = 2; // counts, one a second: even who says nothing sends packets
+const GONE = 15;
 
 export class Media {
   onEnded = () => {};
   onBytes = () => {};
+  onSilent = () => {};
   #connection = new RTCPeerConnection();
   #stream = null;
   #timer = 0;
   #isOver = false;
+  #received = 0;
+  #silence = 0; // counts since something came
 
   constructor(audio) {
     this.#connection.addEventListener("track", ({ streams }) => (audio.srcObject = streams[0]));
@@ -82,7 +88,12 @@ export class Media {
       if (each.type === "outbound-rtp") sent += each.bytesSent;
       if (each.type === "inbound-rtp") received += each.bytesReceived;
     }
-    if (!this.#isOver) this.onBytes({ sent, received });
+    if (this.#isOver) return;
+    this.#silence = received > this.#received ? 0 : this.#silence + 1;
+    this.#received = received;
+    if (received && this.#silence >= GONE) this.close();
+    else if (received && this.#silence >= SILENT) this.onSilent();
+    else this.onBytes({ sent, received });
   }
 }
 
