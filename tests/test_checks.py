@@ -129,7 +129,6 @@ MQTT = {
     ("changed", "expected", "said"),
     [
         ({}, None, ""),
-        ({"URL": ""}, "msgnode.E016", "MQTT_URL is missing"),
         ({"URL": "http://broker.example.org"}, "msgnode.E016", "not the URL of a broker"),
         ({"URL": "mqtt://broker:70000"}, "msgnode.E016", "not the URL of a broker"),
         ({"CA_FILE": "/nowhere.pem"}, "msgnode.E016", "MQTT_CA_FILE /nowhere.pem"),
@@ -143,16 +142,17 @@ MQTT = {
 def test_a_connector_that_is_switched_on_says_what_it_lacks(
     settings: Any, changed: dict[str, object], expected: str | None, said: str
 ) -> None:
-    settings.MQTT = {**MQTT, **changed}
+    settings.MQTT = {**MQTT, **changed, "URL": ""}
     assert ids() == [], "it is switched off"
-    settings.DEVICE_MQTT = True
+    settings.MQTT = {**MQTT, **changed}
     found = check_node()
     assert [each.id for each in found] == ([expected] if expected else [])
     assert all(said in each.msg for each in found)
 
 
 def test_outlets_that_are_switched_on_say_what_they_lack(settings: Any) -> None:
-    settings.DEVICE_WEBHOOKS = settings.DEVICE_PUSH = True
+    settings.DEVICE_WEBHOOKS = True
+    settings.PUSH_CONTACT = "operator@example.org"
     assert ids() == ["msgnode.E018", "msgnode.E019", "msgnode.E019"]
     settings.DEVICE_HTTP = True
     assert ids() == ["msgnode.E019"]

@@ -49,7 +49,6 @@ class AllocationComponent(Component):
         store: AllocationStore,
         domain: str,
         schemes: Iterable[str],
-        max_block: int,
         max_per_session: int,
         max_per_request: int,
         owners: LastOwnerCache,
@@ -65,7 +64,6 @@ class AllocationComponent(Component):
         self._store = store
         self._domain = domain
         self._schemes = frozenset(schemes)
-        self._max_block = max_block
         self._max_per_session = max_per_session
         self._max_per_request = max_per_request
         self._owners = owners
@@ -84,7 +82,7 @@ class AllocationComponent(Component):
     def cost(self, message: Message) -> int:
         """As many messages as addresses are asked for or named, besides the first."""
         if message.type == "create":
-            return rules.requested_block(message.fields(), self._max_block).number - 1
+            return rules.requested_block(message.fields(), self._max_per_request).number - 1
         if message.type == "delete":
             return len(rules.released_items(message.fields(), self._max_per_request)) - 1
         return 0
@@ -188,7 +186,7 @@ class AllocationComponent(Component):
     # --- requests ---------------------------------------------------------------------------------
 
     def _create(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
-        block = rules.requested_block(body, self._max_block)
+        block = rules.requested_block(body, self._max_per_request)
         if block.scheme not in self._schemes and block.scheme not in self._pool_schemes:
             known = ", ".join(sorted(self._schemes | self._pool_schemes))
             raise BadMessage(f"This node allocates no {block.scheme!r} addresses, only: {known}.")

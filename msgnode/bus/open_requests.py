@@ -30,7 +30,7 @@ Dumped = Mapping[str, list[str | list[str]]]
 class RequestLimits(NamedTuple):
     """The limits that the head of the file explains."""
 
-    seconds: float = 600.0
+    seconds: float = 600.0  # longer than people think about a request
     capacity: int = 10_000
 
 

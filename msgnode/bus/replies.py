@@ -30,6 +30,8 @@ from .writing import Barrier, Findable, after_barrier, no_barrier
 
 log = logging.getLogger(__name__)
 
+ANSWER_TIMEOUT = 14.0
+"""Less than the 15 s for which the field's buses wait, so that 504 reaches who asked."""
 _COMPONENT = Speaker(session_id="", runtime_url="", origin=Origin.COMPONENT)
 
 

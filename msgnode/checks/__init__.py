@@ -8,8 +8,8 @@ E007 PORT is a port             E009 WORKERS is a number of workers
 E010 REGISTRY_ACCESS is one of its words       E011 REGISTRY_UNAVAILABLE_CODE is 408 or 500
 E012 numbers of the registry are positive      E013 POLICY_TIME_ZONE is a time zone
 E014 numbers of the policies are not negative  E015 registries elsewhere have a URL of HTTP
-E016 DEVICE_MQTT has what it needs             E017 numbers of MQTT are positive
-E018 DEVICE_WEBHOOKS has what it needs         E019 DEVICE_PUSH has what it needs
+E016 MQTT_URL is one, and has what it needs    E017 numbers of MQTT are positive
+E018 DEVICE_WEBHOOKS has what it needs         E019 PUSH_CONTACT is one, and has what it needs
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 E021 traces have a ratio that is one, and what their endpoint needs
 E022 FEDERATION is one of its words, and has what it needs

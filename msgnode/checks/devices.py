@@ -20,18 +20,17 @@ def faults() -> Iterator[CheckMessage]:
 
 
 def _mqtt() -> Iterator[CheckMessage]:
-    if not settings.DEVICE_MQTT:
-        return
     mqtt = settings.MQTT
+    if not mqtt["URL"]:
+        return
     try:
         url = urlsplit(mqtt["URL"])
         is_good = url.scheme in ("mqtt", "mqtts") and bool(url.hostname) and url.port != 0
     except ValueError:  # a port that is none
         is_good = False
     if not is_good:
-        said = "is missing" if not mqtt["URL"] else "is not the URL of a broker"
         yield Error(
-            f"DEVICE_MQTT is on, but MQTT_URL {said}.",
+            "MQTT_URL is not the URL of a broker.",
             hint="Set the broker's URL: mqtt://name:password@broker.example.org:1883, or mqtts://.",
             id="msgnode.E016",
         )
@@ -82,18 +81,17 @@ def _webhooks() -> Iterator[CheckMessage]:
 
 
 def _push() -> Iterator[CheckMessage]:
-    if not settings.DEVICE_PUSH:
+    if not settings.PUSH_CONTACT:
         return
     if not settings.DEVICE_HTTP:
         yield Error(
-            "DEVICE_PUSH is on, but DEVICE_HTTP is off.",
+            "PUSH_CONTACT is set, but DEVICE_HTTP is off.",
             hint="A push subscription belongs to a session over HTTP: set DEVICE_HTTP=true too.",
             id="msgnode.E019",
         )
     if not settings.PUSH_CONTACT.startswith(("mailto:", "https://")):
-        said = "is missing" if not settings.PUSH_CONTACT else "is not an address"
         yield Error(
-            f"DEVICE_PUSH is on, but PUSH_CONTACT {said}.",
+            f"PUSH_CONTACT is {settings.PUSH_CONTACT!r}.",
             hint="Set a contact for the push services: mailto:operator@example.org, or https://…",
             id="msgnode.E019",
         )

@@ -99,6 +99,6 @@ class MqttTopicAdmin(AuditedAdmin):
         post(TOPICS_CHANGED)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        if not settings.DEVICE_MQTT:
-            messages.warning(request, "No topic is read, because DEVICE_MQTT is off.")
+        if not settings.MQTT["URL"]:
+            messages.warning(request, "No topic is read, because MQTT_URL names no broker.")
         return super().changelist_view(request, extra_context)

@@ -144,7 +144,7 @@ ERRORS: Mapping[int, HttpError] = {
     )),
     504: HttpError("timeout", Explanation(
         "No answer in time",
-        "A component, an external registry or another domain did not answer within ANSWER_TIMEOUT.",
+        "A component, an external registry or another domain did not answer within 14 seconds.",
         "The request may have been carried out. Check before you repeat a request that must not be "
         "carried out twice.",
     )),

@@ -87,5 +87,5 @@ class Outlets:
 
     def _push(self) -> PushWakeups:
         if self._wakeups is None:
-            raise NotFound("Wake-ups by push are switched off at this node (DEVICE_PUSH).")
+            raise NotFound("Wake-ups by push are switched off at this node (PUSH_CONTACT).")
         return self._wakeups

@@ -68,7 +68,7 @@ def mqtt_connector(
     alarms: Alarms,
 ) -> MqttConnector | None:
     """Build the connector to the operator's MQTT broker."""
-    if not settings.DEVICE_MQTT:
+    if not settings.MQTT["URL"]:
         return None
     from msgnode.devices.mqtt import rows as mqtt_rows
     from msgnode.devices.mqtt.connector import MqttConnector, MqttSettings
@@ -121,7 +121,7 @@ def push_wakeups(
     devices: Devices | None, store: OutletStore | None, alarms: Alarms
 ) -> PushWakeups | None:
     """Build the sender of push messages that wake devices."""
-    if devices is None or store is None or not settings.DEVICE_PUSH:
+    if devices is None or store is None or not settings.PUSH_CONTACT:
         return None
     from msgnode.devices.outlet_store import PUSH
     from msgnode.devices.outlets import WEBHOOK_SECONDS

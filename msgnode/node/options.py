@@ -9,7 +9,7 @@ from django.conf import settings
 from msgnode.bus.open_requests import RequestLimits
 from msgnode.core.addresses import home_domain
 from msgnode.sessions.budgets import AnswerBudget
-from msgnode.sessions.closed import ClosedSessions
+from msgnode.sessions.closed import SHARE_OF_A_SOURCE, ClosedSessions
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.session_factory import SessionSettings
@@ -21,7 +21,7 @@ from .alarms import Alarms
 def request_limits() -> RequestLimits:
     """The limits of open requests."""
     limits: dict[str, Any] = settings.NODE
-    return RequestLimits(limits["RESPONSE_SECONDS"], limits["MAX_OPEN_REQUESTS"])
+    return RequestLimits(capacity=limits["MAX_OPEN_REQUESTS"])
 
 
 def session_settings() -> SessionSettings:
@@ -44,16 +44,8 @@ def session_settings() -> SessionSettings:
 
 def closed_sessions() -> ClosedSessions:
     """The limits on the rows of closed sessions."""
-    limits: dict[str, Any] = settings.NODE
-    return ClosedSessions(limits["MAX_CLOSED_SESSIONS_PER_SOURCE"], limits["MAX_CLOSED_SESSIONS"])
-
-
-def answer_budget() -> AnswerBudget:
-    """The budget of pending answers."""
-    limits: dict[str, Any] = settings.NODE
-    return AnswerBudget(
-        limits["MAX_PENDING_ANSWERS_PER_SOURCE"], limits["MAX_PENDING_ANSWERS_TOTAL"]
-    )
+    total = int(settings.NODE["MAX_CLOSED_SESSIONS"])
+    return ClosedSessions(total * SHARE_OF_A_SOURCE, total)
 
 
 def connection_settings(answers: AnswerBudget, names_runtime: bool) -> ConnectionSettings:
@@ -68,7 +60,6 @@ def connection_settings(answers: AnswerBudget, names_runtime: bool) -> Connectio
         FlowLimits(
             messages_per_second=limits["MAX_MESSAGES_PER_SECOND"],
             bytes_per_second=limits["MAX_BYTES_PER_SECOND"],
-            max_pending=limits["MAX_PENDING_ANSWERS"],
             answers=answers,
         ),
         handshake_timeout=limits["HANDSHAKE_TIMEOUT"],

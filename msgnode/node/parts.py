@@ -26,7 +26,7 @@ from msgnode.bus.ownership import Ownership
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Component
 from msgnode.bus.recording import CountingRecorder
-from msgnode.bus.replies import Replies
+from msgnode.bus.replies import ANSWER_TIMEOUT, Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
@@ -43,6 +43,7 @@ from msgnode.monitoring.domain_watch import DomainWatch
 from msgnode.policy.service import PolicyService
 from msgnode.qos.service import QosService
 from msgnode.sessions.authorization import SessionAuthorizer
+from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.hang_ups import HangUps
@@ -120,7 +121,6 @@ class Parts:
             AllocationStore(self.writer),
             self.domain,
             settings.ALLOCATION_SCHEMES,
-            limits["MAX_ALLOCATION_BLOCK"],
             limits["MAX_ALLOCATIONS_PER_SESSION"],
             limits["MAX_ADDRESSES_PER_REQUEST"],
             self.owners,
@@ -237,9 +237,7 @@ class Parts:
         ]
         book = ComponentBook(self.components, self.table, self.subscriptions)
         self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
-        self.liveness = LivenessChecks(
-            self.sessions, limits["LIVENESS_TIMEOUT"], None if network is None else ask_worker
-        )
+        self.liveness = LivenessChecks(self.sessions, None if network is None else ask_worker)
         bounces = Bounces(self.domain, self.table, book, holders)
         self.cluster: Cluster | None = None
         if network is not None:
@@ -284,7 +282,6 @@ class Parts:
             self.handshake,
             self.identities.authenticator,
             ownership,
-            limits["MAX_LEARNED_PER_SESSION"],
             holders,
         )
         self.pipeline = Pipeline(
@@ -295,7 +292,7 @@ class Parts:
             session_handler=self.handshake,
             enforcer=self.enforcer,
             recorder=self.recorder,
-            answers=Replies(self.enforcer, limits["ANSWER_TIMEOUT"], *barriers),
+            answers=Replies(self.enforcer, ANSWER_TIMEOUT, *barriers),
             guard=self.guard,
             lease=self.lease,
             holders=holders,
@@ -306,7 +303,7 @@ class Parts:
             self.domain, self.table, self.handshake, barrier, self.sessions.missed
         )
         self.path = path_probe(self.probe, self.table, self.worker, self.writer, self.alarms)
-        self.answers = options.answer_budget()
+        self.answers = AnswerBudget()
         self.connection_settings = options.connection_settings(
             self.answers, bool(self.identities.authenticator.modes.default)
         )

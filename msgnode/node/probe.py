@@ -9,7 +9,7 @@ from django.conf import settings
 
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import NoPolicies
-from msgnode.bus.replies import Replies
+from msgnode.bus.replies import ANSWER_TIMEOUT, Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
@@ -38,7 +38,7 @@ def probe_endpoint(
         session_handler=handshake,
         enforcer=NoPolicies(),
         recorder=NoRecord(),
-        answers=Replies(NoPolicies(), settings.NODE["ANSWER_TIMEOUT"], barrier),
+        answers=Replies(NoPolicies(), ANSWER_TIMEOUT, barrier),
         guard=ResponseGuard(table, is_strict=False, missed=missed),
     )
     return ProbeEndpoint(domain, settings.SECRET_KEY, table, pipeline.carry)

@@ -175,7 +175,7 @@ def schemas() -> dict[str, Schema]:
                         "properties": {
                             "number": {
                                 "type": "integer", "minimum": 0, "default": 1,
-                                "maximum": limits()["MAX_ALLOCATION_BLOCK"],
+                                "maximum": limits()["MAX_ADDRESSES_PER_REQUEST"],
                             },
                             "allocationKey": {"type": "string", "maxLength": MAX_KEY},
                         },

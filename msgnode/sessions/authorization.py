@@ -31,6 +31,8 @@ from .session import LiveSession
 WITHOUT_SOCKET = frozenset({"device", "mqtt"})
 """The handshakes of devices; each device is one runtime and speaks for no other."""
 _EVENTS = ("/changes", "/registration", "/status")
+_MAX_LEARNED = 1_000
+"""Addresses of a session, from the `from` of its messages: one has a few hyperties, a test many."""
 _ROUTED = addresses.RUNTIME_SCHEMES | addresses.NODE_SCHEMES
 
 
@@ -43,14 +45,12 @@ class SessionAuthorizer:
         handshake: SessionHandshake,
         authenticator: Authenticator,
         ownership: Ownership,
-        max_learned: int,
         holders: Holders = NO_OTHERS,
     ) -> None:
         self._table = table
         self._handshake = handshake
         self._authenticator = authenticator
         self._ownership = ownership
-        self._max_learned = max_learned
         self._holders = holders
 
     def authenticate(self, message: Message, caller: Connection) -> None:
@@ -172,7 +172,7 @@ class SessionAuthorizer:
     def _learn(self, sender: str, session: LiveSession) -> None:
         session.learned[sender] = None
         self._table.learn(sender, session)
-        if len(session.learned) > self._max_learned:
+        if len(session.learned) > _MAX_LEARNED:
             oldest = next(iter(session.learned))
             del session.learned[oldest]
             self._table.forget(oldest, session)

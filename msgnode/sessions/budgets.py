@@ -21,6 +21,9 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 from msgnode.core.rates import source_of
 
+MAX_PENDING_PER_SOURCE = 4_096
+MAX_PENDING = 16_384
+"""Answers that a worker owes: more are never made faster, and each keeps its request in memory."""
 TELLS_AGAIN = 60.0
 _TOLD_AT_MOST = 1_000
 _CLEARED = 16
@@ -158,7 +161,7 @@ class QueueBudget:
 class AnswerBudget:
     """One per worker. A paused source resumes through `when_less`."""
 
-    def __init__(self, per_source: int, total: int) -> None:
+    def __init__(self, per_source: int = MAX_PENDING_PER_SOURCE, total: int = MAX_PENDING) -> None:
         self.pending = 0
         self.least = max(1, min(per_source, total))
         """No source is full while fewer answers than this are pending in total."""

@@ -9,6 +9,9 @@ from collections import OrderedDict
 
 from msgnode.core.rates import source_of
 
+SHARE_OF_A_SOURCE = 0.1
+"""Of all rows: one source cannot have the rows of the others deleted."""
+
 
 class ClosedSessions:
     """One instance per worker."""

@@ -23,6 +23,8 @@ from .budgets import AnswerBudget, source
 MAX_DEBT = 20.0
 """Most seconds that a sender is paused for one message, whatever its cost; less than the time in
 which a ping must be answered."""
+MAX_PENDING = 512
+"""Answers that the node owes a sender: with these under way, its work waits for something else."""
 _PORTION = 0.1
 """The share of a bucket that must be refilled before the sender resumes, to batch the work."""
 
@@ -40,7 +42,7 @@ class FlowLimits:
 
     messages_per_second: float
     bytes_per_second: float
-    max_pending: int
+    max_pending: int = MAX_PENDING
     answers: AnswerBudget | None = None
 
 

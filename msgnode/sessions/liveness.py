@@ -4,7 +4,7 @@ A socket may have died silently (a cable, a frozen page); normally the node noti
 PING_TIMEOUT. If such a socket is the only obstacle for a newcomer, it is pinged at once.
 
 Rules
-- A socket that sends anything within LIVENESS_TIMEOUT seconds of the ping is alive, and stays. One
+- A socket that sends anything within LIVENESS_SECONDS of the ping is alive, and stays. One
   that sends nothing is dropped, as at PING_TIMEOUT, and its session is detached.
 - If that cannot be determined (the node has paused reading the socket, cannot write to it, has no
   pings on its server, or its worker does not answer), nothing is dropped, and the newcomer is told
@@ -26,8 +26,10 @@ from msgnode.core.pending import Pending
 from .manager import SessionManager
 from .session import LiveSession
 
+LIVENESS_SECONDS = 2.0
+"""A socket that is alive answers a ping within its round trip, and who waits for it is a person."""
 WORKER_SECONDS = 1.0
-"""Seconds that another worker's answer may take in addition to LIVENESS_TIMEOUT."""
+"""Seconds that another worker's answer may take in addition to LIVENESS_SECONDS."""
 
 Outcome = bool | None
 """True: alive. False: dead, and its session is detached. None: unknown."""
@@ -56,8 +58,8 @@ class LivenessChecks:
     def __init__(
         self,
         sessions: SessionManager,
-        seconds: float,
         ask_worker: Callable[[Listener], None] | None = None,
+        seconds: float = LIVENESS_SECONDS,
     ) -> None:
         self._ask_worker = ask_worker
         self._sessions = sessions

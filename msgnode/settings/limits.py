@@ -10,7 +10,6 @@ NODE: dict[str, float] = {
     "MAX_REQUEST_BYTES": env.int("MAX_REQUEST_BYTES", default=16 * 1024 * 1024),
     "PING_INTERVAL": env.float("PING_INTERVAL", default=30.0),
     "PING_TIMEOUT": env.float("PING_TIMEOUT", default=30.0),
-    "LIVENESS_TIMEOUT": env.float("LIVENESS_TIMEOUT", default=2.0),
     "HANDSHAKE_TIMEOUT": env.float("HANDSHAKE_TIMEOUT", default=60.0),
     "MAX_CONNECTIONS": env.int("MAX_CONNECTIONS", default=100_000),
     "MAX_CONNECTIONS_PER_SOURCE": env.int("MAX_CONNECTIONS_PER_SOURCE", default=12_000),
@@ -24,33 +23,27 @@ NODE: dict[str, float] = {
     "MAX_QUEUE_BYTES": env.int("MAX_QUEUE_BYTES", default=512 * 1024 * 1024),
     "MAX_MESSAGES_PER_SECOND": env.int("MAX_MESSAGES_PER_SECOND", default=10_000),
     "MAX_BYTES_PER_SECOND": env.int("MAX_BYTES_PER_SECOND", default=50_000_000),
-    "MAX_PENDING_ANSWERS": env.int("MAX_PENDING_ANSWERS", default=512),
-    "MAX_PENDING_ANSWERS_PER_SOURCE": env.int("MAX_PENDING_ANSWERS_PER_SOURCE", default=4_096),
-    "MAX_PENDING_ANSWERS_TOTAL": env.int("MAX_PENDING_ANSWERS_TOTAL", default=16_384),
-    "ANSWER_TIMEOUT": env.float("ANSWER_TIMEOUT", default=14.0),
     # workers
     "WORKER_TIMEOUT": env.float("WORKER_TIMEOUT", default=5.0),
     "LINK_BYTES": env.int("LINK_BYTES", default=8 * 1024 * 1024),
     # addresses and subscriptions
     "MAX_ADDRESSES_PER_REQUEST": env.int("MAX_ADDRESSES_PER_REQUEST", default=1_000),
-    "MAX_ALLOCATION_BLOCK": env.int("MAX_ALLOCATION_BLOCK", default=1_000),
     "MAX_ALLOCATIONS_PER_SESSION": env.int("MAX_ALLOCATIONS_PER_SESSION", default=100_000),
     "MAX_SUBSCRIPTIONS_PER_SESSION": env.int("MAX_SUBSCRIPTIONS_PER_SESSION", default=20_000),
     # of all sessions of one source address (IPv6: its /64) or one subject, in each worker
     "MAX_ADDRESSES_PER_SOURCE": env.int("MAX_ADDRESSES_PER_SOURCE", default=500_000),
-    "MAX_LEARNED_PER_SESSION": env.int("MAX_LEARNED_PER_SESSION", default=1_000),
     "MAX_OPEN_REQUESTS": env.int("MAX_OPEN_REQUESTS", default=10_000),
-    "RESPONSE_SECONDS": env.float("RESPONSE_SECONDS", default=600.0),
     # keeping
     "CLOSED_SESSION_DAYS": env.int("CLOSED_SESSION_DAYS", default=7),
     "MAX_CLOSED_SESSIONS": env.int("MAX_CLOSED_SESSIONS", default=100_000),
-    "MAX_CLOSED_SESSIONS_PER_SOURCE": env.int("MAX_CLOSED_SESSIONS_PER_SOURCE", default=10_000),
     # the message each worker sends itself: seconds between two, and until it is not ready
     "PROBE_INTERVAL": env.float("PROBE_INTERVAL", default=3.0),
     "PROBE_TIMEOUT": env.float("PROBE_TIMEOUT", default=5.0),
     "DRAIN_SECONDS": env.float("DRAIN_SECONDS", default=5.0),
-    "DRAIN_STAGGER": env.float("DRAIN_STAGGER", default=2.0),
 }
+# Sockets are closed over this time, so that not all come back at once; the last one still has the
+# rest of it.
+NODE["DRAIN_STAGGER"] = 0.4 * NODE["DRAIN_SECONDS"]
 ALLOCATION_SCHEMES: list[str] = env.list(
     "ALLOCATION_SCHEMES",
     default=["hyperty", "comm", "connection", "context", "ctxt", "resource", "fs"],
@@ -62,8 +55,8 @@ STORE_FOR_DETACHED: bool = env.bool("STORE_FOR_DETACHED", default=True)
 DEVICE_HTTP: bool = env.bool("DEVICE_HTTP", default=False)
 # Whether they may name a URL to be posted to, and the networks that may be besides public ones.
 DEVICE_WEBHOOKS: bool = env.bool("DEVICE_WEBHOOKS", default=False)
-# Whether they may be woken by push services, which ones, and whom these may write to about it.
-DEVICE_PUSH: bool = env.bool("DEVICE_PUSH", default=False)
+# Whom push services that wake devices may write to about it, if any may; which services.
+PUSH_CONTACT: str = env("PUSH_CONTACT", default="")
 PUSH_HOSTS: list[str] = env.list(
     "PUSH_HOSTS",
     default=[
@@ -71,5 +64,4 @@ PUSH_HOSTS: list[str] = env.list(
         *("web.push.apple.com", "*.notify.windows.com"),
     ],
 )
-PUSH_CONTACT: str = env("PUSH_CONTACT", default="")
 WEBHOOK_NETWORKS: list[str] = env.list("WEBHOOK_NETWORKS", default=[])

@@ -6,7 +6,6 @@ from typing import Any
 
 from .environment import env
 
-DEVICE_MQTT: bool = env.bool("DEVICE_MQTT", default=False)
 MQTT: dict[str, Any] = {
     "URL": env("MQTT_URL", default=""),
     "PREFIX": env("MQTT_PREFIX", default="rethink").strip("/"),

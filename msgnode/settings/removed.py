@@ -25,6 +25,20 @@ REMOVED = {
     "IDENTITY_LOOPBACK_HTTP": _IN_EMBEDDED_MODE,
     "IDENTITY_STALE_KEYS": "it is always 86400",
     "PROVIDER_KEY_LEAD_SECONDS": "it is always 900",
+    # messages, sessions, addresses
+    "ANSWER_TIMEOUT": "it is always 14",
+    "DRAIN_STAGGER": "it is two fifths of DRAIN_SECONDS",
+    "LIVENESS_TIMEOUT": "it is always 2",
+    "MAX_ALLOCATION_BLOCK": "MAX_ADDRESSES_PER_REQUEST is for what is allocated, too",
+    "MAX_CLOSED_SESSIONS_PER_SOURCE": "it is a tenth of MAX_CLOSED_SESSIONS",
+    "MAX_LEARNED_PER_SESSION": "it is always 1000",
+    "MAX_PENDING_ANSWERS": "it is always 512",
+    "MAX_PENDING_ANSWERS_PER_SOURCE": "it is always 4096",
+    "MAX_PENDING_ANSWERS_TOTAL": "it is always 16384",
+    "RESPONSE_SECONDS": "it is always 600",
+    # devices
+    "DEVICE_MQTT": "devices behind a broker are served if MQTT_URL is set",
+    "DEVICE_PUSH": "push services wake devices if PUSH_CONTACT is set",
 }
 
 

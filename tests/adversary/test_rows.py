@@ -120,7 +120,7 @@ async def register(client: Client, url: str = "") -> int:
 async def test_closed_sessions_of_a_source_are_kept_in_limited_numbers(
     start_node: Callable[..., Node],
 ) -> None:
-    node = start_node(MAX_CLOSED_SESSIONS_PER_SOURCE=CLOSED)
+    node = start_node(MAX_CLOSED_SESSIONS=10 * CLOSED)
     async with node.ws() as victim:
         await victim.open()
         for _ in range(3 * CLOSED):

@@ -31,7 +31,6 @@ def strict(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator
         MAX_CONNECTIONS_PER_SOURCE=40,
         MAX_MESSAGES_PER_SECOND=200,
         MAX_ADDRESSES_PER_REQUEST=6,
-        MAX_ALLOCATION_BLOCK=5,
         MAX_ALLOCATIONS_PER_SESSION=8,
         MAX_SUBSCRIPTIONS_PER_SESSION=4,
         OUTBOX_BYTES=100_000,
@@ -226,7 +225,7 @@ async def test_a_sender_over_its_rate_that_sends_garbage_is_answered_each_time(
 
 async def test_no_more_addresses_than_a_session_may_hold(guest: Come) -> None:
     client = await guest()
-    body = {"value": {"number": 6}}
+    body = {"value": {"number": 7}}
     assert code(await client.ask("create", ALLOCATION, body)) == 400
     await client.allocate(number=5)
     assert code(await client.ask("create", ALLOCATION, {"value": {"number": 4}})) == 429

@@ -88,7 +88,7 @@ async def start() -> AsyncIterator[Start]:
 async def test_a_newcomer_takes_the_place_of_a_frozen_socket_and_never_that_of_a_live_one(
     start_node: Callable[..., Node], start: Start, handshake: str, resume: str
 ) -> None:
-    alone = start_node(SHARE_RUNTIME_URL="false", RESUME=resume, LIVENESS_TIMEOUT=2)
+    alone = start_node(SHARE_RUNTIME_URL="false", RESUME=resume)
     url = runtime()
     owner = await start(alone, "ws", url)
     for _ in range(3):

@@ -19,7 +19,7 @@ def test_a_row_is_taken_noted_and_made_known(operator):
     assert MqttTopic.objects.get().topic == "sensors/+/t", page
     assert ControlMessage.objects.get().kind == "mqtt.topics"
     assert AuditEntry.objects.get().action == "mqtttopic.add"
-    assert "DEVICE_MQTT is off" in page
+    assert "MQTT_URL names no broker" in page
     row = MqttTopic.objects.get()
     page = operator.get(f"/admin/msgnode/mqtttopic/{row.pk}/change/").content.decode()
     assert "context://localhost/K%C3%BCche%20oben for Küche oben" in page

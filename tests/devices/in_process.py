@@ -140,7 +140,7 @@ class Worker:
         self.door = SessionHandshake(
             limits, self.sessions, self.table, store, lambda *_: None,
             SessionLocator(self.sessions, self.table),
-            LivenessChecks(self.sessions, 60), LastOwnerCache(),
+            LivenessChecks(self.sessions, seconds=60), LastOwnerCache(),
         )  # fmt: skip
         self.sockets = ConnectionLimits(100, 50, self.sessions.is_source_banned)
         self.devices = Devices(self.sockets, self.sessions.queues, OUTBOX // 4, idle)

@@ -25,7 +25,6 @@ SETTINGS: dict[str, object] = {
     "DEVICE_HTTP": True,
     "DEVICE_WEBHOOKS": True,
     "WEBHOOK_NETWORKS": "127.0.0.0/8",
-    "DEVICE_PUSH": True,
     "PUSH_CONTACT": "mailto:o@example.org",
     "PUSH_HOSTS": "127.0.0.1",
 }

@@ -31,7 +31,7 @@ OWN = IPv4Network("127.0.0.0/8")
 @pytest.fixture(scope="module")
 def woken(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
     with running(
-        tmp_path_factory.mktemp("woken"), template, DEVICE_HTTP=True, DEVICE_PUSH=True,
+        tmp_path_factory.mktemp("woken"), template, DEVICE_HTTP=True,
         PUSH_HOSTS="127.0.0.1", WEBHOOK_NETWORKS="127.0.0.0/8", PUSH_CONTACT="mailto:o@example.org",
     ) as shared:  # fmt: skip
         yield shared
@@ -182,4 +182,4 @@ async def test_without_the_setting_there_are_none(node: Node) -> None:
     async with Device(node) as device:
         answer = await put(device, "https://fcm.googleapis.com/x")
         assert answer.status_code == 404
-        assert "DEVICE_PUSH" in answer.json()["detail"]
+        assert "PUSH_CONTACT" in answer.json()["detail"]

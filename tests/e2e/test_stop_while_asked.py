@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.long]
 def test_a_request_that_is_not_answered_in_time_does_not_keep_the_process(
     tmp_path: Path, template: Path, role: str
 ) -> None:
-    settings = {"DRAIN_SECONDS": 0.01, "DRAIN_STAGGER": 0}
+    settings = {"DRAIN_SECONDS": 0.01}
     if role == "web":
         settings["ROLE"] = role
     with (

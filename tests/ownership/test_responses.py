@@ -186,19 +186,6 @@ async def test_who_asks_too_much_forgets_the_oldest_of_his_own_requests_only(
 
 
 @pytest.mark.long
-async def test_a_response_that_comes_too_late_is_dropped(
-    start_node: Callable[..., Node], come: Come
-) -> None:
-    node = start_node(RESPONSE_SECONDS=0.1)
-    alice, bob = await come(to=node), await come(to=node)
-    await alice.send("read", bob.runtime_url, id=1)
-    request = await bob.expect(id=1)
-    while f"{COUNTER} 0.0" in node.text("/metrics"):
-        await answers(bob, request, 200)
-    assert all(code(each) == 200 for each in await alice.received_from(bob))
-
-
-@pytest.mark.long
 async def test_the_setting_relaxes_it(start_node: Callable[..., Node], come: Come) -> None:
     node = start_node(STRICT_RESPONSES="false")
     alice, bob = await come(to=node), await come(to=node)

@@ -74,7 +74,7 @@ class Door:
         self.locator = SessionLocator(self.sessions, self.table, self.others, self._fetch)
         self.door = SessionHandshake(
             settings, self.sessions, self.table, store, lambda *_: None, self.locator,
-            LivenessChecks(self.sessions, 60), LastOwnerCache(), findable=self.findable.get,
+            LivenessChecks(self.sessions, seconds=60), LastOwnerCache(), findable=self.findable.get,
         )  # fmt: skip
         self.link: Any = FakeLink()
         limits = ConnectionSettings(FlowLimits(1e6, 1e9, max_pending=2), handshake_timeout=60)

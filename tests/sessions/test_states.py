@@ -162,7 +162,7 @@ class Sessions(RuleBasedStateMachine):
         self.door = SessionHandshake(
             limits, self.manager, self.table, store, lambda *_: None,
             SessionLocator(self.manager, self.table),
-            LivenessChecks(self.manager, 60), LastOwnerCache(),
+            LivenessChecks(self.manager, seconds=60), LastOwnerCache(),
         )  # fmt: skip
         self.seen: dict[str, LiveSession] = {}
         self.manager.on_identified.append(lambda session: self.seen.update({session.id: session}))

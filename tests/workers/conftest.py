@@ -18,7 +18,7 @@ async def start(
     monkeypatch: pytest.MonkeyPatch, settings: Any, redis_url: str
 ) -> AsyncIterator[Start]:
     settings.REDIS_URL = redis_url
-    settings.NODE = {**settings.NODE, "WORKER_TIMEOUT": LEASE, "DRAIN_STAGGER": 0.0}
+    settings.NODE = {**settings.NODE, "WORKER_TIMEOUT": LEASE}
     settings.RECORD = {**settings.RECORD, "ON": False}
     pids = iter([os.getpid(), 1, os.getppid()])  # of processes that run
     started: list[Node] = []

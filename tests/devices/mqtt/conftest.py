@@ -24,9 +24,7 @@ def served(
     tmp_path_factory: pytest.TempPathFactory, template: Path, broker: Mosquitto
 ) -> Iterator[Node]:
     """A node at the broker, with two sensor topics: of readings in JSON, and of plain texts."""
-    with running(
-        tmp_path_factory.mktemp("served"), template, DEVICE_MQTT=True, MQTT_URL=broker.url
-    ) as shared:
+    with running(tmp_path_factory.mktemp("served"), template, MQTT_URL=broker.url) as shared:
         add_topic(shared, topic="sensors/+/t", object="context://localhost/{1}",
                   attribute="temperature", path="data.celsius", command_topic="sensors/{1}/set",
                   schema="https://localhost/schema/Temperature")  # fmt: skip

@@ -44,7 +44,7 @@ def node(
     tmp_path_factory: pytest.TempPathFactory, template: Path, strict: Mosquitto
 ) -> Iterator[Node]:
     with running(
-        tmp_path_factory.mktemp("node"), template, DEVICE_MQTT=True, MQTT_URL=strict.url,
+        tmp_path_factory.mktemp("node"), template, MQTT_URL=strict.url,
         MQTT_WINDOW=10, MAX_CONNECTIONS_PER_SOURCE=CONNECTIONS,
     ) as shared:  # fmt: skip
         add_topic(shared, topic="sensors/+/t", object="context://localhost/{1}",

@@ -151,7 +151,7 @@ async def test_a_broker_that_is_killed_under_traffic_loses_nothing_it_had_acknow
     one may be on its way, and the last two are said again, as docs/connectors.md tells."""
     saves = ("autosave_on_changes true", "autosave_interval 1")
     with mosquitto(tmp_path / "broker", *saves) as broker:
-        node = start_node(DEVICE_MQTT=True, MQTT_URL=broker.url, MQTT_WINDOW=1)
+        node = start_node(MQTT_URL=broker.url, MQTT_WINDOW=1)
         add_topic(node, topic="n/+", object=OBJECT + "{1}", attribute="n")
         async with talker(node) as client, asyncio.TaskGroup() as group:
             await client.subscribe(f"{OBJECT}killed/changes")
@@ -180,7 +180,7 @@ async def test_a_broker_is_reached_by_tls_and_one_of_another_authority_is_not(
     lines = (f"certfile {ours}/fullchain.pem", f"keyfile {ours}/key.pem")
     with mosquitto(tmp_path / "broker", *lines, of_listener=True) as broker:
         url = f"mqtts://localhost:{broker.port}"
-        node = start_node(DEVICE_MQTT=True, MQTT_URL=url, MQTT_CA_FILE=ours / "fullchain.pem")
+        node = start_node(MQTT_URL=url, MQTT_CA_FILE=ours / "fullchain.pem")
         await until_state(node, "connected")
         tls = ssl.create_default_context(cafile=str(ours / "fullchain.pem"))
         async with talker(node) as client, aiomqtt.Client(
@@ -190,9 +190,7 @@ async def test_a_broker_is_reached_by_tls_and_one_of_another_authority_is_not(
             device = Thing(lamp, "lamp")
             await device.send("create", client.runtime_url, {"value": "over TLS"})
             assert (await client.expect(type="create"))["body"]["value"] == "over TLS"
-        stranger = start_node(
-            DEVICE_MQTT=True, MQTT_URL=url, MQTT_CA_FILE=tmp_path / "others" / "fullchain.pem"
-        )
+        stranger = start_node(MQTT_URL=url, MQTT_CA_FILE=tmp_path / "others" / "fullchain.pem")
         await until_state(stranger, "away")
         assert stranger.get("/health/ready") == 200
         await until_alarm(stranger, "certificate verify failed")

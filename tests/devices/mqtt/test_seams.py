@@ -40,7 +40,7 @@ async def test_case_28_a_broker_ended_and_started_under_traffic_loses_nothing_ac
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
     with mosquitto(tmp_path / "broker") as broker:
-        node = start_node(DEVICE_MQTT=True, MQTT_URL=broker.url)
+        node = start_node(MQTT_URL=broker.url)
         add_topic(node, topic="n/+", object=OBJECT + "{1}", attribute="n")
         async with talker(node) as client, asyncio.TaskGroup() as group:
             await client.subscribe(f"{OBJECT}one/changes")
@@ -83,7 +83,7 @@ async def test_a_broker_that_is_frozen_is_noticed_and_one_that_wakes_is_served_a
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
     with mosquitto(tmp_path / "broker") as broker:
-        node = start_node(DEVICE_MQTT=True, MQTT_URL=broker.url)
+        node = start_node(MQTT_URL=broker.url)
         await until_state(node, "connected")
         async with talker(node) as client, thing(broker, "lamp") as lamp:
             await lamp.ask("read", SM)
@@ -106,7 +106,7 @@ async def test_case_30_a_flood_is_held_back_and_the_node_lives(
 ) -> None:
     """Twelve times as much as may be carried a second, of both kinds."""
     with mosquitto(tmp_path / "broker") as broker:
-        node = start_node(DEVICE_MQTT=True, MQTT_URL=broker.url, MQTT_MESSAGES_PER_SECOND=500)
+        node = start_node(MQTT_URL=broker.url, MQTT_MESSAGES_PER_SECOND=500)
         add_topic(node, topic="n/+", object=OBJECT + "{1}", attribute="n")
         async with talker(node) as client, broker.client("flood") as flood:
             await client.subscribe(f"{OBJECT}kept/changes")
@@ -128,7 +128,7 @@ async def test_a_device_that_was_sent_more_than_may_wait_is_reached_again(
 ) -> None:
     """It says nothing of its own: a lamp, which stays connected to the broker."""
     with mosquitto(tmp_path / "broker") as broker:
-        node = start_node(DEVICE_MQTT=True, MQTT_URL=broker.url, OUTBOX_BYTES=20_000)
+        node = start_node(MQTT_URL=broker.url, OUTBOX_BYTES=20_000)
         await until_state(node, "connected")
         async with talker(node) as client, thing(broker, "lamp") as lamp:
             await lamp.ask("read", SM)
@@ -149,7 +149,7 @@ async def test_a_command_that_was_on_its_way_when_the_broker_died_is_answered(
     start_node: Callable[..., Node], tmp_path: Path
 ) -> None:
     with mosquitto(tmp_path / "broker") as broker:
-        node = start_node(DEVICE_MQTT=True, MQTT_URL=broker.url)
+        node = start_node(MQTT_URL=broker.url)
         add_topic(
             node, topic="n/+", object=OBJECT + "{1}", attribute="n", command_topic="n/{1}/set"
         )
@@ -231,9 +231,7 @@ async def test_a_broker_that_is_none_is_away_and_harms_nobody(
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        node = await asyncio.to_thread(
-            start_node, DEVICE_MQTT=True, MQTT_URL=f"mqtt://127.0.0.1:{port}"
-        )
+        node = await asyncio.to_thread(start_node, MQTT_URL=f"mqtt://127.0.0.1:{port}")
         async with asyncio.timeout(LIMIT):
             while len(met) < 2:
                 await eventually()
@@ -251,7 +249,7 @@ async def test_one_worker_serves_the_broker_and_another_takes_over_with_nothing_
     name = f"until-{uuid.uuid4().hex}"  # nobody else's in the Redis that tests share
     shutil.copy(template, tmp_path / "node.sqlite3")
     with mosquitto(tmp_path / "broker") as broker:
-        pair = Pair(tmp_path, REDIS_URL=redis_url, DEVICE_MQTT=True, MQTT_URL=broker.url)
+        pair = Pair(tmp_path, REDIS_URL=redis_url, MQTT_URL=broker.url)
         try:
             pair.start()
             add_topic(pair.one, topic="n/+", object=OBJECT + "{1}", attribute="n")
