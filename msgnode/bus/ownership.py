@@ -16,7 +16,8 @@ Rules (docs/reference/messages.md, sections 3, 4 and 11)
   may act as that domain's components.
 - A foreign domain whose node is a peer is spoken for by that node, in any of its sessions: the one
   behind its stub here and those it has opened here itself, as proved (`speaker.peer`). A visitor of
-  that domain has its own addresses only.
+  that domain has its own addresses only. If its runtimes may come beside the node, it may speak as
+  others of its domain, too, but holds none of them: `may_speak_beside_node`.
 - A runtime that returns with a new session may act for its lost one, as the settings allow.
 """
 
@@ -124,6 +125,23 @@ class Ownership:
                 return
             raise Forbidden(f"{address} is of this domain: a visitor has what it was given here.")
         raise Forbidden(f"{address} is of the domain {home}, for which this session cannot speak.")
+
+    def may_speak_beside_node(self, address: str, session: Listener, speaker: Speaker) -> bool:
+        """Whether a visitor may speak as an address of its domain, though its node is a peer.
+
+        Nothing proves that the address is the visitor's own. So it gets only responses to what it
+        asks: the address stays with the node of the domain, or whoever holds it.
+        """
+        parsed = addresses.parse(address)
+        home = parsed.home
+        if not speaker.is_visitor or home not in self._table.visited or addresses.fault(address):
+            return False
+        is_own_domain = home == addresses.parse(session.runtime_url).home
+        is_somebody = parsed.scheme not in addresses.NODE_SCHEMES | addresses.RUNTIME_SCHEMES
+        if not (is_own_domain and is_somebody and parsed.path.strip("/")):
+            return False
+        owner = self._table.owner_of(address)
+        return owner is None or self._is_of_node(home, owner)
 
     def follows(self, address: str, owner: Listener | None, session: Listener) -> bool:
         """Whether the session is of the owner's runtime, which returned after losing its socket."""

@@ -10,9 +10,11 @@ An earlier layer always wins, so that an allocated address overrides a learned o
 `probes` are the sessions with which workers test their own message path, at addresses of the node.
 They are separate, so that they are neither counted nor listed.
 
-`peers` maps a foreign domain to the runtime URL of the session that leads to its node.
+`peers` maps a foreign domain to the runtime URL of the session that leads to its node. Runtimes of
+those in `visited` may speak here beside it: what is sent to their addresses goes to the node still.
 
-`return_paths` tells which of several sessions of one runtime URL sent a request.
+`return_paths` tells which session sent a request, where its address does not: of several sessions
+of one runtime URL, and of such a visitor. `shared` has the runtime URLs of both.
 
 Sessions of other workers are in the same table. With several workers an observer is notified of
 changes that concern sessions of this worker, and tells the other workers.
@@ -38,8 +40,9 @@ class RoutingTable:
         self.learned: dict[str, Listener] = {}
         self.probes: dict[str, Listener] = {}
         self.runtimes: dict[str, list[Listener]] = {}
-        self.shared: set[str] = set()  # runtime URLs that have several sessions
+        self.shared: set[str] = set()  # runtime URLs whose requests need a return path
         self.peers: dict[str, str] = {}  # domain -> runtime URL
+        self.visited: frozenset[str] = frozenset()  # domains of peers
         self._runtime_urls: list[str] = []  # of `runtimes`, sorted
         self._subscribers: dict[str, dict[Listener, None]] = {}
         self._fan_out: dict[str, tuple[Listener, ...]] = {}

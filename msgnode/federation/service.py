@@ -210,6 +210,8 @@ class Federation:
         """Set the peers that are routed to."""
         self._peers.use(rows)
         self._table.peers = {row.domain: row.stub_url for row in rows if row.is_served}
+        visited = (row.domain for row in rows if row.is_served and row.has_visitors)
+        self._table.visited = frozenset(visited)
         for domain, url in self._table.peers.items():
             self._forget_learned(domain, url)
         self.observers.peers = {row.domain: row.pk for row in rows}

@@ -81,9 +81,12 @@ class SessionAuthorizer:
             and table.learned.get(sender) is not session
             and not (message.is_response and self._is_observer(sender, session))
         ):
-            if self._holders is not NO_OTHERS:
-                self._find_holder(sender, message, session)
-            self._bind(sender, session, speaker)
+            if table.visited and self._ownership.may_speak_beside_node(sender, session, speaker):
+                table.shared.add(session.runtime_url)  # the answer does not go by the address
+            else:
+                if self._holders is not NO_OTHERS:
+                    self._find_holder(sender, message, session)
+                self._bind(sender, session, speaker)
         for to in message.recipients:
             if to.endswith(_EVENTS):
                 self._check_publisher(message, to, session)
@@ -126,6 +129,9 @@ class SessionAuthorizer:
         resource, _, event = to.rpartition("/")
         if event != "changes" and addresses.parse(to).scheme in _ROUTED:
             return
+        visited = self._table.visited
+        if visited and session.speaker.is_visitor and addresses.parse(to).home in visited:
+            raise Forbidden(f"The node of its domain sends to {to}, and no visitor.")
         if self._holders is not NO_OTHERS and self._table.owners.get(resource) is not session:
             self._find_holder(resource, message, session)
         owner = self._table.owner_of(resource)

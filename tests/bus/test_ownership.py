@@ -10,7 +10,7 @@ from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Forbidden
-from msgnode.core.identity import Identity
+from msgnode.core.identity import Identity, Origin
 from tests.fakes import DOMAIN, FakeSession
 
 ALICE = f"runtime://{DOMAIN}/alice"
@@ -259,6 +259,34 @@ def test_what_a_runtime_that_came_itself_holds_is_not_the_nodes(place: Place) ->
     node.speaker = replace(node.speaker, peer=PEER)
     place.enter(f"runtime://{PEER}/carol")
     assert "belongs to another session" in place.refusal(f"runtime://{PEER}/carol/x", node)
+
+
+def test_a_visitor_beside_the_node_of_its_domain_speaks_as_others_and_holds_nothing(
+    place: Place,
+) -> None:
+    node = place.enter(STUB)
+    visitor, local = place.enter(f"runtime://{PEER}/v"), place.enter()
+    visitor.speaker = replace(visitor.speaker, origin=Origin.FOREIGN)
+    place.table.peers = {PEER: STUB}
+    bob = f"hyperty://{PEER}/bob"
+
+    def may(address: str, session: FakeSession = visitor) -> bool:
+        return place.ownership.may_speak_beside_node(address, session, session.speaker)
+
+    assert not may(bob), "the node speaks alone"
+    place.table.visited = frozenset({PEER})
+    assert may(bob)
+    assert "whose node speaks for it" in place.refusal(bob, visitor), "it cannot be had"
+    place.table.learn(bob, node)
+    assert may(bob)
+    for other in (
+        f"hyperty://third.example/{1}", f"runtime://{PEER}/other", f"domain://msg-node.{PEER}/sm",
+        f"hyperty://{PEER}", f"HYPERTY://{PEER}/1",
+    ):  # fmt: skip
+        assert not may(other)
+    assert not may(bob, local)
+    visitor.speaker = replace(visitor.speaker, peer=PEER)
+    assert not may(bob), "a session of the node needs no leave"
 
 
 def test_nobody_takes_up_the_session_of_a_peers_node_but_the_node(place: Place) -> None:

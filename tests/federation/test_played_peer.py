@@ -19,7 +19,7 @@ from tests.node import Node, free_port, running
 
 from .catalogues import Catalogue, described
 from .links import Played
-from .nodes import A, B, come, peer_row, publish, subscribe, until_row
+from .nodes import A, B, answer_requests, come, peer_row, publish, subscribe, until_row
 from .sandboxes import needs_deno, stub
 
 pytestmark = [
@@ -29,6 +29,7 @@ pytestmark = [
     pytest.mark.usefixtures("sessions_end"),
 ]
 
+SM = f"domain://msg-node.{A}/sm"
 TOKEN = "cafe0078-3c0c-4b57-9d7a-0f4f6e0f6a11"
 NOTES = """const message = JSON.parse(data);
       if (this.token) message.body.via = [`${this.config.runtimeURL}/${this.token}`];"""
@@ -160,6 +161,46 @@ async def test_case_72_what_a_peer_is_told_and_what_comes_from_it_are_shown_by_t
     out, into = row["figures"]["out"], row["figures"]["in"]
     assert out["passed_at"] > out.get("failed_at", 0)
     assert into["error"].startswith("403 ")
+
+
+async def test_case_89_runtimes_of_a_peer_come_beside_its_node_where_its_row_says_so(
+    world: World,
+) -> None:
+    ours, carol = f"hyperty://{A}/visited", f"hyperty://{B}/carol"
+
+    def admit(how: str) -> None:
+        place = ("--url", f"{world.catalogue.url}/b", "--hosts", "127.0.0.1")
+        world.node.manage("peers", "add", B, *place, "--visitors", how)
+
+    async def asked(visitor: Any, to: str = ours) -> Any:
+        return code(await visitor.ask("read", to, {"value": 1}, sender=carol))
+
+    async with world.peer(answers) as peer:
+        told = await come(world.node, A, "visited")
+        assert code(await subscribe(told, A, ours)) == 200
+        assert code(await subscribe(told, A, CHANGES)) == 200
+        visitor = await come(world.node, B, "carols-own")
+        assert await asked(visitor) == 403, "its node speaks alone"
+        await asyncio.to_thread(admit, "admitted")
+        serving = asyncio.create_task(answer_requests(told))
+        async with asyncio.timeout(30):
+            while await asked(visitor) == 403:  # noqa: ASYNC110  (the row tells nobody)
+                await asyncio.sleep(0.05)
+        assert await asked(visitor) == 200
+        changed = await visitor.ask("update", CHANGES, {"value": 2}, sender=ROOM)
+        assert code(changed) == 403, "objects of b are changed by its node alone"
+        claimed = await visitor.ask("subscribe", SM, {"resources": [carol]})
+        assert code(claimed) == 403
+        serving.cancel()
+        asker = await come(world.node, A, "asker")
+        assert code(await asker.ask("read", carol, {"value": 3})) == 200
+        assert [each["to"] for each in peer.heard if each["type"] == "read"] == [carol], (
+            "by its node"
+        )
+        await asyncio.to_thread(admit, "as-kind")
+        async with asyncio.timeout(30):
+            while await asked(visitor) != 403:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
 
 async def test_case_17_after_a_restart_the_stub_comes_from_the_database(world: World) -> None:
