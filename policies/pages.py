@@ -34,15 +34,18 @@ from policies.engine.language import PolicyError
 from policies.engine.pdp import compile_sets
 from policies.engine.rewriting import rewritten
 
-from .authoring import pap, presets
+from .authoring import pap, presets, standing
 from .enforcement import environment
-from .models import DecisionEntry, PolicySet, PolicyTest, Version
+from .models import DecisionEntry, PolicySet, PolicyTest, Rule, Version
 
 RECENT = 50
 TOP = 20
 MAX_WARNINGS = 20
 SHOWN = "shown"
 """The hidden field with a mark of what a page has shown that asks for confirmation."""
+NAMED = 3
+"""Senders that are named beside a button."""
+NO_RECORD = "What it would have done cannot be told: this node keeps no record (RECORD=false)."
 REPLAYED = 5_000
 """Kinds of messages that a replay decides over, the most frequent."""
 
@@ -78,6 +81,7 @@ def publish_page(request: HttpRequest) -> HttpResponse:
         "report": report,
         "current": current,
         "difference": pap.difference(current, None),
+        "changes": standing.changes(current, None),
     }
     return _page(request, "policies/publish.html", context)
 
@@ -106,6 +110,7 @@ def roll_back(request: HttpRequest, number: int) -> HttpResponse:
         "current": current,
         "is_in_force": current is not None and current.number == number,
         "difference": pap.difference(current, version),
+        "changes": standing.changes(current, version),
     }
     return _page(request, "policies/roll_back.html", context)
 
@@ -242,6 +247,86 @@ def replay_page(request: HttpRequest) -> HttpResponse:
     except OSError as error:
         context["fault"] = f"The record cannot be read: {str(error)[:300]}"
     return _page(request, "policies/replay.html", context)
+
+
+WAYS = {
+    "enforce": (
+        "Enforce this rule",
+        "Then messages are decided by it; nothing else of the draft comes into force.",
+        standing.enforcing,
+    ),
+    "take-back": (
+        "Take it back",
+        "Then it is only counted, in shadow.",
+        standing.taking_back,
+    ),
+}
+"""Ways into force and out of it: the button, what is so then, and what is published."""
+
+
+def rule_force(request: HttpRequest, pk: int) -> HttpResponse:
+    """What a rule would have done to the last 24 hours; posted, it is enforced or taken back."""
+    _require(request, "policies.change_rule")
+    _require(request, "policies.add_version")
+    rule = get_object_or_404(Rule, pk=pk)
+    act = request.POST.get("act", "")
+    if request.method == "POST" and act in WAYS:
+        _force(request, rule, act)
+        return redirect("admin:policies_rule_change", pk)
+    now = standing.standing_of(rule)
+    acts = ["enforce", "take-back"] if now.is_changed else ["enforce"]
+    if now.state is standing.State.ENFORCED and not now.is_changed:
+        acts = ["take-back"]
+    elif now.state is not standing.State.ENFORCED:
+        acts = ["enforce"]
+    context = {"ways": [_way(rule, each) for each in acts], "no_record": NO_RECORD}
+    return TemplateResponse(request, "policies/standing_effects.html", context)
+
+
+def _force(request: HttpRequest, rule: Rule, act: str) -> None:
+    """Publish a rule alone, and say what is in force then."""
+    try:
+        change = WAYS[act][2](rule)
+        shown = request.POST.get(f"{SHOWN}-{act}", "")
+        version = standing.apply(rule, change, request.user, shown)
+    except pap.ChangedMeanwhile as error:
+        messages.error(request, f"Nothing is published: {error}. Here it is as it is now.")
+    except pap.NotFit as error:
+        messages.error(request, f"Nothing is published: {str(error)[:500]}")
+    except PolicyError as error:
+        text = "; ".join(map(str, error.problems))
+        messages.error(request, f"Nothing is published: {text[:500]}")
+    else:
+        does = "is enforced from now on" if act == "enforce" else "is only counted from now on"
+        messages.success(request, f"Version {version.number} is published: this rule {does}.")
+
+
+def _way(rule: Rule, act: str) -> dict[str, Any]:
+    """A button, what is so then, and what it would have done to the last day."""
+    title, then, made_of = WAYS[act]
+    way: dict[str, Any] = {"act": act, "title": title, "then": then}
+    recorded = PoliciesConfig.installed().recorded
+    try:
+        change = made_of(rule)
+        way["mark"] = change.mark
+        after = make_snapshot(change.document, change.lists).enforced
+        newest = change.newest
+        in_force = make_snapshot(newest.document, newest.lists) if newest else EMPTY_SNAPSHOT
+        if recorded is not None:
+            kinds = recorded(timezone.now(), 24, REPLAYED)
+            way["found"] = replay(
+                kinds.most, in_force.enforced, after, environment.defaults(), most=NAMED
+            )
+            if act == "enforce" and way["found"].unknown:
+                alone = make_snapshot(change.alone, change.lists).enforced
+                way["alone"] = replay(
+                    kinds.most, EMPTY_SNAPSHOT.enforced, alone, environment.defaults(), most=NAMED
+                )
+    except PolicyError as error:
+        way["fault"] = f"{title}: not possible. {'; '.join(map(str, error.problems))[:500]}"
+    except OSError as error:
+        way["fault"] = f"The record cannot be read: {str(error)[:300]}"
+    return way
 
 
 def _tried(form: PlaygroundForm) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST
 from msgnode.core import json_text
 from policies.apps import PoliciesConfig
 from policies.authoring import sentences
-from policies.authoring.drafts import draft_document, draft_lists
+from policies.authoring.drafts import draft_document, draft_lists, policy_of_the_console
 from policies.authoring.forms import LAYERS, review
 from policies.authoring.replay import Change, Replay, replay
 from policies.authoring.trial import without_and_with
@@ -94,9 +94,8 @@ def try_typed(request: HttpRequest) -> HttpResponse:
         raw = {"id": request.POST.get("key", "").strip() or "new", **_typed(request)}
         if priority := _number(request.POST.get("priority")):
             raw["priority"] = priority
-        policy = Policy.objects.filter(pk=_number(request.POST.get("policy"))).first()
-        if policy is None:
-            return _fault("Choose the policy that the rule belongs to first.")
+        chosen = Policy.objects.filter(pk=_number(request.POST.get("policy"))).first()
+        policy = chosen or policy_of_the_console(is_saved=False)
         stored = Rule.objects.filter(pk=_number(request.POST.get("rule"))).first()
         without, with_it = without_and_with(draft_document(), policy, stored, raw)
         lists = draft_lists()

@@ -15,7 +15,8 @@ from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action
 
 from policies import pages, typed_pages
-from policies.authoring.drafts import paths_of_rules, policy_of_the_console
+from policies.authoring import standing
+from policies.authoring.drafts import paths_of_rules, policy_of_the_console, rule_out
 from policies.authoring.forms import PolicyForm, PolicySetForm, PolicyTestForm, RuleForm
 from policies.models import NamedList, Policy, PolicySet, PolicyTest, Rule, RuleHits
 
@@ -26,6 +27,7 @@ class DraftAdmin(ModelAdmin):
     """What all parts of the draft offer."""
 
     actions_list: tuple[str, ...] = ("publish", "try_out")
+    list_before_template = "policies/draft.html"
     acts_on = ("*",)  # of msgnode.console.acted_meanwhile
     warn_unsaved_form = True
 
@@ -176,7 +178,8 @@ class RuleAdmin(DraftAdmin):
     change_form_after_template = "policies/guide.html"
     fields = ("policy", "key", "note", "effect", "priority", "target", "condition", "obligations",
               "advice")  # fmt: skip
-    list_display = ("key", "effect", "policy", "priority", "hits", "note")
+    change_form_outer_before_template = "policies/standing.html"
+    list_display = ("key", "effect", "in_force", "policy", "priority", "hits", "note")
     list_filter = ("effect", HitFilter, "policy__policy_set")
     list_select_related = ("policy__policy_set",)
     search_fields = ("key", "note")
@@ -186,13 +189,29 @@ class RuleAdmin(DraftAdmin):
         """A rule without a policy goes to that of the console, which only reports at first."""
         if form.cleaned_data.get("policy") is None and not change:
             obj.policy = policy_of_the_console()
-            policy_set = obj.policy.policy_set
-            messages.info(
-                request,
-                f"It is in the policy “{obj.policy}” of the set “{policy_set}”, whose mode is "
-                f"{policy_set.mode}: publish the draft to apply it.",
-            )
         super().save_model(request, obj, form, change)
+        if obj.policy_id:
+            messages.info(request, standing.standing_of(obj).words)
+
+    def response_add(self, request: HttpRequest, obj: Rule, post_url_continue: Any = None) -> Any:
+        """To its page, which says what is in force and has the button."""
+        if set(request.POST) & {"_addanother", "_popup"}:
+            return super().response_add(request, obj, post_url_continue)
+        messages.success(request, f"The rule {obj.key} is saved, in the draft.")
+        return redirect("admin:policies_rule_change", obj.pk)
+
+    def get_urls(self) -> list[URLPattern]:
+        """With the page that enforces one rule and takes it back."""
+        force = self.admin_site.admin_view(pages.rule_force)
+        return [
+            path("<int:pk>/force/", force, name="policies_rule_force"),
+            *super().get_urls(),
+        ]
+
+    @admin.display(description="in force")
+    def in_force(self, obj: Rule) -> str:
+        """What it does now."""
+        return self._standings.of(self._paths.get(obj.pk, ""), rule_out(obj)).short
 
     @admin.display(description="hits")
     def hits(self, obj: Rule) -> str:
@@ -204,6 +223,7 @@ class RuleAdmin(DraftAdmin):
         """Reads places and counts once for a page."""
         self._counts = dict(RuleHits.objects.values_list("path", "hits"))
         self._paths = paths_of_rules()
+        self._standings = standing.Standings()
         return super().get_queryset(request)
 
 

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action
 
 from policies import pages
-from policies.authoring import pap
+from policies.authoring import pap, standing
 from policies.models import Version
 
 from .links import ReadOnlyAdmin, to
@@ -61,7 +61,8 @@ class VersionAdmin(ReadOnlyAdmin):
     def changes(self, obj: Version) -> SafeString:
         """The difference to the version before."""
         before = Version.objects.filter(number__lt=obj.number).first()
-        lines = {"difference": pap.difference(before, obj), "title": "Changes"}
+        lines = {"difference": pap.difference(before, obj), "title": "Changes",
+                 "changes": standing.changes(before, obj)}  # fmt: skip
         return render_to_string("policies/difference.html", lines)
 
     def get_urls(self) -> list[URLPattern]:

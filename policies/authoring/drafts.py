@@ -52,13 +52,13 @@ def draft_lists() -> dict[str, list[str]]:
 
 def rule_out(rule: Rule) -> dict[str, Any]:
     """A rule in the words of the language."""
-    return {**_layer_out(rule), "effect": rule.effect, "condition": rule.condition}
+    return {**layer_out(rule), "effect": rule.effect, "condition": rule.condition}
 
 
 def policy_out(policy: Policy, rules: Iterable[Rule]) -> dict[str, Any]:
     """A policy in the words of the language."""
     return {
-        **_layer_out(policy),
+        **layer_out(policy),
         "ruleCombiningAlgorithm": policy.algorithm,
         "rules": [rule_out(rule) for rule in rules],
     }
@@ -78,13 +78,21 @@ def paths_of_rules() -> dict[int, str]:
     return {pk: f"{path(inside)}/{policy}/{key}"[:255] for pk, key, policy, inside in rules}
 
 
-def policy_of_the_console() -> Policy:
-    """Where a rule goes whose author has no policy yet: made in shadow mode, so that it reports."""
+def policy_of_the_console(is_saved: bool = True) -> Policy:
+    """Where a rule goes whose author has no policy yet: made in shadow mode, so that it reports.
+
+    Args:
+        is_saved: whether it is made if there is none; else it is one that only describes it.
+    """
+    found = Policy.objects.filter(key="rules", policy_set__key="console", policy_set__parent=None)
+    if (policy := found.first()) is not None:
+        return policy
+    if not is_saved:
+        return Policy(key="rules", policy_set=PolicySet(key="console"))
     policy_set, _ = PolicySet.objects.get_or_create(
         key="console", parent=None, defaults={"mode": PolicySet.Mode.SHADOW}
     )
-    policy, _ = Policy.objects.get_or_create(key="rules", policy_set=policy_set)
-    return policy
+    return Policy.objects.create(key="rules", policy_set=policy_set)
 
 
 def replace_draft(document: Sequence[dict[str, Any]], lists: dict[str, Sequence[str]]) -> None:
@@ -143,7 +151,8 @@ def _kept_lists() -> dict[str, tuple[str, ...]]:
     return {name: tuple(members) for name, members in draft_lists().items()}
 
 
-def _layer_out(row: PolicySet | Policy | Rule) -> dict[str, Any]:
+def layer_out(row: PolicySet | Policy | Rule) -> dict[str, Any]:
+    """What every layer has, in the words of the language."""
     out: dict[str, Any] = {"id": row.key, "priority": row.priority, "target": row.target}
     for key in ("obligations", "advice"):
         if said := _without_empty_words(getattr(row, key)):
@@ -171,7 +180,7 @@ def _set_out(policy_set: PolicySet, below: dict[int | None, list[PolicySet]]) ->
     children += [_set_out(inner, below) for inner in below.get(policy_set.pk, [])]
     mode = {} if policy_set.parent_id else {"mode": policy_set.mode}
     return {
-        **_layer_out(policy_set),
+        **layer_out(policy_set),
         **mode,
         "policyCombiningAlgorithm": policy_set.algorithm,
         "policies": children,

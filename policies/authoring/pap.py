@@ -19,7 +19,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,7 +119,7 @@ def publish(author: Any = None, note: str = "", shown: str = "") -> Version:
         document, lists, newest = draft_document(), draft_lists(), current()
     if shown and shown != _mark(document, lists, newest):
         raise ChangedMeanwhile("the draft has changed, or another version is in force")
-    return _publish(document, lists, author, note, newest)
+    return publish_document(document, lists, author, note, newest)
 
 
 def roll_back(version: Version, author: Any = None, shown: int | None = None) -> Version:
@@ -141,7 +141,7 @@ def roll_back(version: Version, author: Any = None, shown: int | None = None) ->
     if newest is not None and newest.number == version.number:
         raise InForce(f"version {version.number} is in force already")
     note = f"back to version {version.number}"
-    return _publish(version.document, version.lists, author, note, newest, tested=False)
+    return publish_document(version.document, version.lists, author, note, newest, tested=False)
 
 
 def current() -> Version | None:
@@ -164,15 +164,30 @@ def _mark(document: Sequence[Any], lists: Lists, newest: Version | None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _publish(
+def publish_document(
     document: list[Any],
     lists: dict[str, Any],
     author: Any,
     note: str,
     newest: Version | None,
     tested: bool = True,
+    also: Callable[[], None] | None = None,
 ) -> Version:
-    """Check a document and make it the version that follows `newest`, which was in force before."""
+    """Check a document and make it the version that follows `newest`, which was in force before.
+
+    Args:
+        document: the sets with their modes.
+        lists: the named lists.
+        author: the user who publishes it.
+        note: what it is for.
+        newest: the version that was in force when the document was made.
+        tested: whether the tests of the policies must pass.
+        also: what is written in the same transaction.
+
+    Raises:
+        NotFit: it cannot be compiled, or its tests fail.
+        ChangedMeanwhile: somebody else publishes at this moment.
+    """
     report = check(document, lists)
     if report.problems or (tested and report.failures):
         raise NotFit(report)
@@ -189,6 +204,8 @@ def _publish(
         with transaction.atomic():
             version.save()
             outbox.objects.create(kind=PUBLISHED, payload=payload, created_at=Now())
+            if also is not None:
+                also()
     except IntegrityError:
         text = f"version {version.number} was published by somebody else at this moment"
         raise ChangedMeanwhile(text) from None

@@ -8,7 +8,7 @@ from typing import Any
 from django import template
 from django.conf import settings
 
-from policies.authoring import language_reference
+from policies.authoring import language_reference, standing
 from policies.authoring.forms import review
 from policies.engine.vocabulary import ATTRIBUTES, CLOSED_WORLDS, RATE_KEYS, WINDOWS
 from policies.models import DecisionEntry, NamedList, Policy, Rule
@@ -46,6 +46,12 @@ def policy_guide(context: Any, adminform: Any) -> dict[str, Any]:
             "Obligations": language_reference.OBLIGATIONS,
         },
     }  # fmt: skip
+
+
+@register.simple_tag
+def standing_of_rule(rule: Rule | None) -> standing.Standing | None:
+    """What a stored rule does now, in words."""
+    return standing.standing_of(rule) if rule is not None and rule.pk else None
 
 
 def _sentence(layer: str, instance: Any) -> str:

@@ -72,7 +72,7 @@ def test_a_rule_is_built_tried_published_and_rolled_back_without_typing_json(
     assert axe_faults(page, "serious", "critical") == []
 
     page.get_by_role("button", name="Save and continue editing").click()
-    page.get_by_text("whose mode is shadow").first.wait_for()
+    page.get_by_text("no message is decided by this rule").first.wait_for()
     expect(sentence).to_contain_text(said, timeout=LIMIT)
     assert page.get_by_label("It tells the sender", exact=True).input_value() == "Not here."
     tried = page.locator("#policy-tried")
@@ -87,12 +87,21 @@ def test_a_rule_is_built_tried_published_and_rolled_back_without_typing_json(
     waiting.until(is_counted, LIMIT / 1000, tried.inner_text)
     assert sender.runtime_url in tried.inner_text()
 
-    page.goto("/admin/policies/policyset/")
-    page.select_option("select[name=form-0-mode]", "enforce")
-    page.get_by_role("button", name="Save", exact=True).first.click()
-    page.get_by_text("was changed successfully").first.wait_for()
-    publish(page)
+    standing = page.locator("#policy-standing")
+    effects = page.locator("#policy-standing-effects")
+    expect(standing).to_contain_text("Not in force yet", timeout=LIMIT)
+    page.reload()
+    expect(effects).to_contain_text("it would have refused 5 more", timeout=LIMIT)
+    page.get_by_role("button", name="Enforce this rule").click()
+    page.get_by_text("is published: this rule is enforced from now on").first.wait_for()
+    expect(standing).to_contain_text("Enforced, in version 1", timeout=LIMIT)
     waiting.until(lambda: is_refused(traffic, sender, to), LIMIT / 1000)
+    page.get_by_role("button", name="Take it back").click()
+    page.get_by_text("this rule is only counted from now on").first.wait_for()
+    expect(standing).to_contain_text("Published in shadow, in version 2", timeout=LIMIT)
+    waiting.until(lambda: not is_refused(traffic, sender, to), LIMIT / 1000)
+    page.get_by_role("button", name="Enforce this rule").click()
+    expect(standing).to_contain_text("Enforced, in version 3", timeout=LIMIT)
 
     page.goto("/admin/policies/rule/")
     page.locator("#result_list a", has_text="no-updates").first.click()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.test import Client
 from django.urls import reverse
 
+from msgnode.console import roles
 from msgnode.traffic import kinds
 from policies.apps import PoliciesConfig
-from policies.authoring.drafts import draft_document, replace_draft
+from policies.authoring import pap, standing
+from policies.authoring.drafts import draft_document, policy_of_the_console, replace_draft
 from policies.models import Policy, Rule, Version
 
 pytestmark = pytest.mark.django_db
@@ -118,14 +122,13 @@ def test_a_rule_that_is_changed_is_tried_in_its_own_place(
     assert told["refused"] == 4  # another rule of the same id: said when it is saved
 
 
-@pytest.mark.parametrize(
-    ("form", "said"),
-    [({"policy": ""}, "Choose the policy"), ({"policy": "9" * 30}, "Choose the policy")],
-)
-def test_what_a_trial_lacks_is_named(
-    admin_client: Client, policy: Policy, record: list[int], form: dict[str, str], said: str
+@pytest.mark.parametrize("policy_", ["", "9" * 30])
+def test_a_rule_without_a_policy_is_tried_in_the_one_it_would_be_saved_in(
+    admin_client: Client, record: list[int], policy_: str
 ) -> None:
-    assert said in asked(admin_client, "try", effect="deny", **form)["fault"]
+    told = asked(admin_client, "try", effect="deny", policy=policy_)
+    assert told["refused"] == told["looked_at"] > 0
+    assert not Policy.objects.filter(key="rules").exists()
 
 
 def test_without_a_record_and_with_one_that_cannot_be_read_it_is_said(
@@ -140,3 +143,45 @@ def test_without_a_record_and_with_one_that_cannot_be_read_it_is_said(
     monkeypatch.setattr(PoliciesConfig.installed(), "recorded", broken, raising=False)
     told = asked(admin_client, "try", effect="deny", policy=str(policy.pk))
     assert "no such disk" in told["fault"]
+
+
+def test_beside_the_button_stands_what_the_rule_would_have_done_and_it_acts_at_once(
+    admin_client: Client, record: list[int]
+) -> None:
+    mail = {"id": "user", "effect": "deny", "condition": {"srcUsername": {"equals": "eve@a"}}}
+    policies = [{"id": "P", "rules": [mail]}]
+    replace_draft([{"id": "House", "mode": "enforce", "policies": policies}], {})
+    condition = {"msgTo": {"equals": "comm://a/x"}}
+    rule = Rule.objects.create(key="no-x", policy=policy_of_the_console(), condition=condition)
+    address = reverse("admin:policies_rule_force", args=[rule.pk])
+    told = admin_client.get(address).content.decode()
+    assert "would have refused <strong>3</strong> more" in told
+    assert record == [24]
+    pap.publish()
+    told = admin_client.get(address).content.decode()
+    assert "7 messages cannot be told" in told
+    assert "alone, <strong>3</strong> of 7 would have been refused" in told
+    shown = re.search(r'name="shown-enforce" value="(\w+)"', told)[1]
+    form = {"act": "enforce", "shown-enforce": shown}
+    said = admin_client.post(address, form, follow=True).content.decode()
+    assert "Version 2 is published: this rule is enforced from now on" in said
+    assert "messages are decided by this rule now" in said
+    said = admin_client.post(address, form, follow=True).content.decode()
+    assert "Nothing is published" in said
+    admin_client.post(address, {"act": "take-back"})
+    assert standing.standing_of(rule).state is standing.State.SHADOW
+    assert pap.current().number == 3
+
+
+def test_who_may_not_publish_neither_enforces_nor_is_offered_to(
+    client: Client, django_user_model: Any
+) -> None:
+    rule = Rule.objects.create(key="R", policy=policy_of_the_console())
+    viewer = django_user_model.objects.create_user("viewer", is_staff=True)
+    viewer.groups.add(Group.objects.get(name=roles.VIEWER))
+    client.force_login(viewer)
+    address = reverse("admin:policies_rule_force", args=[rule.pk])
+    assert client.post(address, {"act": "enforce"}).status_code == 403
+    page = client.get(reverse("admin:policies_rule_change", args=[rule.pk])).content.decode()
+    assert "no message is decided by this rule" in page
+    assert address not in page
