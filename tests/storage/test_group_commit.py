@@ -40,8 +40,8 @@ async def commits(groups: Groups) -> AsyncIterator[GroupCommit[int]]:
 
 async def busy_turn() -> None:
     """A turn of the loop in which something else takes its time."""
-    until = time.perf_counter() + 10 * group_commit._NOTHING
     await asyncio.sleep(0)
+    until = time.perf_counter() + 10 * group_commit._NOTHING
     while time.perf_counter() < until:
         pass
 
