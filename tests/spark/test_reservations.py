@@ -51,13 +51,21 @@ def truth(record: Path) -> Independent:
     return Independent(record, DAY, NEXT)
 
 
+@pytest.fixture(scope="module")
+def daily(spark: SparkSession, record: Path) -> dict[str, Any]:
+    made = job_main.make(spark, Kind.DAILY, str(record), DAY, NEXT, "daily")
+    found: dict[str, Any] = made["reports"][0]
+    return found
+
+
 @pytest.fixture(scope="module", params=[Kind.DAILY, Kind.HOURLY])
-def report(request: pytest.FixtureRequest, spark: SparkSession, record: Path) -> dict[str, Any]:
+def report(
+    request: pytest.FixtureRequest, spark: SparkSession, record: Path, daily: dict[str, Any]
+) -> dict[str, Any]:
     """The report of the day; or of its 24 hours, added up."""
-    made = job_main.make(spark, request.param, str(record), DAY, NEXT, f"r{request.param}")
     if request.param is Kind.DAILY:
-        found: dict[str, Any] = made["reports"][0]
-        return found
+        return daily
+    made = job_main.make(spark, Kind.HOURLY, str(record), DAY, NEXT, "hourly")
     tables: dict[str, list[dict[str, Any]]] = {}
     of_the_day = [each for each in made["reports"] if each["start"] >= DAY.isoformat()]
     assert len(of_the_day) == 24
@@ -82,10 +90,9 @@ def test_reservations_are_told_by_event_class_or_reason_and_code(
     assert max(row[1] for row in expected.values()) > 2**31
 
 
-def test_how_long_they_lasted(spark: SparkSession, record: Path, truth: Independent) -> None:
-    made = job_main.make(spark, Kind.DAILY, str(record), DAY, NEXT, "lasted")
+def test_how_long_they_lasted(daily: dict[str, Any], truth: Independent) -> None:
     expected = truth.reservations()
-    for row in made["reports"][0]["tables"]["reservations"]:
+    for row in daily["tables"]["reservations"]:
         if row["event"] == "reservation-ended":
             median = expected[row["event"], row["ending"], row["code"]][3]
             assert row["p50_s"] == pytest.approx(median, rel=0.021)
@@ -131,9 +138,8 @@ def test_set_ups_of_p2p_between_domains(report: dict[str, Any], truth: Independe
     assert sum(row[0] for row in found.values()) > 0
 
 
-def test_the_page_draws_them(spark: SparkSession, record: Path) -> None:
-    made = job_main.make(spark, Kind.DAILY, str(record), DAY, NEXT, "drawn")
-    shown = pages.context(made["reports"][0])
+def test_the_page_draws_them(daily: dict[str, Any]) -> None:
+    shown = pages.context(daily)
     drawn = shown["chart"]
     assert sum(drawn["reservations"]["reserved"]) > sum(drawn["reservations"]["refused"]) > 0
     assert sum(drawn["relayed"]) > 0
