@@ -6,6 +6,7 @@ axe finds no fault, nothing is wider than the window, and no script fails.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,7 @@ WIDER = """
 }
 """
 
-FIRST_ROW = """
-() => {
-  const link = document.querySelector("#result_list a[href*='/change/']");
-  return link?.getAttribute("href").split("?")[0] ?? "";
-}
-"""
+ROW = re.compile(r'<table[^>]*id="result_list".*?href="([^"?]*/change/)', re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -100,18 +96,18 @@ def test_every_page_of_a_row_can_be_read(
     for place in MENU:
         if not place.startswith("/admin/"):
             continue
-        page.goto(place)
-        detail = page.evaluate(FIRST_ROW)
-        if not detail:
+        found = ROW.search(page.request.get(place).text())
+        if not found:
             continue
+        detail = found[1]
         page.goto(detail)
         page.wait_for_load_state("load")
         seen.append(detail)
-        found = axe_faults(page, "serious", "critical")
+        wrong = axe_faults(page, "serious", "critical")
         if wider := page.evaluate(WIDER):
-            found.append(f"wider than the window: {wider}")
-        if found:
-            faults[detail] = found
+            wrong.append(f"wider than the window: {wider}")
+        if wrong:
+            faults[detail] = wrong
     assert len(seen) >= 25, seen
     assert not faults, json.dumps(faults, indent=1)
     assert page.faults == []

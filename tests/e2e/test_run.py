@@ -31,27 +31,49 @@ def data(tmp_path: Path, template: Path) -> Path:
 
 
 @pytest.mark.long
-def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with Launched(tmp_path / "data", free_port()) as node:
+def test_it_says_ready_once_everything_answers_and_leaves_nothing_behind_twice(
+    tmp_path: Path,
+) -> None:
+    data_dir = tmp_path / ("long " * 20)  # longer than the path of a Unix socket may be
+    port = free_port()
+    with Launched(data_dir, port) as node:
         line = node.line_with("ready:")
         assert node.get("/health/ready") == 200  # whatever is still to start
         node.line_with("in the background: worker and beat")
-        place = f"127.0.0.1:{node.port}"
+        place = f"127.0.0.1:{port}"
         assert node.get("/") == 200
         for address in (f"http://{place}/", f"http://{place}/admin/", f"ws://{place}/ws"):
             assert address in line.split()
         assert node.get("/health/live") == 200
         assert node.get("/health/ready") == 200
-        assert read_address(node.data_dir) == (place, "localhost")
+        assert read_address(data_dir) == (place, "localhost")
         for words in ("supervisord", "msgnode.servers.main", "msgnode worker", "msgnode beat"):
             assert node.program(words).is_running()
-        node.signal(signal.SIGTERM)
-        assert node.status() == 0, node.text()
-        assert node.survivors() == []
-        assert "Traceback" not in node.text()
-    assert read_address(tmp_path / "data") is None
-    assert stat.S_IMODE((tmp_path / "data" / "secret_key").stat().st_mode) == 0o600
-    assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700, "personal data is in it"
+        _ends(node, signal.SIGTERM)
+        assert _tells(node) == (True, True), node.text()
+    assert read_address(data_dir) is None
+    assert stat.S_IMODE((data_dir / "secret_key").stat().st_mode) == 0o600
+    assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700, "personal data is in it"
+
+    with Launched(data_dir, port) as node:
+        node.ready()
+        _ends(node, signal.SIGINT)
+        assert _tells(node) == (False, False), node.text()
+
+
+def _ends(node: Launched, turn: signal.Signals) -> None:
+    """Told to, it stops as it should and leaves no process."""
+    node.signal(turn)
+    assert node.status() == 0, node.text()
+    assert node.survivors() == []
+    assert "Traceback" not in node.text()
+
+
+def _tells(node: Launched) -> tuple[bool, bool]:
+    """Whether it has made the tables, and told a password."""
+    assert "starting: node, worker, beat" in node.lines
+    is_prepared = any(line.startswith("preparing:") for line in node.lines)
+    return is_prepared, bool(re.search(r"password \S{16} ", node.text()))
 
 
 @pytest.mark.long
@@ -117,21 +139,6 @@ def test_a_database_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_it_runs_twice_in_the_same_place_and_tells_the_password_once(tmp_path: Path) -> None:
-    data_dir = tmp_path / ("long " * 20)  # longer than the path of a Unix socket may be
-    port = free_port()
-    for turn, told in ((signal.SIGTERM, True), (signal.SIGINT, False)):
-        with Launched(data_dir, port) as node:
-            node.ready()
-            assert any(line.startswith("preparing:") for line in node.lines) is told
-            assert "starting: node, worker, beat" in node.lines
-            assert bool(re.search(r"password \S{16} ", node.text())) is told
-            node.signal(turn)
-            assert node.status() == 0, node.text()
-            assert node.survivors() == []
-
-
-@pytest.mark.long
 def test_two_nodes_run_side_by_side(tmp_path: Path, data: Path) -> None:
     with (
         Launched(data, free_port()) as one,
@@ -166,33 +173,29 @@ def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redi
 
 
 @pytest.mark.long
-def test_a_second_node_in_the_same_place_is_refused(data: Path) -> None:
-    with Launched(data, free_port()) as first:
-        first.ready()
-        with Launched(data, free_port()) as second:
-            assert second.status() == 1
-            assert f"a node already runs in {data} (process {first.pid})" in second.text()
-        assert first.get("/health/ready") == 200
-
-
-@pytest.mark.long
 def test_nothing_survives_a_launcher_that_was_killed_and_the_next_starts(data: Path) -> None:
     port = free_port()
     with Launched(data, port) as node:
         node.ready()
         node.signal(signal.SIGKILL)
         assert node.status() == -signal.SIGKILL
+        assert node.survivors(60) == []  # until then the port may be taken
         with Launched(data, port) as second:
             second.ready()
-            assert node.survivors() == []
             second.signal(signal.SIGTERM)
             assert second.status() == 0, second.text()
 
 
 @pytest.mark.long
-def test_nothing_survives_a_supervisord_that_was_killed(data: Path) -> None:
+def test_a_second_node_in_the_same_place_is_refused_and_nothing_survives_a_killed_supervisord(
+    data: Path,
+) -> None:
     with Launched(data, free_port()) as node:
         node.ready()
+        with Launched(data, free_port()) as second:
+            assert second.status() == 1
+            assert f"a node already runs in {data} (process {node.pid})" in second.text()
+        assert node.get("/health/ready") == 200
         node.program("supervisord").kill()
         assert node.status() == 1
         assert "supervisord ended" in node.text()

@@ -21,6 +21,7 @@ import pytest
 from tests.client import ALLOCATION, SESSION, Client, Frame, address, code, runtime
 from tests.e2e.pair import OwnRedis, Pair
 from tests.issuer import Issuer, enter
+from tests.length import length
 from tests.node import Node, eventually
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("visitors")]
@@ -203,11 +204,11 @@ async def test_case_84_visitors_beyond_a_limit_are_refused_by_name_and_users_com
     assert "b.example" not in text
 
 
-async def test_case_85_a_visitor_that_comes_a_thousand_times_leaves_nothing(hosts: Hosts) -> None:
+async def test_case_85_a_visitor_that_comes_many_times_leaves_nothing(hosts: Hosts) -> None:
     home = await hosts.come()
 
     async def come_and_go(number: int) -> None:
-        for turn in range(100):
+        for turn in range(length(10, full=100)):  # much more than are let in at once
             async with (hosts.one, hosts.other)[number % 2].ws() as client:
                 await client.open(f"runtime://b.example/{number}-{turn}")
                 (given,) = await client.allocate()

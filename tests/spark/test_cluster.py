@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -219,20 +218,8 @@ def test_an_executor_killed_and_a_worker_lost_cost_time_and_no_figure(
 
 
 @marked
-def test_a_frozen_master_and_a_cluster_without_workers_are_named(
-    tmp_path: Path, record: Path, settings: Any
-) -> None:
+def test_a_cluster_without_workers_is_named(tmp_path: Path, record: Path, settings: Any) -> None:
     with standalone(tmp_path / "cluster", workers=0) as empty:
-        use(settings, empty.url)
-        empty.process("master").send_signal(signal.SIGSTOP)
-        run = report_runs.execute(report_runs.queue(Kind.DAILY, DAY).pk)
-        empty.process("master").send_signal(signal.SIGCONT)
-        assert run is not None
-        assert run.duration is not None
-        assert run.duration < timedelta(seconds=10)
-        assert (run.state, "no answer within" in run.error) == ("failed", True)
-        cluster.check_master(empty.url, 60)
-
         use(settings, empty.url, EXECUTOR_WAIT=3.0)
         run = report_runs.execute(report_runs.queue(Kind.DAILY, DAY).pk)
         assert run is not None

@@ -19,11 +19,12 @@ from tests.services import free_port
 from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400), pytest.mark.xdist_group("spark")]
-EACH_MINUTE = """
-from django_celery_beat.models import CrontabSchedule, PeriodicTask
-each_minute, _ = CrontabSchedule.objects.get_or_create(minute="*")
+DUE_NOW = """
+from django.utils import timezone
+from django_celery_beat.models import ClockedSchedule, PeriodicTask
+now = ClockedSchedule.objects.create(clocked_time=timezone.now())
 for task in PeriodicTask.objects.filter(task="spark.hourly"):
-    task.crontab = each_minute
+    task.crontab, task.clocked, task.one_off = None, now, True
     task.save()
 """
 ENDED = "select state from spark_reportrun where trigger = 'schedule' and ended_at is not null"
@@ -41,7 +42,7 @@ def test_the_schedule_makes_a_report_that_the_console_shows(
         assert said
         node.ready()
         manage("traffic_generate", "--rows", "5000", "--days", "1", "--seed", "7")
-        manage("shell", "--no-imports", "-c", EACH_MINUTE)
+        manage("shell", "--no-imports", "-c", DUE_NOW)
         assert until(partial(first_run_ended, data), 240) == "done"
         look(chromium, port, said[1], tmp_path)
         node.signal(signal.SIGINT)
