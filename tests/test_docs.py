@@ -110,27 +110,21 @@ def test_env_example_shows_the_defaults_of_the_code() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("link", "reason"),
-    [
-        ("nowhere.md", "nowhere.md"),
-        ("sessions.md#nowhere", "#nowhere"),
-        ("../msgnode/nowhere.py", "there is no msgnode/nowhere.py"),
-        ("", ""),
-    ],
-)
-def test_the_site_is_not_built_with_a_link_that_leads_nowhere(
-    tmp_path: Path, link: str, reason: str
-) -> None:
-    """The command is that of `make docs`."""
+def test_the_site_is_not_built_with_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    """The command is that of `make docs`, which builds the site as it is."""
     for path in ROOT.iterdir():
         if path.name not in ("docs", "var", "mkdocs.yml"):
             (tmp_path / path.name).symlink_to(path)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    if link:
-        page = tmp_path / "docs" / "glossary.md"
-        page.write_text(f"{_text(page)}\n[a link]({link})\n", encoding="utf-8")
+    reasons = {
+        "nowhere.md": "nowhere.md",
+        "sessions.md#nowhere": "#nowhere",
+        "../msgnode/nowhere.py": "there is no msgnode/nowhere.py",
+    }
+    page = tmp_path / "docs" / "glossary.md"
+    links = "\n".join(f"[a link]({link})" for link in reasons)
+    page.write_text(f"{_text(page)}\n{links}\n", encoding="utf-8")
     command = re.search(r"\$\(BIN\)/mkdocs ([^#\n]*)", MAKEFILE)
     assert command
     done = subprocess.run(
@@ -141,8 +135,10 @@ def test_the_site_is_not_built_with_a_link_that_leads_nowhere(
         text=True,
         timeout=120,
     )
-    assert (done.returncode == 0) is not bool(link), done.stderr
-    assert reason in done.stderr
+    assert done.returncode != 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
+    for reason in reasons.values():  # each of which ends the build
+        assert any(reason in line for line in told), done.stderr
 
 
 def _text(page: Path) -> str:

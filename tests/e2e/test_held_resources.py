@@ -32,7 +32,7 @@ pytestmark = pytest.mark.long
 REQUEST_THREADS = 3
 AT_A_TIME = 12
 """Clients, each with a connection that it keeps."""
-OF_EACH_KIND = length(80, 1000)
+OF_EACH_KIND = length(30, 1000)
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 KINDS: tuple[tuple[str, str, str | None], ...] = (
     ("GET", "/o/.well-known/jwks.json", None),
@@ -122,7 +122,7 @@ def test_requests_leave_nothing_open(node: Node) -> None:
     else:
         browser = log_in(node)
     cookie = cookie_of(browser)
-    ask_all(node, cookie, 2 * AT_A_TIME)  # each thread has been used
+    ask_all(node, cookie, AT_A_TIME)  # each thread has been used
     before = held(node)
     seen = ask_all(node, cookie, OF_EACH_KIND)
     assert not {500, 503} & set(seen), seen
