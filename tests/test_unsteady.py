@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import fnmatch
 import re
 import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -46,11 +48,8 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     return start
 
 
-@pytest.mark.parametrize("words", [(), ("-p", "xdist", "-n", "1")], ids=["one process", "xdist"])
-def test_what_passes_twice_alone_does_not_fail_the_run_and_is_told(
-    run: Run, words: tuple[str, ...]
-) -> None:
-    result = run(STEADY + UNSTEADY, *words)
+def test_what_passes_twice_alone_does_not_fail_the_run_and_is_told(run: Run) -> None:
+    result = run(STEADY + UNSTEADY, "-p", "xdist", "-n", "1")
     assert result.ret == 0
     result.stdout.fnmatch_lines(
         [
@@ -72,12 +71,14 @@ def test_the_printed_lines_can_be_added_to_the_list(run: Run, pytester: pytest.P
     assert r'"C:\x", late' in said
 
 
-@pytest.mark.parametrize("source", [FAILS, FAILS_TWICE], ids=["each time", "the second time"])
-def test_what_fails_again_fails_the_run(run: Run, source: str) -> None:
-    result = run(STEADY + source + UNSTEADY.replace("tries", "others").replace("once", "late"))
+def test_what_fails_again_each_time_or_the_second_time_fails_the_run(run: Run) -> None:
+    late = UNSTEADY.replace("tries", "others").replace("once", "late")
+    result = run(STEADY + FAILS + FAILS_TWICE + late)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["FAILED AGAIN test_it.py::test_fails*", "UNSTEADY *_fails_late *"])
-    assert "1 failed, 1 passed, 1 unsteady in " in result.outlines[-1]
+    for name in ("test_fails", "test_fails_once"):
+        result.stdout.fnmatch_lines([f"FAILED AGAIN test_it.py::{name} *"])
+    result.stdout.fnmatch_lines(["UNSTEADY *_fails_late *"])
+    assert "2 failed, 1 passed, 1 unsteady in " in result.outlines[-1]
 
 
 def test_what_is_on_the_list_fails_the_run_and_is_not_run_again(
@@ -126,10 +127,11 @@ def test_if_many_fail_nothing_is_run_again(run: Run) -> None:
         ("nonsense\n", "*unsteady.toml: *"),
     ],
 )
-def test_a_list_that_cannot_be_read_is_refused(run: Run, known: str, told: str) -> None:
-    result = run(STEADY, known=known)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([told])
+def test_a_list_that_cannot_be_read_is_refused(tmp_path: Path, known: str, told: str) -> None:
+    (tmp_path / "unsteady.toml").write_text(known)
+    with pytest.raises(pytest.UsageError) as refused:
+        listed(tmp_path / "unsteady.toml")
+    assert fnmatch.fnmatch(str(refused.value), told)
 
 
 def test_what_is_on_the_list_exists() -> None:

@@ -56,9 +56,10 @@ def session_of(runtime: Runtime) -> LiveSession:
     return session
 
 
-def log_in(at: Node, runtime: Runtime, issued: float) -> None:
+def log_in(at: Node, runtime: Runtime, issued: float, subject: str = "a") -> None:
     """As a token does that was issued at this moment."""
-    at.parts.sessions.identify(session_of(runtime), Identity(BROKER_ISSUER, "a", issued=issued))
+    identity = Identity(BROKER_ISSUER, subject, issued=issued)
+    at.parts.sessions.identify(session_of(runtime), identity)
 
 
 async def rows(model: Any, **wanted: Any) -> list[Any]:
@@ -166,29 +167,29 @@ async def test_who_has_logged_in_again_after_a_revocation_stays_so_at_the_other_
     assert session_of(again).speaker.identity is not None
 
 
-@pytest.mark.parametrize("how", ["revoked", "banned", "ended"])
 async def test_what_was_decided_about_the_sessions_of_a_dead_worker_holds_for_who_takes_them(
-    pair: tuple[Node, Node], how: str
+    pair: tuple[Node, Node],
 ) -> None:
     dead, live = pair
-    caught = await Runtime(dead).open()
-    id_ = session_of(caught).id
-    log_in(dead, caught, time.time() - 1)
+    revoked, banned, ended = [await Runtime(dead).open() for _ in range(3)]
+    decided = {each: session_of(each).id for each in (revoked, banned, ended)}
+    log_in(dead, revoked, time.time() - 1, "a")
+    log_in(dead, banned, time.time() - 1, "b")
     await dead.parts.session_store.written()
     freeze(dead)
-    if how == "revoked":
-        await sync_to_async(revoke)(issuer=BROKER_ISSUER, subject="a")
-    elif how == "banned":
-        await models.Ban.objects.acreate(kind="subject", value="a")
-        await sync_to_async(operator_actions.publish_bans)()
-    else:
-        await order(operator_actions.end_sessions, models.Session, "", may_return=True)
+    await sync_to_async(revoke)(issuer=BROKER_ISSUER, subject="a")
+    await models.Ban.objects.acreate(kind="subject", value="b")
+    await sync_to_async(operator_actions.publish_bans)()
+    found = await rows(models.Session, id=decided[ended])
+    await sync_to_async(operator_actions.end_sessions)(found, "operator", "", may_return=True)
     await live.parts.control.read()
     stays = await Runtime(dead).open()  # so that it can be seen when they are taken
     assert await sync_to_async(membership_store.renew)(dead.parts.epoch, -60.0)
     await until(lambda: session_of(stays).id in live.parts.sessions.sessions)
-    assert id_ not in live.parts.sessions.sessions
-    assert not [each for each in live.parts.table.runtimes.get(caught.url, ()) if each.is_here]
+    for each, id_ in decided.items():
+        assert id_ not in live.parts.sessions.sessions
+        there = live.parts.table.runtimes.get(each.url, ())
+        assert not [session for session in there if session.is_here]
 
 
 @pytest.mark.parametrize("what", ["a claim", "a loan of a pool"])
