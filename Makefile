@@ -16,7 +16,7 @@ MORE_PARALLEL = -n $(shell $(BIN)/python -c 'import os; print(os.cpu_count() * 3
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev lock run second test test-long test-nightly test-again coverage mutants lint types imports drawing docs check audit sbom wheel bench clean
+.PHONY: help setup setup-dev lock run second test test-long test-nightly test-bare test-again coverage mutants lint types imports drawing docs check audit sbom wheel bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,11 @@ test-long: $(VENV)/.dev  ## Run the long tests
 test-nightly: $(VENV)/.dev  ## Run the tests of the night (tests/nightly.toml); ends after an hour
 	timeout --signal=INT 3600 $(BIN)/python -m pytest $(PARALLEL) -m nightly $(ARGS)
 
+test-bare: $(VENV)/.dev  ## Run the short tests that choose a server as on a machine that has none (as root)
+	.ci/bare $(BIN)/python -m pytest $(PARALLEL) -m "not long" -rs \
+		tests/test_services.py tests/redis tests/workers/test_{cluster,homes,interest}.py \
+		tests/storage/test_{migrating,postgresql}.py tests/e2e/test_two_workers.py
+
 test-again: $(VENV)/.dev  ## Run what a change touches twenty times under load
 	$(BIN)/python -m tests.again $(ARGS)
 
@@ -75,7 +80,7 @@ mutants: $(VENV)/.dev  ## Change the source in small ways and see whether a test
 lint: $(VENV)/.dev  ## Look for mistakes in the source
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/bandit --quiet --recursive --severity-level high --configfile pyproject.toml $(PACKAGES)
-	DATA_DIR=.mypy_cache/data $(BIN)/python manage.py check --fail-level WARNING
+	DATA_DIR=.ruff_cache/data $(BIN)/python manage.py check --fail-level WARNING
 	@$(BIN)/python .ci/js/lint
 	@$(BIN)/python .ci/licences
 	@$(BIN)/python .ci/audit $(BIN)/pip-audit requirements.lock
@@ -93,7 +98,10 @@ docs: $(VENV)/.dev  ## Build the site of docs/ into var/site; fail for a link th
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # --quiet would hide warnings from --strict
 	@echo "The documentation is at var/site/index.html; .venv/bin/mkdocs serve shows it with search."
 
-check: lint types imports docs test test-long  ## Everything that must pass before a change is taken
+check:  ## Everything that must pass before a change is taken
+	@$(MAKE) --jobs=2 --output-sync=target $(BESIDE) lint types imports docs
+	@$(MAKE) test
+	@$(MAKE) test-long
 
 audit: $(VENV)/.dev  ## Look up known vulnerabilities; fail if any dependency was not looked up
 	@$(BIN)/python .ci/audit --strict $(BIN)/pip-audit requirements.lock

@@ -18,6 +18,8 @@ import pytest
 
 from tests import architecture
 
+pytestmark = pytest.mark.xdist_group("architecture")  # all of the source is parsed once
+
 MAX_LINES, MANY_LINES = 700, 400  # of a file: refused, warned of
 MAX_FUNCTION, MAX_COMPLEXITY = 60, 15  # lines without the docstring
 MAX_PARAMETERS = 8  # of a constructor
