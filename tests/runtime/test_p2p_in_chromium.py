@@ -147,7 +147,7 @@ def test_case_p2_a_browser_without_webrtc_goes_on_through_the_node(
 def test_case_p56_a_page_that_closes_is_noticed_and_messages_go_by_node(
     browser: Any, node: Node
 ) -> None:
-    with talker("chromium", browser, node, {"ping": 0.5, "dead": 2.0}) as one:
+    with talker("chromium", browser, node, {"ping": 0.5, "dead": 2.0, "resume": 2.0}) as one:
         with talker("chromium", browser, node, PATIENT) as other:
             connect(one, other)
         began = time.monotonic()
