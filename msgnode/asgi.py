@@ -27,7 +27,7 @@ from msgnode.console.live.consumer import LiveConsumer
 from msgnode.console.live.source import Source
 from msgnode.core import database_limit
 from msgnode.core.http_limits import HTTP_LIMITS
-from msgnode.devices.http import ROOT, switched_off
+from msgnode.devices.http import ROOT
 from msgnode.node import Node, get_node
 from msgnode.ops.health import Health
 from msgnode.sessions.consumer import SocketConsumer, StubConnectConsumer
@@ -62,15 +62,11 @@ def websockets(node: Node) -> URLRouter:
     """The protostub endpoints of a node, and the socket of its console."""
     parts = node.parts
     wiring = {
-        "pipeline": parts.pipeline,
-        "sessions": parts.sessions,
-        "handshake": parts.handshake,
-        "sockets": parts.sockets,
-        "settings": parts.connection_settings,
-        "prove": parts.async_verifier.prove,
+        "parts": parts.connections,
+        "prove": parts.identities.async_verifier.prove,
         "origins": settings.WS_ORIGINS,
         "probe": parts.probe,
-        "nodes": None if parts.federation is None else parts.federation.proofs,
+        "nodes": parts.nodes,
     }
     source = Source(parts)
     node.on_drain.append(source.close)
@@ -125,7 +121,7 @@ def _import_pages() -> None:
 
 def http(node: Node) -> Any:
     """Django, and before it what devices ask for if the operator has switched that on."""
-    devices = node.parts.device_api or switched_off
+    devices = node.parts.device_api
     limit = int(settings.NODE["MAX_REQUEST_BYTES"])
     pages = Pages()
 

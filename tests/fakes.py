@@ -7,15 +7,16 @@ import itertools
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgnode.bus.open_requests import OpenRequests, RequestLimits
-from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.pipeline import Pipeline, Routing
 from msgnode.bus.ports import Body, Component, DeliveryResult, NoPolicies, Response
 from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.routes import ComponentBook
+from msgnode.bus.serving import ALWAYS, ServingLease
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Change
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction
@@ -264,6 +265,13 @@ class FakeWriter:
             await asyncio.sleep(0)
 
 
+class AlarmCalls(NamedTuple):
+    """Alarms that are told to these callables."""
+
+    raise_alarm: Callable[[str, str, str], Any] = lambda kind, subject, text: None
+    clear_alarm: Callable[[str, str], Any] = lambda kind, subject: None
+
+
 class FakeSessionHandler:
     """mn:/session, which here only says that it was asked."""
 
@@ -283,19 +291,18 @@ def pipeline(
     authorizer: Any = None,
     timeout: float = 5.0,
     is_strict: bool = True,
+    lease: ServingLease = ALWAYS,
     **more: Any,
 ) -> Pipeline:
     """A pipeline of fakes over this table."""
     policies = enforcer or NoPolicies()
     return Pipeline(
-        domain=DOMAIN,
-        table=table,
-        components=ComponentBook(components),
-        authorizer=authorizer or FakeAdmission(),
-        session_handler=session_handler or FakeSessionHandler(),
-        enforcer=policies,
-        recorder=recorder or FakeRecorder(),
-        answers=Replies(policies, timeout),
-        guard=ResponseGuard(table, is_strict, lambda _: None),
-        **more,
+        Routing(DOMAIN, table, ComponentBook(components), **more),
+        authorizer or FakeAdmission(),
+        session_handler or FakeSessionHandler(),
+        policies,
+        recorder or FakeRecorder(),
+        Replies(policies, timeout),
+        ResponseGuard(table, is_strict, lambda _: None),
+        lease,
     )

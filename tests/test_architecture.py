@@ -34,38 +34,16 @@ TABLES = {
 """Functions that are one table each: they may be long."""
 
 LONG_FUNCTIONS = {
-    "msgnode/bus/pipeline.py Pipeline._deliver_to",
-    "msgnode/monitoring/collector.py NodeCollector.collect",
-    "msgnode/node/federation.py federation",
-    "msgnode/node/parts.py Parts.__init__",
-    "msgnode/workers/cluster.py Cluster.__init__",
     "spark/job_main.py make",
 }
 COMPLEX_FUNCTIONS = {
-    "msgnode/bus/pipeline.py _deliver_to",
     "msgnode/management/commands/peers.py handle",
     "policies/engine/obligation_schema.py check_obligation",
 }
 WIDE_CONSTRUCTORS = {
-    "msgnode/allocation/component.py AllocationComponent",
-    "msgnode/bus/pipeline.py Pipeline",
-    "msgnode/connectors/identity.py IdentityConnector",
-    "msgnode/devices/mqtt/broker.py Broker",
-    "msgnode/devices/mqtt/device_frames.py DeviceFrames",
     "msgnode/federation/service.py Federation",
-    "msgnode/identity/authenticator.py MessageAuthenticator",
-    "msgnode/identity/service.py IdentityService",
-    "msgnode/invitations/guests.py Guests",
-    "msgnode/monitoring/path_probe.py PathProbe",
-    "msgnode/qos/service.py QosService",
-    "msgnode/sessions/consumer.py SocketConsumer",
     "msgnode/sessions/handshake.py SessionHandshake",
     "msgnode/sessions/session.py LiveSession",
-    "msgnode/subscriptions/component.py SubscriptionComponent",
-    "msgnode/workers/cluster.py Cluster",
-    "msgnode/workers/failover.py Failover",
-    "msgnode/workers/moving_sessions.py MovingSessions",
-    "msgnode/workers/transport.py PeerTransport",
 }
 
 SMALL_WITH_REASON = {
@@ -83,11 +61,8 @@ SMALL_WITH_REASON = {
     "registry.rest.parsers": "imported by REST framework, before its views",
 }
 SMALL_MODULES = {
-    "msgnode.bus.signalling",
     "msgnode.core.bounded_cache",
     "msgnode.identity.presence",
-    "msgnode.node.network",
-    "msgnode.node.visitors",
     "msgnode.ops.qos_metrics",
     "msgnode.qos.room_watch",
     "msgnode.runtime.python.announcements",

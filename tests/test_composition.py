@@ -139,7 +139,7 @@ def test_no_class_of_a_part_has_a_place_that_somebody_else_is_to_fill() -> None:
 
 def test_the_files_that_wire_are_all_looked_at() -> None:
     names = {each.name for each in WIRING}
-    assert {"parts.py", "worker.py", "cluster.py", "federation.py", "invitations.py"} <= names
+    assert {"base.py", "parts.py", "worker.py", "cluster.py", "federation.py"} <= names
     assert all(each in ALL for each in WIRING)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,11 +34,27 @@ def _watch_nothing(scheme: str, fault: str) -> None:
     """Do nothing about an exhausted pool."""
 
 
+@dataclass(frozen=True, slots=True)
+class AllocationLimits:
+    """What may be allocated.
+
+    Attributes:
+        schemes: the schemes of addresses, besides those of pools.
+        per_request: most addresses that one request asks for or names.
+        per_session: most addresses of a session.
+        per_visitor: most addresses of a visitor's session.
+    """
+
+    schemes: frozenset[str]
+    per_request: int
+    per_session: int
+    per_visitor: int
+
+
 class AllocationComponent(Component):
     """`domain://msg-node.<domain>/address-allocation`; see the head of the file.
 
-    `watch_pool(scheme, fault)` is called after each request to a pool; a visitor holds at most
-    `max_per_visitor` addresses.
+    `watch_pool(scheme, fault)` is called after each request to a pool.
     """
 
     name = "address-allocation"
@@ -48,24 +65,18 @@ class AllocationComponent(Component):
         table: RoutingTable,
         store: AllocationStore,
         domain: str,
-        schemes: Iterable[str],
-        max_per_session: int,
-        max_per_request: int,
+        limits: AllocationLimits,
         owners: LastOwnerCache,
         budget: AddressBudget,
-        max_per_visitor: int | None = None,
         watch_pool: Callable[[str, str], None] = _watch_nothing,
     ) -> None:
         super().__init__(tuple(f"domain://msg-node.{domain}/{name}" for name in NAMES))
         self._pool_schemes: frozenset[str] = frozenset()
-        self._max_per_visitor = max_per_session if max_per_visitor is None else max_per_visitor
+        self._limits = limits
         self._watch_pool = watch_pool
         self._table = table
         self._store = store
         self._domain = domain
-        self._schemes = frozenset(schemes)
-        self._max_per_session = max_per_session
-        self._max_per_request = max_per_request
         self._owners = owners
         self._budget = budget
         self._held: dict[str, Holdings] = {}  # session id -> its addresses
@@ -82,9 +93,9 @@ class AllocationComponent(Component):
     def cost(self, message: Message) -> int:
         """As many messages as addresses are asked for or named, besides the first."""
         if message.type == "create":
-            return rules.requested_block(message.fields(), self._max_per_request).number - 1
+            return rules.requested_block(message.fields(), self._limits.per_request).number - 1
         if message.type == "delete":
-            return len(rules.released_items(message.fields(), self._max_per_request)) - 1
+            return len(rules.released_items(message.fields(), self._limits.per_request)) - 1
         return 0
 
     def revoke(self, message: Message, body: Body, caller: Listener) -> None:
@@ -137,9 +148,9 @@ class AllocationComponent(Component):
 
     def check_room(self, session: Listener, number: int) -> None:
         """Raise TooMany if a session may not hold so many more addresses."""
-        limit, setting, who = self._max_per_session, "MAX_ALLOCATIONS_PER_SESSION", "session"
-        if session.speaker.is_visitor and self._max_per_visitor < limit:
-            limit, setting, who = self._max_per_visitor, "VISITOR_ADDRESSES", "visitor"
+        limit, setting, who = self._limits.per_session, "MAX_ALLOCATIONS_PER_SESSION", "session"
+        if session.speaker.is_visitor and self._limits.per_visitor < limit:
+            limit, setting, who = self._limits.per_visitor, "VISITOR_ADDRESSES", "visitor"
         if self.held_by(session) + number > limit:
             raise TooMany(f"A {who} may hold {limit} addresses ({setting}).")
 
@@ -186,9 +197,9 @@ class AllocationComponent(Component):
     # --- requests ---------------------------------------------------------------------------------
 
     def _create(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
-        block = rules.requested_block(body, self._max_per_request)
-        if block.scheme not in self._schemes and block.scheme not in self._pool_schemes:
-            known = ", ".join(sorted(self._schemes | self._pool_schemes))
+        block = rules.requested_block(body, self._limits.per_request)
+        if block.scheme not in self._limits.schemes and block.scheme not in self._pool_schemes:
+            known = ", ".join(sorted(self._limits.schemes | self._pool_schemes))
             raise BadMessage(f"This node allocates no {block.scheme!r} addresses, only: {known}.")
         if block.number == 0:
             return _allocated([])
@@ -236,7 +247,7 @@ class AllocationComponent(Component):
             self._release(lent.result(), caller)
 
     def _delete(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
-        items = rules.released_items(body, self._max_per_request)
+        items = rules.released_items(body, self._limits.per_request)
         held = self._held.get(caller.id)
         mine = held.named(items) if held is not None else {}
         if not mine:

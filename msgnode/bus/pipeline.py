@@ -9,6 +9,7 @@ carry(frame, caller)
   5 enforce   outbound policies, once per recipient
   6 deliver   match route: component · sessions · nowhere; a response only to the requester
   7 note      one row for the traffic record, refusals included
+A traced message takes the same path, with steps that time themselves (steps.py).
 A component's answer passes step 5 too. One `try` turns errors into answers; a `response` is never
 answered. Everything here runs inline and never blocks; an answer that takes time is completed
 later. If step 2 or 3 needs a fact that is still being fetched (Pending), only this caller waits:
@@ -19,7 +20,8 @@ holds an address that only another worker knows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from time import clock_gettime, perf_counter
 
 from msgnode.core import addresses, messages
@@ -52,30 +54,47 @@ from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
 from .routes import ComponentBook, ToComponent, ToSessions
 from .serving import ALWAYS, LEASE_CLOCK, ServingLease
-from .signalling import invite
+from .steps import MessageTracer, Steps, TracedSteps
 from .table import RoutingTable
-from .trace import MessageTracer
 
 log = logging.getLogger(__name__)
 
+AnySteps = Steps | TracedSteps
+_IN, _OUT = Direction.IN, Direction.OUT
+_DROPPED, _REFUSED = Outcome.DROPPED, Outcome.REFUSED
 COPIES_AS_ONE = 8
 """So many copies for further listeners of one address count as one message's bytes: a copy is only
 written, not read, checked and decided upon."""
 
 
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """What a route is chosen from.
+
+    Attributes:
+        domain: the node's domain.
+        table: the routing table.
+        components: the node's components.
+        holders: finds who holds addresses that the table does not know.
+        foreign: explains refusals of addresses of other domains.
+    """
+
+    domain: str
+    table: RoutingTable
+    components: ComponentBook
+    holders: Holders = NO_OTHERS
+    foreign: ForeignDomains = NO_FOREIGN_DOMAINS
+
+
 class Pipeline:
     """One instance per worker; `carry` processes the messages of every kind of caller.
 
-    While `lease` is not certain, messages wait. `holders` finds who holds addresses that the table
-    does not know, `foreign` explains refusals of addresses of other domains.
+    While `lease` is not certain, messages wait. `tracer` chooses messages whose steps are timed.
     """
 
     def __init__(
         self,
-        *,
-        domain: str,
-        table: RoutingTable,
-        components: ComponentBook,
+        routing: Routing,
         authorizer: Authorizer,
         session_handler: SessionHandler,
         enforcer: Enforcer,
@@ -83,31 +102,34 @@ class Pipeline:
         answers: Replies,
         guard: ResponseGuard,
         lease: ServingLease = ALWAYS,
-        holders: Holders = NO_OTHERS,
-        foreign: ForeignDomains = NO_FOREIGN_DOMAINS,
     ) -> None:
-        self._holders = holders
-        self._foreign = foreign
         self.tracer: MessageTracer | None = None
+        self._holders = routing.holders
+        self._foreign = routing.foreign
+        self._domain = routing.domain
+        self._table = routing.table
+        self._components = routing.components
         self._lease = lease
-        self._domain = domain
-        self._address = f"domain://msg-node.{domain}"
-        self._table = table
-        self._components = components
-        self._authorizer = authorizer
         self._session_handler = session_handler
-        self._enforcer = enforcer
         self._rows = Rows(recorder)
-        self._refusals = Refusals(self._address, self._rows)
-        self._answers = answers
+        self._refusals = Refusals(f"domain://msg-node.{routing.domain}", self._rows)
         self._guard = guard
         self._is_strict = guard.is_strict
-        self._hand_over = delivery.hand_over
-        self._fan_out: Callable[..., FanOut] = FanOut
+        self._steps = Steps(
+            authenticate=authorizer.authenticate,
+            authorize=authorizer.authorize,
+            enforce=enforcer.enforce,
+            hand_over=delivery.hand_over,
+            fan_out=FanOut,
+            ask=answers.ask,
+            note=self._rows.note,
+        )
 
     def watch(self, tap: MessageObserver | None) -> None:
         """Show every message to an observer; None ends that."""
         self._rows.tap = tap
+
+    # --- 1 parse ----------------------------------------------------------------------------------
 
     def carry(self, frame: bytes, caller: Caller) -> None:
         """Process one frame of a caller. Never raises; a request always gets an answer.
@@ -122,38 +144,48 @@ class Pipeline:
         except InvalidFrame as fault:
             self._refusals.frame(fault, frame, caller, began)
             return
-        if self.tracer is not None and self.tracer.takes(message, caller, began):
-            return
-        recipients = message.recipients
-        if recipients[0] == SESSION_ADDRESS:
-            caller.carry_on(self._handle_session_frame(message, frame, caller, began))
-            return
-        if len(recipients) > 1:
-            caller.carry_on(self._deliver_to_each(message, frame, caller, began))
-            return
-        decision = NOT_APPLICABLE
+        plain = self._steps
+        steps: AnySteps = plain
+        if self.tracer is not None:
+            steps = self.tracer.takes(message, caller, began, plain) or plain
         try:
-            if clock_gettime(LEASE_CLOCK) >= self._lease.until:
-                self._lease.check()
-            session, speaker = self._authorizer.authorize(message, caller)
-            if self._holders is not NO_OTHERS:
-                find_holders(self._holders, message, session, self._components, self._table)
-            decision = self._enforcer.enforce(message, speaker, Direction.IN)
-            if not decision.passes:
-                raise NotPermitted(decision)
-            if decision.body is not None:
-                message = message.with_body(decision.body)
-        except Exception as error:
-            self._not_admitted(error, message, frame, caller, decision, began)
-        else:
-            rest = self._deliver_to(
-                message, recipients[0], decision, session, speaker, caller, began
+            recipients = message.recipients
+            if recipients[0] == SESSION_ADDRESS:
+                rest = self._handle_session_frame(message, frame, caller, began, steps)
+                caller.carry_on(steps.in_turns(rest))
+                return
+            if len(recipients) > 1:
+                rest = self._deliver_to_each(message, frame, caller, began, steps)
+                caller.carry_on(steps.in_turns(rest))
+                return
+            decision = NOT_APPLICABLE
+            try:
+                if clock_gettime(LEASE_CLOCK) >= self._lease.until:
+                    self._lease.check()
+                session, speaker = steps.authorize(message, caller)
+                if self._holders is not NO_OTHERS:
+                    find_holders(self._holders, message, session, self._components, self._table)
+                decision = steps.enforce(message, speaker, _IN)
+                if not decision.passes:
+                    raise NotPermitted(decision)
+                if decision.body is not None:
+                    message = message.with_body(decision.body)
+            except Exception as error:
+                self._not_admitted(error, message, frame, caller, decision, began, steps)
+                return
+            large = self._deliver_to(
+                message, recipients[0], decision, session, speaker, caller, began, steps
             )
-            if rest is not None:
-                caller.carry_on(rest)
+            if large is not None:
+                caller.carry_on(large)
+        finally:
+            if steps is not plain:
+                steps.release()
+
+    # --- 2 admit, 3 enforce: what is another's way than that of one message to one address --------
 
     def _handle_session_frame(
-        self, message: Message, frame: bytes, caller: Caller, began: float
+        self, message: Message, frame: bytes, caller: Caller, began: float, steps: AnySteps
     ) -> Iterator[None]:
         """Handle a session frame as one step, so that a rush of them delays no messages."""
         if not caller.is_carrying:
@@ -161,15 +193,15 @@ class Pipeline:
         decision = NOT_APPLICABLE
         try:
             self._lease.check()
-            self._authorizer.authenticate(message, caller)
-            decision = self._enforcer.enforce(message, caller.speaker, Direction.IN)
+            steps.authenticate(message, caller)
+            decision = steps.enforce(message, caller.speaker, _IN)
             if not decision.passes:
                 raise NotPermitted(decision)
             self._session_handler.handle(message, caller)
         except Exception as error:
-            self._not_admitted(error, message, frame, caller, decision, began)
+            self._not_admitted(error, message, frame, caller, decision, began, steps)
         else:
-            self._rows.note(message, SESSION_ADDRESS, caller.speaker, decision, began,
+            steps.note(message, SESSION_ADDRESS, caller.speaker, decision, began,
                        Outcome.ANSWERED, component="session")  # fmt: skip
         yield from ()
 
@@ -181,20 +213,22 @@ class Pipeline:
         caller: Caller,
         decision: Decision,
         began: float,
+        steps: AnySteps,
     ) -> None:
         """Handle a frame that was not admitted: hold it for a pending fact, or refuse it."""
         if isinstance(error, Pending):
+            steps.wait(error)
             if error.cost:
                 caller.charge(error.cost, 0)
             caller.hold(frame, error)
-        elif isinstance(error, NodeError):
-            self._refusals.message(message, caller, error, decision, began)
-        else:
+            return
+        if not isinstance(error, NodeError):
             log.error("A message could not be admitted.", exc_info=error)
-            self._refusals.message(message, caller, InternalFault(), decision, began)
+            error = InternalFault()
+        self._refusals.message(message, caller, error, decision, began, steps.note)
 
     def _deliver_to_each(
-        self, message: Message, frame: bytes, caller: Caller, began: float
+        self, message: Message, frame: bytes, caller: Caller, began: float, steps: AnySteps
     ) -> Iterator[None]:
         """Deliver to each recipient by itself: a permit for one address is none for another.
 
@@ -204,21 +238,34 @@ class Pipeline:
             return
         try:
             self._lease.check()
-            session, speaker = self._authorizer.authorize(message, caller)
+            session, speaker = steps.authorize(message, caller)
             if self._holders is not NO_OTHERS:
                 find_holders(self._holders, message, session, self._components, self._table)
         except Exception as error:
-            self._not_admitted(error, message, frame, caller, NOT_APPLICABLE, began)
+            self._not_admitted(error, message, frame, caller, NOT_APPLICABLE, began, steps)
             return
         further = len(message.recipients) - 1
         caller.charge(further, further * len(frame))
         yield
         for to in message.recipients:
             one = message.to_one(to)
-            rest = self._deliver_to(one, to, None, session, speaker, caller, began)
-            if rest is not None:
-                yield from rest
+            large = self._deliver_to(one, to, None, session, speaker, caller, began, steps)
+            if large is not None:
+                yield from large
             yield
+
+    def _enforce_inbound(
+        self, message: Message, speaker: Speaker, steps: AnySteps
+    ) -> tuple[Message, Decision]:
+        """The message after the inbound policies, which may have rewritten it."""
+        decision = steps.enforce(message, speaker, _IN)
+        if not decision.passes:
+            raise NotPermitted(decision)
+        if decision.body is not None:
+            message = message.with_body(decision.body)
+        return message, decision
+
+    # --- 4 choose, 5 enforce, 6 deliver, 7 note: for each recipient -------------------------------
 
     def _deliver_to(
         self,
@@ -229,6 +276,7 @@ class Pipeline:
         speaker: Speaker,
         caller: Caller,
         began: float,
+        steps: AnySteps,
     ) -> Iterator[None] | None:
         """Deliver to one recipient; return the remaining steps if it is too much for one turn."""
         listeners = code = 0
@@ -236,58 +284,31 @@ class Pipeline:
         decision = inbound or NOT_APPLICABLE
         try:
             if inbound is None:
-                message, decision = self._enforce_inbound(message, speaker)
-            table = self._table
-            route = routes.choose(message, to, self._components, table, self._domain, session)
-            out = self._enforcer.enforce(message, speaker, Direction.OUT)
+                message, decision = self._enforce_inbound(message, speaker, steps)
+            route = routes.choose(message, to, self._components, self._table, self._domain, session)
+            out = steps.enforce(message, speaker, _OUT)
             if not out.passes:
                 raise NotPermitted(out)
             if out.auth or not decision.auth:
                 decision = out
             if isinstance(route, ToSessions):
-                found = route.listeners
-                if "/p2p" in to and message.type == "create" and addresses.is_p2p_stub(to):
-                    invite(session, to, found)
-                asserted = speaker.identity is not None
-                heard_by = (
-                    [each.runtime_url for each in found]
-                    if message.identity_fields.accessToken
-                    else ()
-                )
-                frame = message.forwarded(to, decision.auth, asserted, out.body, heard_by)
-                path = None
-                if speaker.peer or (table.shared and session.runtime_url in table.shared):
-                    path = self._remember_return_path(message, session, found)
-                is_one = len(found) == 1
-                if not is_one:
-                    caller.charge(0, len(frame) * (len(found) - 1) // COPIES_AS_ONE)
-                if message.is_response:
-                    outcome, listeners = self._guard.hand_back(
-                        message, frame, found, session, caller, began, self._hand_over
-                    )
-                    code = Forbidden.code if outcome is Outcome.REFUSED else 0
-                else:
-                    if self._is_strict and not (
-                        message.type == "update" and to.endswith(delivery.SILENT_TAILS)
-                    ):
-                        if is_one:
-                            session.ask(message.sender, message.id, found[0].id, began)
-                        else:
-                            ids = table.ids(to, found)
-                            session.ask_group(message.sender, message.id, ids, began)
-                    if not is_one:
-                        fan_out = self._fan_out(frame, found, session, path)
-                        if fan_out.is_large:
-                            return self._deliver_in_parts(
-                                fan_out, message, to, speaker, caller, decision, began
-                            )
-                    outcome, listeners = self._hand_over(frame, found, session, caller, path)
-                if outcome is Outcome.DROPPED:
-                    raise Unavailable(f"{to} is not connected, and its queue is full.")
+                done = self._to_sessions(
+                    message, to, route.listeners, decision, out, session, speaker, caller, began,
+                    steps,
+                )  # fmt: skip
+                if isinstance(done, FanOut):
+                    return steps.in_turns(self._deliver_in_parts(
+                        done, message, to, speaker, caller, decision, began, steps
+                    ))  # fmt: skip
+                outcome, listeners = done
+                if outcome is _DROPPED:
+                    raise _full(to)
+                if outcome is _REFUSED:
+                    code = Forbidden.code
             elif isinstance(route, ToComponent):
                 component = route.component.name
                 outcome = Outcome.ANSWERED
-                code = self._answers.ask(route.component, message, session, caller)
+                code = steps.ask(route.component, message, session, caller)
             elif self._holders.is_known(to):
                 raise self._foreign.refusal(to) or NotFound(route.reason)
             else:
@@ -299,9 +320,55 @@ class Pipeline:
         except Exception:
             log.exception("A message could not be delivered.")
             outcome, code = self._refusals.undelivered(message, to, InternalFault(), caller)
-        self._rows.note(message, to, speaker, decision, began, outcome,
+        steps.note(message, to, speaker, decision, began, outcome,
                    listeners, component, code)  # fmt: skip
         return None
+
+    def _to_sessions(
+        self,
+        message: Message,
+        to: str,
+        found: tuple[Listener, ...],
+        decision: Decision,
+        out: Decision,
+        session: Requester,
+        speaker: Speaker,
+        caller: Caller,
+        began: float,
+        steps: AnySteps,
+    ) -> tuple[Outcome, int] | FanOut:
+        """Deliver to the listeners; return a fan-out that is too much for one turn."""
+        if "/p2p" in to and message.type == "create" and addresses.is_p2p_stub(to):
+            invite(session, to, found)
+        asserted = speaker.identity is not None
+        heard_by = (
+            [each.runtime_url for each in found] if message.identity_fields.accessToken else ()
+        )
+        frame = message.forwarded(to, decision.auth, asserted, out.body, heard_by)
+        is_one = len(found) == 1
+        path = None
+        shared = self._table.shared
+        if speaker.peer or (shared and session.runtime_url in shared):
+            path = self._remember_return_path(message, session, found)
+        if not is_one:
+            caller.charge(0, len(frame) * (len(found) - 1) // COPIES_AS_ONE)
+        if message.is_response:
+            return self._guard.hand_back(
+                message, frame, found, session, caller, began, steps.hand_over
+            )
+        if self._is_strict and not (
+            message.type == "update" and to.endswith(delivery.SILENT_TAILS)
+        ):
+            if is_one:
+                session.ask(message.sender, message.id, found[0].id, began)
+            else:
+                ids = self._table.ids(to, found)
+                session.ask_group(message.sender, message.id, ids, began)
+        if not is_one:
+            fan_out = steps.fan_out(frame, found, session, path)
+            if fan_out.is_large:
+                return fan_out
+        return steps.hand_over(frame, found, session, caller, path)
 
     def _deliver_in_parts(
         self,
@@ -312,24 +379,15 @@ class Pipeline:
         caller: Caller,
         decision: Decision,
         began: float,
+        steps: AnySteps,
     ) -> Iterator[None]:
         """Deliver a fan-out too large for one turn of the loop, then note its row."""
         yield from fan_out.parts()
         outcome, listeners = fan_out.outcome
         code = 0
-        if outcome is Outcome.DROPPED:
-            full = Unavailable(f"{to} is not connected, and its queue is full.")
-            outcome, code = self._refusals.undelivered(message, to, full, caller)
-        self._rows.note(message, to, speaker, decision, began, outcome, listeners, code=code)
-
-    def _enforce_inbound(self, message: Message, speaker: Speaker) -> tuple[Message, Decision]:
-        """The message after the inbound policies, which may have rewritten it."""
-        decision = self._enforcer.enforce(message, speaker, Direction.IN)
-        if not decision.passes:
-            raise NotPermitted(decision)
-        if decision.body is not None:
-            message = message.with_body(decision.body)
-        return message, decision
+        if outcome is _DROPPED:
+            outcome, code = self._refusals.undelivered(message, to, _full(to), caller)
+        steps.note(message, to, speaker, decision, began, outcome, listeners, code=code)
 
     def _remember_return_path(
         self, message: Message, session: Listener, found: tuple[Listener, ...]
@@ -340,3 +398,26 @@ class Pipeline:
         path = ReturnPath(message.sender, message.id_key, session.id, session.runtime_url)
         self._table.return_paths.remember(path, found[0].id if len(found) == 1 else "")
         return path
+
+
+def _full(to: str) -> Unavailable:
+    return Unavailable(f"{to} is not connected, and its queue is full.")
+
+
+def invite(session: Requester, to: str, found: tuple[Listener, ...]) -> None:
+    """Note an invitation to a P2P connection, unless its runtime is disconnected.
+
+    It would be useless by the time the runtime returns, and the inviter waits for an answer.
+
+    Args:
+        session: the inviter.
+        to: the address of the P2P stub.
+        found: the listeners at that address.
+
+    Raises:
+        Unavailable: the runtime has no connection at the moment.
+        TooMany: the session has invited too many.
+    """
+    if not any(listener.is_connected for listener in found):
+        raise Unavailable(f"{to} is not connected at the moment; an invitation does not wait.")
+    session.has_invited(to)

@@ -4,7 +4,7 @@ Listener   what a message can be delivered to: a session
 Caller     where a frame came from and where its answer goes: a connection
 Component  an addressed part of the node; a connector is one whose answer comes from outside
 Authorizer  whether a caller may send this message; Authenticator: who sends it
-Enforcer   the policy enforcement point; Recorder: the traffic record
+Enforcer   the policy enforcement point; Recorder: the traffic record; Alarms: the node's
 """
 
 from __future__ import annotations
@@ -344,6 +344,13 @@ CLOSED_BY_RUNTIME = "closed by the runtime"
 """The reason of an end that the runtime requested with `close` or `disconnect`."""
 SessionEnd = Callable[[Listener, str], None]
 """`session_closed(session, reason)`: after CLOSED; idempotent; starts no thread, task or query."""
+
+
+class Alarms(Protocol):
+    """The alarms of the node, by kind and subject. Called on the event loop; never block."""
+
+    def raise_alarm(self, kind: str, subject: str, text: str, /) -> None: ...
+    def clear_alarm(self, kind: str, subject: str, /) -> None: ...
 
 
 class NoPolicies:

@@ -5,6 +5,8 @@ The sender is answered where it expects an answer, and the refusal is recorded.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgnode.core import messages
 from msgnode.core.decision import Decision
 from msgnode.core.envelope import InvalidFrame
@@ -35,7 +37,7 @@ class Refusals:
 
     Args:
         address: the node's address.
-        rows: where each refusal is noted.
+        rows: where each invalid frame is noted.
     """
 
     def __init__(self, address: str, rows: Rows) -> None:
@@ -55,7 +57,13 @@ class Refusals:
         self._rows.note_fault(fault, frame, caller.speaker, began)
 
     def message(
-        self, message: Message, caller: Caller, error: NodeError, decision: Decision, began: float
+        self,
+        message: Message,
+        caller: Caller,
+        error: NodeError,
+        decision: Decision,
+        began: float,
+        note: Callable[..., None],
     ) -> None:
         """Refuse a whole message (401, 403 and the like), from the address it was sent to."""
         outcome = Outcome.REFUSED
@@ -66,7 +74,7 @@ class Refusals:
             is_stub_business = outcome is Outcome.BLOCKED and to == SESSION_ADDRESS
             sender = self._address if is_stub_business else ""  # stubs drop errors of mn:/session
             caller.put(messages.reply(message, messages.error_body(error), sender=sender))
-        self._rows.note(message, to, caller.speaker, decision, began, outcome, code=error.code)
+        note(message, to, caller.speaker, decision, began, outcome, code=error.code)
 
     def undelivered(
         self, message: Message, to: str, error: NodeError, caller: Caller

@@ -1,13 +1,13 @@
 """The trace of a message: its steps at one worker, with the time of each.
 
-Made for a few messages only (traced_pipeline.py); the others never get here.
+Made for a few messages only (steps.py); the others never get here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter, time
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,26 +18,12 @@ from msgnode.core.record import Outcome
 from msgnode.core.redaction import cut, cut_id
 from msgnode.core.trace_context import TraceContext, new_span, new_trace
 
-from .ports import Caller, DeliveryResult, Listener, Response
+from .ports import DeliveryResult, Listener, Response
 from .return_paths import ReturnPath
 
 MOST_DELIVERIES = 50
 """Most listeners of one message with a step of their own; further ones are only counted."""
 _FAILED = (Outcome.BLOCKED, Outcome.REFUSED, Outcome.UNDELIVERABLE, Outcome.DROPPED)
-
-
-class MessageTracer(Protocol):
-    """Chooses the messages to trace, and carries them."""
-
-    def takes(self, message: Message, caller: Caller, began: float) -> bool:
-        """Carry the message if it is to be traced; return whether it was.
-
-        Args:
-            message: the message.
-            caller: its caller.
-            began: `perf_counter` when the frame was read.
-        """
-        ...
 
 
 class Span(msgspec.Struct, gc=False):

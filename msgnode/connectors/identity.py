@@ -11,7 +11,7 @@ A login binds the subject to the session; the session's rules are in sessions an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from msgnode.bus.ports import Body, Component, Listener, Proof
 from msgnode.core.errors import BadMessage, NotFound, NotIdentified
@@ -96,12 +96,30 @@ Invitations = Callable[[Execute, str, Listener], Awaitable[Body]]
 """Answers a request about invitations: the request, its sender's address, and the session."""
 
 
+def invitations_are_off(request: Execute, sender: str, caller: Listener) -> Awaitable[Body]:
+    """Answers for a node without invitations. Raises NotFound."""
+    raise NotFound("Invitations are switched off at this node (INVITATIONS).")
+
+
+class Logins(NamedTuple):
+    """The sessions' log-ins, and what verifications may cost.
+
+    Attributes:
+        log_in: binds a session to a subject, or (None) to none.
+        check_login: checks a token for a session; also one that is to be renewed or revoked.
+        spend: counts a verification of a session. Raises TooMany.
+    """
+
+    log_in: LogIn
+    check_login: CheckLogin
+    spend: Spend
+
+
 class IdentityConnector(Component):
     """Relays to a Desk; see the head of the file.
 
     `find_elsewhere`, where there are other workers, finds a subject that is not known here.
-    `invitations` answers what concerns them, where they are switched on. `check_login` also checks
-    the tokens that are to be renewed or revoked.
+    `invitations` answers what concerns them.
     """
 
     name = "identity"
@@ -113,21 +131,17 @@ class IdentityConnector(Component):
         domain: str,
         async_verifier: Desk,
         make_request: MakeRequest,
-        log_in: LogIn,
-        spend: Spend,
+        logins: Logins,
         subjects: Subjects,
-        invitations: Invitations | None = None,
+        invitations: Invitations = invitations_are_off,
         find_elsewhere: FindElsewhere | None = None,
-        check_login: CheckLogin = lambda proof, session: None,
     ) -> None:
         super().__init__((f"domain://idm.{domain}", f"domain-idp://{domain}"))
         self._find_elsewhere = find_elsewhere
-        self._check_login = check_login
         self._invitations = invitations
         self._async_verifier = async_verifier
         self._make_request = make_request
-        self._log_in = log_in
-        self._spend = spend
+        self._logins = logins
         self._subjects = subjects
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
@@ -135,7 +149,7 @@ class IdentityConnector(Component):
         request = request_of(message.type, message.fields())
         if isinstance(request, Read):
             return self._read(request, caller)
-        self._spend(caller)
+        self._logins.spend(caller)
         match request.method:
             case "validateAssertion":
                 return self._validate(request)
@@ -155,8 +169,6 @@ class IdentityConnector(Component):
                 "subscribePush" | "unsubscribePush"
                 | "sendInvitation" | "withdrawInvitation" | "endInvitation" | "reopenInvitation"
             ):  # fmt: skip
-                if self._invitations is None:
-                    raise NotFound("Invitations are switched off at this node (INVITATIONS).")
                 return self._invitations(request, message.sender, caller)
             case _:
                 return self._revoke(request, caller)
@@ -188,13 +200,13 @@ class IdentityConnector(Component):
         if not token:
             raise request.lacks("token")
         checked = await self._async_verifier.prove(token)
-        committed = await self._async_verifier.settled(lambda: self._log_in(caller, checked))
+        committed = await self._async_verifier.settled(lambda: self._logins.log_in(caller, checked))
         if committed is not None:
             await committed
         return {"code": 200, "value": _own(checked.identity)}
 
     async def _logout(self, caller: Listener) -> Body:
-        committed = self._log_in(caller, None)
+        committed = self._logins.log_in(caller, None)
         if committed is not None:
             await committed
         return {"code": 200}
@@ -262,7 +274,7 @@ class IdentityConnector(Component):
         """Check that a token is the caller's, and not one that another runtime has shown to it."""
         checked = await self._async_verifier.own(token)
         if checked is not None:
-            await self._async_verifier.settled(lambda: self._check_login(checked, caller))
+            await self._async_verifier.settled(lambda: self._logins.check_login(checked, caller))
 
     def _asked(self, request: Execute, caller: Listener) -> Any:
         identity = caller.speaker.identity

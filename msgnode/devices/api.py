@@ -61,7 +61,7 @@ class DeviceSettings:
 class DeviceApi:
     """One instance per worker.
 
-    `workers` are the others, None where there can be none; `outlets` are those besides streams and
+    `workers` are the others; `outlets` are those besides streams and
     polls.
     """
 
@@ -69,7 +69,7 @@ class DeviceApi:
         self,
         sessions: DeviceSessions,
         settings: DeviceSettings,
-        workers: OtherWorkers | None,
+        workers: OtherWorkers,
         outlets: Outlets,
     ) -> None:
         self._sessions = sessions

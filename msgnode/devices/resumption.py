@@ -9,13 +9,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Listener, Proof
 from msgnode.core.errors import NotIdentified
-from msgnode.sessions.connection import ConnectionSettings
-from msgnode.sessions.connection_limits import ConnectionLimits
-from msgnode.sessions.handshake import SessionHandshake
-from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.handshake import ConnectionParts
 from msgnode.sessions.rules import CloseCode
 
 from .devices import Device, Devices
@@ -30,33 +26,25 @@ class DeviceSessions:
 
     def __init__(
         self,
-        pipeline: Pipeline,
-        sessions: SessionManager,
-        handshake: SessionHandshake,
-        sockets: ConnectionLimits,
-        connection_settings: ConnectionSettings,
+        parts: ConnectionParts,
         prove: Callable[[str, str], Awaitable[Proof]],
         devices: Devices,
     ) -> None:
         self.devices = devices
-        self._pipeline = pipeline
-        self._sessions = sessions
-        self._handshake = handshake
-        self._sockets = sockets
-        self._connection_settings = connection_settings
+        self._parts = parts
         self._prove = prove
         self._resuming: dict[str, asyncio.Task[Device]] = {}
 
     async def find(self, key: SessionKey) -> Listener:
         """The session that a token opens, at whichever worker. Raises NodeError."""
-        listener = await self._handshake.locator.locate(*key)
+        listener = await self._parts.handshake.locator.locate(*key)
         if listener is None:
             raise NotIdentified(ENDED)
         return listener
 
     def is_source_banned(self, source: str) -> bool:
         """Whether requests from this network address are refused."""
-        return self._sessions.is_source_banned(source)
+        return self._parts.sessions.is_source_banned(source)
 
     async def open(self, runtime_url: str, proof: str, source: str) -> SessionKey:
         """Open a session. Raises NodeError."""
@@ -104,7 +92,5 @@ class DeviceSessions:
         return self.devices.enter(connection, source)
 
     def _connect(self, source: str, link: DeviceLink) -> DeviceConnection:
-        self._sockets.check(source)
-        return DeviceConnection(
-            link, source, self._sessions, self._pipeline.carry, self._connection_settings
-        )
+        self._parts.sockets.check(source)
+        return self._parts.connection(DeviceConnection, link, source)

@@ -29,7 +29,7 @@ class SessionRouter:
     def __init__(
         self,
         sessions: DeviceSessions,
-        workers: OtherWorkers | None,
+        workers: OtherWorkers,
         max_body: int,
         application: Callable[[dict[str, object], Receive, Send], Awaitable[None]],
     ) -> None:
@@ -113,8 +113,8 @@ class SessionRouter:
 
     def _others_with(self, listener: Listener) -> OtherWorkers | None:
         """The other workers, if one that is up has the session."""
-        others = None if listener.is_here else self._workers
-        return others if others is not None and others.hears(listener.id) else None
+        is_elsewhere = not listener.is_here and self._workers.hears(listener.id)
+        return self._workers if is_elsewhere else None
 
 
 def key_of(exchange: Exchange) -> SessionKey:

@@ -70,6 +70,23 @@ class _CachedSpeaker:
     speaker: Speaker
 
 
+@dataclass(frozen=True, slots=True)
+class AuthenticationRules:
+    """What messages have to prove.
+
+    Attributes:
+        modes: which sessions must identify themselves, and how.
+        managers: the addresses of the identity manager, which need no identity.
+        passes_unknown: whether an identity that cannot be verified passes as none.
+        checks: new verifications a second of a session.
+    """
+
+    modes: AdmissionPolicy
+    managers: frozenset[str]
+    passes_unknown: bool
+    checks: float = CHECKS_PER_SECOND
+
+
 class MessageAuthenticator:
     """One instance per worker.
 
@@ -81,22 +98,17 @@ class MessageAuthenticator:
     def __init__(
         self,
         verifier: Verifier,
-        modes: AdmissionPolicy,
-        managers: frozenset[str],
-        passes_unknown: bool,
+        rules: AuthenticationRules,
         bindings: Bindings,
         log_in: Callable[[Listener, Verified | None], object],
         identified: Callable[[Listener], None] = lambda _: None,
-        checks: float = CHECKS_PER_SECOND,
         now: Callable[[], float] = time,
         guests: Guests = NO_GUESTS,
     ) -> None:
-        self.modes = modes
+        self.modes = rules.modes
         self._guests = guests
         self._verifier = verifier
-        self._managers = managers
-        self._passes_unknown = passes_unknown
-        self._checks_a_second = checks
+        self._rules = rules
         self._bindings = bindings
         self._log_in = log_in
         self._identified = identified
@@ -151,7 +163,7 @@ class MessageAuthenticator:
                 raise Unknown
             verified = self._verifier.verify(credential)
         except Unknown:
-            if self._passes_unknown:
+            if self._rules.passes_unknown:
                 return None
             raise
         self._check_bound(verified, message.sender.rstrip("/"), speaker)
@@ -173,7 +185,7 @@ class MessageAuthenticator:
         """Count a verification for a session. Raises TooMany."""
         checks = self._checks.get(session.id)
         if checks is None:
-            rate = self._checks_a_second * (_OF_PEER if session.speaker.peer else 1)
+            rate = self._rules.checks * (_OF_PEER if session.speaker.peer else 1)
             checks = self._checks[session.id] = TokenBucket(rate)
         if not checks.take():
             raise TooMany("This session asks for too many verifications: try again in a second.")
@@ -205,7 +217,7 @@ class MessageAuthenticator:
         mode = self.mode_of(session)
         if mode is Mode.ANONYMOUS:
             return
-        if needs_no_identity(message, self._managers, session.runtime_url):
+        if needs_no_identity(message, self._rules.managers, session.runtime_url):
             return
         if session.speaker.peer and was_asked_of_peer(message):
             return
@@ -283,12 +295,12 @@ class MessageAuthenticator:
             except Unknown:
                 mode = self.mode_of(session)
                 is_guest = mode is Mode.IDENTIFIED and self._guests.may_say(message, session)
-                if not is_guest and (mode or not self._passes_unknown):
+                if not is_guest and (mode or not self._rules.passes_unknown):
                     raise
             except Unavailable:
                 if credential.is_jwt or self.modes.of(session.runtime_url):
                     raise
-        elif not self._passes_unknown:
+        elif not self._rules.passes_unknown:
             raise BadMessage("The identity has no assertion that could be verified.")
         speaker = base if identity == base.identity else replace(base, identity=identity)
         return self._remember(session, raw, _CachedSpeaker(base, until, speaker))

@@ -17,14 +17,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 
-from msgnode.bus.ports import Listener, Proof
+from msgnode.bus.ports import Alarms, Listener, Proof
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
-from msgnode.connectors.identity import FindElsewhere, IdentityConnector, Invitations
+from msgnode.connectors.identity import (
+    FindElsewhere,
+    IdentityConnector,
+    Invitations,
+    Logins,
+    invitations_are_off,
+)
 from msgnode.core.addresses import home_domain
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import OWN_ISSUERS, Identity, Speaker
@@ -32,7 +38,7 @@ from msgnode.identity import admission_policy, issuer_store
 from msgnode.identity import revocation_list as revoking
 from msgnode.identity.admission_policy import Mode
 from msgnode.identity.async_verifier import AsyncVerifier
-from msgnode.identity.authenticator import MessageAuthenticator
+from msgnode.identity.authenticator import AuthenticationRules, MessageAuthenticator
 from msgnode.identity.binding_store import BindingStore
 from msgnode.identity.bindings import MAX_PER_RUNTIME, Bindings
 from msgnode.identity.credentials import Rejected
@@ -62,83 +68,100 @@ OUT_OF_REACH = "issuer-out-of-reach"
 NO_USABLE_KEY = "issuer-without-usable-key"
 
 
+class IdentitySources(NamedTuple):
+    """The rooms beside this one that know identities.
+
+    Attributes:
+        provider: the domain's own provider, if there is one.
+        guests: decides which sessions may speak without an identity.
+        invitations: answers messages about invitations.
+        find_elsewhere: finds who is logged in at other workers, if there are some.
+    """
+
+    provider: Provider | None = None
+    guests: Guests = NO_GUESTS
+    invitations: Invitations = invitations_are_off
+    find_elsewhere: FindElsewhere | None = None
+
+
+def _rules(domain: str) -> AuthenticationRules:
+    options: dict[str, Any] = settings.IDENTITY
+    home = home_domain(domain)
+    return AuthenticationRules(
+        admission_policy.read(settings.ADMISSION, settings.ADMISSION_DOMAINS, home),
+        frozenset({f"domain://idm.{domain}", f"domain-idp://{domain}"}),
+        passes_unknown=options["PASSES_UNKNOWN"],
+    )
+
+
+def _bindings(table: RoutingTable, writer: Writer) -> Bindings:
+    """The bindings of tokens; with other workers, in the database."""
+    return Bindings(
+        table.runtimes.__contains__,
+        shared=BindingStore(writer, MAX_PER_RUNTIME) if settings.REDIS_URL else None,
+        patience=settings.IDENTITY["TIMEOUT"],
+    )
+
+
 class IdentityService:
     """One instance per worker.
 
     Args:
-        domain: the node's domain.
         table: the routing table.
         sessions: the sessions of this worker.
         writer: the writer of this worker.
         connections: the connections of this worker, with and without a session.
         decide_again: has the policies decide again on what a session listens to.
-        raise_alarm, clear_alarm: the node's alarms.
+        alarms: the node's alarms.
         timeout: the time limit for sessions to identify themselves.
-        provider: the domain's own provider, if there is one.
-        guests: decides which sessions may speak without an identity.
-        invitations: handles messages about invitations, if they are enabled.
-        find_elsewhere: finds who is logged in at other workers, if there are some.
+        sources: the rooms beside this one.
     """
 
     def __init__(
         self,
-        domain: str,
         table: RoutingTable,
         sessions: SessionManager,
         writer: Writer,
         connections: Collection[Connection],
         decide_again: Callable[[Listener], None],
-        raise_alarm: Callable[[str, str, str], None],
-        clear_alarm: Callable[[str, str], None],
+        alarms: Alarms,
         timeout: IdentifyTimeout,
-        provider: Provider | None = None,
-        guests: Guests = NO_GUESTS,
-        invitations: Invitations | None = None,
-        find_elsewhere: FindElsewhere | None = None,
+        sources: IdentitySources,
     ) -> None:
         options: dict[str, Any] = settings.IDENTITY
-        self._domain = domain
+        provider = sources.provider
+        self._domain: str = settings.DOMAIN
         self._sessions = sessions
         self._writer = writer
         self._connections = connections
         self._decide_again = decide_again
-        self._raise_alarm = raise_alarm
-        self._clear_alarm = clear_alarm
+        self._alarms = alarms
         self._provider = provider
         self._fetcher = Fetcher(options["TIMEOUT"], options["HOSTS"], options["LOOPBACK_HTTP"])
-        self._alarms: dict[str, set[str]] = {OUT_OF_REACH: set(), NO_USABLE_KEY: set()}
+        self._faulty: dict[str, set[str]] = {OUT_OF_REACH: set(), NO_USABLE_KEY: set()}
         self.keys = JwksCache(self._load_keys, report=self._report)
         self.logged_in = LoggedInIndex()
         self._deadlines = timeout.deadlines
         self.verifier = Verifier(self.keys, self._fetcher, provider)
         self.async_verifier = AsyncVerifier(self.verifier, provider)
         self._table = table
-        bindings = Bindings(
-            table.runtimes.__contains__,
-            shared=BindingStore(writer, MAX_PER_RUNTIME) if settings.REDIS_URL else None,
-            patience=options["TIMEOUT"],
-        )
-        home = home_domain(domain)
         self.authenticator = MessageAuthenticator(
             self.verifier,
-            admission_policy.read(settings.ADMISSION, settings.ADMISSION_DOMAINS, home),
-            frozenset({f"domain://idm.{domain}", f"domain-idp://{domain}"}),
-            passes_unknown=options["PASSES_UNKNOWN"],
-            bindings=bindings,
+            _rules(self._domain),
+            _bindings(table, writer),
             log_in=self._log_in,
             identified=timeout.said_who,
-            guests=guests,
+            guests=sources.guests,
         )
+        logins = Logins(self._log_in, self.authenticator.check_login, self.authenticator.spend)
         self.connector = IdentityConnector(
-            domain,
+            self._domain,
             self.async_verifier,
             AssertionRequest,
-            self._log_in,
-            self.authenticator.spend,
+            logins,
             self.logged_in.find,
-            invitations,
-            find_elsewhere,
-            self.authenticator.check_login,
+            sources.invitations,
+            sources.find_elsewhere,
         )
 
     def load(self) -> None:
@@ -262,7 +285,7 @@ class IdentityService:
             self.authenticator.forget()
             self._end_disbelieved()
             same = {each.url for each in book.all if each in before}
-            for url in set().union(*self._alarms.values()) - same:
+            for url in set().union(*self._faulty.values()) - same:
                 self._say(url, "", "")  # it was taken out, or is fetched anew
 
         loading = self._writer.submit(Call(load))
@@ -330,16 +353,20 @@ class IdentityService:
 
     def _say(self, url: str, fault: str, unusable: str) -> None:
         if fault:
-            self._alarms[OUT_OF_REACH].add(url)
-            self._raise_alarm(OUT_OF_REACH, url, f"Its keys cannot be fetched: {fault}"[:500])
+            self._faulty[OUT_OF_REACH].add(url)
+            self._alarms.raise_alarm(
+                OUT_OF_REACH, url, f"Its keys cannot be fetched: {fault}"[:500]
+            )
         if unusable:
-            self._alarms[NO_USABLE_KEY].add(url)
-            self._raise_alarm(NO_USABLE_KEY, url, f"None of its keys can be used: {unusable}"[:500])
+            self._faulty[NO_USABLE_KEY].add(url)
+            self._alarms.raise_alarm(
+                NO_USABLE_KEY, url, f"None of its keys can be used: {unusable}"[:500]
+            )
         for kind, text in ((OUT_OF_REACH, fault), (NO_USABLE_KEY, unusable)):
             if not text:
-                self._alarms[kind].discard(url)
-                self._clear_alarm(kind, url)  # perhaps raised by another process
-        down, without = map(len, self._alarms.values())
+                self._faulty[kind].discard(url)
+                self._alarms.clear_alarm(kind, url)  # perhaps raised by another process
+        down, without = map(len, self._faulty.values())
         words = [f"{down} issuers out of reach"] if down else []
         words += [f"{without} issuers without a usable key"] if without else []
         self.connector.info.state = ", ".join(words) or "live"

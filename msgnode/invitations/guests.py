@@ -26,7 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from msgnode.bus.ports import Listener
 from msgnode.core.errors import BadMessage, Forbidden, TooMany, Unavailable
@@ -65,16 +65,28 @@ class _Guest:
         return now >= self.tried[name] and not any(each.ends > now for each in self.rights)
 
 
+class Subscriptions(Protocol):
+    """The subscription manager."""
+
+    addresses: tuple[str, ...]
+
+    def of(self, session: Listener, /) -> Iterable[str]:
+        """The subscriptions of a session."""
+        ...
+
+    def end(self, address: str, session: Listener, /) -> None:
+        """End one of them."""
+        ...
+
+
 class Guests:
     """One instance per worker; the authenticator's Guests (identity.ports.Guests).
 
     Args:
         threads: runs database calls.
         sessions: the sessions of this worker, by id.
-        subscribed: the subscriptions of a session.
-        end: ends a subscription of a session.
+        subscriptions: the subscription manager.
         missed: tells a session of a gap.
-        manager: the address of the subscription manager.
         max_addresses: most addresses in a request to it.
         accepted: called with a session that has accepted an invitation.
         clock: seconds since the epoch.
@@ -84,20 +96,16 @@ class Guests:
         self,
         threads: DatabaseThreads,
         sessions: dict[str, Any],
-        subscribed: Callable[[Listener], Iterable[str]],
-        end: Callable[[str, Listener], None],
+        subscriptions: Subscriptions,
         missed: Callable[[str], None],
-        manager: str,
         max_addresses: int,
         accepted: Callable[[Listener], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._threads = threads
         self._sessions = sessions
-        self._subscribed = subscribed
-        self._end = end
+        self._subscriptions = subscriptions
         self._missed = missed
-        self._manager = manager
         self._max_addresses = max_addresses
         self._accepted = accepted
         self._clock = clock
@@ -181,7 +189,7 @@ class Guests:
     # --- steps ------------------------------------------------------------------------------------
 
     def _is_covered(self, to: str, message: Message, rights: list[Right]) -> bool:
-        if to != self._manager:
+        if to != self._subscriptions.addresses[0]:
             return any(each.covers(to) for each in rights)
         if message.type not in ("subscribe", "unsubscribe"):
             return False
@@ -241,11 +249,11 @@ class Guests:
         others = [each for each in rights if each.ends > now]
         ended = [
             address
-            for address in self._subscribed(session)
+            for address in self._subscriptions.of(session)
             if right.covers(address) and not any(each.covers(address) for each in others)
         ]
         for address in ended:
-            self._end(address, session)
+            self._subscriptions.end(address, session)
         if ended:
             self._missed(session.id)
 

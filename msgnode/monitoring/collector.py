@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
@@ -18,9 +18,12 @@ from prometheus_client.registry import Collector
 from msgnode.core import addresses, redaction
 from msgnode.core.faults import FAULTS
 
-from . import connector_figures, peer_figures
 from .measured_node import MeasuredNode
 from .metric_families import counter, gauge, histogram
+
+if TYPE_CHECKING:
+    from msgnode.traffic.recorder import ParquetRecorder
+    from msgnode.workers.cluster import Cluster
 
 
 class Sample(msgspec.Struct, array_like=True):
@@ -65,111 +68,116 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Collect all metrics, while the event loop runs."""
-        node = self._node
-        sessions = list(node.sessions.sessions.values())
-        states = Counter(str(session.state) for session in sessions)
-        yield gauge("sessions", "Sessions by state.", "state", states)
-        yield gauge("sockets", "Open WebSocket connections.", value=len(node.sockets.connections))
-        yield gauge("routes", "Entries of the routing table.", "table", node.table.sizes)
-        steps = CounterMetricFamily(
-            "msgnode_session_steps", "Sessions opened, resumed, lost and ended.", labels=("event",)
-        )
-        for event, number in node.sessions.steps.counts.copy().items():
-            steps.add_metric((str(event),), number)
-        yield steps
-        queues = node.sessions.queues
-        text = "Bytes that wait in the sessions' outboxes."
-        yield gauge("outbox_bytes", text, value=queues.bytes)
-        text = "Frames and queues dropped because a source, a subject or the node has no room."
-        yield counter("queue_budget_refusals", text, queues.dropped)
-        pending = node.answers.pending
-        yield gauge("answers_pending", "Requests whose answers are under way.", value=pending)
-        yield gauge("commit_backlog", "Changes that wait for a commit.", value=node.writer.backlog)
-        yield counter("changes_committed", "Changes committed.", node.writer.changes)
-        yield histogram("commit_seconds", "Duration of a group commit.", node.writer.durations)
-        messages = CounterMetricFamily(
-            "msgnode_messages", "Messages by type and outcome.", labels=("type", "outcome")
-        )
-        for (type_, outcome), count in dict(node.recorder.messages).items():
-            messages.add_metric((type_, str(outcome)), count)
-        yield messages
-        invitations = CounterMetricFamily(
-            "msgnode_p2p_invitations", "Invitations to P2P connections.", labels=("outcome",)
-        )
-        for outcome, count in dict(node.recorder.invitations).items():
-            invitations.add_metric((str(outcome),), count)
-        yield invitations
-        yield counter("message_bytes", "Bytes of the messages read.", node.recorder.bytes)
-        yield histogram(
-            "delivery_seconds", "From a frame to its last listener.", node.recorder.latencies
-        )
-        faults = CounterMetricFamily(
-            "msgnode_faults", "Failures that were kept to the one they belong to.", labels=("part",)
-        )
-        for part, number in FAULTS.counts.copy().items():
-            faults.add_metric((part,), number)
-        yield faults
-        if node.record is not None:
-            yield counter("record_rows_written", "Rows of the record.", node.record.written)
-            yield counter("record_rows_lost", "Rows that did not fit.", node.record.lost)
-            yield gauge("record_rows_held", "Rows not yet written.", value=node.record.held)
-        verified = node.identities.verifier.verifications
-        yield counter("identity_verifications", "Signatures of identities checked.", verified)
-        keys = GaugeMetricFamily(
-            "msgnode_issuer_keys", "Keys in an issuer's set.", labels=("issuer", "state")
-        )
-        for url, (usable, unusable) in node.identities.keys.counts().items():
-            keys.add_metric((url, "usable"), usable)
-            keys.add_metric((url, "unusable"), unusable)
-        yield keys
-        bound = len(node.identities.logged_in)
-        yield gauge("sessions_bound", "Sessions that are logged in.", value=bound)
-        text = "Decisions that the policies were asked for; other messages had one that was kept."
-        yield counter("policy_evaluations", text, node.enforcer.evaluated)
+        for part in (_sessions, _messages, _commits, _identities, _lease, _traces):
+            yield from part(self._node)
+        yield from _faults()
         yield from _caches()
-        unasked = node.guard.dropped
-        yield counter("responses_unasked", "Responses of who was not asked, dropped.", unasked)
-        lease = node.lease
-        text = "Seconds since the last renewal of the worker's lease was sent."
-        yield gauge("lease_age_seconds", text, value=lease.age)
-        yield gauge("lease_held", "Whether the worker holds it.", value=int(lease.is_held))
-        yield counter("lease_renewals", "Renewals that succeeded.", lease.renewed)
-        yield counter("lease_failures", "Renewals that failed.", lease.failed)
-        text = "How often this process has lost its lease and begun again."
-        yield counter("lease_losses", text, node.times_fenced)
-        text = "Messages whose steps were noted."
-        yield counter("traces", text, node.tracer.traced)
-        text = "Messages that were to be traced and were too many."
-        yield counter("traces_left_out", text, node.tracer.untraced)
-        if node.tracer.spans is not None:
-            spans = CounterMetricFamily(
-                "msgnode_spans_exported", "Spans for the collector by outcome.", labels=("outcome",)
-            )
-            for end in ("sent", "failed"):
-                spans.add_metric((end,), node.tracer.spans[end])
-            yield spans
-        if node.webhooks is not None:
-            yield from connector_figures.webhooks(node.webhooks)
-        if node.wakeups is not None:
-            yield from connector_figures.wakeups(node.wakeups)
-        if node.mqtt is not None:
-            yield from connector_figures.mqtt(node.mqtt)
-        if node.invitations is not None:
-            yield from connector_figures.invitations(node.invitations)
-        yield from peer_figures.visitors(node.visitors)
-        if node.federation is not None:
-            yield from peer_figures.peers(node.federation)
-        yield from connector_figures.qos(node.qos)
-        if node.cluster is not None:
-            yield from _links(node.cluster.transport.figures())
-            network = node.cluster.network
-            homes = network.homes
-            text = "Names, of addresses and above them, that the directory was asked for."
-            yield counter("holders_asked", text, homes.asked)
-            text = "Of these, those of which nothing could be found out."
-            yield counter("holders_unknown", text, homes.not_known)
-            text = "Names of which it is kept up here who is there on other workers."
-            yield gauge("watched_addresses", text, value=len(network.interest.watched))
+        for each in self._node.subsystems:
+            yield from each.metrics()
+
+
+def _sessions(node: MeasuredNode) -> Iterator[Metric]:
+    """Sessions, sockets and queues."""
+    sessions = list(node.sessions.sessions.values())
+    states = Counter(str(session.state) for session in sessions)
+    yield gauge("sessions", "Sessions by state.", "state", states)
+    yield gauge("sockets", "Open WebSocket connections.", value=len(node.sockets.connections))
+    steps = CounterMetricFamily(
+        "msgnode_session_steps", "Sessions opened, resumed, lost and ended.", labels=("event",)
+    )
+    for event, number in node.sessions.steps.counts.copy().items():
+        steps.add_metric((str(event),), number)
+    yield steps
+    queues = node.sessions.queues
+    text = "Bytes that wait in the sessions' outboxes."
+    yield gauge("outbox_bytes", text, value=queues.bytes)
+    text = "Frames and queues dropped because a source, a subject or the node has no room."
+    yield counter("queue_budget_refusals", text, queues.dropped)
+
+
+def _messages(node: MeasuredNode) -> Iterator[Metric]:
+    """Messages, and what decides on them."""
+    yield gauge("routes", "Entries of the routing table.", "table", node.table.sizes)
+    pending = node.answers.pending
+    yield gauge("answers_pending", "Requests whose answers are under way.", value=pending)
+    messages = CounterMetricFamily(
+        "msgnode_messages", "Messages by type and outcome.", labels=("type", "outcome")
+    )
+    for (type_, outcome), count in dict(node.recorder.messages).items():
+        messages.add_metric((type_, str(outcome)), count)
+    yield messages
+    invitations = CounterMetricFamily(
+        "msgnode_p2p_invitations", "Invitations to P2P connections.", labels=("outcome",)
+    )
+    for outcome, count in dict(node.recorder.invitations).items():
+        invitations.add_metric((str(outcome),), count)
+    yield invitations
+    yield counter("message_bytes", "Bytes of the messages read.", node.recorder.bytes)
+    text = "From a frame to its last listener."
+    yield histogram("delivery_seconds", text, node.recorder.latencies)
+    text = "Decisions that the policies were asked for; other messages had one that was kept."
+    yield counter("policy_evaluations", text, node.enforcer.evaluated)
+    unasked = node.guard.dropped
+    yield counter("responses_unasked", "Responses of who was not asked, dropped.", unasked)
+
+
+def _commits(node: MeasuredNode) -> Iterator[Metric]:
+    """Changes of the database."""
+    yield gauge("commit_backlog", "Changes that wait for a commit.", value=node.writer.backlog)
+    yield counter("changes_committed", "Changes committed.", node.writer.changes)
+    yield histogram("commit_seconds", "Duration of a group commit.", node.writer.durations)
+
+
+def _identities(node: MeasuredNode) -> Iterator[Metric]:
+    """Identities, and their issuers' keys."""
+    verified = node.identities.verifier.verifications
+    yield counter("identity_verifications", "Signatures of identities checked.", verified)
+    keys = GaugeMetricFamily(
+        "msgnode_issuer_keys", "Keys in an issuer's set.", labels=("issuer", "state")
+    )
+    for url, (usable, unusable) in node.identities.keys.counts().items():
+        keys.add_metric((url, "usable"), usable)
+        keys.add_metric((url, "unusable"), unusable)
+    yield keys
+    bound = len(node.identities.logged_in)
+    yield gauge("sessions_bound", "Sessions that are logged in.", value=bound)
+
+
+def _lease(node: MeasuredNode) -> Iterator[Metric]:
+    """The lease of the worker."""
+    lease = node.lease
+    text = "Seconds since the last renewal of the worker's lease was sent."
+    yield gauge("lease_age_seconds", text, value=lease.age)
+    yield gauge("lease_held", "Whether the worker holds it.", value=int(lease.is_held))
+    yield counter("lease_renewals", "Renewals that succeeded.", lease.renewed)
+    yield counter("lease_failures", "Renewals that failed.", lease.failed)
+    text = "How often this process has lost its lease and begun again."
+    yield counter("lease_losses", text, node.times_fenced)
+
+
+def _traces(node: MeasuredNode) -> Iterator[Metric]:
+    """Traced messages, and what of them went to a collector."""
+    text = "Messages whose steps were noted."
+    yield counter("traces", text, node.tracer.traced)
+    text = "Messages that were to be traced and were too many."
+    yield counter("traces_left_out", text, node.tracer.untraced)
+    if node.tracer.spans is not None:
+        spans = CounterMetricFamily(
+            "msgnode_spans_exported", "Spans for the collector by outcome.", labels=("outcome",)
+        )
+        for end in ("sent", "failed"):
+            spans.add_metric((end,), node.tracer.spans[end])
+        yield spans
+
+
+def _faults() -> Iterator[Metric]:
+    """Failures in this process."""
+    faults = CounterMetricFamily(
+        "msgnode_faults", "Failures that were kept to the one they belong to.", labels=("part",)
+    )
+    for part, number in FAULTS.counts.copy().items():
+        faults.add_metric((part,), number)
+    yield faults
 
 
 def _caches() -> Iterator[Metric]:
@@ -182,6 +190,25 @@ def _caches() -> Iterator[Metric]:
     lookups.add_metric(("redaction", "hit"), told.hits)
     lookups.add_metric(("redaction", "miss"), told.misses)
     yield lookups
+
+
+def record(record: ParquetRecorder) -> Iterator[Metric]:
+    """The traffic record."""
+    yield counter("record_rows_written", "Rows of the record.", record.written)
+    yield counter("record_rows_lost", "Rows that did not fit.", record.lost)
+    yield gauge("record_rows_held", "Rows not yet written.", value=record.held)
+
+
+def other_workers(cluster: Cluster) -> Iterator[Metric]:
+    """The links to the other workers, and what their directory was asked."""
+    yield from _links(cluster.transport.figures())
+    network = cluster.network
+    text = "Names, of addresses and above them, that the directory was asked for."
+    yield counter("holders_asked", text, network.homes.asked)
+    text = "Of these, those of which nothing could be found out."
+    yield counter("holders_unknown", text, network.homes.not_known)
+    text = "Names of which it is kept up here who is there on other workers."
+    yield gauge("watched_addresses", text, value=len(network.interest.watched))
 
 
 def _links(links: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -46,37 +46,20 @@ def wakeups(wakeups: PushWakeups) -> Iterator[Metric]:
     yield counted
 
 
-class Invitations(Protocol):
-    """The parts that take and send invitations."""
-
-    @property
-    def service(self) -> InvitationService:
-        """Counts what users have asked of it."""
-        ...
-
-    @property
-    def delivery(self) -> InvitationDelivery:
-        """Counts delivered invitations."""
-        ...
-
-    @property
-    def guests(self) -> Guests:
-        """Counts guests."""
-        ...
-
-
-def invitations(parts: Invitations) -> Iterator[Metric]:
+def invitations(
+    service: InvitationService, delivery: InvitationDelivery, guests: Guests
+) -> Iterator[Metric]:
     """Metrics of sent and received invitations and of guests."""
     steps = CounterMetricFamily("msgnode_invitations", "Invitations by step.", labels=("step",))
     for step in ("sent", "withdrawn", "withdrawal_untold", "ended_by_user", "reopened"):
-        steps.add_metric((step,), parts.service.steps[step])
+        steps.add_metric((step,), service.steps[step])
     for step in ("delivered", "withdrawal_delivered"):
-        steps.add_metric((step,), parts.delivery.steps[step])
+        steps.add_metric((step,), delivery.steps[step])
     yield steps
-    yield gauge("guests", "Sessions that speak by an invitation.", value=len(parts.guests))
+    yield gauge("guests", "Sessions that speak by an invitation.", value=len(guests))
     steps = CounterMetricFamily("msgnode_guest_steps", "Guests by step.", labels=("step",))
     for step in ("admitted", "refused", "ended"):
-        steps.add_metric((step,), parts.guests.steps[step])
+        steps.add_metric((step,), guests.steps[step])
     yield steps
 
 

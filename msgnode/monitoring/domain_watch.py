@@ -8,7 +8,7 @@ there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ import msgspec
 from msgnode.sessions.visitors import Visitors, frames_of
 
 if TYPE_CHECKING:
-    from msgnode.federation.service import Federation
+    from msgnode.federation.peer_link import PeerLink
 
 SOONEST = 0.5
 MOST = 5.0
@@ -60,12 +60,12 @@ class DomainWatch:
         self,
         worker: str,
         visitors: Visitors,
-        federation: Federation | None,
+        links: Callable[[], Iterable[PeerLink]],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._worker = worker
         self._visitors = visitors
-        self._federation = federation
+        self._links = links
         self._clock = clock
         self._at = float("-inf")
         self._peers: dict[str, tuple[int, int]] = {}
@@ -87,8 +87,7 @@ class DomainWatch:
     def _of_peers(self, seconds: float) -> list[PeerFigures]:
         before, told = self._peers, []
         self._peers = {}
-        links = self._federation.links.values() if self._federation is not None else ()
-        for link in list(links):
+        for link in list(self._links()):
             counters, domain = link.exchange.counters, link.peer.domain
             counted = self._peers[domain] = counters.sent, counters.received
             sent, received = _rates(before.get(domain), counted, seconds)

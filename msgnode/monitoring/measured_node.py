@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from . import connector_figures
+from prometheus_client.core import Metric
 
 if TYPE_CHECKING:
     from msgnode.bus.recording import CountingRecorder
     from msgnode.bus.response_guard import ResponseGuard
     from msgnode.bus.table import RoutingTable
-    from msgnode.devices.mqtt.connector import MqttConnector
-    from msgnode.devices.push import PushWakeups
-    from msgnode.devices.webhook import Webhooks
-    from msgnode.federation.service import Federation
     from msgnode.identity.service import IdentityService
     from msgnode.monitoring.domain_watch import DomainWatch
     from msgnode.monitoring.sampler import Sampler
     from msgnode.monitoring.session_watch import SessionWatch
     from msgnode.monitoring.tracer import Tracer
-    from msgnode.qos.service import QosService
     from msgnode.sessions.budgets import AnswerBudget
     from msgnode.sessions.connection_limits import ConnectionLimits
     from msgnode.sessions.manager import SessionManager
-    from msgnode.sessions.visitors import Visitors
     from msgnode.storage.writer import GroupWriter
-    from msgnode.traffic.recorder import ParquetRecorder
-    from msgnode.workers.cluster import Cluster
     from msgnode.workers.lease import Lease
 
 
@@ -36,6 +29,15 @@ class Evaluating(Protocol):
     @property
     def evaluated(self) -> int:
         """Decisions that were not answered from a cache."""
+        ...
+
+
+class Measured(Protocol):
+    """A part of a worker that has metrics of its own."""
+
+    @property
+    def metrics(self) -> Callable[[], Iterator[Metric]]:
+        """Returns them; called from any thread."""
         ...
 
 
@@ -73,11 +75,6 @@ class MeasuredNode(Protocol):
         ...
 
     @property
-    def record(self) -> ParquetRecorder | None:
-        """The traffic record; None if none is kept."""
-        ...
-
-    @property
     def identities(self) -> IdentityService:
         """Logged-in subjects, and verifications."""
         ...
@@ -93,48 +90,13 @@ class MeasuredNode(Protocol):
         ...
 
     @property
-    def visitors(self) -> Visitors:
-        """Runtimes of other domains that are here."""
-        ...
-
-    @property
     def domain_watch(self) -> DomainWatch:
         """What passes to and from other domains."""
         ...
 
     @property
-    def cluster(self) -> Cluster | None:
-        """Links to the other workers; None where there are none."""
-        ...
-
-    @property
-    def webhooks(self) -> Webhooks | None:
-        """The webhooks to network servers; None if disabled."""
-        ...
-
-    @property
-    def wakeups(self) -> PushWakeups | None:
-        """Devices that are woken; None where that is off."""
-        ...
-
-    @property
-    def mqtt(self) -> MqttConnector | None:
-        """The connection to the MQTT broker; None where there is none."""
-        ...
-
-    @property
-    def invitations(self) -> connector_figures.Invitations | None:
-        """Invitations and guests; None where they are off."""
-        ...
-
-    @property
-    def federation(self) -> Federation | None:
-        """Peers that this worker serves; None where there can be none."""
-        ...
-
-    @property
-    def qos(self) -> QosService:
-        """Reservations, and the TURN servers behind them."""
+    def subsystems(self) -> Sequence[Measured]:
+        """The other parts of it, each with its metrics."""
         ...
 
     @property

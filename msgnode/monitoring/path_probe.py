@@ -17,13 +17,14 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
+from msgnode.bus.ports import Alarms
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.sessions.probe import Misdirected, ProbeEndpoint
@@ -53,6 +54,23 @@ class _Frame(msgspec.Struct):
 _frames = msgspec.json.Decoder(_Frame)
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeSettings:
+    """How often the path is probed, in seconds.
+
+    Attributes:
+        every: between two rounds.
+        timeout: that a message may take.
+        worker_timeout: after which a silent worker counts as dead.
+        shares_port: whether other workers listen at the same port.
+    """
+
+    every: float
+    timeout: float
+    worker_timeout: float
+    shares_port: bool
+
+
 class PathProbe:
     """One instance per worker. `problem` describes a fault of the path, "" if there is none."""
 
@@ -62,25 +80,19 @@ class PathProbe:
         table: RoutingTable,
         writer: Writer,
         worker: str,
-        raise_alarm: Callable[[str, str, str], None],
-        clear_alarm: Callable[[str, str], None],
-        *,
-        every: float,
-        timeout: float,
-        worker_timeout: float,
-        shares_port: bool,
+        alarms: Alarms,
+        settings: ProbeSettings,
     ) -> None:
         self.problem = ""
         self._endpoint = endpoint
         self._table = table
         self._writer = writer
         self._worker = worker
-        self._raise_alarm = raise_alarm
-        self._clear_alarm = clear_alarm
-        self._every = every
-        self._timeout = timeout
-        self._others_timeout = max(timeout, worker_timeout)
-        self._shares_port = shares_port
+        self._alarms = alarms
+        self._every = settings.every
+        self._timeout = settings.timeout
+        self._others_timeout = max(settings.timeout, settings.worker_timeout)
+        self._shares_port = settings.shares_port
         self._url = ""
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[None]] = {}
@@ -173,9 +185,9 @@ class PathProbe:
         """Raise alarms for faults, and clear them afterwards."""
         for subject, text in problems.items():
             if self._standing.get(subject) != text:
-                self._raise_alarm(KIND, subject, text)
+                self._alarms.raise_alarm(KIND, subject, text)
         for subject in self._standing.keys() - problems.keys():
-            self._clear_alarm(KIND, subject)
+            self._alarms.clear_alarm(KIND, subject)
         self._standing = problems
 
     # --- the socket -------------------------------------------------------------------------------

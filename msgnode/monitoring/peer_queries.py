@@ -20,10 +20,12 @@ from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.session_watch import SessionFigures
 from msgnode.monitoring.trace_filter import TraceFilter
 from msgnode.monitoring.tracer import TracesTold
+from msgnode.workers.lone import NobodyToAsk
 from msgnode.workers.rpc import MAX_BYTES, PeerRpc
 from policies.authoring import live_messages
 
 T = TypeVar("T")
+Rpc = PeerRpc | NobodyToAsk
 
 _METRICS, _PASSING, _FIGURES, _SESSIONS = "metrics", "passing", "figures", "sessions"
 _SAMPLE, _TRACES, _DOMAINS = "sample", "traces", "domains"
@@ -86,13 +88,13 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
     }
 
 
-def metrics(rpc: PeerRpc, seconds: float) -> dict[str, list[Family] | None]:
+def metrics(rpc: Rpc, seconds: float) -> dict[str, list[Family] | None]:
     """The numbers of the other workers by their names, None of one that did not answer in time."""
     told = rpc.ask_from_thread(_METRICS, seconds=seconds)
     return {worker: _decoded(answer, list[Family]) for worker, answer in told.items()}
 
 
-async def figures(rpc: PeerRpc, step: int, seconds: float) -> dict[str, WorkerFigures | None]:
+async def figures(rpc: Rpc, step: int, seconds: float) -> dict[str, WorkerFigures | None]:
     """What the other workers do now by their names, None of one that did not answer in time.
 
     Args:
@@ -104,14 +106,14 @@ async def figures(rpc: PeerRpc, step: int, seconds: float) -> dict[str, WorkerFi
     return {worker: _decoded(answer, WorkerFigures) for worker, answer in told.items()}
 
 
-async def samples(rpc: PeerRpc, seconds: float) -> dict[str, list[Sample] | None]:
+async def samples(rpc: Rpc, seconds: float) -> dict[str, list[Sample] | None]:
     """The last sample of the other workers by their names, None of one that did not answer."""
     told = await rpc.ask(_SAMPLE, seconds=seconds)
     return {worker: _decoded(answer, list[Sample]) for worker, answer in told.items()}
 
 
 async def sessions(
-    rpc: PeerRpc, ids: list[str], is_whole: bool, seconds: float
+    rpc: Rpc, ids: list[str], is_whole: bool, seconds: float
 ) -> dict[str, list[SessionFigures] | None]:
     """The figures of sessions at the other workers, by the workers' names.
 
@@ -126,7 +128,7 @@ async def sessions(
 
 
 async def traces(
-    rpc: PeerRpc, wanted: TraceFilter, after: dict[str, int], seconds: float
+    rpc: Rpc, wanted: TraceFilter, after: dict[str, int], seconds: float
 ) -> dict[str, TracesTold | None]:
     """The traces of the other workers, by their names; they continue tracing what is wanted.
 
@@ -140,13 +142,13 @@ async def traces(
     return {worker: _decoded(answer, TracesTold) for worker, answer in told.items()}
 
 
-async def domains(rpc: PeerRpc, seconds: float) -> dict[str, DomainFigures | None]:
+async def domains(rpc: Rpc, seconds: float) -> dict[str, DomainFigures | None]:
     """What passes to and from other domains at the other workers, None if one did not answer."""
     told = await rpc.ask(_DOMAINS, seconds=seconds)
     return {worker: _decoded(answer, DomainFigures) for worker, answer in told.items()}
 
 
-def passing(rpc: PeerRpc, seconds: float, enough: int) -> list[msgspec.Raw]:
+def passing(rpc: Rpc, seconds: float, enough: int) -> list[msgspec.Raw]:
     """The messages at the other workers within so many seconds, as JSON."""
     text = msgspec.msgpack.encode(_Watch(seconds, enough))
     told = rpc.ask_from_thread(_PASSING, text, seconds + 1.0)

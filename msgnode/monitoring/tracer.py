@@ -27,8 +27,8 @@ import msgspec
 
 from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Caller, DeliveryResult, Listener
+from msgnode.bus.steps import HeldTraces, Steps, TracedSteps
 from msgnode.bus.trace import Trace, TracePart
-from msgnode.bus.traced_pipeline import TracedPipeline
 from msgnode.core import messages, trace_context
 from msgnode.core.decision import NOT_APPLICABLE
 from msgnode.core.envelope import InvalidFrame
@@ -109,7 +109,7 @@ class Tracer:
         self._export = export
         self._looks_at_all = False  # and not only at those that say what makes them traced
         self._follows_senders = ratio > 0 or export is not None
-        self._path: TracedPipeline | None = None
+        self._held = HeldTraces()
         self._watches: dict[TraceFilter, float] = {}
         self._asked: OrderedDict[tuple[str, str], tuple[TraceContext, float]] = OrderedDict()
         self._ring: deque[TracePart] = deque(maxlen=KEPT)
@@ -148,32 +148,31 @@ class Tracer:
 
     # --- for the bus ------------------------------------------------------------------------------
 
-    def takes(self, message: Message, caller: Caller, began: float) -> bool:
-        """Whether it has carried the message, because it is traced."""
-        path = self._path
-        if path is None or not (
+    def takes(
+        self, message: Message, caller: Caller, began: float, steps: Steps
+    ) -> TracedSteps | None:
+        """The steps of a message that is traced, None for any other."""
+        if not (
             self._looks_at_all
             or IN_FRAME in message.frame
             or caller.traceparent
             or (message.is_response and self._asked)
-            or path.held
+            or self._held
         ):
-            return False
-        if path.held:
-            held = path.take_held(message.frame)
+            return None
+        if self._held:
+            held = self._held.take(message.frame)
             if held is not None:
-                path.carry_traced(held, caller)
-                return True
+                return TracedSteps(held, steps, self._held)
         why, context = self._reason(message, caller)
         if not why:
-            return False
+            return None
         if not self._budget.take():
             self.untraced += 1
-            return False
+            return None
         trace = Trace(self._worker, why, context, message, caller.speaker, began, self._finished)
         self._expect_response(trace)
-        path.carry_traced(trace, caller)
-        return True
+        return TracedSteps(trace, steps, self._held)
 
     def arrived(
         self,
@@ -263,8 +262,6 @@ class Tracer:
     def _attach(self) -> None:
         """Give the pipeline its tracer, or take it away."""
         is_on = self._follows_senders or bool(self._watches) or bool(self._asked)
-        if is_on and self._path is None:
-            self._path = TracedPipeline(self._pipeline)
         self._looks_at_all = bool(self._watches) or self._ratio > 0
         self._pipeline.tracer = self if is_on else None
         self._look_again()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
 
 from django.conf import settings
 
-from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.response_guard import ResponseGuard
-from msgnode.bus.table import RoutingTable
 from msgnode.core.redaction import without_tokens
 from msgnode.federation.known_peers import KnownPeers
 from msgnode.federation.observers import Observers
@@ -21,113 +19,108 @@ from msgnode.federation.service import Federation, FederationSettings
 from msgnode.federation.stored_messages import StoredMessages, StoreLimits
 from msgnode.federation.stub_sockets import SocketLimits
 from msgnode.identity.encryption import decrypt, encrypt
+from msgnode.monitoring import peer_figures
 from msgnode.net.http import HttpClient, Network
-from msgnode.sessions.connection import ConnectionSettings
-from msgnode.sessions.connection_limits import ConnectionLimits
+from msgnode.sessions.handshake import ConnectionParts
 from msgnode.sessions.manager import SessionManager
-from msgnode.storage.writer import GroupWriter
-from msgnode.workers.lease import Lease
 from policies.enforcement.decision_buffer import masked
 
-from .alarms import Alarms
+from .base import Base, OtherDomains, PeerRoom
+from .subsystem import Subsystem, until_stopped
 
 _DESCRIPTOR_SECONDS = 10.0
 _DESCRIPTOR_BYTES = 3 * 1024 * 1024
 
 
-class Foreign(NamedTuple):
-    """The parts for other domains that must exist before a message can pass.
-
-    `peers` are the known nodes, `observers` tells who listens to what is sent there; `http` queries
-    nodes.
-    """
-
-    peers: KnownPeers
-    observers: Observers
-    http: HttpClient
-
-
-def foreign(
-    table: RoutingTable, sessions: SessionManager, writer: GroupWriter, alarms: Alarms
-) -> Foreign:
-    """Build the parts that know peers."""
+def other_domains(base: Base, sessions: SessionManager) -> OtherDomains:
+    """Build the parts that know peers, and the rest once messages can be carried."""
     http = HttpClient(_networks(), _DESCRIPTOR_SECONDS, _DESCRIPTOR_BYTES)
-    linger = settings.PEERS["LINGER_SECONDS"]
-    return Foreign(
-        KnownPeers(
-            settings.DOMAIN,
-            settings.FEDERATION,
-            http,
-            writer,
-            alarms.raise_alarm,
-            settings.FEDERATION_SIGNED,
-        ),
-        Observers(table, writer, sessions.missed, not settings.REDIS_URL, linger),
+    peers = KnownPeers(
+        base.domain,
+        settings.FEDERATION,
         http,
+        base.writer,
+        base.alarms.raise_alarm,
+        settings.FEDERATION_SIGNED,
     )
+    linger = settings.PEERS["LINGER_SECONDS"]
+    is_alone = not settings.REDIS_URL
+    observers = Observers(base.table, base.writer, sessions.missed, is_alone, linger)
+    return OtherDomains(peers, observers, partial(_serve, base, peers, observers, http))
 
 
-def federation(
-    foreign: Foreign,
-    epoch: str,
-    table: RoutingTable,
-    pipeline: Pipeline,
-    sessions: SessionManager,
-    sockets: ConnectionLimits,
-    connections: ConnectionSettings,
-    writer: GroupWriter,
-    lease: Lease,
-    alarms: Alarms,
+def _serve(
+    base: Base,
+    peers: KnownPeers,
+    observers: Observers,
+    http: HttpClient,
+    parts: ConnectionParts,
     guard: ResponseGuard,
-) -> Federation:
+) -> PeerRoom:
     """Build the service for peers."""
-    peers, sandbox = settings.PEERS, settings.SANDBOX
-    limits: dict[str, Any] = settings.NODE
-    max_frame = int(limits["MAX_FRAME_BYTES"])
+    limits, lease = settings.PEERS, base.lease
     flow = replace(
-        connections.flow,
-        messages_per_second=peers["MESSAGES_PER_SECOND"],
-        bytes_per_second=peers["BYTES_PER_SECOND"],
+        parts.settings.flow,
+        messages_per_second=limits["MESSAGES_PER_SECOND"],
+        bytes_per_second=limits["BYTES_PER_SECOND"],
     )
     store = StoreLimits(
-        peers["STORED_MESSAGES"], peers["STORED_BYTES"], peers["STORE_HOURS"] * 3600
+        limits["STORED_MESSAGES"], limits["STORED_BYTES"], limits["STORE_HOURS"] * 3600
     )
-    stored = StoredMessages(store, table, writer, encrypt, decrypt, alarms.raise_alarm, guard.vouch)
-    return Federation(
-        FederationSettings(settings.DOMAIN, peers["MAX_STUBS"], settings.SECRET_KEY),
-        foreign.peers,
-        LinkLimits(
-            SandboxLimits(
-                sandbox["HEAP_MIB"],
-                sandbox["DATA_MIB"],
-                sandbox["MEMORY_MIB"],
-                sandbox["SILENCE_SECONDS"],
-                max_frame,
-                sandbox["BUBBLEWRAP"],
-            ),
-            SocketLimits(
-                frozenset(),
-                _networks(),
-                max_frame,
-                peers["MESSAGES_PER_SECOND"],
-                peers["BYTES_PER_SECOND"],
-            ),
-            peers["QUEUE_MESSAGES"],
-            peers["QUEUE_BYTES"],
-            stored.limits.seconds,
-            peers["IDLE_SECONDS"],
-        ),
-        epoch,
-        table,
-        PeerSessions(pipeline, sessions, sockets, replace(connections, flow=flow)),
-        foreign.http,
-        writer,
+    stored = StoredMessages(
+        store, base.table, base.writer, encrypt, decrypt, base.alarms.raise_alarm, guard.vouch
+    )
+    federation = Federation(
+        FederationSettings(base.domain, limits["MAX_STUBS"], settings.SECRET_KEY),
+        peers,
+        _link_limits(store.seconds),
+        base.me.epoch,
+        base.table,
+        PeerSessions(replace(parts, settings=replace(parts.settings, flow=flow))),
+        http,
+        base.writer,
         lambda: lease.is_held,
-        alarms.raise_alarm,
-        alarms.clear_alarm,
-        foreign.observers,
+        base.alarms.raise_alarm,
+        base.alarms.clear_alarm,
+        observers,
         stored,
         masked if settings.POLICY["LOG_MASKS_BODIES"] else without_tokens,
+    )
+    room = Subsystem(
+        serve=lambda: [until_stopped(federation.run)],
+        handlers=federation.handlers(),
+        state=lambda: ("federation", federation.state),
+        metrics=partial(peer_figures.peers, federation),
+        drain=federation.stop,
+        abort=federation.abort,
+    )
+    return PeerRoom(lambda: federation.links.values(), federation.proofs, (room,))
+
+
+def _link_limits(stored_seconds: float) -> LinkLimits:
+    """The limits of each peer."""
+    peers, sandbox = settings.PEERS, settings.SANDBOX
+    max_frame = int(settings.NODE["MAX_FRAME_BYTES"])
+    return LinkLimits(
+        SandboxLimits(
+            sandbox["HEAP_MIB"],
+            sandbox["DATA_MIB"],
+            sandbox["MEMORY_MIB"],
+            sandbox["SILENCE_SECONDS"],
+            max_frame,
+            sandbox["BUBBLEWRAP"],
+        ),
+        SocketLimits(
+            frozenset(),
+            _networks(),
+            max_frame,
+            peers["MESSAGES_PER_SECOND"],
+            peers["BYTES_PER_SECOND"],
+        ),
+        peers["QUEUE_MESSAGES"],
+        peers["QUEUE_BYTES"],
+        stored_seconds,
+        peers["IDLE_SECONDS"],
     )
 
 

@@ -2,69 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
 
 from django.conf import settings
 
 from msgnode.bus.notices import Notices
-from msgnode.bus.ports import Enforcer, Listener, Recorder
-from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import Writer
+from msgnode.bus.ports import Enforcer
 from msgnode.connectors.identity import IdentityConnector
+from msgnode.identity.identify_timeout import IdentifyTimeout
 from msgnode.invitations import service
 from msgnode.invitations.delivery import InvitationDelivery
 from msgnode.invitations.guests import Guests
 from msgnode.invitations.service import InvitationService
+from msgnode.invitations.wire import LEFT
+from msgnode.monitoring import connector_figures
 from msgnode.sessions.manager import SessionManager
 from msgnode.subscriptions.component import SubscriptionComponent
 
+from .base import Base, InvitationRoom
 from .devices import http_client
-
-
-class Invitations(NamedTuple):
-    """`service` answers users, and `delivery` delivers the invitations left for them.
-
-    `guests` holds the rights of guests, that is sessions that were invited.
-    """
-
-    service: InvitationService
-    delivery: InvitationDelivery
-    guests: Guests
+from .subsystem import Subsystem
 
 
 def invitations(
-    accepted: Callable[[Listener], None],
-    table: RoutingTable,
+    base: Base,
     sessions: SessionManager,
     subscriptions: SubscriptionComponent,
-    writer: Writer,
     enforcer: Enforcer,
-    recorder: Recorder,
-) -> Invitations:
-    """Build all three; `accepted` is called for a session that has become a guest."""
-    domain: str = settings.DOMAIN
+    timeout: IdentifyTimeout,
+) -> InvitationRoom:
+    """Build what answers users, what delivers invitations, and the rights of guests."""
+    if not settings.INVITATIONS["ON"]:
+        return InvitationRoom()
     issuer: str = settings.PROVIDER["ISSUER"]
-    voice = Notices(f"domain://idm.{domain}", IdentityConnector.name, enforcer, recorder)
+    address = f"domain://idm.{base.domain}"
+    voice = Notices(address, IdentityConnector.name, enforcer, base.record.recorder)
     threads = service.threads()
-    made = Invitations(
-        InvitationService(
-            domain, issuer, table, http_client(service.SECONDS, service.MAX_ANSWER), threads
-        ),
-        InvitationDelivery(issuer, table, writer, voice),
-        Guests(
-            threads,
-            sessions.sessions,
-            subscriptions.of,
-            subscriptions.end,
-            sessions.missed,
-            subscriptions.addresses[0],
-            int(settings.NODE["MAX_ADDRESSES_PER_REQUEST"]),
-            accepted,
-        ),
+    client = http_client(service.SECONDS, service.MAX_ANSWER)
+    answering = InvitationService(base.domain, issuer, base.table, client, threads)
+    delivery = InvitationDelivery(issuer, base.table, base.writer, voice)
+    guests = Guests(
+        threads,
+        sessions.sessions,
+        subscriptions,
+        sessions.missed,
+        int(settings.NODE["MAX_ADDRESSES_PER_REQUEST"]),
+        timeout.said_who,
     )
-    sessions.steps.listeners.append(made.delivery.stepped)
-    sessions.on_identified.append(made.delivery.identified)
-    sessions.on_closed.append(made.guests.closed)
-    sessions.on_handed_off.append(made.guests.forget)
-    return made
+    sessions.steps.listeners.append(delivery.stepped)
+    sessions.on_identified.append(delivery.identified)
+    sessions.on_closed.append(guests.closed)
+    sessions.on_handed_off.append(guests.forget)
+
+    async def stop() -> None:
+        delivery.stop()
+        await answering.stop()
+
+    room = Subsystem(
+        load=delivery.load,
+        serve=lambda: [guests.watch()],
+        handlers={LEFT: delivery.left},
+        metrics=partial(connector_figures.invitations, answering, delivery, guests),
+        stop=stop,
+    )
+    return InvitationRoom(guests, answering.answer, (room,))

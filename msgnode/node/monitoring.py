@@ -16,7 +16,7 @@ from msgnode.bus.ports import Component, ComponentInfo
 from msgnode.bus.recording import CountingRecorder
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import Outcome
-from msgnode.monitoring import peer_queries
+from msgnode.monitoring import alarm_rules, peer_queries
 from msgnode.monitoring.alarm_rules import AlarmRules
 from msgnode.monitoring.background_programs import BackgroundPrograms
 from msgnode.monitoring.component_status import StatusReport
@@ -34,13 +34,12 @@ from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.handshake import SessionHandshake
 from msgnode.sessions.manager import SessionManager
 from msgnode.storage.claims import WorkerClaim
-from msgnode.storage.writer import GroupWriter
-from msgnode.workers.worker_process import WorkerId
+from msgnode.workers.lone import LoneWorker
 
-from .alarms import Alarms
+from .base import Base
+from .subsystem import Subsystem
 
 if TYPE_CHECKING:
-    from msgnode.devices.mqtt.connector import MqttConnector
     from msgnode.workers.cluster import Cluster
 
 _AT_ONCE = 2_000
@@ -60,25 +59,23 @@ class Monitoring:
 
     Args:
         sampled: the parts that current figures are sampled from.
-        me: this worker.
         pipeline: the pipeline whose messages are watched and traced.
+        cluster: the other workers.
         policy: explains its decisions on them.
-        cluster: the other workers, if there may be any.
         infos: the current state of every component, connector and protostub.
     """
 
     def __init__(
         self,
+        base: Base,
         sampled: Sampled,
-        me: WorkerId,
         pipeline: Pipeline,
-        writer: GroupWriter,
-        alarms: Alarms,
-        cluster: Cluster | None,
-        infos: Callable[[], Awaitable[list[ComponentInfo]]],
+        cluster: Cluster | LoneWorker,
         policy: PolicyService,
+        infos: Callable[[], Awaitable[list[ComponentInfo]]],
     ) -> None:
-        self._cluster = cluster
+        self._rpc = cluster.rpc
+        me, writer, alarms = base.me, base.writer, base.alarms
         tracing, export = settings.TRACING, None
         if tracing["ENDPOINT"]:
             export = OtlpExport(tracing["ENDPOINT"], settings.DOMAIN, me.name)
@@ -92,8 +89,7 @@ class Monitoring:
             export.export if export is not None else None,
             export.sent if export is not None else None,
         )
-        if cluster is not None:
-            cluster.frames.watch(self.tracer)
+        cluster.watch(self.tracer)
         taps = Taps(pipeline.watch)
         talkers = Talkers(partial(taps.put, "talkers"))
         sessions = sampled.sessions.sessions
@@ -118,23 +114,25 @@ class Monitoring:
             settings.DATA_DIR, alarms.raise_alarm, alarms.clear_alarm
         )
 
-    @property
-    def sources(self) -> tuple[Sampler, SessionWatch, Tracer]:
-        """The sources of pages and scrapes."""
-        return self.sampler, self.watch, self.tracer
+    def subsystem(self) -> Subsystem:
+        """What the worker calls of it."""
+        return Subsystem(
+            start=self._start,
+            jobs=self._jobs,
+            handlers={alarm_rules.CHANGED: self.alarm_rules.changed},
+            stop=self._stop,
+            fence=self._stop,
+        )
 
-    def jobs(self) -> list[Coroutine[Any, Any, None]]:
-        """The background jobs, which run as long as the worker."""
+    def _jobs(self) -> list[Coroutine[Any, Any, None]]:
         jobs = (self._status, self._faults, self.programs, self.sampler, self.alarm_rules)
         return [each.run() for each in jobs]
 
-    async def start(self) -> None:
-        """Start watching and tracing messages."""
+    async def _start(self) -> None:
         await self.tail.start()
         self.tracer.start()
 
-    async def stop(self) -> None:
-        """Send what is still to be sent, and end."""
+    async def _stop(self) -> None:
         await self.tail.stop()
         if self._export is not None:
             await asyncio.to_thread(self._export.close)
@@ -142,9 +140,7 @@ class Monitoring:
     async def _samples(self) -> tuple[list[Sample], bool]:
         """The last sample of each worker that answers, and whether all do."""
         told = list(self.sampler.rings.seconds)[-1:]
-        if self._cluster is None:
-            return told, True
-        others = await peer_queries.samples(self._cluster.network.rpc, seconds=1.0)
+        others = await peer_queries.samples(self._rpc, seconds=1.0)
         for samples in others.values():
             told += samples or ()
         return told, None not in others.values()
@@ -171,7 +167,7 @@ async def infos(
     handshake: SessionHandshake,
     sessions: SessionManager,
     components: Iterable[Component],
-    mqtt: MqttConnector | None,
+    subsystems: Iterable[Subsystem],
 ) -> list[ComponentInfo]:
     """The state of every component, connector and protostub, for the operator."""
     connected = Counter({"ws": 0, "stub-connect": 0})
@@ -191,5 +187,5 @@ async def infos(
         )
         for kind, path in (("ws", "ws"), ("stub-connect", "stub/connect"))
     ]
-    connectors = [mqtt.update_info()] if mqtt is not None else []
+    connectors = [info for each in subsystems for info in each.infos()]
     return [handshake.info, *(each.update_info() for each in components), *connectors, *stubs]

@@ -13,9 +13,7 @@ from msgnode.sessions.closed import SHARE_OF_A_SOURCE, ClosedSessions
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.session_factory import SessionSettings
-from msgnode.traffic.recorder import ParquetRecorder, RecordOptions, raw_url
-
-from .alarms import Alarms
+from msgnode.traffic.recorder import RecordOptions, raw_url
 
 
 def request_limits() -> RequestLimits:
@@ -78,17 +76,4 @@ def record_options() -> RecordOptions:
         max_bytes=options["MAX_BYTES"],
         min_free=options["MIN_FREE_BYTES"],
         pseudonym_key=options["PSEUDONYM_KEY"].encode(),
-    )
-
-
-def record(domain: str, worker: str, alarms: Alarms) -> ParquetRecorder | None:
-    """The traffic record of a worker, None if none is kept."""
-    if not settings.RECORD["ON"]:
-        return None
-    return ParquetRecorder(
-        record_options(),
-        node=domain,
-        worker=worker,
-        raise_alarm=alarms.raise_from_thread,
-        clear_alarm=alarms.clear_from_thread,
     )

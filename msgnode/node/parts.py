@@ -1,364 +1,635 @@
 """Assembles a worker: chooses stores, components and connectors, and wires them.
 
-A new component or connector is one class (bus.ports.Component) and one line in `Parts.components`.
-Every part is complete before it is passed to another. Nothing runs yet: `worker` starts and stops.
+A new component or connector is one class (bus.ports.Component) and one line in `_components`; a new
+room is a `Subsystem` in the list that `parts` ends with. Every part is complete before it is passed
+to another. Nothing runs yet: `worker` starts and stops.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
-import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.conf import settings
 
-from msgnode.allocation.component import AllocationComponent
+from msgnode.allocation.component import AllocationComponent, AllocationLimits
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.bounces import Bounces
-from msgnode.bus.foreign import NO_FOREIGN_DOMAINS
-from msgnode.bus.holders import NO_OTHERS
 from msgnode.bus.last_owners import LastOwnerCache
+from msgnode.bus.notices import Notices
 from msgnode.bus.ownership import Ownership
-from msgnode.bus.pipeline import Pipeline
-from msgnode.bus.ports import Component
+from msgnode.bus.pipeline import Pipeline, Routing
+from msgnode.bus.ports import Component, NoPolicies
 from msgnode.bus.recording import CountingRecorder
 from msgnode.bus.replies import ANSWER_TIMEOUT, Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import no_barrier, no_name_barrier
+from msgnode.connectors import registration_news
 from msgnode.connectors.embedded_registry import EmbeddedRegistry
 from msgnode.connectors.registration_news import RegistrationNews
 from msgnode.connectors.registries import Registries
+from msgnode.core.addresses import home_domain
+from msgnode.devices.mqtt.topics import TOPICS_CHANGED
+from msgnode.federation.store import CHANGED as PEERS_CHANGED
+from msgnode.federation.store import RESTART as PEERS_RESTART
 from msgnode.identity.identify_timeout import IdentifyTimeout
-from msgnode.identity.ports import NO_GUESTS
 from msgnode.identity.provider.backend import EmbeddedProvider
-from msgnode.identity.service import IdentityService
-from msgnode.monitoring import peer_queries
+from msgnode.identity.service import IdentityService, IdentitySources
+from msgnode.invitations.wire import LEFT
+from msgnode.monitoring import collector, connector_figures, peer_figures, peer_queries
 from msgnode.monitoring.domain_watch import DomainWatch
+from msgnode.monitoring.path_probe import PathProbe, ProbeSettings
+from msgnode.monitoring.sampler import Sampler
+from msgnode.monitoring.session_watch import SessionWatch
+from msgnode.monitoring.tracer import Tracer
 from msgnode.policy.service import PolicyService
-from msgnode.qos.service import QosService
+from msgnode.qos.notifier import Notifier
+from msgnode.qos.service import QosService, ReservationFence
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
-from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.consumer import ForeignNodes
+from msgnode.sessions.expiry import run_expiry
+from msgnode.sessions.handshake import ConnectionParts, SessionHandshake
 from msgnode.sessions.hang_ups import HangUps
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
+from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeEndpoint
+from msgnode.sessions.session import LiveSession
 from msgnode.sessions.store import SessionStore
+from msgnode.sessions.visitors import VisitorLimits, Visitors
 from msgnode.storage import control
-from msgnode.storage.control import ControlReader
-from msgnode.storage.fence import Fence
+from msgnode.storage.control import ControlReader, Handler
 from msgnode.storage.writer import GroupWriter
-from msgnode.subscriptions.abroad import NOTHING_ABROAD
-from msgnode.subscriptions.component import SubscriptionComponent
+from msgnode.subscriptions.component import SubscriptionComponent, SubscriptionLimits
 from msgnode.subscriptions.store import SubscriptionStore
+from msgnode.workers.control_handlers import ControlHandlers
 from msgnode.workers.lease import Lease
-from msgnode.workers.remote import ask_worker
-from msgnode.workers.worker_process import WorkerId, this_host, times_fenced
+from msgnode.workers.lone import LoneWorker
+from msgnode.workers.worker_process import WorkerId, times_fenced
 from policies.apps import PoliciesConfig
+from spark.freshness import watch_reports
 
-from . import devices, options, visitors
+from . import options
 from .alarms import Alarms
-from .control import control_handlers
+from .base import Application, Base, Holdings, OtherDomains, Sessions, base
+from .devices import devices, mqtt_connector
+from .invitations import invitations
 from .monitoring import Monitoring, Sampled, infos
-from .network import peer_network
-from .probe import path_probe, probe_endpoint
+from .subsystem import Subsystem
 
 if TYPE_CHECKING:
-    from msgnode.federation.service import Federation
+    from msgnode.federation.peer_link import PeerLink
     from msgnode.workers.cluster import Cluster
+    from policies.enforcement.pep import PolicyEnforcer
 
-    from .invitations import Invitations
 
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """All parts of one worker."""
+    """The parts of one worker that are asked for from outside, and the list of its rooms."""
 
-    def __init__(self) -> None:
-        limits: dict[str, Any] = settings.NODE
-        self.domain: str = settings.DOMAIN
-        self.worker = f"{socket.gethostname()}:{os.getpid()}"[:64]
-        self.epoch = str(uuid.uuid4())
-        self.me = WorkerId(self.worker, self.epoch, this_host(), os.getpid())
-        self.times_fenced = times_fenced(sys.argv)
-        self.table = RoutingTable()
-        is_alone = not settings.REDIS_URL
-        seconds = limits["WORKER_TIMEOUT"] * (2 if is_alone else 1)
-        self.lease = Lease(self.epoch, seconds, is_alone)
-        self.fence_check = Fence(self.epoch, limits["WORKER_TIMEOUT"]).check
-        self.writer = GroupWriter(self.fence_check, self.lease.refused)
-        self.alarms = Alarms(self.writer)
-        self.record = options.record(self.domain, self.worker, self.alarms)
-        self.recorder = CountingRecorder(self.record)
-        self.owners = LastOwnerCache()
-        ownership = Ownership(self.table, self.owners, self.domain, settings.SHARE_RUNTIME_URL)
-        network = peer_network(self.me, self.table, self.alarms, self.lease)
-        holders = NO_OTHERS if network is None else network.homes
-        barriers = (no_barrier, no_barrier) if network is None else network.names.barriers
-        session_settings = options.session_settings()
-        self.session_store = SessionStore(
-            self.writer, self.worker, self.epoch, options.closed_sessions(), self.fence_check
-        )
-        self.sessions = SessionManager(
-            session_settings, self.table, self.session_store, self.alarms.raise_alarm
-        )
-        if self.record is not None:
-            self.sessions.steps.listeners.append(self.record.note_session)
-        self.sockets = ConnectionLimits(
-            limits["MAX_CONNECTIONS"],
-            limits["MAX_CONNECTIONS_PER_SOURCE"],
-            self.sessions.is_source_banned,
-        )
-        addresses = AddressBudget(limits["MAX_ADDRESSES_PER_SOURCE"])
-        self.allocation = AllocationComponent(
-            self.table,
-            AllocationStore(self.writer),
-            self.domain,
-            settings.ALLOCATION_SCHEMES,
+    domain: str
+    worker: str
+    epoch: str
+    times_fenced: int
+    me: WorkerId
+    table: RoutingTable
+    lease: Lease
+    writer: GroupWriter
+    alarms: Alarms
+    recorder: CountingRecorder
+    sessions: SessionManager
+    session_store: SessionStore
+    sockets: ConnectionLimits
+    allocation: AllocationComponent
+    subscriptions: SubscriptionComponent
+    owners: LastOwnerCache
+    enforcer: PolicyEnforcer
+    identities: IdentityService
+    guard: ResponseGuard
+    cluster: Cluster | LoneWorker
+    pipeline: Pipeline
+    answers: AnswerBudget
+    connections: ConnectionParts
+    probe: ProbeEndpoint
+    path: PathProbe
+    nodes: ForeignNodes
+    device_api: Application
+    monitoring: Monitoring
+    sampler: Sampler
+    watch: SessionWatch
+    tracer: Tracer
+    domain_watch: DomainWatch
+    control: ControlReader
+    subsystems: tuple[Subsystem, ...]
+
+
+class People(NamedTuple):
+    """Who runtimes are, and the limits of visitors."""
+
+    identities: IdentityService
+    visitors: Visitors
+    subsystems: tuple[Subsystem, ...]
+
+
+class Served(NamedTuple):
+    """What connections come from."""
+
+    connections: ConnectionParts
+    answers: AnswerBudget
+    probe: ProbeEndpoint
+    path: PathProbe
+    links: Callable[[], Iterable[PeerLink]]
+    nodes: ForeignNodes
+    device_api: Application
+    subsystems: tuple[Subsystem, ...]
+
+
+class Bus(NamedTuple):
+    """What carries messages, and what acts on the sessions that other workers know."""
+
+    guard: ResponseGuard
+    cluster: Cluster | LoneWorker
+    handshake: SessionHandshake
+    pipeline: Pipeline
+
+
+def parts() -> Parts:
+    """Build a worker from the settings."""
+    at = base()
+    sessions = _sessions(at)
+    domains = OtherDomains()
+    if settings.FEDERATION != "off":
+        from . import federation
+
+        domains = federation.other_domains(at, sessions.manager)
+    held = _holdings(at, sessions, domains)
+    policy = _policy(at, sessions.manager, held)
+    people = _people(at, sessions, held, policy)
+    registries, qos = _registries(at, held), _qos(at, policy)
+    components: list[Component] = [  # all that have an address on the bus except `mn:/session`
+        held.allocation,
+        held.subscriptions,
+        registries.domain,
+        registries.global_,
+        people.identities.connector,
+        qos.connector,
+    ]
+    _listen(sessions.manager, held, registries, people)
+    bus = _bus(at, sessions, held, policy, people, domains, components)
+    served = _served(at, sessions, people, domains, bus)
+    rooms = (
+        *served.subsystems,
+        *people.subsystems,
+        *_session_rooms(at, sessions.manager, policy, bus.cluster),
+        *_registry_rooms(at, policy, registries, qos),
+        *at.record.subsystems,
+    )
+    shown = partial(infos, at.domain, bus.handshake, sessions.manager, components, rooms)
+    sampled = Sampled(sessions.manager, sessions.sockets, at.record.recorder)
+    monitoring = Monitoring(at, sampled, bus.pipeline, bus.cluster, policy, shown)
+    made = _parts(at, sessions, held, policy, people, bus, served, monitoring, rooms)
+    bus.cluster.rpc.answer_questions(peer_queries.answers(made))
+    passing = partial(peer_queries.passing, bus.cluster.rpc)
+    PoliciesConfig.installed().show_messages_of_others(passing)
+    return made
+
+
+def _parts(
+    at: Base,
+    sessions: Sessions,
+    held: Holdings,
+    policy: PolicyService,
+    people: People,
+    bus: Bus,
+    served: Served,
+    monitoring: Monitoring,
+    rooms: tuple[Subsystem, ...],
+) -> Parts:
+    """Collect what is asked for from outside."""
+    rooms = (*rooms, monitoring.subsystem())
+    return Parts(
+        domain=at.domain,
+        worker=at.me.name,
+        epoch=at.me.epoch,
+        times_fenced=times_fenced(sys.argv),
+        me=at.me,
+        table=at.table,
+        lease=at.lease,
+        writer=at.writer,
+        alarms=at.alarms,
+        recorder=at.record.recorder,
+        sessions=sessions.manager,
+        session_store=sessions.store,
+        sockets=sessions.sockets,
+        allocation=held.allocation,
+        subscriptions=held.subscriptions,
+        owners=held.owners,
+        enforcer=policy.enforcer,
+        identities=people.identities,
+        guard=bus.guard,
+        cluster=bus.cluster,
+        pipeline=bus.pipeline,
+        connections=served.connections,
+        answers=served.answers,
+        probe=served.probe,
+        path=served.path,
+        nodes=served.nodes,
+        device_api=served.device_api,
+        monitoring=monitoring,
+        sampler=monitoring.sampler,
+        watch=monitoring.watch,
+        tracer=monitoring.tracer,
+        domain_watch=DomainWatch(at.me.name, people.visitors, served.links),
+        control=_control(at, sessions, held, bus.cluster, rooms),
+        subsystems=rooms,
+    )
+
+
+# --- the rooms, in the order in which one needs another -------------------------------------------
+
+
+def _sessions(at: Base) -> Sessions:
+    limits: dict[str, Any] = settings.NODE
+    of_sessions = options.session_settings()
+    closed = options.closed_sessions()
+    store = SessionStore(at.writer, at.me.name, at.me.epoch, closed, at.check)
+    manager = SessionManager(of_sessions, at.table, store, at.alarms.raise_alarm)
+    manager.steps.listeners.append(at.record.note_session)
+    sockets = ConnectionLimits(
+        limits["MAX_CONNECTIONS"],
+        limits["MAX_CONNECTIONS_PER_SOURCE"],
+        manager.is_source_banned,
+    )
+    return Sessions(of_sessions, manager, store, sockets)
+
+
+def _holdings(at: Base, sessions: Sessions, domains: OtherDomains) -> Holdings:
+    limits: dict[str, Any] = settings.NODE
+    owners = LastOwnerCache()
+    ownership = Ownership(at.table, owners, at.domain, settings.SHARE_RUNTIME_URL)
+    addresses = AddressBudget(limits["MAX_ADDRESSES_PER_SOURCE"])
+    allocation = AllocationComponent(
+        at.table,
+        AllocationStore(at.writer),
+        at.domain,
+        AllocationLimits(
+            frozenset(settings.ALLOCATION_SCHEMES),
+            limits["MAX_ADDRESSES_PER_REQUEST"],
             limits["MAX_ALLOCATIONS_PER_SESSION"],
-            limits["MAX_ADDRESSES_PER_REQUEST"],
-            self.owners,
-            addresses,
             settings.VISITORS["ADDRESSES"],
-            self.alarms.watch_pool,
-        )
-        foreign = None
-        if settings.FEDERATION != "off":
-            from . import federation
+        ),
+        owners,
+        addresses,
+        at.alarms.watch_pool,
+    )
+    subscriptions = SubscriptionComponent(
+        at.table,
+        SubscriptionStore(at.writer),
+        at.domain,
+        allocation,
+        ownership,
+        SubscriptionLimits(
+            limits["MAX_SUBSCRIPTIONS_PER_SESSION"], limits["MAX_ADDRESSES_PER_REQUEST"]
+        ),
+        addresses,
+        domains.observers,
+    )
+    return Holdings(allocation, subscriptions, owners, ownership, addresses)
 
-            foreign = federation.foreign(self.table, self.sessions, self.writer, self.alarms)
-        self.subscriptions = SubscriptionComponent(
-            self.table,
-            SubscriptionStore(self.writer),
-            self.domain,
-            self.allocation.enter,
-            self.allocation.drop,
-            self.allocation.check_room,
-            ownership,
-            limits["MAX_SUBSCRIPTIONS_PER_SESSION"],
-            limits["MAX_ADDRESSES_PER_REQUEST"],
-            addresses,
-            NOTHING_ABROAD if foreign is None else foreign.observers,
-        )
-        self.policy = PolicyService(
-            self.table,
-            self.writer,
-            self.alarms.raise_alarm,
-            partial(self.subscriptions.listening, self.sessions.sessions),
-            self.subscriptions.of,
-            self.subscriptions.end,
-            self.sessions.missed,
-        )
-        self.enforcer = self.policy.enforcer
-        self.identify_timeout = IdentifyTimeout(
-            self.sessions, settings.IDENTITY["IDENTIFY_TIMEOUT"]
-        )
-        said_by = (self.writer, self.enforcer, self.recorder)
-        self.invitations: Invitations | None = None
-        if settings.INVITATIONS["ON"]:
-            from .invitations import invitations
 
-            accepted = self.identify_timeout.said_who
-            self.invitations = invitations(
-                accepted, self.table, self.sessions, self.subscriptions, *said_by
-            )
-        self.identities = IdentityService(
-            self.domain,
-            self.table,
-            self.sessions,
-            self.writer,
-            self.sockets.connections,
-            self.policy.decide_again_for,
-            self.alarms.raise_alarm,
-            self.alarms.clear_alarm,
-            self.identify_timeout,
+def _policy(at: Base, manager: SessionManager, held: Holdings) -> PolicyService:
+    return PolicyService(
+        at.table,
+        at.writer,
+        at.alarms.raise_alarm,
+        partial(held.subscriptions.listening, manager.sessions),
+        held.subscriptions.of,
+        held.subscriptions.end,
+        manager.missed,
+    )
+
+
+def _people(at: Base, sessions: Sessions, held: Holdings, policy: PolicyService) -> People:
+    manager = sessions.manager
+    timeout = IdentifyTimeout(manager, settings.IDENTITY["IDENTIFY_TIMEOUT"])
+    of_invitations = invitations(at, manager, held.subscriptions, policy.enforcer, timeout)
+    identities = IdentityService(
+        at.table,
+        manager,
+        at.writer,
+        sessions.sockets.connections,
+        policy.decide_again_for,
+        at.alarms,
+        timeout,
+        IdentitySources(
             EmbeddedProvider(),
-            NO_GUESTS if self.invitations is None else self.invitations.guests,
-            None if self.invitations is None else self.invitations.service.answer,
-            None if network is None else network.identities.find,
-        )
-        self.async_verifier = self.identities.async_verifier
-        self.visitors = visitors.visitors(self.sessions, self.subscriptions, self.identities)
-        self.registries = Registries(
-            self.domain,
-            settings.REGISTRY,
-            control.post,
-            ownership,
-            self.writer.submit,
-            addresses,
-            EmbeddedRegistry(self.fence_check, self.lease.refused),
-        )
-        self.registration_news = RegistrationNews(
-            self.domain, self.table, self.enforcer, self.recorder
-        )
-        self.qos = QosService(
-            self.domain,
-            settings.QOS,
-            self.fence_check,
-            self.lease.refused,
-            self.epoch,
-            limits["GRACE_PERIOD"],
-            self.table,
-            self.enforcer,
-            self.recorder,
-            self.alarms.raise_alarm,
-            self.alarms.clear_alarm,
-            None if self.record is None else self.record.note_session,
-            holders,
-        )
-        self.sessions.on_closed.extend(
-            each.session_closed
-            for each in (
-                self.allocation, self.subscriptions, self.registries.domain, self.identities
-            )
-        )  # fmt: skip
-        self.devices = devices.devices_without_sockets(self.sessions, self.sockets)
-        self.sessions.on_identified.append(self.identities.session_identified)
-        self.sessions.on_handed_off.extend(
-            each.session_handed_off for each in (self.identities, self.registries.domain)
-        )
-        self.hangups = HangUps(
-            self.domain, self.sessions, self.table, self.enforcer, self.recorder, holders
-        )
-        # everything with an address on the bus except `mn:/session`
-        self.components: list[Component] = [
-            self.allocation,
-            self.subscriptions,
-            self.registries.domain,
-            self.registries.global_,
-            self.identities.connector,
-            self.qos.connector,
-        ]
-        book = ComponentBook(self.components, self.table, self.subscriptions)
-        self.guard = ResponseGuard(self.table, settings.STRICT_RESPONSES, self.sessions.missed)
-        self.liveness = LivenessChecks(self.sessions, None if network is None else ask_worker)
-        bounces = Bounces(self.domain, self.table, book, holders)
-        self.cluster: Cluster | None = None
-        if network is not None:
-            from msgnode.workers.cluster import Cluster
+            of_invitations.guests,
+            of_invitations.answer,
+            at.others.find_identity,
+        ),
+    )
+    visitors = _visitors(manager, held.subscriptions, identities)
+    rooms = (
+        *of_invitations.subsystems,
+        Subsystem(
+            jobs=lambda: [timeout.watch()],
+            handlers=identities.control_handlers(),
+            close=identities.stop,
+        ),
+        Subsystem(
+            jobs=lambda: [visitors.watch()], metrics=partial(peer_figures.visitors, visitors)
+        ),
+    )
+    return People(identities, visitors, rooms)
 
-            self.cluster = Cluster(
-                network,
-                session_settings,
-                self.table,
-                self.sessions,
-                self.allocation,
-                self.subscriptions,
-                self.session_store,
-                self.alarms.raise_alarm,
-                bounces.bounce,
-                self.identities,
-                {"policies": self.enforcer.information.rates},
-                self.guard,
-                self.liveness,
-                self.lease,
-            )
-        self.locator = SessionLocator(
-            self.sessions,
-            self.table,
-            holders,
-            None if self.cluster is None else self.cluster.moves.fetch,
-        )
-        self.handshake = SessionHandshake(
-            session_settings,
-            self.sessions,
-            self.table,
-            self.session_store,
-            self.identities.authorize_runtime,
-            self.locator,
-            self.liveness,
-            self.owners,
-            self.visitors.check,
-            no_name_barrier if network is None else network.names.findable,
-        )
-        self.authorizer = SessionAuthorizer(
-            self.table,
-            self.handshake,
-            self.identities.authenticator,
-            ownership,
-            holders,
-        )
-        self.pipeline = Pipeline(
-            domain=self.domain,
-            table=self.table,
-            components=book,
-            authorizer=self.authorizer,
-            session_handler=self.handshake,
-            enforcer=self.enforcer,
-            recorder=self.recorder,
-            answers=Replies(self.enforcer, ANSWER_TIMEOUT, *barriers),
-            guard=self.guard,
-            lease=self.lease,
-            holders=holders,
-            foreign=NO_FOREIGN_DOMAINS if foreign is None else foreign.peers,
-        )
-        barrier = no_barrier if network is None else network.transport.barrier
-        self.probe = probe_endpoint(
-            self.domain, self.table, self.handshake, barrier, self.sessions.missed
-        )
-        self.path = path_probe(self.probe, self.table, self.worker, self.writer, self.alarms)
-        self.answers = AnswerBudget()
-        self.connection_settings = options.connection_settings(
-            self.answers, bool(self.identities.authenticator.modes.default)
-        )
-        carried_by = (self.pipeline, self.sessions, self.sockets, self.connection_settings)
-        kept_by = (self.writer, self.lease, self.alarms)
-        self.mqtt = devices.mqtt_connector(self.epoch, *carried_by, *kept_by)
-        self.federation: Federation | None = None
-        if foreign is not None:
-            self.federation = federation.federation(
-                foreign, self.epoch, self.table, *carried_by, *kept_by, self.guard
-            )
-        self.domain_watch = DomainWatch(self.worker, self.visitors, self.federation)
-        self.monitoring = Monitoring(
-            Sampled(self.sessions, self.sockets, self.recorder),
-            self.me,
-            self.pipeline,
-            self.writer,
-            self.alarms,
-            self.cluster,
-            partial(infos, self.domain, self.handshake, self.sessions, self.components, self.mqtt),
-            self.policy,
-        )
-        self.sampler, self.watch, self.tracer = self.monitoring.sources
-        outlets = devices.outlet_store(self.devices, self.writer)
-        self.webhooks = devices.webhooks(outlets, self.lease)
-        self.wakeups = devices.push_wakeups(self.devices, outlets, self.alarms)
-        self.device_api, self.outlet_recovery = devices.device_api(
-            (outlets, self.webhooks, self.wakeups),
-            self.devices,
-            self.pipeline,
-            self.sessions,
-            self.handshake,
-            self.sockets,
-            self.connection_settings,
-            self.async_verifier.prove,
-            self.cluster,
-        )
-        handlers = control_handlers(
-            self.sessions,
-            self.sockets,
-            self.allocation,
-            self.subscriptions,
-            self.owners,
-            self.writer,
-            self.policy,
-            self.monitoring.alarm_rules,
-            self.registration_news,
-            self.identities,
-            self.federation,
-            self.mqtt,
-            self.invitations,
-            self.cluster,
-        )
-        self.control = ControlReader(self.writer, handlers)
-        if network is not None:
-            network.rpc.answer_questions(peer_queries.answers(self))
-            passing = partial(peer_queries.passing, network.rpc)
-            PoliciesConfig.installed().show_messages_of_others(passing)
+
+def _visitors(
+    manager: SessionManager, subscriptions: SubscriptionComponent, identities: IdentityService
+) -> Visitors:
+    """Build the limits of runtimes of other domains, which observe every session."""
+    limits = settings.VISITORS
+
+    def end(session: LiveSession, code: int, text: str) -> None:
+        why = f"the visit is over: {text}"
+        manager.end(session, code, why, told=why)
+
+    visitors = Visitors(
+        VisitorLimits(
+            limits["TOTAL"],
+            limits["PER_DOMAIN"],
+            limits["PER_SOURCE"],
+            limits["IDLE_SECONDS"],
+            limits["SECONDS"],
+        ),
+        home_domain(settings.DOMAIN),
+        identities.authenticator.modes.refuses,
+        subscriptions.of,
+        end,
+    )
+    manager.on_identified.append(visitors.entered)
+    manager.on_closed.append(visitors.closed)
+    manager.on_handed_off.append(visitors.left)
+    return visitors
+
+
+def _registries(at: Base, held: Holdings) -> Registries:
+    return Registries(
+        at.domain,
+        settings.REGISTRY,
+        control.post,
+        held.ownership,
+        at.writer.submit,
+        held.addresses,
+        EmbeddedRegistry(at.check, at.lease.refused),
+    )
+
+
+def _qos(at: Base, policy: PolicyService) -> QosService:
+    notices = Notices(f"domain://qos.{at.domain}", "qos", policy.enforcer, at.record.recorder)
+    return QosService(
+        at.domain,
+        settings.QOS,
+        ReservationFence(at.me.epoch, at.check, at.lease.refused),
+        settings.NODE["GRACE_PERIOD"],
+        Notifier(notices, at.table, at.others.holders),
+        at.alarms,
+        at.record.note_session,
+    )
+
+
+def _listen(
+    manager: SessionManager, held: Holdings, registries: Registries, people: People
+) -> None:
+    """Have the rooms hear what becomes of sessions."""
+    identities = people.identities
+    for part in (held.allocation, held.subscriptions, registries.domain, identities):
+        manager.on_closed.append(part.session_closed)
+    manager.on_identified.append(identities.session_identified)
+    manager.on_handed_off.append(identities.session_handed_off)
+    manager.on_handed_off.append(registries.domain.session_handed_off)
+
+
+# --- what carries messages ------------------------------------------------------------------------
+
+
+def _bus(
+    at: Base,
+    sessions: Sessions,
+    held: Holdings,
+    policy: PolicyService,
+    people: People,
+    domains: OtherDomains,
+    components: Sequence[Component],
+) -> Bus:
+    manager, others = sessions.manager, at.others
+    book = ComponentBook(components, at.table, held.subscriptions)
+    guard = ResponseGuard(at.table, settings.STRICT_RESPONSES, manager.missed)
+    liveness = LivenessChecks(manager, others.ask_worker)
+    bounces = Bounces(at.domain, at.table, book, others.holders)
+    cluster = _cluster(at, sessions, held, policy, people, guard, liveness, bounces)
+    handshake = SessionHandshake(
+        sessions.settings,
+        manager,
+        at.table,
+        sessions.store,
+        people.identities.authorize_runtime,
+        SessionLocator(manager, at.table, others.holders, cluster.fetch),
+        liveness,
+        held.owners,
+        people.visitors.check,
+        others.findable,
+    )
+    authorizer = SessionAuthorizer(
+        at.table,
+        handshake,
+        people.identities.authenticator,
+        held.ownership,
+        others.holders,
+    )
+    pipeline = Pipeline(
+        Routing(at.domain, at.table, book, others.holders, domains.peers),
+        authorizer,
+        handshake,
+        policy.enforcer,
+        at.record.recorder,
+        Replies(policy.enforcer, ANSWER_TIMEOUT, *others.of_answers),
+        guard,
+        at.lease,
+    )
+    return Bus(guard, cluster, handshake, pipeline)
+
+
+def _cluster(
+    at: Base,
+    sessions: Sessions,
+    held: Holdings,
+    policy: PolicyService,
+    people: People,
+    guard: ResponseGuard,
+    liveness: LivenessChecks,
+    bounces: Bounces,
+) -> Cluster | LoneWorker:
+    """Build the life of a worker among others, or without any."""
+    if at.others.network is None:
+        return LoneWorker(at.me, at.lease)
+    from msgnode.workers.cluster import Cluster
+    from msgnode.workers.moving_sessions import OwnSessions
+
+    own = OwnSessions(
+        sessions.settings,
+        at.table,
+        sessions.manager,
+        sessions.store,
+        held.allocation,
+        held.subscriptions,
+        people.identities,
+        guard,
+    )
+    counters = {"policies": policy.enforcer.information.rates}
+    raise_alarm = at.alarms.raise_alarm
+    return Cluster(
+        at.others.network, own, counters, bounces.bounce, raise_alarm, liveness, at.lease
+    )
+
+
+def _probe_endpoint(
+    at: Base, handshake: SessionHandshake, manager: SessionManager
+) -> ProbeEndpoint:
+    """Build the endpoint with which a worker tests its own message path.
+
+    Its messages use the routing table only: no policies, no record.
+    """
+    pipeline = Pipeline(
+        Routing(at.domain, at.table, ComponentBook(())),
+        ProbeAuthorizer(),
+        handshake,
+        NoPolicies(),
+        NoRecord(),
+        Replies(NoPolicies(), ANSWER_TIMEOUT, at.others.barrier),
+        ResponseGuard(at.table, is_strict=False, missed=manager.missed),
+    )
+    return ProbeEndpoint(at.domain, settings.SECRET_KEY, at.table, pipeline.carry)
+
+
+def _path_probe(at: Base, probe: ProbeEndpoint) -> PathProbe:
+    """Build the client, which sends probes regularly and raises an alarm if one is not answered."""
+    limits: dict[str, Any] = settings.NODE
+    return PathProbe(
+        probe,
+        at.table,
+        at.writer,
+        at.me.name,
+        at.alarms,
+        ProbeSettings(
+            every=limits["PROBE_INTERVAL"],
+            timeout=limits["PROBE_TIMEOUT"],
+            worker_timeout=limits["WORKER_TIMEOUT"],
+            shares_port=settings.WORKERS > 1,
+        ),
+    )
+
+
+def _served(
+    at: Base, sessions: Sessions, people: People, domains: OtherDomains, bus: Bus
+) -> Served:
+    """Build what connections come from: sockets, the node itself, peers, brokers, devices."""
+    answers = AnswerBudget()
+    names_runtime = bool(people.identities.authenticator.modes.default)
+    of_connections = options.connection_settings(answers, names_runtime)
+    connections = ConnectionParts(
+        bus.pipeline.carry, sessions.manager, bus.handshake, sessions.sockets, of_connections
+    )
+    probe = _probe_endpoint(at, bus.handshake, sessions.manager)
+    path = _path_probe(at, probe)
+    peers = domains.serve(connections, bus.guard)
+    prove = people.identities.async_verifier.prove
+    of_devices = devices(at, sessions, connections, prove, bus.cluster)
+    rooms = (
+        Subsystem(drain=path.stop, fence=path.stop),
+        *mqtt_connector(at, connections),
+        *peers.subsystems,
+        *of_devices.subsystems,
+    )
+    return Served(
+        connections,
+        answers,
+        probe,
+        path,
+        peers.links,
+        peers.proofs,
+        of_devices.application,
+        rooms,
+    )
+
+
+# --- what is called of them in a worker's life ----------------------------------------------------
+
+
+def _session_rooms(
+    at: Base, manager: SessionManager, policy: PolicyService, cluster: Cluster | LoneWorker
+) -> Iterator[Subsystem]:
+    hang_ups = HangUps(
+        at.domain, manager, at.table, policy.enforcer, at.record.recorder, at.others.holders
+    )
+    yield Subsystem(jobs=lambda: [run_expiry(manager), hang_ups.watch(), watch_reports()])
+    yield Subsystem(
+        load=policy.load,
+        jobs=lambda: [policy.watch(), policy.write()],
+        handlers={"policies.published": policy.published},
+    )
+    if not isinstance(cluster, LoneWorker):
+        yield Subsystem(metrics=partial(collector.other_workers, cluster))
+
+
+def _registry_rooms(
+    at: Base, policy: PolicyService, registries: Registries, qos: QosService
+) -> Iterator[Subsystem]:
+    news = RegistrationNews(at.domain, at.table, policy.enforcer, at.record.recorder)
+    yield Subsystem(
+        jobs=registries.jobs,
+        handlers={registration_news.KIND: news.tell},
+        close=registries.stop,
+    )
+    yield Subsystem(
+        jobs=qos.jobs,
+        state=lambda: ("qos" if qos.supervisor is not None else "", qos.state),
+        metrics=partial(connector_figures.qos, qos),
+        close=qos.stop,
+    )
+
+
+def _control(
+    at: Base,
+    sessions: Sessions,
+    held: Holdings,
+    cluster: Cluster | LoneWorker,
+    rooms: Sequence[Subsystem],
+) -> ControlReader:
+    """Build the reader of changes made by processes that are not workers."""
+    orders = ControlHandlers(
+        sessions.manager,
+        sessions.sockets,
+        held.allocation,
+        held.subscriptions,
+        held.owners,
+        at.writer,
+        cluster.orders,
+    )
+    handlers: dict[str, Handler] = {
+        **dict.fromkeys((PEERS_CHANGED, PEERS_RESTART, TOPICS_CHANGED, LEFT), _passed_over),
+        **orders.handlers(),
+    }
+    for room in rooms:
+        handlers |= room.handlers
+    return ControlReader(at.writer, handlers)
+
+
+def _passed_over(payload: dict[str, Any]) -> None:
+    """Ignore a change of a room that this worker does not have."""

@@ -65,18 +65,15 @@ def _ready(node: Node) -> dict[str, object]:
         "node": node.is_ready,
         "lease": parts.lease.is_held,
         "database": parts.lease.is_held and parts.lease.has_answer,
-        "workers": parts.cluster is None or parts.cluster.network.meets_others,
+        "workers": parts.cluster.meets_others,
         "path": not parts.path.problem,
         "tasks": node.runs_all_tasks,
     }
     jobs = parts.monitoring.programs.all_run
-    others = parts.cluster.transport.number_ready if parts.cluster is not None else 0
-    connectors = {} if parts.mqtt is None else {"mqtt": parts.mqtt.state}
-    if parts.federation is not None:
-        connectors["federation"] = parts.federation.state
-    if parts.qos.supervisor is not None:
-        connectors["qos"] = parts.qos.state
-    body = _body(checks, 1 + others, parts.lease.trouble, connectors, {"jobs": jobs})
+    states = dict(each.state() for each in parts.subsystems)
+    connectors = {name: state for name, state in states.items() if name}
+    workers = 1 + parts.cluster.number_ready
+    body = _body(checks, workers, parts.lease.trouble, connectors, {"jobs": jobs})
     if node.secrets_fault:  # keeps it from nothing but what needs them
         body["problems"] = {**body.get("problems", {}), "secrets": node.secrets_fault}
     return body

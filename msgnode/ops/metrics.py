@@ -41,12 +41,9 @@ def metrics(request: HttpRequest) -> HttpResponse:
         return _of_the_web_process()
     parts = get_node().parts
     own = families(parts)
-    if parts.cluster is None:
-        told: dict[str, list[Family] | None] = {"": own}
-    else:
-        told = {parts.worker: own}
-        if not asked:
-            told |= peer_queries.metrics(parts.cluster.network.rpc, PATIENCE)
+    told: dict[str, list[Family] | None] = {"" if parts.cluster.is_alone else parts.worker: own}
+    if not asked:
+        told |= peer_queries.metrics(parts.cluster.rpc, PATIENCE)
     registry = CollectorRegistry()
     registry.register(_All(told))
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from msgnode.bus.holders import NO_OTHERS, Holders
-from msgnode.bus.notices import Notices
-from msgnode.bus.ports import Enforcer, Listener, Recorder
-from msgnode.bus.table import RoutingTable
+from msgnode.bus.ports import Alarms, Listener
 from msgnode.core.record import ReservationEvent, SessionRecord
 from msgnode.net.back_end import BackEnd
 from msgnode.storage.fence import Check
@@ -26,7 +23,6 @@ from .remote_broker import UNREACHABLE, RemoteBroker
 from .store import ReservationStore
 from .supervisor import Supervisor
 from .sweep import Ended
-from .turn_servers import Alarm, Clear
 
 _CONNECTIONS = 32
 _NO_TLS = "TURN credentials are given over TLS only, and this node lacks it (USES_TLS)."
@@ -36,35 +32,42 @@ _MOST = 2**31 - 1
 Note = Callable[[SessionRecord], None]
 
 
+class ReservationFence(NamedTuple):
+    """Which worker writes reservations, and whether it still may.
+
+    Attributes:
+        epoch: of the worker.
+        check: raises inside a transaction if it may not write any more.
+        fenced: called, in the thread that commits, when it did.
+    """
+
+    epoch: str
+    check: Check
+    fenced: Callable[[], None]
+
+
 class QosService:
     """The broker that the settings name, or none, behind its connector.
 
     Args:
         domain: of the node.
         settings: the setting QOS.
-        check: raises inside a transaction if this worker may not write any more.
-        fenced: called, in the thread that commits, when it did.
-        epoch: of the worker.
+        fence: of this worker.
         grace: seconds that reservations outlive their sessions.
-        note: takes rows for the traffic record, where there is one.
-        holders: are asked where the owners of reservations are.
+        notifier: tells the owners of reservations.
+        alarms: the node's alarms.
+        note: takes rows for the traffic record.
     """
 
     def __init__(
         self,
         domain: str,
         settings: Mapping[str, Any],
-        check: Check,
-        fenced: Callable[[], None],
-        epoch: str,
+        fence: ReservationFence,
         grace: float,
-        table: RoutingTable,
-        enforcer: Enforcer,
-        recorder: Recorder,
-        raise_alarm: Alarm,
-        clear_alarm: Clear,
-        note: Note | None = None,
-        holders: Holders = NO_OTHERS,
+        notifier: Notifier,
+        alarms: Alarms,
+        note: Note,
     ) -> None:
         limits = Limits(
             per_session=settings["MAX_PER_SESSION"],
@@ -73,30 +76,29 @@ class QosService:
             max_seconds=settings["MAX_SECONDS"],
             credential_seconds=settings["CREDENTIAL_SECONDS"],
         )
-        self.store = ReservationStore(limits, check, fenced)
+        self.store = ReservationStore(limits, fence.check, fence.fenced)
         self._back_end: BackEnd | None = None
         self._remote: RemoteBroker | None = None
         refusal = "" if settings["GIVES_CREDENTIALS"] else _NO_TLS
         broker = self._broker(settings["BROKER"])
         rows = ReservationRows(note)
-        notices = Notices(f"domain://qos.{domain}", "qos", enforcer, recorder)
-        self.notifier = Notifier(notices, table, holders)
+        self.notifier = notifier
         self.supervisor: Supervisor | None = None
         if settings["BROKER"]:
             relays = None
             if settings["BROKER"] == "embedded":
                 relays = Relays(
-                    epoch,
+                    fence.epoch,
                     settings["TURN_REDIS_URL"],
                     settings["REALM"],
                     settings["POLL_SECONDS"],
                     settings["CREDENTIAL_SECONDS"],
-                    raise_alarm,
-                    clear_alarm,
+                    alarms.raise_alarm,
+                    alarms.clear_alarm,
                     rows.relayed,
                 )
             self.supervisor = Supervisor(
-                epoch,
+                fence.epoch,
                 self.notifier,
                 settings["UNUSED_SECONDS"],
                 grace,
@@ -145,19 +147,15 @@ class QosService:
             await self._back_end.close()
 
 
-def _unnoted(row: SessionRecord) -> None:
-    """Do nothing."""
-
-
 class ReservationRows:
     """Notes what happens to reservations; on the event loop.
 
     Args:
-        note: takes a row for the record; None where there is none.
+        note: takes a row for the record.
     """
 
-    def __init__(self, note: Note | None) -> None:
-        self._note = note or _unnoted
+    def __init__(self, note: Note) -> None:
+        self._note = note
 
     def asked(self, caller: Listener, traffic_class: str, code: int) -> None:
         """A reservation was made, or refused."""

@@ -94,7 +94,7 @@ class Worker:
 
     def run(self) -> int:
         """Serve until a signal or the loss of the lease; return the exit status."""
-        if self._shares_port and self._node.parts.cluster is None:
+        if self._shares_port and self._node.parts.cluster.is_alone:
             log.critical("The node cannot start: several WORKERS need a REDIS_URL.")
             return 1
         try:

@@ -9,21 +9,19 @@ event is received.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from channels.consumer import AsyncConsumer
 
-from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Proof
 from msgnode.core.errors import Forbidden, NodeError, TooMany, Unavailable
 
 from . import credentials
 from .asgi_link import AsgiLink
-from .connection import Connection, ConnectionSettings
-from .connection_limits import ConnectionLimits
-from .handshake import SessionHandshake
-from .manager import SessionManager
+from .connection import Connection
+from .handshake import ConnectionParts
 from .outbox import Link
 from .probe import ProbeEndpoint
 from .rules import CloseCode
@@ -57,26 +55,36 @@ class ForeignNodes(Protocol):
         ...
 
 
+class NoForeignNodes:
+    """The ForeignNodes of a node without federation, which reads no such header."""
+
+    async def prove(self, header: str, source: str) -> str:
+        """Prove nothing."""
+        return ""
+
+    def came(self, connection: Connection, header: str, proved: str) -> None:
+        """Do nothing."""
+
+    def left(self, connection: Connection) -> None:
+        """Do nothing."""
+
+
+NO_NODES = NoForeignNodes()
+
+
 class SocketConsumer(AsyncConsumer):
     """`/ws`: a socket whose first frames are `open` or `re-open`."""
 
     def __init__(
         self,
-        pipeline: Pipeline,
-        sessions: SessionManager,
-        handshake: SessionHandshake,
-        sockets: ConnectionLimits,
-        settings: ConnectionSettings,
+        parts: ConnectionParts,
         prove: Prove,
         origins: Collection[str],
         probe: ProbeEndpoint,
-        nodes: ForeignNodes | None = None,
+        nodes: ForeignNodes = NO_NODES,
     ) -> None:
-        self._pipeline = pipeline
-        self._sessions = sessions
-        self._handshake = handshake
-        self._sockets = sockets
-        self._settings = settings
+        self._parts = parts
+        self._sockets = parts.sockets
         self._prove = prove
         self._origins = origins
         self._probe = probe
@@ -88,13 +96,14 @@ class SocketConsumer(AsyncConsumer):
         source = (scope.get("client") or [""])[0]
         if event["type"] != "websocket.connect":
             return
-        of_node = credentials.header_of(scope, NODE_HEADER) if self._nodes is not None else ""
+        is_federated = self._nodes is not NO_NODES
+        of_node = credentials.header_of(scope, NODE_HEADER) if is_federated else ""
         peer = ""
         try:
             is_probe = self._probe.admits(scope)
             if not is_probe:
                 self.check(scope, source)
-                if self._nodes is not None and of_node:
+                if of_node:
                     peer = await self._nodes.prove(of_node, source)
         except NodeError as refusal:
             await _refuse(scope, send, refusal)
@@ -119,7 +128,7 @@ class SocketConsumer(AsyncConsumer):
         if proof is not None:
             connection.identify(proof.identity, proof.digest)
         self._sockets.add(connection, source)
-        if self._nodes is not None and of_node:
+        if of_node:
             connection.set_peer(peer)
             self._nodes.came(connection, of_node, peer)
         try:
@@ -129,8 +138,7 @@ class SocketConsumer(AsyncConsumer):
                 else:
                     await self._read(connection, receive)
         finally:
-            if self._nodes is not None:
-                self._nodes.left(connection)
+            self._nodes.left(connection)
             self._sockets.remove(connection, source)
             connection.lost()
             if native is None:
@@ -175,7 +183,7 @@ class SocketConsumer(AsyncConsumer):
 
     def connection(self, link: Link, source: str) -> Connection:
         """Create a connection with this path's handshake."""
-        return Connection(link, source, self._sessions, self._pipeline.carry, self._settings)
+        return self._parts.connection(Connection, link, source)
 
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
         """Prepare the connection before its first frame; False if that ended it."""
@@ -202,9 +210,7 @@ class StubConnectConsumer(SocketConsumer):
 
     def connection(self, link: Link, source: str) -> StubConnection:
         """Create a connection that uses `cmd` frames."""
-        return StubConnection(
-            self._handshake, link, source, self._sessions, self._pipeline.carry, self._settings
-        )
+        return self._parts.connection(partial(StubConnection, self._parts.handshake), link, source)
 
     def begin(self, connection: Connection, scope: dict[str, Any]) -> bool:
         """Open the session at once if the URL names the runtime."""

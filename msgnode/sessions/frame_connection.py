@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from msgnode.bus import delivery
-from msgnode.bus.pipeline import Pipeline
 from msgnode.core import messages
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import (
@@ -31,9 +30,8 @@ from msgnode.core.errors import (
 )
 from msgnode.core.messages import Message
 
-from .connection import Connection, ConnectionSettings
-from .connection_limits import ConnectionLimits
-from .manager import SessionManager
+from .connection import Connection
+from .handshake import ConnectionParts
 from .rules import CloseCode
 
 SESSION_ADDRESS = "mn:/session"
@@ -288,31 +286,16 @@ Made = TypeVar("Made", bound=FrameConnection)
 
 
 class ConnectionOpener:
-    """What those have in common that open sessions for others; one instance per worker.
+    """What those have in common that open sessions for others; one instance per worker."""
 
-    Args:
-        pipeline: carries their frames.
-        sessions: of this worker.
-        limits: how many there may be.
-        connection_settings: of each.
-    """
-
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        sessions: SessionManager,
-        limits: ConnectionLimits,
-        connection_settings: ConnectionSettings,
-    ) -> None:
-        self._pipeline = pipeline
-        self._sessions = sessions
-        self._limits = limits
-        self._settings = connection_settings
+    def __init__(self, parts: ConnectionParts) -> None:
+        self._parts = parts
+        self._limits = parts.sockets
 
     def _made(self, kind: type[Made], link: AnsweringLink, source: str) -> Made:
         """A connection, not counted yet. Raises NodeError if there may not be one more."""
         self._limits.check(source)
-        return kind(link, source, self._sessions, self._pipeline.carry, self._settings)
+        return self._parts.connection(kind, link, source)
 
     def _uncount(self, connection: FrameConnection, source: str) -> None:
         if connection in self._limits.connections:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
@@ -30,10 +30,12 @@ from msgnode.core.messages import Message
 from msgnode.core.random_ids import random_uuid
 
 from . import rules, selection
-from .connection import Connection
+from .connection import Connection, ConnectionSettings
+from .connection_limits import ConnectionLimits
 from .liveness import LivenessChecks
 from .locator import SessionLocator
 from .manager import SessionManager
+from .outbox import Link
 from .rules import CloseCode, Event
 from .runtime_urls import Findable, RuntimeUrls
 from .session import LiveSession
@@ -347,3 +349,29 @@ class SessionHandshake:
             caller.link.write(messages.response(message.id, ADDRESS, to, body))
 
         return reply
+
+
+Made = TypeVar("Made", bound=Connection)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionParts:
+    """What every connection of a worker is made with.
+
+    Attributes:
+        carry: the pipeline's, which takes a frame and the connection.
+        sessions: the sessions of the worker.
+        handshake: opens them.
+        sockets: counts connections, and limits them.
+        settings: the limits of each.
+    """
+
+    carry: Callable[[bytes, Connection], None]
+    sessions: SessionManager
+    handshake: SessionHandshake
+    sockets: ConnectionLimits
+    settings: ConnectionSettings
+
+    def connection(self, kind: Callable[..., Made], link: Link, source: str) -> Made:
+        """A connection of this kind, not counted yet."""
+        return kind(link, source, self.sessions, self.carry, self.settings)

@@ -8,10 +8,11 @@ Subscribing twice is one subscription; unsubscribing what is not subscribed is a
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
@@ -29,13 +30,32 @@ from .rules import Access, Wanted
 from .store import SubscriptionStore
 
 
-class SubscriptionComponent(Component):
-    """The component.
+class Owned(Protocol):
+    """Address allocation, which owns what is claimed here."""
 
-    `enter` and `drop` give addresses to a session and take them back (address allocation);
-    `check_room` raises TooMany if a session may not hold so many more. `abroad` subscribes at other
-    domains.
-    """
+    def enter(self, address: str, key: str, session: Listener) -> None:
+        """Give an address to a session."""
+        ...
+
+    def drop(self, address: str, session: Listener) -> None:
+        """Take it back."""
+        ...
+
+    def check_room(self, session: Listener, number: int) -> None:
+        """Raise TooMany if a session may not hold so many more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionLimits:
+    """Most subscriptions of a session, and most addresses that one request names."""
+
+    per_session: int
+    per_request: int
+
+
+class SubscriptionComponent(Component):
+    """The component; `abroad` subscribes at other domains."""
 
     name = "sm"
     tells_workers = True
@@ -45,12 +65,9 @@ class SubscriptionComponent(Component):
         table: RoutingTable,
         store: SubscriptionStore,
         domain: str,
-        enter: Callable[[str, str, Listener], None],
-        drop: Callable[[str, Listener], None],
-        check_room: Callable[[Listener, int], None],
+        owned: Owned,
         ownership: Ownership,
-        max_per_session: int,
-        max_per_request: int,
+        limits: SubscriptionLimits,
         budget: AddressBudget,
         abroad: Abroad = NOTHING_ABROAD,
     ) -> None:
@@ -59,12 +76,10 @@ class SubscriptionComponent(Component):
         self._table = table
         self._store = store
         self._domain = domain
-        self._enter = enter
-        self._drop = drop
-        self._check_room = check_room
+        self._owned = owned
         self._budget = budget
-        self._max_per_session = max_per_session
-        self._max_per_request = min(max_per_request, max_per_session)
+        self._max_per_session = limits.per_session
+        self._max_per_request = min(limits.per_request, limits.per_session)
         self._ownership = ownership
         self._of: dict[str, dict[str, None]] = {}  # session id -> addresses
         self._pending: dict[str, dict[str, Future[Body]]] = {}  # those not committed yet
@@ -179,7 +194,7 @@ class SubscriptionComponent(Component):
                 "(MAX_SUBSCRIPTIONS_PER_SESSION)."
             )
         owned = [*claimed, *taken_over]
-        self._check_room(session, len(owned))
+        self._owned.check_room(session, len(owned))
         self._budget.check(session, [*new, *owned])
         earlier = self._under_way(asked, session)
         if not new and not claimed and not taken_over and not earlier:
@@ -234,9 +249,9 @@ class SubscriptionComponent(Component):
                 return
             for address in claimed:
                 if address in taken_over:
-                    self._drop(address, taken_over[address])
+                    self._owned.drop(address, taken_over[address])
                 if self._table.knows(session):  # else the session's end has freed the address
-                    self._enter(address, "", session)
+                    self._owned.enter(address, "", session)
             error = next(filter(None, map(_error, earlier)), None)
             if answer.done():
                 return
@@ -290,7 +305,7 @@ class SubscriptionComponent(Component):
                     self.enter_subscription(address, session)
             else:
                 for address in unclaimed:
-                    self._drop(address, session)
+                    self._owned.drop(address, session)
 
         committed.add_done_callback(settle)
         return committed

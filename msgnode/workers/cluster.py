@@ -11,21 +11,14 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from time import monotonic, perf_counter
+from typing import Any
 
 from msgnode import models
-from msgnode.allocation.component import AllocationComponent
 from msgnode.bus.ports import DeliveryResult, Listener, Response
-from msgnode.bus.response_guard import ResponseGuard
-from msgnode.bus.table import RoutingTable
 from msgnode.core.rates import Rates
-from msgnode.identity.service import IdentityService
 from msgnode.redis.faults import Refused
 from msgnode.sessions.liveness import LivenessChecks
-from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.session import LiveSession
-from msgnode.sessions.session_factory import SessionSettings
-from msgnode.sessions.store import SessionStore
-from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.workers import membership_store
 from msgnode.workers.arriving_frames import ArrivingFrames
 from msgnode.workers.copies import SessionCopies
@@ -34,10 +27,11 @@ from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.failover import Failover
 from msgnode.workers.handover import Handover
 from msgnode.workers.lease import Lease
-from msgnode.workers.moving_sessions import MovingSessions
+from msgnode.workers.moving_sessions import MovingSessions, OwnSessions
 from msgnode.workers.network import PeerNetwork
 from msgnode.workers.orders import Arrivals, Orders
 from msgnode.workers.peer import Peer
+from msgnode.workers.ports import ArrivalTracer
 from msgnode.workers.protocol import CheckSocket, Goodbye, SocketChecked
 from msgnode.workers.rpc import answer_lookups
 
@@ -49,63 +43,35 @@ _LAYER_PATIENCE = 3.0  # seconds until a layer that is out of reach is named
 class Cluster:
     """One instance per worker of a node that has several. Implements LocalSessions."""
 
+    is_alone = False
+
     def __init__(
         self,
         network: PeerNetwork,
-        settings: SessionSettings,
-        table: RoutingTable,
-        sessions: SessionManager,
-        allocation: AllocationComponent,
-        subscriptions: SubscriptionComponent,
-        store: SessionStore,
-        raise_alarm: Callable[[str, str, str], None],
-        bounce: Callable[[bytes], None],
-        identities: IdentityService,
+        own: OwnSessions,
         counters: Mapping[str, Rates],
-        guard: ResponseGuard,
+        bounce: Callable[[bytes], None],
+        raise_alarm: Callable[[str, str, str], None],
         liveness: LivenessChecks,
         lease: Lease,
     ) -> None:
         self.orders = Orders()
         self.state = membership_store.STARTING
         self.network = network
+        self.rpc = network.rpc
         self.transport = transport = network.transport
-        self.withdraw = allocation.drop
-        self.missed = sessions.missed
+        self.withdraw = own.allocation.drop
+        self.missed = own.manager.missed
         self.undeliverable = bounce
         names, remotes = network.names, network.remotes
         announcements, renewal = network.announcements, network.renewal
-        moving = MovingSessions(
-            settings,
-            table,
-            sessions,
-            allocation,
-            subscriptions,
-            store,
-            identities,
-            guard,
-            names,
-            renewal,
-            remotes,
-            announcements,
-            Arrivals(sessions, identities, self.orders),
-        )
+        identities = own.identities
+        arrivals = Arrivals(own.manager, identities, self.orders)
+        moving = MovingSessions(own, network, arrivals)
         copies = SessionCopies(
             transport, self, names, network.interest, renewal, remotes, moving.leave
         )
-        self.failover = Failover(
-            transport,
-            lease,
-            network.others,
-            names,
-            announcements,
-            remotes,
-            copies,
-            moving,
-            sessions,
-            store,
-            raise_alarm,
-        )
+        self.failover = Failover(network, lease, copies, moving, own, raise_alarm)
         self.moves = Handover(
             transport,
             remotes,
@@ -113,11 +79,12 @@ class Cluster:
             network.watchers.leaving,
             moving,
             self.failover,
-            settings.outbox_bytes,
-            table.return_paths,
+            own.settings.outbox_bytes,
+            own.table.return_paths,
         )
+        self.fetch = self.moves.fetch
         copies.on_new_stream.append(self.moves.link_broke)
-        self.frames = ArrivingFrames(table, transport, self, self.moves)
+        self.frames = ArrivingFrames(own.table, transport, self, self.moves)
         self.counts = CounterSync(transport, counters)
         self.entries = DirectoryEntries(
             network.directory,
@@ -135,12 +102,8 @@ class Cluster:
             {CheckSocket: self._check_socket, SocketChecked: self._socket_checked}
         )
         self._remotes = remotes
-        self._sessions = sessions
-        self._allocation = allocation
-        self._subscriptions = subscriptions
-        self._guard = guard
+        self._own = own
         self._liveness = liveness
-        self._store = store
         self._jobs: list[asyncio.Task[None]] = []
 
     # --- start and stop ---------------------------------------------------------------------------
@@ -187,7 +150,7 @@ class Cluster:
 
     async def leave(self, seconds: float) -> None:
         """Hand the remaining sessions to other workers, for at most so many seconds."""
-        await self.moves.give_all(partial(list, self._sessions.sessions), seconds)
+        await self.moves.give_all(partial(list, self._own.manager.sessions), seconds)
 
     async def stop(self) -> None:
         """Stop; nothing more is sent by this worker."""
@@ -214,6 +177,26 @@ class Cluster:
         await self.entries.stop()
         return await self.transport.silence()
 
+    # --- what it is asked -------------------------------------------------------------------------
+
+    @property
+    def meets_others(self) -> bool:
+        """Whether the other workers can be reached."""
+        return self.network.meets_others
+
+    @property
+    def number_ready(self) -> int:
+        """How many other workers accept sessions."""
+        return self.transport.number_ready
+
+    def figures(self) -> dict[str, Any]:
+        """What is stored with each renewal of the lease."""
+        return {"state": self.state, "links": self.transport.figures()}
+
+    def watch(self, tracer: ArrivalTracer) -> None:
+        """Set the observer of frames that another worker traces."""
+        self.frames.watch(tracer)
+
     # --- what a request about a session of another worker is answered there -----------------------
 
     def hears(self, session_id: str) -> bool:
@@ -233,14 +216,14 @@ class Cluster:
     @property
     def sessions(self) -> dict[str, LiveSession]:
         """The sessions of this worker, by id."""
-        return self._sessions.sessions
+        return self._own.manager.sessions
 
     def holdings(self, session_id: str) -> tuple[list[str], list[str], list[str]]:
         """The addresses a session owns, has subscribed, has learned."""
         session = self.sessions[session_id]
         return (
-            list(self._allocation.holdings(session_id)),
-            self._subscriptions.holdings(session_id),
+            list(self._own.allocation.holdings(session_id)),
+            self._own.subscriptions.holdings(session_id),
             list(session.learned),
         )
 
@@ -250,11 +233,11 @@ class Cluster:
 
     def reassert(self, session: Listener) -> None:
         """The session is this worker's, whatever another one has written."""
-        self._store.moved(self.sessions[session.id])
+        self._own.store.moved(self.sessions[session.id])
 
     def give_up(self, session: Listener, worker: str, epoch: str) -> None:
         """The session is another worker's, whatever this one has written."""
-        self._store.left(self.sessions[session.id], worker, epoch)
+        self._own.store.left(self.sessions[session.id], worker, epoch)
 
     def respond(self, session: Listener, frame: bytes, response: Response) -> DeliveryResult | None:
         """Deliver a response from another worker to a session.
@@ -262,7 +245,7 @@ class Cluster:
         Returns:
             The result; None if the session has not asked for it.
         """
-        return self._guard.respond(session, frame, response, perf_counter())
+        return self._own.guard.respond(session, frame, response, perf_counter())
 
     def _check_socket(self, peer: Peer, asked: CheckSocket) -> None:
         """Check a session's socket for another worker."""

@@ -19,20 +19,16 @@ from msgnode import models
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.slices import AT_ONCE
 from msgnode.core.faults import FAULTS
-from msgnode.sessions.manager import SessionManager
-from msgnode.sessions.store import FREE, SessionStore
+from msgnode.sessions.store import FREE
 from msgnode.storage.database_threads import in_any_thread
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
-from msgnode.workers.announcements import Announcements
 from msgnode.workers.copies import SessionCopies
 from msgnode.workers.lease import Lease, margin_of, now
-from msgnode.workers.moving_sessions import MovingSessions
-from msgnode.workers.other_workers import LeaseWatch, OtherWorkers
-from msgnode.workers.own_names import OwnNames
+from msgnode.workers.moving_sessions import MovingSessions, OwnSessions
+from msgnode.workers.network import PeerNetwork
+from msgnode.workers.other_workers import LeaseWatch
 from msgnode.workers.peer import Peer
-from msgnode.workers.remote_sessions import RemoteSessions
-from msgnode.workers.transport import PeerTransport
 from msgnode.workers.worker_process import has_ended
 
 log = logging.getLogger(__name__)
@@ -49,31 +45,26 @@ class Failover:
 
     def __init__(
         self,
-        transport: PeerTransport,
+        network: PeerNetwork,
         lease: Lease,
-        others: OtherWorkers,
-        names: OwnNames,
-        announcements: Announcements,
-        remotes: RemoteSessions,
         copies: SessionCopies,
         moving: MovingSessions,
-        sessions: SessionManager,
-        store: SessionStore,
+        own: OwnSessions,
         raise_alarm: Callable[[str, str, str], None],
     ) -> None:
         self.expected: set[str] = set()
+        self._transport = transport = network.transport
         self._me = transport.me
-        self._transport = transport
         self._lease = lease
-        self._others = others
+        self._others = network.others
         self._timeout = transport.timeout
-        self._names = names
-        self._announcements = announcements
-        self._remotes = remotes
+        self._names = network.names
+        self._announcements = network.announcements
+        self._remotes = network.remotes
         self._copies = copies
         self._moving = moving
-        self._sessions = sessions
-        self._store = store
+        self._sessions = own.manager
+        self._store = own.store
         self._raise_alarm = raise_alarm
         self._watch = LeaseWatch(lease.seconds)
         self._takeovers: set[asyncio.Task[None]] = set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -20,13 +21,12 @@ from msgnode.sessions.session import LiveSession
 from msgnode.sessions.session_factory import SessionSettings
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
-from msgnode.workers.announcements import Announcements, as_up
-from msgnode.workers.interest import InterestRenewal
+from msgnode.workers.announcements import as_up
+from msgnode.workers.network import PeerNetwork
 from msgnode.workers.orders import Arrivals
-from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
+from msgnode.workers.own_names import HOLDS, LISTENS
 from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
-from msgnode.workers.remote_sessions import RemoteSessions
 
 
 class SessionTransfer(msgspec.Struct):
@@ -37,37 +37,36 @@ class SessionTransfer(msgspec.Struct):
     subscribed: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class OwnSessions:
+    """The sessions of this worker, with what they hold and what is known of them."""
+
+    settings: SessionSettings
+    table: RoutingTable
+    manager: SessionManager
+    store: SessionStore
+    allocation: AllocationComponent
+    subscriptions: SubscriptionComponent
+    identities: IdentityService
+    guard: ResponseGuard
+
+
 class MovingSessions:
     """One instance per worker."""
 
-    def __init__(
-        self,
-        settings: SessionSettings,
-        table: RoutingTable,
-        sessions: SessionManager,
-        allocation: AllocationComponent,
-        subscriptions: SubscriptionComponent,
-        store: SessionStore,
-        identities: IdentityService,
-        guard: ResponseGuard,
-        names: OwnNames,
-        renewal: InterestRenewal,
-        remotes: RemoteSessions,
-        announcements: Announcements,
-        arrivals: Arrivals,
-    ) -> None:
-        self._settings = settings
-        self._table = table
-        self._sessions = sessions
-        self._allocation = allocation
-        self._subscriptions = subscriptions
-        self._store = store
-        self._identities = identities
-        self._guard = guard
-        self._names = names
-        self._renewal = renewal
-        self._remotes = remotes
-        self._announcements = announcements
+    def __init__(self, own: OwnSessions, network: PeerNetwork, arrivals: Arrivals) -> None:
+        self._settings = own.settings
+        self._table = own.table
+        self._sessions = own.manager
+        self._allocation = own.allocation
+        self._subscriptions = own.subscriptions
+        self._store = own.store
+        self._identities = own.identities
+        self._guard = own.guard
+        self._names = network.names
+        self._renewal = network.renewal
+        self._remotes = network.remotes
+        self._announcements = network.announcements
         self._arrivals = arrivals
 
     # --- leaving ----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from dataclasses import asdict
 from time import monotonic
 from typing import Any
 
+from msgnode.bus.ports import Alarms
 from msgnode.core.faults import FAULTS
 
 from .inbox import LAYER_AWAY, RETRY, Inbox
@@ -60,8 +61,7 @@ class PeerTransport:
         timeout: float,
         link_bytes: int,
         snapshot: Snapshot,
-        raise_alarm: Callable[[str, str, str], None],
-        clear_alarm: Callable[[str, str], None],
+        alarms: Alarms,
         may_serve: Callable[[], bool] = lambda: True,
     ) -> None:
         self.me = me
@@ -70,13 +70,13 @@ class PeerTransport:
         self.takes = True
         self.protocol = PROTOCOL
         self.refused: dict[str, None] = {}
-        self.inbox = Inbox(layer, me.name, secret, raise_alarm, clear_alarm)
-        self.links = Links(self.inbox, me.epoch, timeout, link_bytes, snapshot, raise_alarm)
+        self.inbox = Inbox(layer, me.name, secret, alarms.raise_alarm, alarms.clear_alarm)
+        self.links = Links(self.inbox, me.epoch, timeout, link_bytes, snapshot, alarms.raise_alarm)
         self.heard_by = self.links.heard
         self.on_down = self.links.on_down
         self.node = self.inbox.node
         self._may_serve = may_serve
-        self._raise_alarm = raise_alarm
+        self._raise_alarm = alarms.raise_alarm
         self._asked_all: tuple[int, asyncio.Future[None] | None] = (-1, None)
         self._tasks: list[asyncio.Task[None]] = []
         self._heard_itself_at = monotonic()

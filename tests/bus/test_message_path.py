@@ -47,9 +47,7 @@ class Runtime:
         self.hyperty = f"hyperty://localhost/{name}"
         self.link = Socket()
         parts = node.parts
-        self.connection = Connection(
-            self.link, "127.0.0.1", parts.sessions, parts.pipeline.carry, parts.connection_settings
-        )
+        self.connection = parts.connections.connection(Connection, self.link, "127.0.0.1")
 
     async def ask(self, type_: str, to: str, sender: str, **body: Any) -> dict[str, Any]:
         """Send a request and wait for the node's answer."""

@@ -12,8 +12,8 @@ import pytest
 
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
+from msgnode.bus.steps import AnswerWatch
 from msgnode.bus.trace import MOST_DELIVERIES, Span, Trace, TracedDelivery
-from msgnode.bus.traced_pipeline import _AnswerWatch
 from msgnode.core import messages
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Effect
 from msgnode.core.identity import Identity, Speaker
@@ -195,7 +195,7 @@ def test_a_trace_is_over_once_all_that_was_held_has_come() -> None:
 
 def test_a_request_of_a_traced_caller_costs_what_it_costs_untraced() -> None:
     caller = FakeCaller()
-    _AnswerWatch(caller, trace_of(), "allocation").charge(3, 0)
+    AnswerWatch(caller, trace_of(), "allocation").charge(3, 0)
     assert caller.charged == [(3, 0)]
 
 

@@ -53,7 +53,7 @@ def test_a_worker_tells_rates_since_it_was_asked_last() -> None:
     now = [100.0]
     peers: dict[int, Any] = {1: link("b.example", 10, 20)}
     visitors = [visit("1", "c.example", 5, 5), visit("2", "c.example", 0, 100)]
-    watch = DomainWatch("w", visitors, SimpleNamespace(links=peers), lambda: now[0])  # type: ignore[arg-type]
+    watch = DomainWatch("w", visitors, peers.values, lambda: now[0])  # type: ignore[arg-type]
     first = watch.ask()
     assert first.peers == [PeerFigures("b.example", "live", 0, 0, 0, 0.004)]
     assert first.visitors == [VisitorFigures("c.example", 2, 0, 0)]
@@ -78,7 +78,7 @@ def test_a_worker_tells_rates_since_it_was_asked_last() -> None:
 def test_of_domains_without_end_so_many_are_told() -> None:
     visitors = [visit(f"{n}", f"d{n}.example", 0, 0) for n in range(1_000)]
     visitors += [visit("more", "d500.example", 0, 0)]
-    told = DomainWatch("w", visitors, None).ask()  # type: ignore[arg-type]
+    told = DomainWatch("w", visitors, tuple).ask()  # type: ignore[arg-type]
     assert len(told.visitors) == TOLD
     assert told.visitors[0] == VisitorFigures("d500.example", 2)
     assert told.others == (1_000 - TOLD, 1_000 - TOLD)

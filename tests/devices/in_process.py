@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from msgnode.bus.last_owners import LastOwnerCache
-from msgnode.bus.pipeline import Pipeline
+from msgnode.bus.pipeline import Pipeline, Routing
 from msgnode.bus.ports import NoPolicies
 from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
@@ -30,7 +30,7 @@ from msgnode.net.http import HttpClient
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.flow_control import FlowLimits
-from msgnode.sessions.handshake import SessionHandshake
+from msgnode.sessions.handshake import ConnectionParts, SessionHandshake
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
@@ -148,21 +148,20 @@ class Worker:
         self.sessions.on_handed_off.append(self.devices.session_left)
         policies = NoPolicies()
         pipeline = Pipeline(
-            domain="d",
-            table=self.table,
-            components=ComponentBook(()),
-            authorizer=Authorizer(),  # type: ignore[arg-type]
-            session_handler=self.door,
-            enforcer=policies,
-            recorder=FakeRecorder(),
-            answers=Replies(policies, 5.0),
-            guard=ResponseGuard(self.table, False, lambda _: None),
+            Routing("d", self.table, ComponentBook(())),
+            Authorizer(),  # type: ignore[arg-type]
+            self.door,
+            policies,
+            FakeRecorder(),
+            Replies(policies, 5.0),
+            ResponseGuard(self.table, False, lambda _: None),
         )
         self.others = Others()
-        sessions = DeviceSessions(
-            pipeline, self.sessions, self.door, self.sockets,
-            ConnectionSettings(FlowLimits(rate, 10**9, 100), 60), None, self.devices,  # type: ignore[arg-type]
+        parts = ConnectionParts(
+            pipeline.carry, self.sessions, self.door, self.sockets,
+            ConnectionSettings(FlowLimits(rate, 10**9, 100), 60),
         )  # fmt: skip
+        sessions = DeviceSessions(parts, None, self.devices)  # type: ignore[arg-type]
         self.alarms: list[str] = []
         self.outlets = OutletRows()
         rows: Any = self.outlets

@@ -20,7 +20,7 @@ from msgnode.core.errors import Forbidden, NotIdentified, TooMany, Unavailable
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import Pending
 from msgnode.identity.admission_policy import AdmissionPolicy, Mode
-from msgnode.identity.authenticator import MessageAuthenticator
+from msgnode.identity.authenticator import AuthenticationRules, MessageAuthenticator
 from msgnode.identity.bindings import Bindings
 from msgnode.identity.credentials import Credential, Rejected, Unknown, idp_domain, present
 from msgnode.identity.http import Fetcher, OutOfReach, url_fault
@@ -323,11 +323,10 @@ class Stage(Scene):
         options = {"passes_unknown": True, "checks": 5.0, **more}
         is_live = self.table.runtimes.__contains__
         self.bindings = Bindings(is_live, 100, 10, now=lambda: self.now)
+        rules = AuthenticationRules(AdmissionPolicy(mode, {}), frozenset(), **options)
         self.authenticator = MessageAuthenticator(
-            self.verifier, AdmissionPolicy(mode, {}), frozenset(),
-            bindings=self.bindings, log_in=self.log_in,
-            now=lambda: self.now, **options,
-        )  # fmt: skip
+            self.verifier, rules, self.bindings, self.log_in, now=lambda: self.now
+        )
 
     def log_in(self, session: Any, proof: Any) -> None:
         self.bound.append((session.id, proof))

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,10 +42,12 @@ class Scene:
         self.guests = Guests(
             threads,
             self.sessions,
-            lambda session: self.subscribed,
-            lambda address, session: self.subscribed.discard(address),
+            SimpleNamespace(
+                addresses=(SM,),
+                of=lambda session: self.subscribed,
+                end=lambda address, session: self.subscribed.discard(address),
+            ),
             self.missed.append,
-            SM,
             100,
             self.accepted.append,
             lambda: self.now,

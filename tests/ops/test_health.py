@@ -117,8 +117,8 @@ async def test_a_database_that_does_not_answer_is_asked_once_for_all_who_ask(
 async def test_a_worker_answers_while_all_threads_are_busy_and_says_what_its_lease_knows() -> None:
     known = SimpleNamespace(is_held=True, has_answer=True, trouble="")
     parts = SimpleNamespace(
-        lease=known, cluster=None, path=SimpleNamespace(problem=""), mqtt=None, federation=None,
-        qos=SimpleNamespace(supervisor=None),
+        lease=known, cluster=SimpleNamespace(meets_others=True, number_ready=0),
+        path=SimpleNamespace(problem=""), subsystems=(),
         monitoring=SimpleNamespace(programs=SimpleNamespace(all_run=False)),
     )  # fmt: skip
     node: Any = SimpleNamespace(is_ready=True, runs_all_tasks=True, secrets_fault="", parts=parts)

@@ -6,7 +6,8 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,9 +17,11 @@ import pytest
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.push import PushCounters
 from msgnode.devices.webhook import Webhooks
+from msgnode.monitoring import collector, connector_figures, peer_figures
 from msgnode.monitoring.collector import NodeCollector
 from msgnode.net.http import HttpClient
 from msgnode.node import Node
+from msgnode.node.subsystem import Subsystem
 from msgnode.ops import metrics
 from tests.node import ROOT
 
@@ -41,33 +44,38 @@ class Wakeups:
 
 @pytest.mark.django_db
 def test_the_page_has_every_metric_with_its_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    node: Any = Node().parts
-    transport = SimpleNamespace(figures=lambda: [LINK])
-    homes = SimpleNamespace(asked=0, not_known=0)
-    numbers = dict.fromkeys(("devices", "topics", "objects", "unacknowledged"), 0)
-    mqtt = SimpleNamespace(state="standby", counters=MqttCounters(), **numbers)
-    monkeypatch.setattr(node, "mqtt", mqtt)
-    webhooks = Webhooks(HttpClient((), 1.0, 1), lambda: True, str)
-    monkeypatch.setattr(node, "webhooks", webhooks)
-    monkeypatch.setattr(node, "wakeups", Wakeups())
-    monkeypatch.setattr(node.tracer, "spans", {"sent": 0, "failed": 0})
-    guests = type("Guests", (), {"steps": Counter(), "__len__": lambda _: 0})()
-    parts = SimpleNamespace(steps=Counter())
-    invitations = SimpleNamespace(service=parts, delivery=parts, guests=guests)
-    monkeypatch.setattr(node, "invitations", invitations)
-    monkeypatch.setattr(node, "federation", SimpleNamespace(links={}))
-    interest = SimpleNamespace(watched=())
-    network = SimpleNamespace(homes=homes, interest=interest)
-    cluster = SimpleNamespace(transport=transport, network=network)
-    monkeypatch.setattr(node, "cluster", cluster)
+    parts = Node().parts
+    monkeypatch.setattr(parts.tracer, "spans", {"sent": 0, "failed": 0})
+    rooms = (*parts.subsystems, *(Subsystem(metrics=each) for each in _switched_off()))
     found: dict[str, tuple[str, ...]] = {}
-    for metric in [*NodeCollector(node).collect(), *metrics.of_the_node({})]:
+    for metric in [
+        *NodeCollector(replace(parts, subsystems=rooms)).collect(),
+        *metrics.of_the_node({}),
+    ]:
         name = f"{metric.name}_total" if metric.type == "counter" else metric.name
         found[name] = tuple(metric._labelnames)  # type: ignore[attr-defined]
     documented = [
         (name, tuple(re.findall(r"\w+", labels))) for name, labels in METRIC.findall(PAGE)
     ]
     assert sorted(documented) == sorted(found.items())
+
+
+def _switched_off() -> Iterator[Any]:
+    """The metrics of rooms that the worker of this test does not have."""
+    numbers = dict.fromkeys(("devices", "topics", "objects", "unacknowledged"), 0)
+    mqtt = SimpleNamespace(state="standby", counters=MqttCounters(), **numbers)
+    yield partial(connector_figures.mqtt, mqtt)
+    yield partial(connector_figures.webhooks, Webhooks(HttpClient((), 1.0, 1), lambda: True, str))
+    yield partial(connector_figures.wakeups, Wakeups())
+    guests = type("Guests", (), {"steps": Counter(), "__len__": lambda _: 0})()
+    counting = SimpleNamespace(steps=Counter())
+    yield partial(connector_figures.invitations, counting, counting, guests)
+    yield partial(peer_figures.peers, SimpleNamespace(links={}))
+    homes = SimpleNamespace(asked=0, not_known=0)
+    network = SimpleNamespace(homes=homes, interest=SimpleNamespace(watched=()))
+    transport = SimpleNamespace(figures=lambda: [LINK])
+    cluster = SimpleNamespace(transport=transport, network=network)
+    yield partial(collector.other_workers, cluster)
 
 
 def test_the_page_has_every_alarm() -> None:

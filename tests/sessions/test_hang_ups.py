@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from msgnode.bus.pipeline import invite
 from msgnode.bus.ports import NoPolicies
-from msgnode.bus.signalling import invite
 from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import TooMany, Unavailable
 from msgnode.core.identity import Identity, Speaker

@@ -10,6 +10,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Forbidden, TooMany
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.consumer import SocketConsumer
+from msgnode.sessions.handshake import ConnectionParts
 from msgnode.sessions.probe import ProbeEndpoint
 
 
@@ -24,7 +25,8 @@ async def answered(extensions: dict[str, Any], sockets: ConnectionLimits) -> lis
         sent.append(event)
 
     probe = ProbeEndpoint("localhost", "secret", RoutingTable(), nothing)
-    consumer = SocketConsumer(nothing, nothing, nothing, sockets, nothing, nothing, ["*"], probe)
+    parts = ConnectionParts(nothing, nothing, nothing, sockets, nothing)
+    consumer = SocketConsumer(parts, nothing, ["*"], probe)
     scope = {"client": ["192.0.2.1", 1], "extensions": extensions}
     await consumer(scope, receive, send)
     return sent

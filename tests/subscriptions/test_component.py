@@ -15,12 +15,28 @@ from msgnode.bus.ports import Body
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.errors import BadMessage, Conflict, Forbidden, TooMany, Unavailable
-from msgnode.subscriptions.component import SubscriptionComponent
+from msgnode.subscriptions.component import SubscriptionComponent, SubscriptionLimits
 from msgnode.subscriptions.store import SubscriptionStore
 from tests.fakes import FakeSession, FakeWriter
 
 SM = "domain://msg-node.d/sm"
 OWN, CHANGES = "hyperty://d/1", "comm://d/1/changes"
+
+
+class Owned:
+    """Address allocation, with room for everybody."""
+
+    def __init__(self, table: RoutingTable) -> None:
+        self.table = table
+
+    def enter(self, address: str, key: str, session: Any) -> None:
+        self.table.allocate(address, session)
+
+    def drop(self, address: str, session: Any) -> None:
+        self.table.release(address, session)
+
+    def check_room(self, session: Any, number: int) -> None:
+        pass
 
 
 class Scene:
@@ -32,13 +48,10 @@ class Scene:
             self.table,
             SubscriptionStore(self.writer),
             "d",
-            lambda address, key, session: self.table.allocate(address, session),
-            lambda address, session: self.table.release(address, session),
-            lambda session, number: None,
+            Owned(self.table),
             Ownership(self.table, LastOwnerCache(), "d", shares=True),
-            max_per_session=3,
-            max_per_request=10,
-            budget=AddressBudget(1_000),
+            SubscriptionLimits(per_session=3, per_request=10),
+            AddressBudget(1_000),
         )
         self.mine, self.other = FakeSession("runtime://d/1"), FakeSession("runtime://d/2")
         self.table.add_runtime(self.mine)

@@ -30,7 +30,7 @@ from msgnode.workers.replication import TableReplicator
 from msgnode.workers.rpc import PeerRpc
 from msgnode.workers.transport import PeerTransport
 from msgnode.workers.worker_process import WorkerId
-from tests.fakes import FakeSession
+from tests.fakes import AlarmCalls, FakeSession
 
 PATIENCE = 1.0
 MOST_FRAMES = 2_000
@@ -89,8 +89,10 @@ class Fellow:
             PATIENCE,
             link_bytes,
             self.watchers.snapshot,
-            lambda kind, subject, text: self.alarms.append(kind),
-            lambda kind, subject: self.cleared.append(kind),
+            AlarmCalls(
+                lambda kind, subject, text: self.alarms.append(kind),
+                lambda kind, subject: self.cleared.append(kind),
+            ),
         )
         directory = self.directory(secret)
         self.retired: set[str] = set()

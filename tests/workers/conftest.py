@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from msgnode.node import Node
+from msgnode.workers.cluster import Cluster
 from msgnode.workers.protocol import PROTOCOL
 from tests.workers.whole import LEASE, Start
 
@@ -29,7 +30,7 @@ async def start(
         monkeypatch.setattr(os, "getpid", lambda: pid)
         worker = Node()
         monkeypatch.undo()
-        assert worker.parts.cluster is not None
+        assert isinstance(worker.parts.cluster, Cluster)
         worker.parts.cluster.transport.protocol = protocol
         if not reads_orders:
             worker.parts.control._every = 3600.0

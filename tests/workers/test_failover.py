@@ -15,6 +15,7 @@ from django.conf import settings
 from msgnode import models
 from msgnode.node import Node
 from msgnode.workers import membership_store
+from msgnode.workers.cluster import Cluster
 from msgnode.workers.failover import Failover
 from msgnode.workers.protocol import PROTOCOL, Goodbye
 from tests.client import ALLOCATION, address
@@ -26,8 +27,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(start: Start) -> None:
     live, frozen = await start(), await start()
-    assert live.parts.cluster is not None
-    assert frozen.parts.cluster is not None
+    assert isinstance(live.parts.cluster, Cluster)
+    assert isinstance(frozen.parts.cluster, Cluster)
     await until(live.parts.cluster.network.knows_all)
     caught, stays = await Runtime(frozen).open(), await Runtime(live).open()
     held = await caught.allocate()
@@ -60,7 +61,7 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     assert await models.Allocation.objects.filter(address=held).aexists()
     assert await models.Alarm.objects.filter(kind="worker-fenced").aexists()
     again = await start()
-    assert again.parts.cluster is not None
+    assert isinstance(again.parts.cluster, Cluster)
     for each in (again.parts.cluster, live.parts.cluster):
         await until(each.network.knows_all)
     back = Runtime(again, caught.url)
@@ -127,7 +128,7 @@ async def test_a_worker_told_to_stop_while_it_loads_leaves_what_it_took_without_
 
 async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: Start) -> None:
     live, silent = await start(), await start()
-    assert live.parts.cluster is not None
+    assert isinstance(live.parts.cluster, Cluster)
     caught = await Runtime(silent).open()
     (peer,) = live.parts.cluster.transport.peers.values()
     live.parts.cluster.transport.down(peer, "is tested")
@@ -141,8 +142,8 @@ async def test_a_worker_that_says_goodbye_has_taken_leave_though_its_row_is_stil
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     stays, leaves = await start(), await start()
-    assert stays.parts.cluster is not None
-    assert leaves.parts.cluster is not None
+    assert isinstance(stays.parts.cluster, Cluster)
+    assert isinstance(leaves.parts.cluster, Cluster)
     await until(stays.parts.cluster.network.knows_all)
     await Runtime(leaves).open()
     leaves.parts.cluster.transport.tell(Goodbye())
@@ -155,7 +156,7 @@ async def test_a_worker_takes_what_one_that_stopped_could_not_give_away_and_tell
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stays, leaves = await start(), await start()
-    assert stays.parts.cluster is not None
+    assert isinstance(stays.parts.cluster, Cluster)
     await until(stays.parts.cluster.network.knows_all)
     runtime = await Runtime(leaves).open()
     held = await runtime.allocate()

@@ -21,6 +21,7 @@ from msgnode.identity.revocation_store import revoke
 from msgnode.node import Node
 from msgnode.sessions.session import LiveSession
 from msgnode.workers import membership_store
+from msgnode.workers.cluster import Cluster
 from msgnode.workers.peer import Peer
 from tests.client import SESSION, SM, address, runtime
 from tests.workers.whole import Runtime, Start, freeze, until
@@ -35,7 +36,7 @@ async def pair(start: Start) -> tuple[Node, Node]:
     """Two workers that know each other, and read orders only when a test has them do so."""
     pair = await start(reads_orders=False), await start(reads_orders=False)
     for each in pair:
-        assert each.parts.cluster is not None
+        assert isinstance(each.parts.cluster, Cluster)
         await until(each.parts.cluster.network.knows_all)
     return pair
 
@@ -232,7 +233,7 @@ async def test_a_session_that_misses_something_after_its_state_was_sent_is_told_
 ) -> None:
     one, other = pair
     caught = await Runtime(one).open()
-    assert one.parts.cluster is not None
+    assert isinstance(one.parts.cluster, Cluster)
     moving = one.parts.cluster.moves._host
     pack = moving.pack
 
@@ -259,7 +260,7 @@ async def test_a_session_that_is_lost_on_its_way_is_its_givers_again(
     id_, held = session_of(caught).id, await caught.allocate()
     asks.say("create", caught.url, {"value": "so that it is known there"})
     await until(lambda: any(b"known there" in frame for frame in caught.link.frames))
-    assert one.parts.cluster is not None
+    assert isinstance(one.parts.cluster, Cluster)
     transport = one.parts.cluster.transport
     lost: list[str] = []
     close = transport.links.close
@@ -296,8 +297,8 @@ async def test_the_row_of_a_session_that_both_had_names_the_worker_that_keeps_it
     session = session_of(caught)
     caught.connection.lost()
     session.deliver(b"waits for its runtime")
-    assert one.parts.cluster is not None
-    assert other.parts.cluster is not None
+    assert isinstance(one.parts.cluster, Cluster)
+    assert isinstance(other.parts.cluster, Cluster)
     giving, coming = one.parts.cluster.moves, other.parts.cluster.moves
     unpack = coming._host.unpack
 
@@ -336,7 +337,7 @@ async def test_what_is_bound_to_a_runtime_is_not_remembered_where_it_has_left(
     caught = await Runtime(one).open()
     bindings = one.parts.identities.authenticator._bindings
     wanted = Binding("token", caught.url, caught.url, time.time() + 3600)
-    await one.parts.async_verifier.settled(lambda: bindings.bind(wanted))
+    await one.parts.identities.async_verifier.settled(lambda: bindings.bind(wanted))
     assert len(bindings) == 1
     await back(other, caught)
     assert len(bindings) == 0
@@ -368,7 +369,7 @@ async def test_of_two_that_come_to_two_workers_at_once_one_is_let_in(
     settings.SHARE_RUNTIME_URL = False
     one, other = await start(), await start()
     for each in (one, other):
-        assert each.parts.cluster is not None
+        assert isinstance(each.parts.cluster, Cluster)
         await until(each.parts.cluster.network.knows_all)
     for number in range(10):
         url = runtime()
@@ -396,7 +397,7 @@ async def test_one_that_may_follow_another_is_let_in_above_it_at_once(
     settings.SHARE_RUNTIME_URL = True
     one, other = await start(), await start()
     for each in (one, other):
-        assert each.parts.cluster is not None
+        assert isinstance(each.parts.cluster, Cluster)
         await until(each.parts.cluster.network.knows_all)
     for _ in range(5):
         url = runtime()

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgnode.node import Node
 from msgnode.sessions.connection import Connection
+from msgnode.workers.cluster import Cluster
 from tests.client import ALLOCATION, runtime
 from tests.fakes import FakeLink
 from tests.node import eventually
@@ -27,9 +28,7 @@ class Runtime:
         parts = at.parts
         self.token = ""
         self._ids = itertools.count(1)
-        self.connection = Connection(
-            self.link, "127.0.0.1", parts.sessions, parts.pipeline.carry, parts.connection_settings
-        )
+        self.connection = parts.connections.connection(Connection, self.link, "127.0.0.1")
         parts.sockets.add(self.connection, "127.0.0.1")
 
     def say(self, type_: str, to: str, body: Any = None, sender: str = "") -> int:
@@ -68,7 +67,7 @@ async def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
 
 def freeze(worker: Node) -> None:
     """Nothing of it is heard any more, and its lease runs out."""
-    assert worker.parts.cluster is not None
+    assert isinstance(worker.parts.cluster, Cluster)
     worker.parts.lease.renew = _never  # type: ignore[method-assign]
     for task in (*worker.parts.cluster._jobs, *worker.parts.cluster.transport._tasks):
         task.cancel()

@@ -25,6 +25,7 @@ from .feed import LOOK_EVERY, OVERVIEW, Feed
 
 if TYPE_CHECKING:
     from msgnode.workers.cluster import Cluster
+    from msgnode.workers.lone import LoneWorker
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,8 +69,8 @@ class ShownNode(Protocol):
         ...
 
     @property
-    def cluster(self) -> Cluster | None:
-        """By which the others are asked; None where there are none."""
+    def cluster(self) -> Cluster | LoneWorker:
+        """By which the others are asked."""
         ...
 
 
@@ -152,8 +153,7 @@ class Source:
     async def _domains(self) -> dict[str, Any]:
         """What passes to and from other domains; their rows are read every two seconds."""
         told: dict[str, DomainFigures | None] = {self._node.worker: self._node.domain_watch.ask()}
-        if self._node.cluster is not None:
-            told |= await peer_queries.domains(self._node.cluster.network.rpc, PATIENCE)
+        told |= await peer_queries.domains(self._node.cluster.rpc, PATIENCE)
         if monotonic() - self._rows_at >= LOOK_EVERY:
             self._rows_at = monotonic()
             with suppress(DatabaseError):  # the feed says that it is away; what was read stays
@@ -171,18 +171,12 @@ class Source:
         wanted = traces.wanted_by(topic)
         own = self._node.tracer.ask(wanted, after.get(self._node.worker, -1))
         told: dict[str, TracesTold | None] = {self._node.worker: own}
-        if self._node.cluster is not None:
-            told |= await peer_queries.traces(
-                self._node.cluster.network.rpc, wanted, after, PATIENCE
-            )
-        return told
+        return told | await peer_queries.traces(self._node.cluster.rpc, wanted, after, PATIENCE)
 
     async def _told(self, step: int) -> tuple[list[WorkerFigures], list[str]]:
         """What all workers tell, and the names of those who do not."""
         own = self._node.sampler.figures(step)
-        if self._node.cluster is None:
-            return [own], []
-        others = await peer_queries.figures(self._node.cluster.network.rpc, step, PATIENCE)
+        others = await peer_queries.figures(self._node.cluster.rpc, step, PATIENCE)
         missing = [name for name, told in others.items() if told is None]
         return [own, *(told for told in others.values() if told is not None)], missing
 
@@ -191,12 +185,10 @@ class Source:
     ) -> tuple[dict[str, SessionFigures], list[str]]:
         """Those of the sessions that some worker has, and the workers that do not answer."""
         told = {each.session: each for each in self._node.watch.ask(ids, is_whole)}
-        if self._node.cluster is None or len(told) == len(ids):
+        if len(told) == len(ids):
             return told, []
         rest = [id_ for id_ in ids if id_ not in told]
-        others = await peer_queries.sessions(
-            self._node.cluster.network.rpc, rest, is_whole, PATIENCE
-        )
+        others = await peer_queries.sessions(self._node.cluster.rpc, rest, is_whole, PATIENCE)
         for sessions in others.values():
             told.update((each.session, each) for each in sessions or ())
         return told, [name for name, sessions in others.items() if sessions is None]

@@ -20,6 +20,8 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import aiomqtt
 
@@ -37,44 +39,57 @@ STEADY = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 
 
-class Broker:
-    """One instance per connection. The callables are called on the event loop.
+@dataclass(frozen=True, slots=True)
+class BrokerAccess:
+    """How this worker connects to the broker.
 
-    Args:
+    Attributes:
         address: the broker's address.
         client_id: the node's client id, with which the broker ends an older connection of it.
-        filters: the topics to subscribe.
-        receive: called with each message; must have its `done` called.
-        on_up, on_down: called when the connection is up; when it is down, with the reason.
-        on_room: called when there is room to publish again.
         counters: the counters.
         may_connect: whether this worker may connect; one that was frozen would end its successor's
             connection.
     """
 
+    address: BrokerAddress
+    client_id: str
+    counters: MqttCounters
+    may_connect: Callable[[], bool]
+
+
+class BrokerEvents(NamedTuple):
+    """What is called of a connection, on the event loop.
+
+    Attributes:
+        receive: with each message; must have its `done` called.
+        up: when the connection is up.
+        down: when it is down, with the reason.
+        room: when there is room to publish again.
+    """
+
+    receive: Callable[[Delivery], None]
+    up: Callable[[], None]
+    down: Callable[[str], None]
+    room: Callable[[], None]
+
+
+class Broker:
+    """One instance per connection; `filters` are the topics to subscribe."""
+
     def __init__(
-        self,
-        address: BrokerAddress,
-        client_id: str,
-        filters: tuple[str, ...],
-        receive: Callable[[Delivery], None],
-        on_up: Callable[[], None],
-        on_down: Callable[[str], None],
-        on_room: Callable[[], None],
-        counters: MqttCounters,
-        may_connect: Callable[[], bool],
+        self, access: BrokerAccess, filters: tuple[str, ...], events: BrokerEvents
     ) -> None:
-        self.address = address
-        self.client_id = client_id
-        self.counters = counters
+        self.address = access.address
+        self.client_id = access.client_id
+        self.counters = access.counters
         self.is_up = False
-        self.receive = receive
-        self.on_room = on_room
+        self.receive = events.receive
+        self.on_room = events.room
         self.known: OrderedDict[int, Delivery] = OrderedDict()
         self._filters = filters
-        self._on_up = on_up
-        self._on_down = on_down
-        self._may_connect = may_connect
+        self._on_up = events.up
+        self._on_down = events.down
+        self._may_connect = access.may_connect
         self._keeps = True
         self.begins_anew = False
         self._client: BrokerClient | None = None

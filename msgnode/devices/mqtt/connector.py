@@ -13,12 +13,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from msgnode.bus.ports import ComponentInfo
 from msgnode.core.faults import FAULTS
 
+from .broker import BrokerAccess
 from .broker_address import BrokerAddress
 from .counters import MqttCounters
 from .device_frames import DeviceFrames
@@ -83,11 +84,11 @@ class MqttConnector:
         self.counters = MqttCounters()
         self.info = ComponentInfo("mqtt", "connector", str(settings.address), STANDBY)
         self._settings = settings
-        self._client_id = f"messaging-node-{settings.domain}"
+        client_id = f"messaging-node-{settings.domain}"
+        self._access = BrokerAccess(settings.address, client_id, self.counters, holds_lease)
         self._devices_opener = devices
         self._sensors_opener = sensors
         self._claim = claim
-        self._holds_lease = holds_lease
         self._load = load
         self._raise_alarm = raise_alarm
         self._clear_alarm = clear_alarm
@@ -188,13 +189,10 @@ class MqttConnector:
             self._frames = DeviceFrames(
                 settings.domain,
                 DeviceTopics(settings.prefix, settings.domain),
-                settings.address,
-                f"{self._client_id}-devices",
+                replace(self._access, client_id=f"{self._access.client_id}-devices"),
                 self._devices_opener,
-                self.counters,
                 settings.idle,
                 self._changed,
-                self._holds_lease,
             )
             self._start(self._frames, self._frames.run())
             self._is_stale = True
@@ -222,12 +220,9 @@ class MqttConnector:
                 feed = SensorFeed(
                     topic,
                     self._settings.domain,
-                    self._settings.address,
-                    self._client_id,
+                    self._access,
                     self._sensors_opener,
-                    self.counters,
                     self._changed,
-                    self._holds_lease,
                 )
                 self._feeds[topic] = feed
                 self._start(feed, feed.run())

@@ -26,10 +26,8 @@ from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import BadMessage, NodeError, Unavailable
 from msgnode.core.faults import FAULTS
 
-from .broker import Broker
-from .broker_address import BrokerAddress
+from .broker import Broker, BrokerAccess, BrokerEvents
 from .broker_client import NotTaken
-from .counters import MqttCounters
 from .delivery import Delivery
 from .link import BrokerLink
 from .response_topics import ResponseTopics
@@ -65,27 +63,22 @@ class DeviceFrames:
         self,
         domain: str,
         topics: DeviceTopics,
-        address: BrokerAddress,
-        client_id: str,
+        access: BrokerAccess,
         opener: Opener,
-        counters: MqttCounters,
         idle: float,
         changed: Callable[[], None],
-        may_connect: Callable[[], bool],
     ) -> None:
         self.fault = "not connected yet"
         self._domain = domain
         self._topics = topics
         self._opener = opener
-        self._counters = counters
+        self._counters = access.counters
         self._idle = idle
         self._changed = changed
         self._devices: dict[str, _Device] = {}
         self._line: deque[_Device] = deque()  # who has something to publish
-        self.broker = Broker(
-            address, client_id, topics.filters, self._receive, self._up, self._down,
-            self._publish, counters, may_connect,
-        )  # fmt: skip
+        events = BrokerEvents(self._receive, self._up, self._down, self._publish)
+        self.broker = Broker(access, topics.filters, events)
 
     def __len__(self) -> int:
         return sum(each.session.is_open for each in self._devices.values())

@@ -11,7 +11,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,10 +32,8 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 
 from . import topics
-from .broker import Broker
-from .broker_address import BrokerAddress
+from .broker import Broker, BrokerAccess, BrokerEvents
 from .broker_client import NotTaken
-from .counters import MqttCounters
 from .delivery import Delivery
 from .objects import ObjectClaims, SensorObject
 from .readings import form_of, value_of, written
@@ -70,17 +68,14 @@ class SensorFeed:
         self,
         topic: SensorTopic,
         domain: str,
-        address: BrokerAddress,
-        client_id: str,
+        access: BrokerAccess,
         opener: Opener,
-        counters: MqttCounters,
         changed: Callable[[], None],
-        may_connect: Callable[[], bool],
     ) -> None:
         self.topic = topic
         self.fault = "not connected yet"
         self._domain = domain
-        self._counters = counters
+        self._counters = counters = access.counters
         self._changed = changed
         self._ids = itertools.count(1)
         self._objects: dict[str, SensorObject] = {}  # by the topic that says it
@@ -92,10 +87,9 @@ class SensorFeed:
             WAITING_AT_MOST, True, self._refuse, self._opened, self._heard,
         )  # fmt: skip
         self._claims = ObjectClaims(self._session, domain, self._ids, counters, self._refuse)
-        self.broker = Broker(
-            address, f"{client_id}-topic-{topic.id}", (topic.topic,), self._receive, self._up,
-            self._down, self._publish, counters, may_connect,
-        )  # fmt: skip
+        events = BrokerEvents(self._receive, self._up, self._down, self._publish)
+        own = replace(access, client_id=f"{access.client_id}-topic-{topic.id}")
+        self.broker = Broker(own, (topic.topic,), events)
 
     def __len__(self) -> int:
         return len(self._claims.objects)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from msgnode.devices.mqtt.broker import Broker
+from msgnode.devices.mqtt.broker import Broker, BrokerAccess, BrokerEvents
 from msgnode.devices.mqtt.broker_address import BrokerAddress
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
@@ -70,10 +70,9 @@ async def lying_broker(
     broker = LyingBroker(greeting, words)
     async with await asyncio.start_server(broker.serve, "127.0.0.1", 0) as server:
         address = BrokerAddress("127.0.0.1", server.sockets[0].getsockname()[1], window=10)
-        broker.ours = Broker(
-            address, "node", ("a",), receive, broker.news.set, broker.down, broker.news.set,
-            broker.counters, lambda: True,
-        )  # fmt: skip
+        events = BrokerEvents(receive, broker.news.set, broker.down, broker.news.set)
+        access = BrokerAccess(address, "node", broker.counters, lambda: True)
+        broker.ours = Broker(access, ("a",), events)
         job = asyncio.create_task(broker.ours.run())
         yield broker
         job.cancel()

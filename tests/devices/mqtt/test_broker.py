@@ -10,13 +10,15 @@ import pytest
 from msgnode.core.back_off import BackOff
 from msgnode.devices.mqtt import broker as broker_module
 from msgnode.devices.mqtt import broker_client
-from msgnode.devices.mqtt.broker import Broker
+from msgnode.devices.mqtt.broker import Broker, BrokerAccess, BrokerEvents
 from msgnode.devices.mqtt.broker_address import BrokerAddress
 from msgnode.devices.mqtt.broker_client import BrokerClient, NotTaken
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
 from tests.devices.mqtt.lying_broker import PUBACK, PUBLISH, lying_broker, message, subscribed
 from tests.node import eventually
+
+IGNORED = BrokerEvents(lambda delivery: None, lambda: None, lambda why: None, lambda: None)
 
 
 async def test_a_worker_whose_lease_has_run_out_does_not_end_its_successors_connection() -> None:
@@ -34,10 +36,7 @@ async def test_a_worker_whose_lease_has_run_out_does_not_end_its_successors_conn
 
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
         address = BrokerAddress("127.0.0.1", server.sockets[0].getsockname()[1])
-        broker = Broker(
-            address, "node", (), lambda delivery: None, lambda: None, lambda why: None,
-            lambda: None, MqttCounters(), holds_lease,
-        )  # fmt: skip
+        broker = Broker(BrokerAccess(address, "node", MqttCounters(), holds_lease), (), IGNORED)
         job = asyncio.create_task(broker.run())
         async with asyncio.timeout(30):
             await came.wait()
@@ -53,10 +52,9 @@ async def test_many_connections_that_are_not_answered_keep_no_thread_of_the_othe
     monkeypatch.setattr(BrokerClient, "_client_connect", lambda self: released.wait(60))
     jobs = []
     for number in range(40):  # more than the event loop has threads of its own
-        broker = Broker(
-            BrokerAddress("192.0.2.1", 1883), f"{number}", ("a",), lambda delivery: None,
-            lambda: None, lambda why: None, lambda: None, MqttCounters(), lambda: True,
-        )  # fmt: skip
+        address = BrokerAddress("192.0.2.1", 1883)
+        access = BrokerAccess(address, f"{number}", MqttCounters(), lambda: True)
+        broker = Broker(access, ("a",), IGNORED)
         jobs.append(asyncio.create_task(broker.run()))
     await asyncio.sleep(0)
     async with asyncio.timeout(10):

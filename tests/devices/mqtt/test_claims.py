@@ -12,6 +12,7 @@ from msgnode.core import messages
 from msgnode.core.errors import Forbidden, NodeError, Unavailable
 from msgnode.core.messages import Message
 from msgnode.devices.mqtt import objects
+from msgnode.devices.mqtt.broker import BrokerAccess
 from msgnode.devices.mqtt.broker_address import BrokerAddress
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
@@ -54,10 +55,8 @@ def feed_at(monkeypatch: pytest.MonkeyPatch, connection: Connection) -> SensorFe
     monkeypatch.setattr(objects, "_CLAIM_AGAIN", 0.0)
     topic = SensorTopic(1, "t/+", "iot://localhost/{1}", "value")
     opener: Any = None
-    address: BrokerAddress = None  # type: ignore[assignment]
-    feed = SensorFeed(
-        topic, "localhost", address, "node", opener, MqttCounters(), lambda: None, lambda: True
-    )
+    access = BrokerAccess(BrokerAddress("", 0), "node", MqttCounters(), lambda: True)
+    feed = SensorFeed(topic, "localhost", access, opener, lambda: None)
     node: Any = connection
     feed._session.connection = node
     return feed

@@ -11,6 +11,7 @@ import pytest
 
 from msgnode.core.errors import Forbidden, NodeError, Unavailable
 from msgnode.devices.mqtt import device_frames, session
+from msgnode.devices.mqtt.broker import BrokerAccess
 from msgnode.devices.mqtt.broker_address import BrokerAddress
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
@@ -35,10 +36,9 @@ def frames_at(monkeypatch: pytest.MonkeyPatch, error: NodeError) -> DeviceFrames
     monkeypatch.setattr(device_frames, "_RELIEVES_EVERY", 0.0)
     monkeypatch.setattr(session, "_RETRY_SECONDS", 0.0)
     opener: Any = Refusing(error)
-    return DeviceFrames(
-        "localhost", DeviceTopics("rethink", "localhost"), BrokerAddress("", 0, window=2), "node",
-        opener, MqttCounters(), 0.0, lambda: None, lambda: True,
-    )  # fmt: skip
+    access = BrokerAccess(BrokerAddress("", 0, window=2), "node", MqttCounters(), lambda: True)
+    topics = DeviceTopics("rethink", "localhost")
+    return DeviceFrames("localhost", topics, access, opener, 0.0, lambda: None)
 
 
 def heard(frames: DeviceFrames, kind: str, payload: bytes) -> Delivery:

@@ -12,7 +12,7 @@ import pytest
 
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
-from msgnode.bus.traced_pipeline import MOST_HELD
+from msgnode.bus.steps import MOST_HELD
 from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import Conflict, Forbidden
 from msgnode.monitoring import tracer as tracing
