@@ -5,7 +5,7 @@ from typing import Any
 from django.apps import AppConfig
 from django.contrib.admin.apps import SimpleAdminConfig
 from django.core import checks as django_checks
-from django.db.models.signals import post_migrate, pre_migrate
+from django.db.models.signals import m2m_changed, post_migrate, pre_migrate
 
 
 class ThemeConfig(AppConfig):
@@ -40,6 +40,8 @@ class MessageNodeConfig(AppConfig):
     verbose_name = "Messaging node"
 
     def ready(self) -> None:
+        from django.contrib.auth.models import User
+
         from registry import api
 
         from . import checks  # noqa: F401  (importing it registers the checks)
@@ -56,3 +58,4 @@ class MessageNodeConfig(AppConfig):
         pre_migrate.connect(table_version.refuse_later, sender=self, dispatch_uid="table_version")
         pre_migrate.connect(sqlite_file.prepare, sender=self, dispatch_uid="sqlite_file")
         post_migrate.connect(roles.make, sender=self, dispatch_uid="roles")  # once, not by app
+        m2m_changed.connect(roles.let_in, sender=User.groups.through, dispatch_uid="roles")

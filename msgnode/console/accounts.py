@@ -1,14 +1,15 @@
 """Accounts in the console: operators, users of the domain, groups.
 
-One table has both. An operator has *staff status* and a role; a user of the domain has neither and
-logs in at the embedded provider only. Nobody gives more than he has: superusers, and the rights of
-a single account, are for superusers. Who is switched off or deleted is logged out at once.
+One table has both. An operator has a role, which lets him in (roles.py); a user of the domain has
+none and logs in at the embedded provider only. Nobody gives more than he has: superusers are made
+by superusers. Who is switched off or deleted is logged out at once.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as StockGroupAdmin
 from django.contrib.auth.admin import UserAdmin as StockUserAdmin
@@ -18,14 +19,30 @@ from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from msgnode.identity.provider.revocation import end_browser_sessions, end_logins
 from msgnode.identity.provider.token_claims import name_fault
 
+from . import roles
+
 admin.site.unregister(User)
 admin.site.unregister(Group)
 
-_FOR_SUPERUSERS = ("is_superuser", "user_permissions")
+_FOR_SUPERUSERS = ("is_superuser",)
+
+
+class RolesField(forms.ModelMultipleChoiceField):
+    """Boxes to tick, with what each role may."""
+
+    widget = UnfoldAdminCheckboxSelectMultipleWidget
+
+    def label_from_instance(self, group: Any) -> str:
+        """The name and what it means."""
+        if said := roles.DESCRIPTIONS.get(group.name):
+            return f"{group.name}: {said}"
+        number = group.permissions.count()
+        return f"{group.name}: {number} permissions" if number else f"{group.name}: no role"
 
 
 @admin.register(User)
@@ -34,7 +51,7 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     list_display = ("username", "email", "role", "is_active", "last_login")
-    list_filter = ("is_staff", "is_active", "groups")
+    list_filter = (("groups", admin.RelatedFieldListFilter), "is_active")
     list_select_related = ()
     actions = ("end_logins",)
     add_fieldsets = (
@@ -42,10 +59,25 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
             None,
             {
                 "classes": ("wide",),
-                "fields": ("username", "email", "usable_password", "password1", "password2"),
+                "fields": (
+                    "username", "email", "groups", "usable_password", "password1", "password2",
+                ),
             },
         ),
+    )  # fmt: skip
+    fieldsets = (
+        (None, {"fields": ("username", "email", "first_name", "last_name", "password")}),
+        (
+            "What it may",
+            {
+                "fields": ("groups", "is_active", "is_superuser"),
+                "description": "With a role it logs in to this console, too. Without one it is a "
+                "user of the domain.",
+            },
+        ),
+        ("Since", {"fields": ("last_login", "date_joined")}),
     )
+    filter_horizontal = ()
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         return super().get_queryset(request).prefetch_related("groups")
@@ -59,7 +91,22 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
         return ", ".join(sorted(group.name for group in user.groups.all())) or "no role"
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        return () if request.user.is_superuser else _FOR_SUPERUSERS
+        since = ("last_login", "date_joined")
+        return since if request.user.is_superuser else (*_FOR_SUPERUSERS, *since)
+
+    def formfield_for_manytomany(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        if db_field.name != "groups":
+            return super().formfield_for_manytomany(db_field, request, **kwargs)
+        groups = Group.objects.prefetch_related("permissions").order_by("name")
+        return RolesField(queryset=groups, required=False, label="Roles")
+
+    def save_related(self, request: HttpRequest, form: Any, *args: Any) -> None:
+        """Roles are what lets an account in; without one it is not let in any more."""
+        super().save_related(request, form, *args)
+        user = form.instance
+        if "groups" in form.changed_data and user.is_staff != (is_let_in := roles.has_role(user)):
+            user.is_staff = is_let_in
+            user.save(update_fields=["is_staff"])
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         return super().has_change_permission(request, obj) and _may_touch(request, obj)
@@ -113,4 +160,10 @@ def _end(user: User) -> None:
 
 @admin.register(Group)
 class GroupAdmin(StockGroupAdmin, ModelAdmin):
-    pass
+    """Roles of one's own; the four of roles.py get their permissions back at each upgrade."""
+
+    list_display = ("name", "may")
+
+    @admin.display(description="may")
+    def may(self, group: Group) -> str:
+        return roles.DESCRIPTIONS.get(group.name, "")

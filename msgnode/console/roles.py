@@ -8,7 +8,8 @@
 
 The groups are made after each migration and get back the permissions of this table; further ones
 that somebody added stay. Who is in no group and no superuser sees nothing. Pages and actions ask
-for the permissions, never for the role, so that other groups can be made.
+for the permissions, never for the role, so that other groups can be made: a group with permissions
+is a role. Who is given one may log in to the console (Django's `is_staff`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,17 @@ from typing import Any
 
 from django.apps import apps as all_apps
 from django.contrib.auth.management import create_permissions
-from django.contrib.auth.models import Group, Permission
+from django.contrib.auth.models import Group, Permission, User
 from django.db.models import Q
 
 VIEWER, OPERATOR, AUTHOR, ADMINISTRATOR = "viewer", "operator", "policy author", "administrator"
 
+DESCRIPTIONS = {
+    VIEWER: "sees everything but accounts and keys",
+    OPERATOR: "and ends, bans, subscribes, frees, defines pools and alarms, asks for reports",
+    AUTHOR: "a viewer who also edits, tests and publishes policies",
+    ADMINISTRATOR: "may do everything, accounts, clients and keys included",
+}
 _SEEN_APPS = ("msgnode", "policies", "qos", "registry", "spark", "django_celery_beat")
 _UNSEEN = frozenset({"msgnode.view_apikey", "msgnode.view_providerkey", "qos.view_turnsecret"})
 """What a viewer cannot see: who has keys."""
@@ -74,6 +81,23 @@ def make(**_: Any) -> None:
     _grant(OPERATOR, seen | OPERATES)
     _grant(AUTHOR, seen | WRITES_POLICIES)
     _grant(ADMINISTRATOR, _all_rights(_ADMINISTERED_APPS))
+
+
+def has_role(user: User) -> bool:
+    """Whether an account may see anything in the console."""
+    is_given = user.is_superuser or user.user_permissions.exists()
+    return is_given or user.groups.filter(permissions__isnull=False).exists()
+
+
+def let_in(instance: Any, action: str, reverse: bool, pk_set: set[Any] | None, **_: Any) -> None:
+    """Who is given a role may log in to the console; a receiver of m2m_changed."""
+    if action != "post_add":
+        return
+    users = User.objects.filter(pk__in=pk_set or ()) if reverse else [instance]
+    for user in users:
+        if not user.is_staff and has_role(user):
+            user.is_staff = True
+            user.save(update_fields=["is_staff"])
 
 
 def _grant(name: str, rights: Iterable[str]) -> None:

@@ -103,7 +103,7 @@ def unfold(domain: str) -> dict[str, Any]:
                     "items": [
                         _item("Hyperties", "apps", "registry_hyperty"),
                         _item("Data objects", "dataset", "registry_dataobject"),
-                        _item("Users", "badge", "registry_user"),
+                        _item("Registered users", "badge", "registry_user"),
                         _item("Runtimes", "devices", "registry_runtime"),
                         _item("Status changes", "timeline", "registry_statuschange"),
                         _item("Global records", "public", "registry_globalrecord"),
@@ -172,11 +172,11 @@ def unfold(domain: str) -> dict[str, Any]:
                     ],
                 },
                 {
-                    "title": "Accounts",
+                    "title": "Access",
                     "collapsible": True,
                     "items": [
-                        _item("Users", "person", "auth_user"),
-                        _item("Groups", "group", "auth_group"),
+                        _item("Accounts", "person", "auth_user"),
+                        _item("Roles", "group", "auth_group"),
                         _item("OAuth clients", "apps", "oauth2_provider_application"),
                         _item("API keys", "key", "msgnode_apikey"),
                         _item("Signing keys", "vpn_key", "msgnode_providerkey"),

@@ -6,14 +6,13 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 
 
-def as_role(role: str, is_staff: bool = True) -> Client:
+def as_role(role: str) -> Client:
     """A browser in which somebody of a role, or of none, is logged in; one of its own.
 
     Args:
         role: of roles.py, "" for none.
-        is_staff: whether the console may be used, and not the API alone.
     """
-    user = User.objects.create_user(role or "stranger", is_staff=is_staff)
+    user = User.objects.create_user(role or "stranger", is_staff=not role)
     if role:
         user.groups.add(Group.objects.get(name=role))
     client = Client()

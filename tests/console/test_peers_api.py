@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def operator() -> Client:
-    return as_role(OPERATOR, is_staff=False)
+    return as_role(OPERATOR)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_what_cannot_be_set_is_refused_and_not_passed_over(
 
 
 def test_a_viewer_reads_and_decides_nothing(peer: Peer) -> None:
-    viewer = as_role(VIEWER, is_staff=False)
+    viewer = as_role(VIEWER)
     assert viewer.get(PEERS).status_code == viewer.get(PEER).status_code == 200
     assert post(viewer, PEERS, domain="c.example").status_code == 403
     assert viewer.delete(PEER).status_code == 403
@@ -164,7 +164,7 @@ def test_a_viewer_reads_and_decides_nothing(peer: Peer) -> None:
 
 
 def test_the_openapi_document_has_every_action() -> None:
-    paths = as_role(VIEWER, is_staff=False).get("/api/schema?format=json").json()["paths"]
+    paths = as_role(VIEWER).get("/api/schema?format=json").json()["paths"]
     told = {path.removeprefix("/api/v1/peers/") for path in paths if "/peers/" in path}
     actions = {f"{{domain}}/{each}/" for each in
                ("approve", "pause", "resume", "block", "restart", "look",

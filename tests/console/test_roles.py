@@ -34,6 +34,7 @@ PAGES = {
     "policies_shadow": "policies.view_policyset",
     "policies_playground": "policies.view_policyset",
     "policies_publish": "policies.view_version",
+    "policies_rule_force": "policies.add_version",
     "policies_roll_back": "policies.add_version",
     "spark_last_day": "spark.view_report",
     "msgnode_auditentry_take_back": "msgnode.view_auditentry",
@@ -98,6 +99,7 @@ def url(path: str) -> str:
     for part, value in {
         "<path:object_id>": "00000000-0000-0000-0000-000000000000",
         "<int:number>": "1",
+        "<int:pk>": "1",
         "<id>": "1",
     }.items():
         path = path.replace(part, value)
@@ -236,14 +238,45 @@ def test_the_first_page_shows_nothing_to_who_has_no_role(client: Client) -> None
     assert "Open sessions" not in text
 
 
+def test_an_account_that_is_given_a_role_logs_in_and_is_let_in_no_more_without_one(
+    client: Client,
+) -> None:
+    client.force_login(User.objects.create_superuser("boss"))
+    viewer = Group.objects.get(name=roles.VIEWER)
+    form = {"username": "eve", "usable_password": "true", "password1": "Secret-pass-9",
+            "password2": "Secret-pass-9", "email": "", "groups": [viewer.pk]}  # fmt: skip
+    assert (
+        "sees everything but accounts and keys"
+        in client.get("/admin/auth/user/add/").content.decode()
+    )
+    client.post("/admin/auth/user/add/", form)
+    eve = Client()
+    answer = eve.post("/admin/login/", {"username": "eve", "password": "Secret-pass-9"})
+    assert (answer.status_code, eve.get("/admin/msgnode/session/").status_code) == (302, 200)
+    pk = User.objects.get(username="eve").pk
+    page = client.get(f"/admin/auth/user/{pk}/change/").content.decode()
+    assert "user_permissions" not in page and "is_staff" not in page
+    client.post(f"/admin/auth/user/{pk}/change/", {"username": "eve", "is_active": "on"})
+    assert eve.get("/admin/msgnode/session/").status_code == 302
+    assert not User.objects.get(pk=pk).is_staff
+
+
+def test_a_group_without_permissions_lets_nobody_into_the_console() -> None:
+    user, cards = User.objects.create_user("alice"), Group.objects.create(name="cards")
+    cards.user_set.add(user)
+    assert not User.objects.get(pk=user.pk).is_staff
+    Group.objects.get(name=roles.OPERATOR).user_set.add(user)
+    assert User.objects.get(pk=user.pk).is_staff
+
+
 def test_an_administrator_makes_no_superuser(client: Client) -> None:
     boss = User.objects.create_superuser("boss")
     admin_ = User.objects.create_user("admin", is_staff=True)
     admin_.groups.add(Group.objects.get(name=roles.ADMINISTRATOR))
     client.force_login(admin_)
     form = {
-        "username": "admin", "is_active": "on", "is_staff": "on", "is_superuser": "on",
-        "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00",
+        "username": "admin", "is_active": "on", "is_superuser": "on",
+        "groups": [Group.objects.get(name=roles.ADMINISTRATOR).pk],
     }  # fmt: skip
     client.post(f"/admin/auth/user/{admin_.pk}/change/", form)
     admin_.refresh_from_db()
