@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .graph.errors import GraphError
     from .graph.graph_connector import Found, GraphConnector
     from .graph.records import Person, UserId
+    from .hyperties import AnswerError, Explanation, Hyperty, Refusal
     from .invitations import Endpoint, Invitation, InvitationError, Invitations, Sent
     from .loader import Loader
     from .message_bus import MessageBus
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .syncher.syncher import Syncher
 
 _WHERE = {
+    "AnswerError": "hyperties",
     "BadMessage": "messages",
     "Card": "cards",
     "CardError": "cards",
@@ -45,10 +47,12 @@ _WHERE = {
     "DataObjectObserver": "syncher.observer",
     "DataObjectReporter": "syncher.reporter",
     "Endpoint": "invitations",
+    "Explanation": "hyperties",
     "Fault": "faults",
     "Found": "graph.graph_connector",
     "GraphConnector": "graph.graph_connector",
     "GraphError": "graph.errors",
+    "Hyperty": "hyperties",
     "Invitation": "invitations",
     "InvitationError": "invitations",
     "Invitations": "invitations",
@@ -65,6 +69,7 @@ _WHERE = {
     "Protostub": "protostub",
     "Qos": "qos",
     "QosRefused": "qos",
+    "Refusal": "hyperties",
     "Reservation": "qos",
     "Resolver": "resolver",
     "Runtime": "runtime",
@@ -80,6 +85,7 @@ _WHERE = {
 }
 
 __all__ = [
+    "AnswerError",
     "BadMessage",
     "Card",
     "CardError",
@@ -88,10 +94,12 @@ __all__ = [
     "DataObjectObserver",
     "DataObjectReporter",
     "Endpoint",
+    "Explanation",
     "Fault",
     "Found",
     "GraphConnector",
     "GraphError",
+    "Hyperty",
     "Invitation",
     "InvitationError",
     "Invitations",
@@ -108,6 +116,7 @@ __all__ = [
     "Protostub",
     "Qos",
     "QosRefused",
+    "Refusal",
     "Reservation",
     "Resolver",
     "Runtime",

@@ -2,8 +2,8 @@
 
 async with Runtime(Settings("example.com")) as runtime:
     await runtime.log_in()
-    runtime.bus.add_listener("hyperty://example.com/me", listen)
-    answer = await runtime.bus.request({...})
+    me = await runtime.hyperty("me", handlers=lambda value, message: value)  # others reach it
+    answer = await me.request(address, "hello")
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from msgnode.core.identity import Identity
 from .cards import Card, Cards
 from .faults import OnError
 from .housekeeping import keep_house
+from .hyperties import Explanation, Handlers, Hyperties, Hyperty
 from .invitations import Invitations
 from .message_bus import MessageBus
 from .messages import Message, body_of
@@ -71,7 +72,7 @@ class Runtime:
             handler = policy_handler(policies, self._identify)
             self.bus.pipeline_out.use(handler)
             self.bus.pipeline_in.use(handler)
-        self._storage = storage
+        self.storage = storage
         self._cards = Cards(settings)
         self.invitations = Invitations(
             self.bus,
@@ -81,11 +82,13 @@ class Runtime:
             settings.catalogues.__contains__,
             self.resolver.loader.catalogue.expect,
         )
-        self._sync_manager = SyncManager(self.bus, settings.domain, storage)
+        self.sync_manager = SyncManager(self.bus, settings.domain, storage)
         self.p2p: PeerToPeer | None = None
         if settings.p2p is not None and is_available():
             self.p2p = PeerToPeer(settings.p2p, self.resolver, self.qos)
             self.bus.registered_with = self.p2p.registration
+        self.user = ""  # the user URL of who is logged in
+        self._hyperties = Hyperties(self)
         self._registries: RestRegistries | None = None
         if settings.registries and self.bus.outside is not None:
             self._registries = RestRegistries(settings, self.bus, self.bus.outside)
@@ -120,7 +123,7 @@ class Runtime:
             self.bus.report("storage.failed", f"{text}: {error}", None, error)
 
         key = f"msgnode.contacts.{self.settings.domain}"
-        return GraphConnector(self.bus, Contacts(key, self._storage, failed))
+        return GraphConnector(self.bus, Contacts(key, self.storage, failed))
 
     async def __aenter__(self) -> Runtime:
         return self
@@ -144,6 +147,57 @@ class Runtime:
             await self.p2p.start()
         return state
 
+    async def hyperty(
+        self,
+        name: str,
+        *,
+        handlers: Handlers | None = None,
+        register: bool | str = True,
+        resources: Sequence[str] = (),
+        data_schemes: Sequence[str] = (),
+        p2p: bool = False,
+        url: str = "",
+    ) -> Hyperty:
+        """A hyperty that others can reach: claimed at the node, registered, and kept so.
+
+        Args:
+            name: letters, digits, _, . and -: its address is kept by it.
+            handlers: a function of (value, message), or functions by type of message, whose
+                results are the answers; they may be coroutine functions.
+            register: True, False, or the user to register it for.
+            resources: what it offers, such as "chat".
+            data_schemes: schemes of its data objects, such as "comm".
+            p2p: ask for channels.
+            url: an address of one's own.
+
+        Raises:
+            TypeError: naming the argument and what it has to be.
+            AnswerError: which step failed, and why.
+        """
+        return await self._hyperties.make(
+            name, handlers, register, resources, data_schemes, p2p, url
+        )
+
+    async def find(
+        self, *, user: str, resources: Sequence[str] = (), data_schemes: Sequence[str] = ()
+    ) -> list[str]:
+        """The addresses of a user's hyperties that can be reached now.
+
+        Args:
+            user: a name, an e-mail address or a user URL.
+            resources: what they must offer.
+            data_schemes: which schemes they must have.
+
+        Raises:
+            TypeError: naming the argument and what it has to be.
+            AnswerError: the registry cannot be asked.
+        """
+        return await self._hyperties.find(user, resources, data_schemes)
+
+    def explain(self, address: str, sender: str = "") -> Explanation:
+        """What the runtime does about an address, and how a message would get there."""
+        return self._hyperties.explain(address, sender)
+
     async def close(self) -> None:
         """Tell hyperties, disconnect the stubs, end the sandboxes. Nothing is left running."""
         self._housekeeping.cancel()
@@ -154,7 +208,8 @@ class Runtime:
         await self._close_hyperties()
         if self._registries is not None:
             await self._registries.close()
-        self._sync_manager.close()
+        self._hyperties.close()
+        self.sync_manager.close()
         if self.p2p is not None:
             await self.p2p.close()
         await asyncio.sleep(0)  # what it says goes out

@@ -69,8 +69,9 @@ export class MiniBus extends Bus {
   receive(message: Message): void;
 }
 
-export interface Refusal { code: number; desc?: string; description?: string }
-export type HandlerResult = Message | Refusal | null | undefined | false | void;
+/** What a handler of a pipeline may return instead of the message. */
+export interface Refused { code: number; desc?: string; description?: string }
+export type HandlerResult = Message | Refused | null | undefined | false | void;
 export type Handler = (
   message: Message,
   context: { direction: "in" | "out"; via?: string },
@@ -271,12 +272,67 @@ export interface RuntimeOptions extends BusOptions {
   times?: Times;
 }
 
-export interface Hyperty {
+/** What addHyperty() makes: nobody outside knows it. */
+export interface BareHyperty {
   readonly url: string;
   readonly runtimeURL: string;
   readonly bus: MiniBus;
   listen(address: string): Item;
   remove(): void;
+}
+
+/** Throw it in a handler: who has asked gets this code and text. */
+export class Refusal extends Error {
+  constructor(code: number, text: string);
+  readonly code: number;
+}
+
+/** What it returns, or resolves with, is the `value` of the answer. */
+export type RequestHandler = (value: any, message: Message) => unknown;
+export type HandledType =
+  | "create" | "read" | "update" | "delete" | "subscribe" | "unsubscribe" | "execute" | "*";
+
+export interface HypertyOptions {
+  /** For all types of messages, or by type. */
+  handlers?: RequestHandler | Partial<Record<HandledType, RequestHandler>>;
+  /** true (as who is logged in), false, or the user to register it for: a name, an e-mail address or a user URL. */
+  register?: boolean | string;
+  /** What it offers, such as "chat". */
+  resources?: string[];
+  /** Schemes of its data objects, such as "comm". */
+  dataSchemes?: string[];
+  /** Ask for channels to those it talks with. */
+  p2p?: boolean;
+  /** An address of one's own; else one is kept in the storage by the name. */
+  url?: string;
+}
+
+export interface SendOptions { type?: MessageType; p2p?: boolean }
+
+/** A hyperty that others reach; made by runtime.hyperty(). A Syncher takes it. */
+export class Hyperty {
+  private constructor();
+  readonly name: string;
+  readonly url: string;
+  readonly runtimeURL: string;
+  readonly bus: MiniBus;
+  /** Resolves with the `value` of the answer, rejects with an AnswerError that says which step failed. */
+  request<Value = any>(to: string, value?: any, options?: SendOptions): Promise<Value>;
+  send(to: string, value?: any, options?: SendOptions): void;
+  on(type: HandledType, handler: RequestHandler): Item;
+  close(): Promise<void>;
+}
+
+/** What a runtime does about an address, and how a message would get there. */
+export interface Explanation {
+  address: string;
+  isHere: boolean;
+  /** null for what is not this runtime's. */
+  isClaimed: boolean | null;
+  isRegistered: boolean | null;
+  stub: { url: string; status: StubStatus; desc: string } | null;
+  way: "here" | "channel" | "fencing" | "resuming" | "node" | "none";
+  why: string;
 }
 
 /** What `reserve` takes; one of `mediaTypes`, `flows` and `class` is needed. */
@@ -476,7 +532,14 @@ export class Runtime {
   logIn(identity?: any): Promise<StubEntry>;
   connect(domain: string, identity?: any): Promise<StubEntry>;
   renew(domain: string): Promise<void>;
-  addHyperty(url?: string): Hyperty;
+  /** A hyperty that others can reach. Rejects with a TypeError or an AnswerError. */
+  hyperty(name: string, options?: HypertyOptions): Promise<Hyperty>;
+  /** The addresses of a user's hyperties that can be reached now. */
+  find(criteria: { user: string; resources?: string[]; dataSchemes?: string[] }): Promise<string[]>;
+  explain(address: string, from?: string): Explanation;
+  /** The user URL of who is logged in, "" for nobody. */
+  readonly user: string;
+  addHyperty(url?: string): BareHyperty;
   deployHyperty(sourceCode: string, config?: Record<string, any>, url?: string): Promise<{ url: string; remove(): Promise<void> }>;
   close(): Promise<void>;
 }

@@ -91,6 +91,11 @@ export class MessageBus extends Bus {
     );
   }
 
+  /** Whether an address is this runtime's URL or below it. */
+  isBelowRuntime(address) {
+    return isBelow(address, this.runtimeURL);
+  }
+
   /** Whether anybody here listens to an address. */
   isHeard(address) {
     return this.listenersOf(address).length > 0;

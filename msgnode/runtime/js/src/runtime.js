@@ -3,7 +3,8 @@
  *
  *   const runtime = new Runtime({ domain: "example.org" });
  *   await runtime.logIn();                                  // the home domain's stub connects
- *   const { value } = await runtime.bus.request({ type, from, to, body });
+ *   const me = await runtime.hyperty("me", { handlers: (value) => value }); // others reach it now
+ *   const answer = await me.request(address, "hello");
  *   await runtime.close();
  *
  * Rules
@@ -20,6 +21,7 @@ import { limited, systemClock } from "./clock.js";
 import { LoadError } from "./errors.js";
 import { Contacts } from "./graph/contacts.js";
 import { GraphConnector } from "./graph/graph-connector.js";
+import { Hyperties } from "./hyperties.js";
 import { newId } from "./ids.js";
 import { Invitations } from "./invitations.js";
 import { Loader } from "./loader.js";
@@ -49,6 +51,9 @@ export class Runtime {
   #syncManager;
   #identity;
   #graph;
+  #named;
+  /** The user URL of who is logged in, "" for nobody. */
+  user = "";
   #isClosed = false;
   #onLine = () => this.#tell({ value: "online" });
   #offLine = () => this.#tell({ value: "offline" });
@@ -109,6 +114,20 @@ export class Runtime {
       domain: this.domain,
       attach,
       storage: options.storage,
+    });
+    this.#named = new Hyperties({
+      bus: this.bus,
+      domain: this.domain,
+      resolver: this.resolver,
+      registrations: this.#syncManager.registrations,
+      add: (address) => this.addHyperty(address),
+      claim: (address) => this.#syncManager.claim(address),
+      unclaim: (address) => this.#syncManager.unclaim(address),
+      kept: (...asked) => this.#kept(...asked),
+      user: () => this.user,
+      p2p: () => this.p2p,
+      whyNoP2P: () =>
+        options.p2p ? "this platform has no WebRTC." : "the runtime has no option p2p.",
     });
     this.qos = new Qos(this);
     this.p2p = this.#newPeerToPeer();
@@ -186,7 +205,32 @@ export class Runtime {
   }
 
   /**
-   * A hyperty in this realm: its own MiniBUS, joined with the MessageBUS at its URL.
+   * A hyperty that others can reach: its address is claimed at the node, registered, and both are kept alive.
+   *
+   * @param name letters, digits, _, . and -: its address is kept by it
+   * @param options {handlers: a function of (value, message), or functions by type of message, whose results are the
+   *   answers; register: true, false, or the user to register it for; resources, dataSchemes: what it offers;
+   *   p2p: ask for channels; url: an address of one's own}
+   * @returns Hyperty {url, request(to, value), send(to, value), on(type, handler), close()}
+   * @throws TypeError, AnswerError: which step failed, and why
+   */
+  hyperty(name, options) {
+    return this.#named.make(name, options);
+  }
+
+  /** The addresses of a user's hyperties that can be reached now. @param criteria {user, resources, dataSchemes} */
+  find(criteria) {
+    return this.#named.find(criteria);
+  }
+
+  /** What the runtime does about an address: {isHere, isClaimed, isRegistered, stub, way, why}. */
+  explain(address, from) {
+    return this.#named.explain(address, from);
+  }
+
+  /**
+   * A hyperty of which only this runtime knows, until its address is claimed: its own MiniBUS, joined with the
+   * MessageBUS at its URL.
    *
    * @param url such as hyperty://<domain>/<guid>; made if it is not given
    * @returns {url, bus, runtimeURL, listen(address): hear an address beside its own, remove()}

@@ -1,6 +1,6 @@
 /** Compiled, never run: what an author of an application may write, and what the types refuse. */
 
-import { AnswerError, LoadError, MessageBus, MiniBus, Runtime, newId, type Handler, type Message } from "msgnode-runtime";
+import { AnswerError, LoadError, MessageBus, MiniBus, Refusal, Runtime, Syncher, newId, type Handler, type Message } from "msgnode-runtime";
 import { PolicyEngine, policyHandler } from "msgnode-runtime/policies";
 import { activate } from "msgnode-runtime/protostub";
 
@@ -14,6 +14,11 @@ export async function application(): Promise<string> {
   });
   const entry = await runtime.logIn({ token: "x" });
   if (entry.status !== "live") throw new LoadError(503, entry.desc);
+  const echo = await runtime.hyperty("echo", { register: "bob", handlers: { create: (value) => value } });
+  const [bob = ""] = await runtime.find({ user: "bob", resources: ["chat"] });
+  const said: string = await echo.request<string>(bob, "hello", { p2p: true });
+  if (runtime.explain(bob).way === "none") throw new Refusal(404, said);
+  new Syncher(echo);
   const { url, bus } = runtime.addHyperty();
   bus.addListener(url, ({ id, from, to, body }: Message<{ value: number }>) =>
     bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: body?.value } }),
@@ -37,6 +42,10 @@ activate("runtime://d/protostub/1", bus, { url: "wss://d/ws", runtimeURL: "runti
 
 // @ts-expect-error a runtime needs a domain
 new Runtime({});
+// @ts-expect-error a handler is for a type that there is
+new Runtime({ domain: "d" }).hyperty("echo", { handlers: { created: () => 1 } });
+// @ts-expect-error somebody is looked for
+new Runtime({ domain: "d" }).find({ resources: ["chat"] });
 // @ts-expect-error a route is one of two words
 new Runtime({ domain: "d", routing: { f: "elsewhere" } });
 // @ts-expect-error a message has a sender

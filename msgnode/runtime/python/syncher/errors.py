@@ -8,8 +8,14 @@ class BadChange(Exception):
 
 
 class SyncError(Exception):
-    """A reporter, an observer, a node or a runtime answered with an error; `code` is its code."""
+    """A reporter, an observer, a node or a runtime answered with an error.
 
-    def __init__(self, code: int, text: str) -> None:
+    Attributes:
+        code: of the answer.
+        value: what the answer says besides, if it does.
+    """
+
+    def __init__(self, code: int, text: str, value: object = None) -> None:
         super().__init__(text)
         self.code = code
+        self.value = value

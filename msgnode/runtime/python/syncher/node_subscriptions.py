@@ -60,6 +60,10 @@ class NodeSubscriptions:
         for hyperty in self._claims:
             self.announce(hyperty, [hyperty], hyperty)
 
+    def forget(self, hyperty: str) -> None:
+        """A hyperty has gone."""
+        self._claims.pop(hyperty, None)
+
     def close(self) -> None:
         """Ask nothing any more."""
         for task in (*self._tasks, *self._claims.values()):

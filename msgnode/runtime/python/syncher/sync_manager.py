@@ -73,18 +73,28 @@ class SyncManager:
         self._stored = StoredObjects(bus, domain, storage)
         self._kept = StoredSubscriptions(bus, domain, storage)
         self._judging: set[tuple[str, str]] = set()  # requests that a reporter decides about
-        self._registrations = Registrations(bus, domain)
+        self.registrations = Registrations(bus, domain)
         self._started: set[str] = set()  # stubs that were live
         self._in_time = InTime(bus)
         bus.add_listener(self._url, self._asked)
         bus.add_listener(f"{bus.runtime_url}/status", self._status)
+
+    async def claim(self, hyperty: str) -> None:
+        """Have the home node deliver here what is for a hyperty from now on. Raises SyncError."""
+        await self._node.claim(hyperty)
+
+    async def unclaim(self, hyperty: str) -> None:
+        """It need not do so any more."""
+        self._node.forget(hyperty)
+        with contextlib.suppress(SyncError):  # it ends with the session
+            await self._node.ask("unsubscribe", hyperty, [hyperty], hyperty)
 
     def close(self) -> None:
         """Do nothing by itself any more. What is reported and not stored has ended."""
         for url, reported in self._reported.items():
             if not self._stored.has(url):
                 self._tell_end(url, reported.hyperty)
-        self._registrations.close()
+        self.registrations.close()
         self._stored.close()
         self._kept.close()
         self._in_time.close()
@@ -171,7 +181,7 @@ class SyncManager:
             self._drop(url)
             raise SyncError(403 if error.code == 403 else 500, str(error)) from None
         if reported.value.get("domain_registration") is not False:
-            self._registrations.add(url, hyperty, reported.schema, reported.value)
+            self.registrations.add(url, hyperty, reported.schema, reported.value)
 
     async def _invite(self, hyperty: str, asked: Body) -> Body:
         url = str(asked.get("resource"))
@@ -241,7 +251,7 @@ class SyncManager:
         self._tell_end(url, hyperty)
         self._stored.forget(url)
         reported = self._drop(url)
-        self._registrations.remove(url)
+        self.registrations.remove(url)
         if reported.is_routed:
             still = self._bus.add_publish(f"{url}/changes")  # that it ends is on its way
             try:

@@ -150,7 +150,8 @@ class InTime:
             deciding.cancel()
 
     def _failed(self, request: Message, error: Exception) -> None:
-        code = error.code if isinstance(error, SyncError) else 500
+        named = getattr(error, "code", None)
+        code = named if isinstance(named, int) and not isinstance(named, bool) else 500
         if code == 500:
             self._bus.report("listener.failed", f"{error!r}", request, error)
         self._bus.post_message(answer_to(request, code, str(error)))
@@ -260,7 +261,7 @@ def refused(message: Message, answer: Message) -> SyncError:
     """The error that an answer says."""
     body, code = body_of(answer), code_of(answer)
     text = body.get("desc") or body.get("description") or f"{message['to']} answered {code}."
-    return SyncError(code, str(text))
+    return SyncError(code, str(text), body.get("value"))
 
 
 async def ask_in_parts(bus: Bus, message: Message) -> Body:

@@ -39,7 +39,8 @@ export class SyncManager {
   #node;
   #stored;
   #kept; // what hyperties observe
-  #registrations;
+  /** What is in the domain registry. */
+  registrations;
   #judging = new Set(); // sender and id of requests that a reporter decides about
   #started = new Set(); // stubs that were live
   #own;
@@ -56,11 +57,22 @@ export class SyncManager {
     this.#node = new NodeSubscriptions(bus, this.#url, attach);
     this.#stored = new StoredObjects(bus, domain, storage);
     this.#kept = new StoredSubscriptions(bus, domain, storage);
-    this.#registrations = new Registrations(bus, domain);
+    this.registrations = new Registrations(bus, domain);
     this.#own = [
       bus.addListener(this.#url, (message) => this.#asked(message)),
       bus.addListener(`${bus.runtimeURL}/status`, ({ body }) => this.#status(body)),
     ];
+  }
+
+  /** Have the home node deliver here what is for a hyperty, from now on. Rejects with a Refusal. */
+  claim(hyperty) {
+    return this.#node.claim(hyperty);
+  }
+
+  /** It need not do so any more. */
+  async unclaim(hyperty) {
+    this.#node.forget(hyperty);
+    await this.#node.ask("unsubscribe", hyperty, [hyperty], hyperty).catch(() => {}); // it ends with the session
   }
 
   /** Whether a hyperty may speak as an address: an object that it reports. */
@@ -84,7 +96,7 @@ export class SyncManager {
     for (const hyperty of new Set([...this.#reported.values()].map((each) => each.hyperty)))
       this.hypertyGone(hyperty);
     for (const item of this.#own) item.remove();
-    this.#registrations.close();
+    this.registrations.close();
     this.#stored.close();
     this.#kept.close();
   }
@@ -160,7 +172,7 @@ export class SyncManager {
         await this.#node.ask("subscribe", object, [`${object}/children/`], hyperty);
       }
       if (value.domain_registration !== false && reported.isRouted)
-        this.#registrations.add(object, { hyperty, ...value, schema: reported.schema });
+        this.registrations.add(object, { hyperty, ...value, schema: reported.schema });
     } catch (error) {
       this.#dropReported(object);
       throw new Refusal(error.code === 403 ? 403 : 500, error.message);
@@ -325,7 +337,7 @@ export class SyncManager {
   async #withdraw(object) {
     const { hyperty, isRouted } = this.#reported.get(object);
     this.#dropReported(object);
-    this.#registrations.remove(object);
+    this.registrations.remove(object);
     if (!isRouted) return;
     const still = this.#bus.addPublish(`${object}/changes`); // that it ends is on its way
     await this.#node

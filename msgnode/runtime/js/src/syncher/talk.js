@@ -11,7 +11,7 @@ const TRIES = 3;
 
 const MAX_WHOLE = 16 * 1024 * 1024; // bytes of an answer in parts: more than an object and its children have
 
-/** An error that is answered with its code. */
+/** Thrown by a handler, or by who judges: who has asked gets this code and text. */
 export class Refusal extends Error {
   constructor(code, text) {
     super(text);

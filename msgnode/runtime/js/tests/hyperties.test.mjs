@@ -1,0 +1,174 @@
+/** Hyperties that others reach: the cases that both runtimes share, and what only a clock shows. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { AnswerError, Refusal } from "../src/common.js";
+import { answerTo } from "../src/messages.js";
+import { settled } from "./fake-clock.mjs";
+import { newStorage } from "./peers.mjs";
+import { R, newWorld } from "./world.mjs";
+
+const STUB = "runtime://d/protostub/1";
+const CASES = await lines("hyperties.jsonl");
+const HANDLERS = {
+  echo: (value) => value,
+  nothing: () => {},
+  later: async (value) => value,
+  refuse: () => {
+    throw new Refusal(403, "Not you.");
+  },
+  break: () => {
+    throw new Error("It broke.");
+  },
+};
+
+async function lines(name) {
+  const url = new URL(name, import.meta.url);
+  const text = globalThis.process
+    ? await (await import("node:fs/promises")).readFile(url, "utf8")
+    : await (await fetch(url)).text();
+  return text.trim().split("\n").map(JSON.parse);
+}
+
+/** A runtime whose node answers 200, unless a case says otherwise. */
+function begin(answers = [], options = {}) {
+  const all = newWorld(options);
+  const { runtime, bus } = all;
+  const node = { sent: [], answers, isAway: false };
+  bus.resolver = Object.assign(Object.create(runtime.resolver), {
+    route: () => STUB,
+    isHome: (via) => via === STUB,
+    stubs: { get: () => undefined },
+    homeDomain: "d",
+    names: { interworking: new Set(), routing: {} },
+  });
+  bus.addListener(STUB, (message) => {
+    node.sent.push(message);
+    const { type, to } = message;
+    const known = node.answers.find(([kind, address]) => kind === type && address === to);
+    if (type !== "response" && !node.isAway)
+      bus.postFrom(STUB, answerTo(message, known?.[2] ?? { code: 200 }));
+  });
+  const say = (value) =>
+    bus.postMessage({
+      type: "update",
+      from: R,
+      to: `${R}/status`,
+      body: { value, resource: STUB },
+    });
+  return { ...all, node, say };
+}
+
+const filled = (json, url) =>
+  JSON.parse(
+    JSON.stringify(json).replaceAll('"URL"', JSON.stringify(url)).replaceAll('"R', `"${R}`),
+  );
+
+/** Whether `found` has all that is `wanted`; lists are equal. */
+function has(found, wanted, where = "") {
+  for (const [key, value] of Object.entries(wanted)) {
+    if (value !== null && typeof value === "object" && !Array.isArray(value))
+      has(found?.[key] ?? {}, value, `${where}.${key}`);
+    else assert.deepEqual(found?.[key], value, `${where}.${key}`);
+  }
+}
+
+function optionsOf({ handlers, ...options }) {
+  const named = (each) => HANDLERS[each] ?? each;
+  if (handlers === undefined) return options;
+  if (typeof handlers !== "object") return { ...options, handlers: named(handlers) };
+  const all = Object.entries(handlers).map(([type, each]) => [type, named(each)]);
+  return { ...options, handlers: Object.fromEntries(all) };
+}
+
+async function run(the, runtime) {
+  let hyperty, result;
+  if (the.make) hyperty = await runtime.hyperty(the.make[0], optionsOf(the.make[1]));
+  if (the.find) result = await runtime.find(the.find);
+  if (the.do) result = await hyperty[the.do[0]](...the.do.slice(1));
+  return { hyperty, result };
+}
+
+async function brought({ bring: { type, value }, answered }, node, bus, url) {
+  bus.postFrom(STUB, { id: 7, type, from: "hyperty://f/9", to: url, body: { value } });
+  await settled();
+  const { id, from, to, body } = node.sent.at(-1);
+  assert.deepEqual([id, from, to, body], [7, url, "hyperty://f/9", answered]);
+}
+
+function refused(error, [name, code, ...words]) {
+  assert.equal(error.constructor, { TypeError, AnswerError }[name], error.stack);
+  if (code) assert.equal(error.code, code);
+  for (const each of words) assert.ok(error.message.includes(each), error.message);
+}
+
+for (const the of CASES) {
+  test(`shared: ${the.case}`, async () => {
+    const { runtime, bus, node, clock } = begin(the.node);
+    bus.onError(() => {});
+    let url = "";
+    try {
+      const { hyperty, result } = await run(the, runtime);
+      url = hyperty?.url ?? "";
+      if (the.explain) {
+        const [address, wanted] = filled(the.explain, url);
+        const { why, ...told } = runtime.explain(address);
+        assert.ok(why.endsWith("."));
+        has(told, wanted);
+      }
+      assert.ok(!the.error, "it was refused");
+      if ("result" in the) assert.deepEqual(result ?? null, the.result);
+      if (the.bring) await brought(the, node, bus, url);
+    } catch (error) {
+      if (!the.error) throw error;
+      refused(error, the.error);
+    }
+    await settled();
+    if (the.sent) {
+      url ||= node.sent[0]?.body?.resources?.[0] ?? "";
+      const wanted = filled(the.sent, url);
+      assert.deepEqual(
+        node.sent.map(({ type }) => type),
+        wanted.map(({ type }) => type),
+      );
+      wanted.forEach((each, at) => has(node.sent[at], each, `${at}`));
+    }
+    bus.close();
+    clock.turn(0);
+  });
+}
+
+test("it is claimed and registered again after a new session, and gives signs of life", async () => {
+  const { runtime, bus, node, say, clock } = begin();
+  const { url } = await runtime.hyperty("echo");
+  const sent = () => node.sent.splice(0).map(({ type, to }) => `${type} ${to}`);
+  sent();
+  await clock.turn((3600 / 2.2) * 1000);
+  assert.deepEqual(sent(), ["update domain://registry.d"]);
+  node.answers = [["update", "domain://registry.d", { code: 404 }]];
+  say("gap");
+  await settled();
+  assert.deepEqual(sent().sort(), [
+    "create domain://registry.d",
+    "subscribe domain://msg-node.d/sm",
+    "update domain://registry.d",
+  ]);
+  assert.equal(runtime.explain(url).isRegistered, true);
+  bus.close();
+});
+
+test("its address is kept by its name; a tab that finds it held takes another", async () => {
+  const storage = newStorage();
+  const first = begin([], { storage });
+  const { url } = await first.runtime.hyperty("echo");
+  first.bus.close();
+  const again = begin([], { storage });
+  assert.equal((await again.runtime.hyperty("echo")).url, url);
+  again.bus.close();
+  const held = begin([], { storage });
+  held.node.answers = [["subscribe", "domain://msg-node.d/sm", { code: 403 }]];
+  const making = held.runtime.hyperty("echo");
+  held.bus.addListener(STUB, () => (held.node.answers = []));
+  assert.notEqual((await making).url, url);
+  held.bus.close();
+});
