@@ -42,8 +42,6 @@ COMPLEX_FUNCTIONS = {
 }
 WIDE_CONSTRUCTORS = {
     "msgnode/federation/service.py Federation",
-    "msgnode/sessions/handshake.py SessionHandshake",
-    "msgnode/sessions/session.py LiveSession",
 }
 
 SMALL_WITH_REASON = {

@@ -20,8 +20,7 @@ from msgnode.sessions.frame_connection import (
     FrameConnection,
     nothing,
 )
-from msgnode.sessions.rules import CloseCode
-from msgnode.sessions.session_factory import PEER
+from msgnode.sessions.rules import PEER, CloseCode
 
 _CLOSE_SECONDS = 1.0
 _SOURCE = "peer:"

@@ -31,7 +31,7 @@ from msgnode.devices.http import switched_off
 from msgnode.identity.ports import NO_GUESTS, Guests
 from msgnode.monitoring import collector
 from msgnode.sessions.consumer import NO_NODES, ForeignNodes
-from msgnode.sessions.runtime_urls import Findable
+from msgnode.sessions.rivals import Findable
 from msgnode.storage.fence import Check, Fence
 from msgnode.storage.writer import GroupWriter
 from msgnode.subscriptions.abroad import NOTHING_ABROAD, Abroad

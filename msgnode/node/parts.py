@@ -50,17 +50,19 @@ from msgnode.monitoring.tracer import Tracer
 from msgnode.policy.service import PolicyService
 from msgnode.qos.notifier import Notifier
 from msgnode.qos.service import QosService, ReservationFence
+from msgnode.sessions.admission import Known
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.consumer import ForeignNodes
 from msgnode.sessions.expiry import run_expiry
-from msgnode.sessions.handshake import ConnectionParts, SessionHandshake
+from msgnode.sessions.handshake import ConnectionParts, RuntimeChecks, SessionHandshake
 from msgnode.sessions.hang_ups import HangUps
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeEndpoint
+from msgnode.sessions.rivals import Rivals
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.store import SessionStore
 from msgnode.sessions.visitors import VisitorLimits, Visitors
@@ -434,17 +436,16 @@ def _bus(
     liveness = LivenessChecks(manager, others.ask_worker)
     bounces = Bounces(at.domain, at.table, book, others.holders)
     cluster = _cluster(at, sessions, held, policy, people, guard, liveness, bounces)
+    locator = SessionLocator(manager, at.table, others.holders, cluster.fetch)
     handshake = SessionHandshake(
         sessions.settings,
         manager,
-        at.table,
         sessions.store,
-        people.identities.authorize_runtime,
-        SessionLocator(manager, at.table, others.holders, cluster.fetch),
+        Known(sessions.settings, at.table, held.owners, manager.sessions),
+        locator,
         liveness,
-        held.owners,
-        people.visitors.check,
-        others.findable,
+        Rivals(at.table, locator, sessions.settings.shares, others.findable),
+        RuntimeChecks(people.identities.authorize_runtime, people.visitors.check),
     )
     authorizer = SessionAuthorizer(
         at.table,

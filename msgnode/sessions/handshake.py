@@ -10,12 +10,9 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from msgnode.bus.last_owners import LastOwnerCache
-from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo, Listener
-from msgnode.bus.table import RoutingTable
-from msgnode.bus.writing import no_name_barrier
+from msgnode.bus.ports import CLOSED_BY_RUNTIME, ComponentInfo
 from msgnode.core import messages
 from msgnode.core.errors import (
     BadMessage,
@@ -29,15 +26,16 @@ from msgnode.core.identity import Speaker
 from msgnode.core.messages import Message
 from msgnode.core.random_ids import random_uuid
 
-from . import rules, selection
+from . import rules
+from .admission import AskAlive, Fetch, ForNew, Known, Open, Refuse, Resume, asked, new
 from .connection import Connection, ConnectionSettings
 from .connection_limits import ConnectionLimits
 from .liveness import LivenessChecks
 from .locator import SessionLocator
 from .manager import SessionManager
 from .outbox import Link
+from .rivals import Rivals
 from .rules import CloseCode, Event
-from .runtime_urls import Findable, RuntimeUrls
 from .session import LiveSession
 from .session_factory import SessionSettings, new_session
 from .store import SessionStore
@@ -49,13 +47,20 @@ Answer = Callable[[dict[str, Any]], None]
 """Sends the body of an answer to the caller, in the format of its handshake."""
 
 
-class SessionHandshake:
-    """Decides who gets a session, and which one. Implements the bus's SessionHandler.
+class RuntimeChecks(NamedTuple):
+    """What raises to refuse a session, whatever sessions there are.
 
-    `authorize_runtime(runtime URL, speaker, proof, is new)` and, for runtimes of other domains,
-    `check_visitor(runtime URL, speaker, is new)` raise to refuse a session; `findable(runtime URL)`
-    is the barrier until all workers can find its sessions.
+    Attributes:
+        authorize: by runtime URL, speaker, proof, and whether it is new.
+        visitor: for runtimes of other domains, by runtime URL, speaker, and whether it is new.
     """
+
+    authorize: Callable[[str, Speaker, str, bool], None]
+    visitor: Callable[[str, Speaker, bool], None] = lambda url, who, is_new: None
+
+
+class SessionHandshake:
+    """Carries out what admission.py decides. Implements the bus's SessionHandler."""
 
     name = "session"
 
@@ -63,27 +68,22 @@ class SessionHandshake:
         self,
         settings: SessionSettings,
         sessions: SessionManager,
-        table: RoutingTable,
         store: SessionStore,
-        authorize_runtime: Callable[[str, Speaker, str, bool], None],
+        known: Known,
         locator: SessionLocator,
         liveness: LivenessChecks,
-        last_owners: LastOwnerCache,
-        check_visitor: Callable[[str, Speaker, bool], None] = lambda url, who, is_new: None,
-        findable: Findable = no_name_barrier,
+        rivals: Rivals,
+        checks: RuntimeChecks,
     ) -> None:
         self.info = ComponentInfo(self.name, "component", ADDRESS)
         self._settings = settings
         self._sessions = sessions
-        self._table = table
         self._store = store
-        self._authorize_runtime = authorize_runtime
-        self._check_visitor = check_visitor
+        self._known = known
+        self._liveness = liveness
+        self._rivals = rivals
+        self._checks = checks
         self.locator = locator
-        self._urls = RuntimeUrls(
-            *(settings, sessions, table, liveness, last_owners),
-            *(self._end_for_room, locator, findable),
-        )
 
     # --- session frames ---------------------------------------------------------------------------
 
@@ -133,37 +133,60 @@ class SessionHandshake:
         `answer` gets the body of the answer after the commit.
         """
         runtime_url = runtime_url.rstrip("/")  # else it would count as another runtime
-        self._urls.check_peer(runtime_url, caller)
-        left = self._left_by(runtime_url, caller)
-        if left is None or not left.is_here:
+        _check_form(runtime_url)
+        admission = asked(runtime_url, caller, self._known)
+        if isinstance(admission, Refuse) and admission.is_final:
+            raise admission.error
+        if not isinstance(admission, Resume):  # another worker may have one
             self.locator.ask_others(runtime_url, caller.number)
-            left = self._left_by(runtime_url, caller)
+            admission = asked(runtime_url, caller, self._known)
         token = rules.new_token()
-        if left is not None:
-            self._resume(self.locator.here(left), caller, token, answer, fresh=True)
-            return
-        self._enter_new(runtime_url, caller, token, answer)
+        if isinstance(admission, Resume | Fetch):
+            session = self.locator.here(admission.session)
+            self._resume(session, caller, token, answer, fresh=True)
+        else:
+            self._open_new(admission, runtime_url, caller, token, answer)
 
-    def _left_by(self, runtime_url: str, caller: Connection) -> Listener | None:
-        """A detached session of the runtime that the caller may resume."""
-        siblings = self._table.runtimes.get(runtime_url, ())
-        return selection.to_resume(siblings, caller.speaker, self._settings.resume)
-
-    def _enter_new(
-        self, runtime_url: str, caller: Connection, token: str, answer: Answer | None
+    def _open_new(
+        self,
+        admission: ForNew,
+        runtime_url: str,
+        caller: Connection,
+        token: str,
+        answer: Answer | None,
     ) -> None:
         if caller.session is not None:
             raise Conflict("This connection already has a session: close it first.")
-        self._check_name(runtime_url, caller)
+        self._make_way(admission, runtime_url, caller)
         session = self._new(runtime_url, token, caller)
         self._begin(session, caller, {"code": 200, "runtimeToken": token}, answer)
+
+    def _make_way(self, admission: ForNew, runtime_url: str, caller: Connection) -> None:
+        """Check that the caller may have a session of this runtime, and make way for it.
+
+        Raises:
+            NodeError: it may not.
+            Pending: that is not known yet.
+        """
+        self._check_bans(runtime_url, caller)
+        self._checks.visitor(runtime_url, caller.speaker, True)
+        self._checks.authorize(runtime_url, caller.speaker, caller.proof, True)
+        match admission:
+            case Refuse(error):
+                caller.checked.clear()
+                raise error
+            case AskAlive(sessions):
+                raise self._liveness.before(sessions, caller)
+            case Open(ends) if ends is not None:
+                here = self.locator.here(ends)
+                self._sessions.close(here, Event.END, "made room for a newer session")
 
     def _begin(
         self, session: LiveSession, caller: Connection, body: dict[str, Any], answer: Answer | None
     ) -> None:
         """Begin a new session; it ends if its row cannot be stored."""
         self._sessions.open(session, caller)
-        self._urls.begins(session)
+        self._rivals.begins(session)
 
         def give_up() -> None:
             socket = session.socket
@@ -188,30 +211,14 @@ class SessionHandshake:
             raise NotIdentified(
                 "The session has no runtime yet: give `from` in `open`, or its URL in `via`."
             )
+        _check_form(runtime_url)
         self.locator.ask_others(runtime_url, caller.number)
-        self._check_name(runtime_url, caller)
+        self._make_way(new(runtime_url, caller, self._known), runtime_url, caller)
         session.runtime_url = runtime_url
         session.speaker = caller.speaker_in(session.id, runtime_url)
         session.proof = caller.proof
         self._begin(session, caller, {}, None)
         session.attach(caller)  # its `open` has already been answered
-
-    def _check_name(self, runtime_url: str, caller: Connection) -> None:
-        """Check that the caller may have a new session under this runtime URL.
-
-        Raises:
-            NodeError: it may not.
-            Pending: that is not known yet.
-        """
-        self._urls.check_form(runtime_url)
-        self._check_bans(runtime_url, caller)
-        self._check_visitor(runtime_url, caller.speaker, True)
-        self._authorize_runtime(runtime_url, caller.speaker, caller.proof, True)
-        self._urls.check(runtime_url, caller)
-
-    def _end_for_room(self, session: Listener) -> None:
-        here = self.locator.here(session)
-        self._sessions.close(here, Event.END, "made room for a newer session")
 
     def _reopen(self, message: Message, caller: Connection) -> None:
         runtime_url, token = rules.session_url(message.sender)
@@ -228,7 +235,9 @@ class SessionHandshake:
         else:
             # An unknown or expired token. Stubs of the field get stuck on an error, so this one
             # gets a fresh token and an empty session; nothing is resumed.
-            self._enter_new(runtime_url, caller, rules.new_token(), answer)
+            _check_form(runtime_url)
+            admission = new(runtime_url, caller, self._known)
+            self._open_new(admission, runtime_url, caller, rules.new_token(), answer)
 
     def _close_by(self, message: Message, caller: Connection) -> None:
         session = caller.session
@@ -257,9 +266,7 @@ class SessionHandshake:
 
     def _new(self, runtime_url: str, token: str, caller: Connection) -> LiveSession:
         speaker = caller.speaker_in(random_uuid().replace("-", ""), runtime_url)
-        return new_session(
-            self._settings, runtime_url, token, caller.handshake, speaker, caller.proof
-        )
+        return new_session(self._settings, token, caller.handshake, speaker, caller.proof)
 
     def _resume(
         self,
@@ -274,9 +281,9 @@ class SessionHandshake:
         if caller.session is not None and caller.session is not session:
             raise Conflict("This connection already has a session: close it first.")
         self._check_bans(session.runtime_url, caller)
-        self._check_visitor(session.runtime_url, caller.speaker, False)
+        self._checks.visitor(session.runtime_url, caller.speaker, False)
         if session.speaker.identity is None:
-            self._authorize_runtime(session.runtime_url, caller.speaker, caller.proof, False)
+            self._checks.authorize(session.runtime_url, caller.speaker, caller.proof, False)
         speaker = caller.speaker_in(session.id, session.runtime_url)
         bound = session.speaker.identity
         if bound is not None and speaker.identity is None:
@@ -337,7 +344,7 @@ class SessionHandshake:
             if done.cancelled() or done.exception() is not None:
                 finish(False)
             else:
-                self._urls.when_decided(session, finish)
+                self._rivals.when_decided(session, finish)
 
         committed.add_done_callback(settle)
 
@@ -349,6 +356,11 @@ class SessionHandshake:
             caller.link.write(messages.response(message.id, ADDRESS, to, body))
 
         return reply
+
+
+def _check_form(runtime_url: str) -> None:
+    if why := rules.runtime_url_fault(runtime_url):
+        raise BadMessage(f"The runtime URL {why}.")
 
 
 Made = TypeVar("Made", bound=Connection)

@@ -33,7 +33,7 @@ from .connection import Connection, ConnectionSettings
 from .flow_control import FlowLimits
 from .outbox import Link
 from .rules import State
-from .session import LiveSession
+from .session import LiveSession, SessionLimits
 
 _PARAMETER = "probe"
 _BYTES = 64 * 1024
@@ -63,15 +63,7 @@ class ProbeEndpoint:
         id_ = uuid.uuid4().hex
         self.address = f"domain://msg-node.{domain}/health/{id_}"
         self.session = LiveSession(
-            id_=id_,
-            runtime_url=self.address,
-            token="",
-            token_hash="",
-            handshake="ws",
-            speaker=Speaker(id_, self.address),
-            outbox_bytes=_BYTES,
-            stores=False,
-            state=State.OPEN,
+            Speaker(id_, self.address), "ws", "", SessionLimits(_BYTES, stores=False), State.OPEN
         )
         self._key = hashlib.sha256(f"probe {secret}".encode()).digest()
         self._passes: set[str] = set()

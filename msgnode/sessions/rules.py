@@ -166,6 +166,10 @@ def after(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
     return following
 
 
+PEER = "peer"
+"""The handshake of sessions through which the nodes of other domains are reached."""
+
+
 class CloseCode:
     """WebSocket close codes; docs/sessions.md says for each whether a client should return."""
 

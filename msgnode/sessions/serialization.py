@@ -7,11 +7,11 @@ from time import perf_counter
 
 import msgspec
 
-from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
+from msgnode.bus.open_requests import OpenRequests
 from msgnode.core.identity import Speaker
 
 from .rules import State
-from .session import LiveSession
+from .session import LiveSession, SessionLimits
 
 
 class RequestState(msgspec.Struct):
@@ -63,30 +63,20 @@ def state_of(session: LiveSession) -> SessionState:
     )
 
 
-def session_of(
-    state: SessionState,
-    outbox_bytes: int,
-    stores: bool,
-    request_limits: RequestLimits = DEFAULT_LIMITS,
-) -> LiveSession:
+def session_of(state: SessionState, limits: SessionLimits) -> LiveSession:
     """Make a session in the state arriving, not yet in the routing table."""
     session = LiveSession(
-        id_=state.id,
-        runtime_url=state.runtime_url,
-        token="",
-        token_hash=state.token_hash,
-        handshake=state.handshake,
-        speaker=state.speaker,
-        outbox_bytes=outbox_bytes,
-        stores=stores,
-        state=State.ARRIVING,
+        state.speaker,
+        state.handshake,
+        state.token_hash,
+        limits,
+        State.ARRIVING,
         proof=state.proof,
-        request_limits=request_limits,
     )
     if state.requests is not None:
         dumped = state.requests
         requests = OpenRequests.loaded(
-            request_limits, dumped.turns_in, dumped.newer, dumped.older, perf_counter()
+            limits.requests, dumped.turns_in, dumped.newer, dumped.older, perf_counter()
         )
         session.remember(requests)
     session.bound_at = state.bound_at

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
@@ -68,6 +69,21 @@ class Socket(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SessionLimits:
+    """The limits of a session.
+
+    Attributes:
+        outbox_bytes: most bytes that wait for its socket.
+        stores: whether frames wait while it has none.
+        requests: of its open requests.
+    """
+
+    outbox_bytes: int
+    stores: bool
+    requests: RequestLimits = DEFAULT_LIMITS
+
+
 class LiveSession:
     """The bus's Listener for a session of this worker.
 
@@ -111,22 +127,18 @@ class LiveSession:
 
     def __init__(
         self,
-        *,
-        id_: str,
-        runtime_url: str,
-        token: str,
-        token_hash: str,
-        handshake: str,
         speaker: Speaker,
-        outbox_bytes: int,
-        stores: bool,
+        handshake: str,
+        token_hash: str,
+        limits: SessionLimits,
         state: State = State.PROVISIONAL,
+        *,
+        token: str = "",
         proof: str = "",
-        request_limits: RequestLimits = DEFAULT_LIMITS,
         was_restored: bool = False,
     ) -> None:
-        self.id = id_
-        self.runtime_url = runtime_url
+        self.id = speaker.session_id
+        self.runtime_url = speaker.runtime_url
         self.token = token.encode()
         self.token_hash = token_hash
         self.handshake = handshake
@@ -149,10 +161,10 @@ class LiveSession:
         self.ask: Callable[[str, bytes, str, float], None] = self._ask_first
         self.ask_group: Callable[[str, bytes, frozenset[str], float], None] = self._ask_first_group
         self.has_asked: Callable[[str, str, str, float], bool] = _has_asked_nothing
-        self.request_limits = request_limits
+        self.request_limits = limits.requests
         self.history: Callable[[], bytes] = bytes  # state of its connection, to move with it
         self._was_restored = was_restored  # from the database, so without its open requests
-        self.outbox = Outbox(outbox_bytes, stores, self._too_slow)
+        self.outbox = Outbox(limits.outbox_bytes, limits.stores, self._too_slow)
         self.deliver: Callable[[bytes], DeliveryResult] = self.outbox.put
 
     @property

@@ -10,12 +10,9 @@ from msgnode.core import addresses
 from msgnode.core.digest import digest
 from msgnode.core.identity import Origin, Speaker
 
-from .rules import State
-from .session import LiveSession
+from .rules import PEER, State
+from .session import LiveSession, SessionLimits
 from .store import SessionStore
-
-PEER = "peer"
-"""The handshake of sessions through which the nodes of other domains are reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +31,17 @@ class SessionSettings:
     queue_bytes_per_source: int = 64 * 1024 * 1024
     queue_bytes: int = 512 * 1024 * 1024
 
+    @property
+    def limits(self) -> SessionLimits:
+        """The limits of each session."""
+        return SessionLimits(self.outbox_bytes, self.stores, self.request_limits)
+
 
 def new_session(
-    settings: SessionSettings,
-    runtime_url: str,
-    token: str,
-    handshake: str,
-    speaker: Speaker,
-    proof: str,
+    settings: SessionSettings, token: str, handshake: str, speaker: Speaker, proof: str
 ) -> LiveSession:
-    """Make a session, not yet in the routing table; its id is the speaker's."""
-    return LiveSession(
-        id_=speaker.session_id,
-        runtime_url=runtime_url,
-        token=token,
-        token_hash=digest(token),
-        handshake=handshake,
-        speaker=speaker,
-        outbox_bytes=settings.outbox_bytes,
-        stores=settings.stores,
-        proof=proof,
-        request_limits=settings.request_limits,
-    )
+    """Make a session, not yet in the routing table; id and runtime URL are the speaker's."""
+    return LiveSession(speaker, handshake, digest(token), settings.limits, token=token, proof=proof)
 
 
 def restored_session(settings: SessionSettings, row: models.Session) -> LiveSession:
@@ -66,17 +52,12 @@ def restored_session(settings: SessionSettings, row: models.Session) -> LiveSess
     origin = Origin.FOREIGN if is_foreign else Origin.RUNTIME
     peer = str(row.identity.get("peer", ""))  # until it returns, and proves it again
     session = LiveSession(
-        id_=row.id.hex,
-        runtime_url=row.runtime_url,
-        token="",
-        token_hash=row.token_hash,
-        handshake=row.handshake,
-        speaker=Speaker(row.id.hex, row.runtime_url, origin, row.remote_address, identity, peer),
-        outbox_bytes=settings.outbox_bytes,
-        stores=settings.stores,
-        state=State.ARRIVING,
+        Speaker(row.id.hex, row.runtime_url, origin, row.remote_address, identity, peer),
+        row.handshake,
+        row.token_hash,
+        settings.limits,
+        State.ARRIVING,
         proof=row.identity.get("proof", ""),
-        request_limits=settings.request_limits,
         was_restored=True,
     )
     session.bound_at = session.opened_at = row.opened_at.timestamp()

@@ -154,10 +154,7 @@ class MovingSessions:
     def unpack(self, state: bytes, remote: RemoteSession | None) -> LiveSession:
         """Set up a session in place of a remote one; it is not usable yet."""
         transfer = msgspec.msgpack.decode(state, type=SessionTransfer)
-        settings = self._settings
-        session = session_of(
-            transfer.session, settings.outbox_bytes, settings.stores, settings.request_limits
-        )
+        session = session_of(transfer.session, self._settings.limits)
         self.put_in_place(session, remote, transfer.owned, transfer.subscribed)
         return session
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.pipeline import Pipeline, Routing
 from msgnode.bus.ports import NoPolicies
 from msgnode.bus.replies import Replies
@@ -30,13 +29,12 @@ from msgnode.net.http import HttpClient
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.flow_control import FlowLimits
-from msgnode.sessions.handshake import ConnectionParts, SessionHandshake
-from msgnode.sessions.liveness import LivenessChecks
-from msgnode.sessions.locator import SessionLocator
+from msgnode.sessions.handshake import ConnectionParts
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.session_factory import SessionSettings
 from tests.fakes import FakeRecorder
+from tests.sessions.doors import handshake
 
 OUTBOX = 100_000
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
@@ -137,11 +135,7 @@ class Worker:
         store: Any = self.store
         self.table = RoutingTable()
         self.sessions = SessionManager(limits, self.table, store, lambda *_: None)
-        self.door = SessionHandshake(
-            limits, self.sessions, self.table, store, lambda *_: None,
-            SessionLocator(self.sessions, self.table),
-            LivenessChecks(self.sessions, seconds=60), LastOwnerCache(),
-        )  # fmt: skip
+        self.door = handshake(limits, self.sessions, self.table, store)
         self.sockets = ConnectionLimits(100, 50, self.sessions.is_source_banned)
         self.devices = Devices(self.sockets, self.sessions.queues, OUTBOX // 4, idle)
         self.sessions.on_closed.append(self.devices.session_closed)

@@ -11,6 +11,7 @@ from msgnode.devices import downstream
 from msgnode.devices.api import MAX_CALLS
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.serialization import session_of, state_of
+from msgnode.sessions.session import SessionLimits
 from tests.devices.in_process import OUTBOX, Worker
 from tests.node import eventually
 
@@ -292,7 +293,7 @@ async def test_what_moves_with_a_session_lets_the_device_go_on(
     answer = await mine.ask("GET", "/poll?max=1", token=token)
     session = mine.session()
     mine.sessions.release(session)
-    moved = session_of(state_of(session), OUTBOX, True)
+    moved = session_of(state_of(session), SessionLimits(OUTBOX, stores=True))
     while (frame := session.outbox.take()) is not None:
         moved.outbox.put(frame)
     mine.sessions.hand_off(session.id)

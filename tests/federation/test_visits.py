@@ -14,7 +14,7 @@ from msgnode.core.errors import Forbidden, TooMany
 from msgnode.core.identity import Origin, Speaker
 from msgnode.sessions.rules import Event, State
 from msgnode.sessions.serialization import session_of, state_of
-from msgnode.sessions.session import LiveSession
+from msgnode.sessions.session import LiveSession, SessionLimits
 from msgnode.sessions.visitors import VisitorLimits, Visitors
 
 HOME, AWAY = "a.example", "b.example"
@@ -57,10 +57,8 @@ class Door:
 def visitor(url: str, source: str = "192.0.2.1", **speaker: Any) -> LiveSession:
     id_ = uuid.uuid4().hex
     who = Speaker(id_, url, speaker.pop("origin", Origin.FOREIGN), source, **speaker)
-    session = LiveSession(
-        id_=id_, runtime_url=url, token="", token_hash=digest(id_), handshake="ws",
-        speaker=who, outbox_bytes=100_000, stores=True, state=State.OPEN,
-    )  # fmt: skip
+    limits = SessionLimits(100_000, stores=True)
+    session = LiveSession(who, "ws", digest(id_), limits, State.OPEN)
     session.socket = SimpleNamespace(flow=SimpleNamespace(frames=0))  # type: ignore[assignment]
     return session
 
@@ -192,5 +190,5 @@ def test_case_87_a_visit_lasts_so_long_and_no_longer_at_another_worker() -> None
     elsewhere.now = 2.0
     elsewhere.look()
     assert len(elsewhere.ended) == 1
-    moved = session_of(state_of(session), 100_000, True)
+    moved = session_of(state_of(session), SessionLimits(100_000, stores=True))
     assert moved.opened_at == session.opened_at

@@ -16,7 +16,7 @@ from msgnode.monitoring.session_watch import (
     SessionWatch,
 )
 from msgnode.sessions.flow_control import FlowControl, FlowLimits
-from msgnode.sessions.session import LiveSession
+from msgnode.sessions.session import LiveSession, SessionLimits
 
 
 class Socket:
@@ -48,10 +48,7 @@ class Stage:
 
     def session(self, id_: str) -> LiveSession:
         speaker = Speaker(id_, f"runtime://a/{id_}", remote_address="10.0.0.1")
-        session = LiveSession(
-            id_=id_, runtime_url=speaker.runtime_url, token="t", token_hash="", handshake="ws",
-            speaker=speaker, outbox_bytes=10_000, stores=True,
-        )  # fmt: skip
+        session = LiveSession(speaker, "ws", "", SessionLimits(10_000, stores=True), token="t")
         session.socket = Socket()  # type: ignore[assignment]
         self.sessions[id_] = session
         return session

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Hashable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
 from msgnode.bus.holders import NoOthers
-from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.digest import digest
@@ -20,13 +18,12 @@ from msgnode.core.errors import NodeError, Unavailable
 from msgnode.core.pending import Pending
 from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
-from msgnode.sessions.handshake import SessionHandshake
-from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.session_factory import SessionSettings
 from tests.fakes import FakeLink, FakeSession
 from tests.node import eventually
+from tests.sessions.doors import handshake
 from tests.sessions.test_states import Store
 
 URL = "runtime://d/1"
@@ -72,10 +69,9 @@ class Door:
         self.fetched: list[str] = []
         self.findable: dict[str, asyncio.Future[None]] = {}  # by runtime URL
         self.locator = SessionLocator(self.sessions, self.table, self.others, self._fetch)
-        self.door = SessionHandshake(
-            settings, self.sessions, self.table, store, lambda *_: None, self.locator,
-            LivenessChecks(self.sessions, seconds=60), LastOwnerCache(), findable=self.findable.get,
-        )  # fmt: skip
+        self.door = handshake(
+            settings, self.sessions, self.table, store, self.locator, self.findable.get
+        )
         self.link: Any = FakeLink()
         limits = ConnectionSettings(FlowLimits(1e6, 1e9, max_pending=2), handshake_timeout=60)
         self.connection = Connection(self.link, "192.0.2.1", self.sessions, self._carry, limits)
@@ -156,7 +152,7 @@ async def test_a_new_session_comes_after_the_others_were_asked_and_all_can_find_
 async def test_of_two_that_find_each_other_the_one_with_the_smaller_id_waits_for_the_other(
     door: Door, rival: str, is_let_in: bool
 ) -> None:
-    door.door._urls._settings = replace(door.door._urls._settings, shares=False)
+    door.door._rivals._shares = False
     there = FakeSession(f"{URL}/tab")
     there.is_here, there.id = False, ("0" if rival == "has the smaller id" else "f") * 32
     door.say("open")
@@ -178,7 +174,7 @@ async def test_of_two_that_find_each_other_the_one_with_the_smaller_id_waits_for
 
 
 async def test_one_that_is_resumed_before_it_is_decided_on_gives_way_as_well(door: Door) -> None:
-    door.door._urls._settings = replace(door.door._urls._settings, shares=False)
+    door.door._rivals._shares = False
     rival = FakeSession(f"{URL}/tab")
     rival.is_here = False
     door.say("open")

@@ -18,7 +18,7 @@ from msgnode.sessions.hang_ups import HangUps
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import Event, State
 from msgnode.sessions.serialization import SessionState, session_of, state_of
-from msgnode.sessions.session import MAX_INVITED, LiveSession
+from msgnode.sessions.session import MAX_INVITED, LiveSession, SessionLimits
 from msgnode.sessions.session_factory import SessionSettings
 from tests.fakes import FakeRecorder, FakeSession
 
@@ -40,11 +40,8 @@ class Place:
             "localhost", sessions, self.table, NoPolicies(), self.recorder, now=lambda: self.now
         )
         url = "runtime://localhost/alice"
-        self.alice = LiveSession(
-            id_="1", runtime_url=url, token="", token_hash="h", handshake="ws",
-            speaker=Speaker("1", url, identity=identity), outbox_bytes=1000, stores=True,
-            state=State.OPEN,
-        )  # fmt: skip
+        speaker, limits = Speaker("1", url, identity=identity), SessionLimits(1000, stores=True)
+        self.alice = LiveSession(speaker, "ws", "h", limits, State.OPEN)
         self.bob: Any = FakeSession("runtime://localhost/bob")
         self.table.add_runtime(self.bob)
         sessions.sessions[self.alice.id] = self.alice
@@ -121,7 +118,9 @@ def test_whom_a_session_has_invited_goes_with_it_to_another_worker() -> None:
     place = Place()
     packed = msgspec.msgpack.encode(state_of(place.alice))
     place.hang_ups.session_handed_off(place.alice.id)
-    arrived = session_of(msgspec.msgpack.decode(packed, type=SessionState), 1000, True)
+    arrived = session_of(
+        msgspec.msgpack.decode(packed, type=SessionState), SessionLimits(1000, stores=True)
+    )
     assert arrived.invited == {HANDLER: True}
     place.now = 101.0
     place.hang_ups.look()

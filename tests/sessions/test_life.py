@@ -9,7 +9,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import State
-from msgnode.sessions.session import LiveSession
+from msgnode.sessions.session import LiveSession, SessionLimits
 from msgnode.sessions.session_factory import SessionSettings
 
 
@@ -26,10 +26,9 @@ def sessions(number: int) -> tuple[SessionManager, Store]:
     settings = SessionSettings("always", True, True, 0, 1000, 10, 10, "domain://d")
     life = SessionManager(settings, RoutingTable(), store, lambda *_: None)
     for each in range(number):
-        session = LiveSession(
-            id_=str(each), runtime_url=f"runtime://d/{each}", token="", token_hash="", handshake="",
-            speaker=Speaker(str(each), ""), outbox_bytes=0, stores=True, state=State.ARRIVING,
-        )  # fmt: skip
+        speaker = Speaker(str(each), f"runtime://d/{each}")
+        limits = SessionLimits(0, stores=True)
+        session = LiveSession(speaker, "", "", limits, State.ARRIVING)
         life.adopt(session)
     return life, store
 

@@ -18,7 +18,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from msgnode.core.digest import digest
@@ -28,9 +27,6 @@ from msgnode.core.pending import Pending
 from msgnode.sessions import rules
 from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
-from msgnode.sessions.handshake import SessionHandshake
-from msgnode.sessions.liveness import LivenessChecks
-from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import (
     SESSION,
@@ -41,9 +37,10 @@ from msgnode.sessions.rules import (
     SocketState,
     State,
 )
-from msgnode.sessions.session import LiveSession
+from msgnode.sessions.session import LiveSession, SessionLimits
 from msgnode.sessions.session_factory import SessionSettings
 from tests.fakes import FakeLink, FakeWriter
+from tests.sessions.doors import handshake
 
 Table = Mapping[Any, Any]
 STEPS = [
@@ -117,10 +114,8 @@ def diagram(table: Table) -> str:
 
 def arriving(runtime_url: str) -> LiveSession:
     id_ = uuid.uuid4().hex
-    return LiveSession(
-        id_=id_, runtime_url=runtime_url, token="", token_hash=digest(id_), handshake="ws",
-        speaker=Speaker(id_, runtime_url), outbox_bytes=100_000, stores=True, state=State.ARRIVING,
-    )  # fmt: skip
+    speaker, limits = Speaker(id_, runtime_url), SessionLimits(100_000, stores=True)
+    return LiveSession(speaker, "ws", digest(id_), limits, State.ARRIVING)
 
 
 class Store:
@@ -159,11 +154,7 @@ class Sessions(RuleBasedStateMachine):
         limits = SessionSettings("always", True, True, 0, 100_000, 50, 3, "domain://d")
         store: Any = self.store
         self.manager = SessionManager(limits, self.table, store, lambda *_: None)
-        self.door = SessionHandshake(
-            limits, self.manager, self.table, store, lambda *_: None,
-            SessionLocator(self.manager, self.table),
-            LivenessChecks(self.manager, seconds=60), LastOwnerCache(),
-        )  # fmt: skip
+        self.door = handshake(limits, self.manager, self.table, store)
         self.seen: dict[str, LiveSession] = {}
         self.manager.on_identified.append(lambda session: self.seen.update({session.id: session}))
         self.freed: list[str] = []
