@@ -332,14 +332,39 @@ def _way(rule: Rule, act: str) -> dict[str, Any]:
 def _tried(form: PlaygroundForm) -> dict[str, Any]:
     """The decision on what the form describes, and the tree of it."""
     if form.cleaned_data["against"] == "draft":
-        document, lists = draft_document(), draft_lists()
-    else:
-        version = Version.objects.get(number=form.cleaned_data["against"])
-        document, lists = version.document, version.lists
+        return _decided(draft_document(), draft_lists(), form.case())
+    version = Version.objects.get(number=form.cleaned_data["against"])
+    return _decided(version.document, version.lists, form.case())
+
+
+def why(entry: DecisionEntry) -> dict[str, Any]:
+    """A decision of the log, made again by the version that made it: its tree, and what was told.
+
+    `fault` says why that is not possible.
+    """
+    version = Version.objects.filter(number=entry.version).first()
+    form = PlaygroundForm({**_values_of(entry), "against": "draft"})
+    form.fields["against"].choices = [("draft", "")]  # type: ignore[attr-defined]
+    if not form.is_valid():
+        return {"fault": "The message was not kept whole, so it cannot be decided again."}
+    document, lists = (version.document, version.lists) if version else ([], {})
+    try:
+        found = _decided(document, lists, form.case())
+    except (PolicyError, NodeError, ValueError, TypeError, AttributeError) as error:
+        return {"fault": f"It cannot be decided again: {str(error)[:300]}"}
+    duties = found["outcome"].obligations
+    texts = [str(each.value) for each in duties if each.name in ("inform", "info")]
+    found["told"] = texts[0] if texts and not entry.passes else ""
+    found["is_otherwise"] = found["outcome"].effect.value != entry.effect
+    found["is_masked"] = MASK in entry.message
+    return found
+
+
+def _decided(document: Any, lists: Any, case: dict[str, Any]) -> dict[str, Any]:
     kept = {name: tuple(members) for name, members in lists.items()}
     active = [each for each in document if each.get("mode", "enforce") != "off"]
     sets = read_document(active, kept)
-    facts = facts_of({**form.case(), "node": environment.node_facts()})
+    facts = facts_of({**case, "node": environment.node_facts()})
     outcome = compile_sets(sets).decide(facts)
     passes, auth = verdict(outcome.effect, environment.defaults())
     rewrites = rewrites_of(outcome)
@@ -377,8 +402,11 @@ def _is_number(text: str, digits: int) -> bool:
 def _from_entry(request: HttpRequest) -> dict[str, Any]:
     """The form filled with a logged decision."""
     entry = _logged(request.GET.get("entry"))
-    if entry is None:
-        return {}
+    return _values_of(entry) if entry is not None else {}
+
+
+def _values_of(entry: DecisionEntry) -> dict[str, Any]:
+    """What the form has for a logged decision."""
     facts = dict(entry.facts)
     return {
         "entry": entry.pk,

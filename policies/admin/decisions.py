@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import msgspec
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.urls import reverse
+from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.decorators import display
 
+from msgnode.core.message_types import TYPES
+from policies import pages
 from policies.authoring.drafts import paths_of_rules
 from policies.models import DecisionEntry, RuleHits, Version
 
 from .links import ReadOnlyAdmin, link
 
 _LABELS = {"permit": "success", "deny": "danger", "indeterminate": "warning"}
+EFFECTS = (*_LABELS, "notApplicable")
+RECENT = 50
+"""Versions that are offered to filter by."""
 
 
 def _as_json(text: str) -> SafeString:
@@ -29,20 +35,71 @@ def _as_json(text: str) -> SafeString:
     return format_html('<pre class="console-json">{}</pre>', shown)
 
 
+class _Offered(admin.SimpleListFilter):
+    """Values that are known without asking the log, which is long."""
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[DecisionEntry]
+    ) -> QuerySet[DecisionEntry]:
+        """The rows with the value."""
+        if not self.value():
+            return queryset
+        return queryset.filter(**{str(self.parameter_name): self.value()})
+
+
+class EffectFilter(_Offered):
+    """By the decision."""
+
+    title = parameter_name = "effect"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """What decisions there are."""
+        return [(effect, effect) for effect in EFFECTS]
+
+
+class TypeFilter(_Offered):
+    """By the type of the message."""
+
+    title = parameter_name = "type"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """What types there are."""
+        return [(type_, type_) for type_ in sorted(TYPES)]
+
+
+class VersionFilter(_Offered):
+    """By what was in force."""
+
+    title = parameter_name = "version"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """The newest versions."""
+        numbers = Version.objects.values_list("number", flat=True)[:RECENT]
+        return [(str(number), str(number)) for number in numbers]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[DecisionEntry]
+    ) -> QuerySet[DecisionEntry]:
+        """The rows with the number."""
+        is_number = (self.value() or "").isdecimal() and len(self.value() or "") < 10
+        return super().queryset(request, queryset) if is_number else queryset
+
+
 @admin.register(DecisionEntry)
 class DecisionEntryAdmin(ReadOnlyAdmin):
     """The decision log."""
 
-    list_display = ("at", "verdict", "again", "type", "sender", "to", "username", "path", "shadow")
-    list_filter = ("effect", "passes", "direction", "type", "version", "at")
+    list_display = ("at", "verdict", "type", "sender", "to", "username", "path", "shadow")
+    list_filter = (EffectFilter, "passes", TypeFilter, VersionFilter, "at")
     list_fullwidth = True
+    change_form_outer_before_template = "policies/why.html"
     search_fields = ("sender", "to", "username", "path")
     search_help_text = "Sender, recipient, user or rule"
     show_full_result_count = False
     fields = (
         "at", "verdict", "passes", "rule_link", "version_link", "direction", "type", "sender",
         "to", "username", "session_link", "shadow", "took", "errors", "message_text",
-        "facts_text", "again",
+        "facts_text",
     )  # fmt: skip
     readonly_fields = fields
 
@@ -90,11 +147,18 @@ class DecisionEntryAdmin(ReadOnlyAdmin):
         """What was known beside the message."""
         return _as_json(msgspec.json.encode(obj.facts).decode())
 
-    @admin.display(description="")
-    def again(self, obj: DecisionEntry) -> SafeString:
-        """To the playground, filled in."""
-        address = reverse("admin:policies_playground") + f"?entry={obj.pk}"
-        return format_html('<a href="{}">Try again</a>', address)
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """With the tree of the decision."""
+        entry = self.get_object(request, object_id)
+        found = pages.why(entry) if entry is not None else {}
+        context = {**(extra_context or {}), "why": found}
+        return super().change_view(request, object_id, form_url, context)
 
 
 @admin.register(RuleHits)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
+
+BOUND = 10_000
 
 
 def link(page: str, pk: object, text: str) -> SafeString:
@@ -23,9 +27,22 @@ def to(name: str) -> HttpResponse:
     return redirect(f"admin:{name}")
 
 
+class BoundedPaginator(Paginator):
+    """Counts at most BOUND rows; what is older is found by searching."""
+
+    @cached_property
+    def count(self) -> int:
+        """Rows that pages are offered for."""
+        return int(self.object_list.order_by()[:BOUND].count())
+
+
 class ReadOnlyAdmin(ModelAdmin):
     """Rows that are written by the node; their lists follow."""
 
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    list_per_page = 50
+    list_max_show_all = 0
     list_before_template = "console/live_list.html"
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:

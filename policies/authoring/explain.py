@@ -1,6 +1,7 @@
 """Explains a decision: the tree of its conditions, with the result of every part and its values.
 
 For people, not for the message path: everything is evaluated, also what a decision would not need.
+Sets, policies and rules that do not apply stand in a branch of their own, at most FOLDED of each.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from policies.engine.pdp import compile_sets
 from policies.engine.vocabulary import WEEKDAYS, Kind
 
 SHOWN_LAYERS = 25
+FOLDED = 20
+DOES_NOT_APPLY = "notApplicable"
 YES, NO, UNCLEAR = "true", "false", "cannot be told"
 
 
@@ -43,8 +46,18 @@ class Branch:
 
 
 def explain(sets: Sequence[PolicySet], facts: Facts) -> list[Branch]:
-    """A branch for every set, in the order in which they are asked."""
-    return [_layer(each, facts) for each in sorted(sets, key=lambda s: s.priority)]
+    """A branch for every set that applies, in the order in which they are asked, and the others."""
+    return _folded([_layer(each, facts) for each in sorted(sets, key=lambda s: s.priority)])
+
+
+def _folded(branches: list[Branch]) -> list[Branch]:
+    """Those that apply, and one branch for those that do not."""
+    others = [each for each in branches if each.result == DOES_NOT_APPLY]
+    if not others:
+        return branches
+    note = f"the first {FOLDED} are shown" if len(others) > FOLDED else ""
+    many = Branch(f"{len(others):,} more", DOES_NOT_APPLY, note, others[:FOLDED])
+    return [each for each in branches if each.result != DOES_NOT_APPLY] + [many]
 
 
 def _layer(layer: PolicySet | Policy, facts: Facts) -> Branch:
@@ -53,9 +66,9 @@ def _layer(layer: PolicySet | Policy, facts: Facts) -> Branch:
     outcome = compile_sets([one], indexed=False).decide(facts)
     branches = [] if layer.target == ALWAYS else [_condition(layer.target, facts, "target: ")]
     if isinstance(layer, Policy):
-        branches += [_rule(rule, facts) for rule in layer.rules]
+        branches += _folded([_rule(rule, facts) for rule in layer.rules])
     else:
-        branches += [_layer(inner, facts) for inner in layer.policies]
+        branches += _folded([_layer(inner, facts) for inner in layer.policies])
     what = "policy" if is_policy else "set"
     label = f"{what} {layer.id} ({layer.algorithm.value})"
     return Branch(label, outcome.effect.value, "\n".join(outcome.errors), branches)
@@ -68,7 +81,7 @@ def _rule(rule: Rule, facts: Facts) -> Branch:
         if part != ALWAYS
     ]
     truth, why = _truth(All((rule.target, rule.condition)), facts)
-    result = {YES: rule.effect, NO: "notApplicable", UNCLEAR: "indeterminate"}[truth]
+    result = {YES: rule.effect, NO: DOES_NOT_APPLY, UNCLEAR: "indeterminate"}[truth]
     return Branch(f"rule {rule.id} ({rule.effect})", result, why, branches)
 
 

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from msgnode.console import roles
@@ -318,6 +320,51 @@ def test_the_playground_takes_a_decision_of_the_log(operator, rule, settings):
     assert form["facts"].value() == '{"rate.srcSession.minute":51}'
     assert form["now"].value() == "2020-01-02T04:04:05"  # as the policies' clock showed it
     assert '"to": "b"' in form["message"].value()
+
+
+def test_a_refusal_has_its_tree_what_its_sender_was_told_and_the_way_to_try_again(operator):
+    rules = [
+        {"id": "R", "effect": "deny", "condition": {"msgTo": {"like": "*/secret"}},
+         "obligations": {"inform": "Ask the house."}},
+        *({"id": f"other-{n}", "effect": "deny", "condition": {"msgId": {"equals": 9}}}
+          for n in range(30)),
+    ]  # fmt: skip
+    replace_draft([{"id": "S", "mode": "enforce", "policies": [{"id": "P", "rules": rules}]}], {})
+    pap.publish()
+    replace_draft([], {})  # what was in force then is what explains
+    entry = DecisionEntry.objects.create(
+        at=datetime.now(UTC), direction="in", effect="deny", passes=False, version=1, path="S/P/R",
+        type="read", sender="hyperty://a/1", to="hyperty://a/secret",
+        message='{"id":1,"type":"read","from":"hyperty://a/1","to":"hyperty://a/secret"}',
+    )  # fmt: skip
+    page = operator.get(reverse("admin:policies_decisionentry_change", args=[entry.pk]))
+    text = page.content.decode()
+    assert "It was refused: deny by S/P/R" in text
+    assert "Its sender was told: “Ask the house.”" in text
+    assert "msgTo like */secret" in text
+    assert "30 more" in text and "other-19" in text and "other-20" not in text
+    assert f"{reverse('admin:policies_playground')}?entry={entry.pk}" in text
+
+
+def test_a_decision_whose_message_was_cut_says_that_it_cannot_be_explained(operator):
+    entry = DecisionEntry.objects.create(
+        at=datetime.now(UTC), direction="in", effect="deny", passes=False, version=7, type="read",
+        sender="a", to="b", message='{"id":1,"type":"re',
+    )  # fmt: skip
+    page = operator.get(reverse("admin:policies_decisionentry_change", args=[entry.pk]))
+    assert "was not kept whole" in page.content.decode()
+
+
+def test_the_decision_log_counts_and_distinguishes_nothing_over_all_its_rows(
+    operator,
+):
+    with CaptureQueriesContext(connection) as asked:
+        operator.get(reverse("admin:policies_decisionentry_changelist"))
+    about = [each["sql"] for each in asked if "policies_decisionentry" in each["sql"]]
+    assert about
+    for sql in about:
+        assert "DISTINCT" not in sql
+        assert "COUNT(" not in sql or "LIMIT" in sql
 
 
 @pytest.mark.parametrize("message", ["", "{", "[]", '{"to": 5}', '{"from": ""}', '{"body": 1}'])

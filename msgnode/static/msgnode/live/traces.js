@@ -8,7 +8,7 @@
 import { link } from "./parts.js";
 import { LiveSocket } from "./socket.js";
 import { branch, step } from "./trace_steps.js";
-import { microseconds, time } from "./words.js";
+import { count, microseconds, time } from "./words.js";
 
 const SHOWN = 300; // traces
 const ORPHANS = 500; // parts whose trace is not known yet
@@ -27,6 +27,7 @@ const traces = new Map(); // trace id -> {parts, row}
 let orphans = [];
 let held = []; // parts that came while paused
 let open = null;
+let before = null; // messages that were not traced when this page was opened
 
 const socket = new LiveSocket(root.dataset.socket, {
   opened() {
@@ -71,7 +72,11 @@ function say(text) {
 
 function sentence({ missing, untraced, missed }) {
   const words = [`${traces.size} traces`];
-  if (untraced) words.push(`${untraced} messages were not traced, because there were too many`);
+  before = Math.min(before ?? untraced, untraced); // a worker that began anew counts from zero
+  if (untraced > before)
+    words.push(
+      `${count(untraced - before)} messages since you opened this page were not traced, because there were too many`,
+    );
   if (missed) words.push(`this page was too slow for ${missed} updates`);
   if (missing?.length) words.push(`${missing.join(", ")} did not answer`);
   return words.join("; ");
