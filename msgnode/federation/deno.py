@@ -13,7 +13,9 @@ import sysconfig
 from functools import lru_cache
 from pathlib import Path
 
-SCRIPT = Path(__file__).resolve().parent / "js" / "stub_host.js"
+_PACKAGE = Path(__file__).resolve().parent.parent
+SCRIPT = _PACKAGE / "federation" / "js" / "stub_host.js"
+_FORMS = _PACKAGE / "runtime" / "js" / "src" / "sandbox" / "module-forms.js"
 _CONFINE = Path(__file__).resolve().parent / "confine.py"
 _MIB = 1024 * 1024
 MISSING = "Deno is not installed: pip install 'messaging-node[federation]'"
@@ -45,7 +47,7 @@ def command(heap_mib: int, data_mib: int, is_wrapped: bool) -> list[str]:
     options += ["--cached-only", f"--v8-flags=--max-old-space-size={heap_mib}"]
     inner = [engine, "run", *options, str(SCRIPT)]
     if is_wrapped:
-        places = ["/sandbox/deno", "run", *options, "/sandbox/stub_host.js"]
+        places = ["/sandbox/deno", "run", *options, _in_sandbox(SCRIPT)]
         inner = [*_wrapper(engine), *places]
     return [sys.executable, "-I", "-S", str(_CONFINE), str(data_mib * _MIB), *inner]
 
@@ -85,4 +87,10 @@ def _wrapper(engine: str) -> list[str]:
         elif path.is_dir():
             command += ["--ro-bind", str(path), str(path)]
     command += ["--ro-bind", str(Path(engine).resolve()), "/sandbox/deno"]
-    return [*command, "--ro-bind", str(SCRIPT), "/sandbox/stub_host.js", "--chdir", "/sandbox"]
+    for path in (SCRIPT, _FORMS):  # as far from one another as they are here
+        command += ["--ro-bind", str(path), _in_sandbox(path)]
+    return [*command, "--chdir", "/sandbox"]
+
+
+def _in_sandbox(path: Path) -> str:
+    return f"/sandbox/{path.relative_to(_PACKAGE)}"

@@ -288,6 +288,7 @@ class PeerLink:
         self.state = state
         self._progress.entered(state)
         if state == LIVE:
+            self.last_error = ""  # it was mended
             self._restarts.succeeded()
 
     # --- to the peer ------------------------------------------------------------------------------

@@ -13,8 +13,48 @@ from hypothesis import strategies as st
 
 from msgnode.federation import descriptor
 from msgnode.federation.descriptor import BadDescriptor
+from msgnode.federation.stub_sockets import socket_fault
+from tests.node import ROOT
 
 SOURCE = "export default class {}"
+CASES = json.loads(
+    (ROOT / "msgnode" / "runtime" / "js" / "tests" / "field-stubs.json").read_text(encoding="utf-8")
+)
+"""Of all readers of descriptors."""
+
+
+@pytest.mark.parametrize("case", CASES["descriptors"], ids=lambda case: str(case["name"]))
+def test_a_descriptor_of_the_field_is_read(case: dict[str, Any]) -> None:
+    script = b"SCRIPT" if case["isBeside"] else None
+    found = descriptor.read(json.dumps(case["descriptor"]).encode(), script)
+    assert (found.source, found.url) == ("SCRIPT", case["endpoint"])
+
+
+@pytest.mark.parametrize("case", CASES["refused"], ids=lambda case: str(case["name"]))
+def test_one_that_is_wrong_is_refused(case: dict[str, Any]) -> None:
+    raw = json.dumps(case["descriptor"]).encode()
+    if case["field"] == "configuration.messagingnode":  # the sockets refuse it
+        assert socket_fault(descriptor.read(raw).url, frozenset({"f"}), ()) != ""
+        return
+    with pytest.raises(BadDescriptor):
+        descriptor.read(raw)
+
+
+@pytest.mark.parametrize(
+    ("fields", "source", "kind"),
+    [
+        ({"objectName": "VertxProtoStub"}, SOURCE, "vertx"),
+        ({"objectName": "default"}, "class VertxProtoStub {}", "vertx"),
+        ({"objectName": "NodejsProtoStub"}, SOURCE, "nodejs"),
+        ({"objectName": "MatrixProtoStub"}, "a.VertxProtoStub", "nomatrix"),
+        ({"objectName": "MessagingNodeProtoStub"}, SOURCE, "ours"),
+        ({"objectName": 7}, "export default class Stub {}", "unknown"),
+    ],
+)
+def test_the_kind_of_node_is_guessed_from_names(
+    fields: dict[str, Any], source: str, kind: str
+) -> None:
+    assert descriptor.read(described(**fields), source.encode()).kind == kind
 
 
 def described(**fields: Any) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -11,8 +12,14 @@ import pytest
 
 from msgnode.federation import deno, pipe
 from msgnode.federation import sandbox as sandbox_process
+from tests.node import ROOT
 
 from .sandboxes import Watched, acting, needs_deno, sandbox, stub
+
+CASES = json.loads(
+    (ROOT / "msgnode" / "runtime" / "js" / "tests" / "field-stubs.json").read_text(encoding="utf-8")
+)
+"""Of all loaders of stubs."""
 
 pytestmark = [needs_deno, pytest.mark.asyncio]
 
@@ -56,21 +63,25 @@ async def test_case_18_a_stub_of_each_form_loads_opens_its_session_and_relays(
         assert (await one.message())["body"]["value"] == "disconnected"
 
 
-@pytest.mark.parametrize(
-    ("source", "told"),
-    [
-        ("const io = require('socket.io-client');", "socket.io-client"),
-        ("import WebSocket from 'ws'; export default class {}", "ws"),
-        ("System.register(['ws'], () => ({}))", "ws"),
-        ("export default 7;", "neither a class"),
-        ("this is no script", ""),
-        ("export default class { _start() { throw new Error('never'); } }", "never"),
-    ],
-)
-async def test_case_19_a_stub_that_cannot_be_loaded_says_why(source: str, told: str) -> None:
+@pytest.mark.parametrize("case", CASES["forms"], ids=lambda case: str(case["name"]))
+async def test_case_18_a_stub_starts_whatever_it_was_packed_by(case: dict[str, str]) -> None:
     async with sandbox() as one:
-        one.load(source)
-        assert told in (await one.next(pipe.LoadFailed)).error
+        one.load(case["source"])
+        assert (await one.message())["body"]["value"] == "created"
+        assert (await one.next(pipe.Loaded)).kind == case["form"]
+
+
+@pytest.mark.parametrize("case", CASES["notStarted"], ids=lambda case: str(case["name"]))
+async def test_case_19_a_stub_that_cannot_be_loaded_says_why(case: dict[str, str]) -> None:
+    async with sandbox() as one:
+        one.load(case["source"])
+        assert case["told"] in (await one.next(pipe.LoadFailed)).error
+
+
+async def test_case_19_a_stub_that_fails_when_it_is_started_says_why() -> None:
+    async with sandbox() as one:
+        one.load("export default class { _start() { throw new Error('never'); } }")
+        assert "never" in (await one.next(pipe.LoadFailed)).error
 
 
 async def test_case_20_a_stub_that_loops_while_it_is_loaded_is_ended() -> None:

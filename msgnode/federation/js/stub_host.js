@@ -5,8 +5,10 @@
  * of the machine. That names such as `Deno` are taken away is a second line of defence; that the
  * process may do nothing is the first. The lines on stdin and stdout: msgnode/federation/pipe.py.
  *
- * Formats of stubs: System.register, ES module, and anything that runs as CommonJS (UMD included).
+ * Forms of stubs: module-forms.js, which the runtimes use as well.
  */
+
+import { exportsOf, startedStub } from "../../runtime/js/src/sandbox/module-forms.js";
 
 const machine = globalThis.Deno;
 const { parse, stringify } = JSON;
@@ -210,71 +212,20 @@ function hand(message) {
 
 // --- loading ------------------------------------------------------------------------------------------
 
-function formatOf(source) {
-  const code = source.replace(/^(?:\s|\/\*[\s\S]*?\*\/|\/\/[^\n]*\n)+/, "");
-  if (code.startsWith("System.register")) return "system";
-  return /^[ \t]*(?:export\s|export\{|import\s*[\w{*"'])/m.test(source) ? "module" : "umd";
-}
-
-function needs(name) {
-  throw new Error(`The stub needs the module ${name}, which is not part of it.`);
-}
-
-async function fromSystem(source) {
-  const exported = {};
-  const take = (name, value) => {
-    if (typeof name === "string") exported[name] = value;
-    else Object.assign(exported, name);
-    return value;
-  };
-  const found = [];
-  const System = {
-    register(...parts) {
-      const [dependencies, declare] = parts.slice(-2);
-      if (dependencies.length) needs(dependencies[0]);
-      found.push(declare(take, { meta: {}, import: needs }));
-    },
-  };
-  new Function("System", source)(System);
-  for (const each of found) await each?.execute?.();
-  return exported;
-}
-
-async function fromModule(source) {
+async function importModule(source) {
   let binary = "";
   for (const byte of encode(source)) binary += String.fromCharCode(byte);
   return await import(`data:text/javascript;base64,${btoa(binary)}`);
 }
 
-function fromCommonJs(source) {
-  const module = { exports: {} };
-  new Function("module", "exports", "require", source)(module, module.exports, needs);
-  const made = module.exports;
-  const isEmpty = typeof made === "object" && made !== null && !Object.keys(made).length;
-  return isEmpty ? { activate: globalThis.activate } : made;
-}
-
-const loaders = { system: fromSystem, module: fromModule, umd: fromCommonJs };
-const isClass = (made) => /^class\b/.test(Function.prototype.toString.call(made));
-
 let stub;
 let loading = Promise.resolve(); // what comes before it is done waits for it
 
 async function load({ source, stubURL, config }) {
-  const format = formatOf(source);
-  const made = await loaders[format](source);
-  const entry = [made, made?.default, made?.activate].find((each) => typeof each === "function");
-  if (!entry) throw new Error("The stub exports neither a class nor activate().");
-  if (isClass(entry)) {
-    stub = new entry();
-    if (typeof stub._start !== "function") throw new Error("The stub has no _start().");
-    await stub._start(stubURL, bus, config, Object.freeze({}));
-  } else {
-    const active = await entry(stubURL, bus, config, Object.freeze({}));
-    stub = active?.instance ?? active;
-  }
+  const { form, exported } = await exportsOf(source, importModule);
+  stub = await startedStub(exported, stubURL, bus, config, Object.freeze({}));
   if (!stub) throw new Error("The stub's activate() gave no instance.");
-  return format;
+  return form;
 }
 
 const operations = {

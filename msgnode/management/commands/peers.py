@@ -107,7 +107,12 @@ class Command(Tool):
         if action == "approve":
             if why := store.approve(peer, "command line", options["digest"]):
                 raise not_as_it_should_be(why)
-        elif action == "look":
+            digest = peer.approved_digest[:12]
+            self.stdout.write(
+                f"{domain}: the stub {digest} may run; whether it does: manage.py peers"
+            )
+            return
+        if action == "look":
             store.look_again(peer)
         elif action == "restart":
             if why := restart(peer, "command line"):

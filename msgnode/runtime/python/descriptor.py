@@ -4,9 +4,12 @@
     Descriptor.check_source(source)           digest and signature against the source itself
 
 Rules
-- A field that is missing where it is needed, or wrong, refuses the descriptor with the field's
-  name: 502, and 501 for what this runtime cannot run (language, constraints).
-- `sourcePackageURL` and `configuration.url` stay on the stub's own domain, or a listed host.
+- A field that is wrong refuses the descriptor with the field's name: 502, and 501 for what this
+  runtime cannot run (language, constraints). `cguid`, `version`, `objectName` and `type`, which
+  catalogues of files do not have, may be missing.
+- The source of `<name>.ps.json` without one is `<name>.ps.py` beside it.
+- `sourcePackageURL` and `configuration.url` (or `messagingnode` where there is none) stay on the
+  stub's own domain, or a listed host.
 - A digest that is given must hold; so must a signature where the settings have the domain's key.
 """
 
@@ -29,7 +32,7 @@ CAPABILITIES = frozenset({"http", "https", "ws", "wss"})
 INLINE = "/sourcePackage"
 _TEXTS = (
     *("description", "messageSchema", "accessControlPolicy", "mutualAuthentication"),
-    *("signature", "sourcePackageURL"),
+    *("signature", "sourcePackageURL", "cguid", "objectName", "type"),
 )
 _LISTS = ("messageSchemas", "hypertyType", "dataObjects")
 _FLAGS = ("interworking", "idpProxy")
@@ -113,22 +116,21 @@ def check_descriptor(
         for name in names:
             if raw.get(name) is not None and not isinstance(raw[name], kind_):
                 raise DescriptorError(name, f"is no {what}.")
-    type_ = _text(raw, "type")
+    type_ = raw.get("type") or _TYPES[kind]
     if type_.upper() != _TYPES[kind]:
         raise DescriptorError("type", f"{type_[:40]!r} instead of {_TYPES[kind]}.")
     language = _text(raw, "language")
     if not language.lower().startswith("python"):
         raise DescriptorError("language", f"{language[:40]!r} cannot run here.", 501)
     _check_constraints(raw.get("constraints"))
-    version = _text(raw, "version")
-    cguid = _text(raw, "cguid")
-    name = raw.get("objectName", "")
-    if not isinstance(name, str):
-        raise DescriptorError("objectName", "is not a text.")
+    version = "" if raw.get("version") is None else raw["version"]
+    if isinstance(version, bool) or not isinstance(version, str | int | float):
+        raise DescriptorError("version", "is neither a text nor a number.")
+    cguid, name = raw.get("cguid") or "", raw.get("objectName") or ""
     package = raw.get("sourcePackage") or {}
     if not isinstance(package, dict):
         raise DescriptorError("sourcePackage", "is not an object.")
-    class_name = package.get("sourceCodeClassname") or name
+    class_name = package.get("sourceCodeClassname") or (name if name.isidentifier() else "")
     if not isinstance(class_name, str) or (class_name and not class_name.isidentifier()):
         raise DescriptorError("sourcePackage.sourceCodeClassname", "is not the name of a class.")
     source, source_url = _source(raw, package, base)
@@ -143,7 +145,7 @@ def check_descriptor(
         domain=domain,
         kind=kind,
         cguid=cguid,
-        version=version,
+        version=str(version),
         class_name=class_name,
         source=source,
         source_url=source_url,
@@ -198,6 +200,8 @@ def _source(raw: dict[str, Any], package: dict[str, Any], base: str) -> tuple[st
             raise DescriptorError("sourcePackage.sourceCode", f"more than {MAX_SOURCE} bytes.")
         return code, ""
     url = raw.get("sourcePackageURL")
+    if url in (None, "", INLINE) and base.endswith((".ps.json", ".idp.json")):
+        url = f"{base.removesuffix('json')}py"
     if not isinstance(url, str) or not url or url == INLINE:
         raise DescriptorError("sourcePackageURL", "there is neither a source nor a URL of one.")
     try:
@@ -230,24 +234,25 @@ def _endpoint(
     configuration: dict[str, Any], domain: str, settings: Settings
 ) -> tuple[str, int] | None:
     """Where the stub may connect to. Raises DescriptorError."""
-    url = configuration.get("url")
+    name = "url" if configuration.get("url") is not None else "messagingnode"
+    url, field = configuration.get(name), f"configuration.{name}"
     if url is None:
         return None
     if not isinstance(url, str):
-        raise DescriptorError("configuration.url", "is not a text.")
+        raise DescriptorError(field, "is not a text.")
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").lower(), parts.port
     except ValueError:
-        raise DescriptorError("configuration.url", "is not a URL.") from None
+        raise DescriptorError(field, "is not a URL.") from None
     if parts.scheme not in _ENDPOINTS or not host:
-        raise DescriptorError("configuration.url", "is no URL of ws, wss, http or https.")
+        raise DescriptorError(field, "is no URL of ws, wss, http or https.")
     own = {urlsplit(f"//{domain}").hostname or "", urlsplit(settings.catalogue_of(domain)).hostname}
     own.update(settings.hosts.get(domain, ()))
     if not any(host == name or host.endswith(f".{name}") for name in own if name):
-        raise DescriptorError("configuration.url", f"{host} is not a host of {domain}.")
+        raise DescriptorError(field, f"{host} is not a host of {domain}.")
     if parts.scheme in ("ws", "http") and not is_loopback(host):
-        raise DescriptorError("configuration.url", "is not encrypted (wss, https).")
+        raise DescriptorError(field, "is not encrypted (wss, https).")
     return host, port or _ENDPOINTS[parts.scheme]
 
 

@@ -4,19 +4,25 @@
  * Rules
  * - What is wrong is refused with 502 and the field's name first; a language or a constraint that cannot
  *   be met here with 501.
- * - A field that may be missing is read as empty. `configuration` may be JSON text.
+ * - A field that may be missing is read as empty; so may `cguid`, `version`, `objectName` and `type`, which
+ *   catalogues of files do not have. `configuration` may be JSON text.
  * - Of the platforms that `constraints` says are true the runtime must be one; everything else that is
  *   true must be a capability it has.
- * - The source comes with the descriptor, or from the same host. `configuration.url` is on the stub's
+ * - The source comes with the descriptor, or from the same host; of `<name>.ps.json` without either it is
+ *   `<name>.ps.js` beside it. `configuration.url`, or `messagingnode` where there is none, is on the stub's
  *   own domain or a host the operator lists.
+ * - The cases of all readers of descriptors: tests/field-stubs.json.
  */
 
 import { LoadError } from "./errors.js";
 
 const PLATFORMS = ["browser", "node", "python", "windowSandbox"];
+const ENDPOINTS = ["url", "messagingnode"];
 const LANGUAGES = ["javascript"];
 const TEXTS = [
   "cguid",
+  "type",
+  "language",
   "objectName",
   "description",
   "signature",
@@ -40,7 +46,7 @@ export const MAX_SOURCE = 1_048_576; // bytes
  * @param context {domain: the stub's, url: where the descriptor came from, kind: "PROTOSTUB" or
  *   "IDP_PROXY", platform: what this runtime is, capabilities: what it has, hosts: more hosts for
  *   `configuration.url`}
- * @returns {cguid, version, objectName, constraints, configuration, interworking, sourceURL, source, integrity, signature}
+ * @returns {cguid, version, objectName, constraints, configuration, endpoint: what the stub connects to, interworking, sourceURL, source, integrity, signature}
  * @throws LoadError
  */
 export function checkDescriptor(raw, context) {
@@ -52,22 +58,20 @@ export function checkDescriptor(raw, context) {
   for (const field of FLAGS)
     if (raw[field] != null && typeof raw[field] !== "boolean")
       refuse(field, "expected true or false");
-  if (!raw.cguid) refuse("cguid", "expected a text");
-  if (!["string", "number"].includes(typeof raw.version) || raw.version === "")
+  if (raw.version != null && !["string", "number"].includes(typeof raw.version))
     refuse("version", "expected a text or a number");
-  if (!raw.objectName) refuse("objectName", "expected a text");
   const kind = context.kind ?? "PROTOSTUB";
-  if (typeof raw.type !== "string" || raw.type.toUpperCase() !== kind)
+  if (raw.type && raw.type.toUpperCase() !== kind)
     refuse("type", `expected ${kind}, found ${shown(raw.type)}`);
-  checkLanguage(raw.language);
+  checkLanguage(raw.language || LANGUAGES[0]);
   const constraints = checkConstraints(raw.constraints ?? {}, context);
   return {
-    cguid: raw.cguid,
-    version: String(raw.version),
-    objectName: raw.objectName,
+    cguid: raw.cguid ?? "",
+    version: String(raw.version ?? ""),
+    objectName: raw.objectName ?? "",
     interworking: raw.interworking ?? false,
     constraints,
-    configuration: checkConfiguration(raw.configuration, context),
+    ...checkConfiguration(raw.configuration, context),
     ...checkPackage(raw, context),
   };
 }
@@ -78,7 +82,6 @@ export function mayBePlain(url) {
 }
 
 function checkLanguage(language) {
-  if (typeof language !== "string" || !language) refuse("language", "expected a text");
   if (!LANGUAGES.some((known) => language.toLowerCase().startsWith(known))) {
     refuse("language", `this runtime runs JavaScript, not ${shown(language)}`, 501);
   }
@@ -110,21 +113,22 @@ function checkConfiguration(given, { domain, hosts = [] }) {
     }
   }
   if (!isObject(configuration)) refuse("configuration", "expected an object, or one as JSON text");
-  if (configuration.url !== undefined) {
-    const url = parsed(configuration.url, undefined, "configuration.url");
-    if (!HOST.test(url.host)) refuse("configuration.url", `${shown(url.host)} is no host name`);
-    const isSecure = ["wss:", "https:"].includes(url.protocol);
-    if (!isSecure && !(["ws:", "http:"].includes(url.protocol) && mayBePlain(url))) {
-      refuse("configuration.url", `${shown(configuration.url)} is neither wss nor https`);
-    }
-    const isOwn = [url.hostname, url.host].some(
-      (host) => host === domain || host.endsWith(`.${domain}`),
-    );
-    if (!isOwn && !hosts.includes(url.host) && !hosts.includes(url.hostname)) {
-      refuse("configuration.url", `${url.host} is not of ${domain}`);
-    }
+  const name = ENDPOINTS.find((each) => configuration[each] !== undefined);
+  if (!name) return { configuration, endpoint: undefined };
+  const [field, endpoint] = [`configuration.${name}`, configuration[name]];
+  const url = parsed(endpoint, undefined, field);
+  if (!HOST.test(url.host)) refuse(field, `${shown(url.host)} is no host name`);
+  const isSecure = ["wss:", "https:"].includes(url.protocol);
+  if (!isSecure && !(["ws:", "http:"].includes(url.protocol) && mayBePlain(url))) {
+    refuse(field, `${shown(endpoint)} is neither wss nor https`);
   }
-  return configuration;
+  const isOwn = [url.hostname, url.host].some(
+    (host) => host === domain || host.endsWith(`.${domain}`),
+  );
+  if (!isOwn && !hosts.includes(url.host) && !hosts.includes(url.hostname)) {
+    refuse(field, `${url.host} is not of ${domain}`);
+  }
+  return { configuration, endpoint };
 }
 
 function checkPackage(raw, { url: from }) {
@@ -135,7 +139,9 @@ function checkPackage(raw, { url: from }) {
       refuse(`sourcePackage.${field}`, "expected a text");
   }
   const { integrity = "", signature = "" } = inner;
-  const named = raw.sourcePackageURL ?? "";
+  const isInline = ["/sourcePackage", "", null, undefined].includes(raw.sourcePackageURL);
+  const beside = isInline && /\.(ps|idp)\.json$/.test(from) ? from.replace(/json$/, "js") : "";
+  const named = beside || (raw.sourcePackageURL ?? "");
   if (inner.sourceCode != null)
     return { source: decoded(inner), sourceURL: "", integrity, signature };
   if (!named) refuse("sourcePackage.sourceCode", "expected a text, or a sourcePackageURL");
@@ -161,13 +167,11 @@ function decoded({ encoding = "utf-8", sourceCode }) {
   if (kind !== "base64") return checkedSource(sourceCode);
   try {
     return checkedSource(
-      new TextDecoder("utf-8", { fatal: true }).decode(
-        Uint8Array.from(atob(sourceCode), (letter) => letter.charCodeAt(0)),
-      ),
+      new TextDecoder().decode(Uint8Array.from(atob(sourceCode), (letter) => letter.charCodeAt(0))),
     );
   } catch (error) {
     if (error instanceof LoadError) throw error;
-    return refuse("sourcePackage.sourceCode", "not Base64 of UTF-8");
+    return refuse("sourcePackage.sourceCode", "not Base64");
   }
 }
 

@@ -42,7 +42,7 @@ function textOf(name) {
 
 /** The script of what runs inside. */
 async function insideScript() {
-  return `${joined(await Promise.all(INSIDE.map(textOf)))}\n(${insideMain})(openInside, port, limits);`;
+  return `${joined(await Promise.all(INSIDE.map(textOf)))}\n(${insideMain})(openInside, exportsOf, port, limits);`;
 }
 
 /** Have ready what a sandbox is made of. */
@@ -51,11 +51,11 @@ export function prepareBrowserChannel() {
 }
 
 /** Runs in the worker (or the frame), after the inside: joins it with the port. */
-function insideMain(openInside, port, limits) {
+function insideMain(openInside, exportsOf, port, limits) {
   const post = port.postMessage.bind(port);
   const toURL = URL.createObjectURL.bind(URL);
   const forget = URL.revokeObjectURL.bind(URL);
-  const load = async (source) => {
+  const importModule = async (source) => {
     const url = toURL(new Blob([source], { type: "text/javascript" }));
     try {
       return await import(url);
@@ -63,6 +63,7 @@ function insideMain(openInside, port, limits) {
       forget(url);
     }
   };
+  const load = async (source) => (await exportsOf(source, importModule)).exported;
   const receive = openInside((frame) => post(frame), load, limits);
   port.addEventListener("message", ({ data }) => receive(data));
   port.start();

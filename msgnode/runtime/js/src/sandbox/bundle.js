@@ -13,6 +13,7 @@ export const INSIDE = [
   "bus.js",
   "minibus.js",
   "sandbox/limits.js",
+  "sandbox/module-forms.js",
   "sandbox/inside.js",
 ];
 

@@ -19,14 +19,15 @@ const HARMLESS = new Set([
 ]);
 
 // eslint-disable-next-line no-unused-vars -- child-process.js calls it in the text it makes of this
-async function childMain(openInside, limits) {
+async function childMain(openInside, exportsOf, limits) {
   const { Socket } = await import("node:net");
   const pipe = new Socket({ fd: 3, readable: true, writable: true });
   const write = pipe.write.bind(pipe);
   const send = (frame) => write(`${JSON.stringify(frame)}\n`);
   const exit = process.exit.bind(process);
-  const load = (source) =>
+  const importModule = (source) =>
     import(`data:text/javascript;base64,${Buffer.from(source).toString("base64")}`);
+  const load = async (source) => (await exportsOf(source, importModule)).exported;
   const receive = openInside(send, load, limits);
   const sockets = new Map();
   let rest = "";

@@ -158,7 +158,7 @@ export class ChildProcesses {
 /** A process: {end: why it ended or null, onEnd, onFrame, send(frame), kill(), isIsolated}. */
 function startChild(command, isIsolated, { rate, rateBytes, memory }) {
   script ??= `${joined(INSIDE.map(read))}\n${read("sandbox/child-main.js")}\n`;
-  const code = `${script}await childMain(openInside, ${JSON.stringify({ rate, rateBytes })});`;
+  const code = `${script}await childMain(openInside, exportsOf, ${JSON.stringify({ rate, rateBytes })});`;
   const flags = [
     permissionFlag(),
     "--no-warnings",

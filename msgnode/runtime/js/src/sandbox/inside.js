@@ -18,6 +18,7 @@ import { limited } from "../clock.js";
 import { MiniBus } from "../minibus.js";
 import { answerTo, errorBody, isAnswerable } from "../messages.js";
 import { roughSize } from "./limits.js";
+import { startedStub } from "./module-forms.js";
 
 export const INTERNAL = "hyperty-runtime://sandbox/internal";
 export const EXTERNAL = "hyperty-runtime://sandbox/external";
@@ -26,7 +27,7 @@ const MAX_PENDING = 4; // seconds that a message waits for its turn under the ra
 
 /**
  * @param send takes a frame for the core
- * @param load resolves the text of a module with its exports
+ * @param load resolves the text of a component with its exports (module-forms.js)
  * @param limits {rate, rateBytes}: messages and characters a second that components may post, together;
  *   the rest waits
  * @returns receive(frame), for what the core sends
@@ -48,7 +49,12 @@ export function openInside(send, load, limits = {}) {
     const component = { bus: new MiniBus((message) => postOf(url, message)), instance: null };
     components.set(url, component);
     try {
-      const instance = await started(await load(sourceCode, config), url, component.bus, config);
+      const instance = await startedStub(
+        await load(sourceCode, config),
+        url,
+        component.bus,
+        config,
+      );
       component.instance = instance;
       if (components.get(url) === component) return { code: 200 };
       await disconnect(instance); // it was ended while it started
@@ -101,19 +107,6 @@ export function openInside(send, load, limits = {}) {
     else if (url !== undefined) components.get(url)?.bus.receive(message);
     else if (message?.to === INTERNAL) command(message);
   };
-}
-
-/** Start a component the way its module asks for: activate(), at the default export too, or a class. */
-async function started(module, url, bus, config) {
-  const other = module.default;
-  const activate = module.activate ?? other?.activate;
-  if (typeof activate === "function") return (await activate(url, bus, config))?.instance;
-  if (typeof other !== "function") throw new Error("it exports neither activate nor a class");
-  if (typeof other.prototype?._start !== "function")
-    return (await other(url, bus, config))?.instance;
-  const instance = new other(url, bus, config);
-  await instance._start(url, bus, config, {});
-  return instance;
 }
 
 /** Sends up to `rate` frames and `rateBytes` characters a second, in order; false for what finds no room. */

@@ -38,7 +38,7 @@ export class Sandboxes {
       descriptor.constraints.windowSandbox && !descriptor.constraints.browser,
     );
     const kind = isOwn ? "own" : needsWindow || isWindowOnly ? "window" : "worker";
-    return this.#of(`stub ${kind} ${domain}`, { domain, kind, url: descriptor.configuration.url });
+    return this.#of(`stub ${kind} ${domain}`, { domain, kind, url: descriptor.endpoint });
   }
 
   /** A stub of this domain is going to be loaded: have ready what its sandbox takes. */
