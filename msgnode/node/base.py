@@ -46,8 +46,10 @@ from .subsystem import Subsystem
 
 if TYPE_CHECKING:
     from msgnode.allocation.component import AllocationComponent
+    from msgnode.bus.response_guard import ResponseGuard
     from msgnode.federation.peer_link import PeerLink
     from msgnode.sessions.connection_limits import ConnectionLimits
+    from msgnode.sessions.handshake import ConnectionParts
     from msgnode.sessions.manager import SessionManager
     from msgnode.sessions.session_factory import SessionSettings
     from msgnode.sessions.store import SessionStore
@@ -219,12 +221,17 @@ class PeerRoom(NamedTuple):
     subsystems: tuple[Subsystem, ...] = ()
 
 
+def _serve_no_peers(parts: ConnectionParts, guard: ResponseGuard) -> PeerRoom:
+    """Build nothing: the node serves no peers."""
+    return PeerRoom()
+
+
 class OtherDomains(NamedTuple):
     """What must be known of other domains before messages can be carried."""
 
     peers: ForeignDomains = NO_FOREIGN_DOMAINS
     observers: Abroad = NOTHING_ABROAD
-    serve: Callable[..., PeerRoom] = PeerRoom
+    serve: Callable[[ConnectionParts, ResponseGuard], PeerRoom] = _serve_no_peers
 
 
 Application = Callable[..., Awaitable[None]]
