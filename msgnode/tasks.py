@@ -176,7 +176,7 @@ def send_notices() -> dict[str, int]:
 
 @shared_task(name="msgnode.rotate_provider_key", ignore_result=False)
 def rotate_provider_key() -> str:
-    """Publish a new signing key when the newest is PROVIDER_KEY_DAYS old; its id, if so."""
+    """Publish a new signing key when the newest is 90 days old; its id, if so."""
     made = provider_keys.rotate_if_due()
     return made.kid if made else ""
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 from django.db.models import Count, Model
 
@@ -52,6 +51,8 @@ __all__ = [
     "statistics", "subject_mark", "take_news", "update", "update_of",
 ]  # fmt: skip
 
+GLOBAL_WRITES_PER_MINUTE = 600
+"""Records of one source address. Each is proved, which takes time, before it is stored."""
 COSTLY = 20
 """One in so many records of a source may fail, or be new with a GUID of the older variant."""
 TOO_MANY_COSTLY = "Too many records that failed, or are new with a GUID of the older variant."
@@ -180,7 +181,7 @@ def remove(found: Sequence[Registered]) -> int:
 
 def costly_records_per_minute() -> int:
     """How many records that cost much a source may send a minute: see COSTLY."""
-    return max(1, int(settings.REGISTRY["GLOBAL_WRITES_PER_MINUTE"]) // COSTLY)
+    return max(1, GLOBAL_WRITES_PER_MINUTE // COSTLY)
 
 
 def on_change(listener: store.Listener) -> None:

@@ -27,6 +27,8 @@ MAX_ROWS = 1000
 MAX_SECONDS = 60.0
 ENDED_AT_MOST = 100_000
 """Most entries of a kind that are kept after their end; those that ended first are deleted."""
+DEAD_AFTER = timedelta(days=7)
+"""What has not come back for a week is given up; until then it is only away."""
 CHANGES_AT_MOST = 1_000_000
 
 
@@ -111,7 +113,7 @@ def _end_rows(kind: Kind, chosen: list[int], cause: Cause, limit: int = MAX_ROWS
 
 def age(now: datetime, limit: int = MAX_ROWS) -> int:
     """Mark entries as dead that have been disconnected for DEAD_AFTER."""
-    before = now - timedelta(seconds=settings.REGISTRY["DEAD_AFTER"])
+    before = now - DEAD_AFTER
     done = 0
     for kind, model in rows.MODELS.items():
         with transaction.atomic():

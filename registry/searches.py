@@ -11,7 +11,6 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.expressions import RawSQL
@@ -26,6 +25,8 @@ from .entries import Entry, Kind
 from .models import Hyperty
 from .prepared import FOUND, PreparedQuery
 
+MAX_MATCHES = 1_000
+"""More than anybody chooses from; the answer to a search has all of them."""
 _GUID_SCHEME = "user-guid://"
 _OWNER_KEYS = ("user", "email", "guid")
 _OWN_KEYS = {
@@ -61,7 +62,7 @@ def find_each(searches: Sequence[Search]) -> list[list[Entry] | NodeError]:
     Returns:
         For each search its entries, or why it is refused.
     """
-    limit = int(settings.REGISTRY["MAX_MATCHES"])
+    limit = MAX_MATCHES
     outcomes: list[list[Entry] | NodeError] = []
     alike: dict[tuple[Kind, tuple[str, ...]], list[tuple[int, dict[str, str]]]] = {}
     for number, search in enumerate(searches):

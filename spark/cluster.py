@@ -15,7 +15,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from spark import java
@@ -55,20 +55,6 @@ def environment(data_dir: Path, host: str) -> dict[str, str]:
     kept = {"SPARK_DAEMON_MEMORY": _DAEMON_MEMORY} | java.environment(data_dir)
     more = os.environ.get("SPARK_WORKER_OPTS", "")
     return kept | own | {"SPARK_WORKER_OPTS": f"{own['SPARK_WORKER_OPTS']} {more}".strip()}
-
-
-def resources(options: Mapping[str, str]) -> dict[str, str]:
-    """What a run asks of a cluster, as settings of Spark; what is not set is the cluster's to say.
-
-    Args:
-        options: EXECUTOR_MEMORY and EXECUTOR_CORES of each executor, CORES of all together.
-    """
-    names = {
-        "EXECUTOR_MEMORY": "spark.executor.memory",
-        "EXECUTOR_CORES": "spark.executor.cores",
-        "CORES": "spark.cores.max",
-    }
-    return {setting: options[name] for name, setting in names.items() if options.get(name)}
 
 
 def check_master(url: str, limit: float = ANSWER_SECONDS) -> None:

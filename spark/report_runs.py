@@ -39,6 +39,14 @@ from spark.models import Report, ReportRun
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
+DRIVER_MEMORY = "2g"
+"""Of Spark's driver, unless SPARK_CONF says otherwise."""
+EXECUTOR_SECONDS = 60.0
+"""For the first executor of a cluster: one that is free gives it at once."""
+NICENESS = 10
+"""Reports yield the processor to messages, and still end."""
+TIME_LIMIT = 3300.0
+"""Less than Celery gives the task (CELERY_TASK_TIME_LIMIT): so the run says itself why it ended."""
 LOST_AFTER = timedelta(seconds=90)
 AHEAD = timedelta(hours=1)
 """A sign of life from later than this was given before the clock was set back."""
@@ -211,7 +219,7 @@ def command_for(run: ReportRun, result: Path, name: str) -> list[str]:
         *start, run.kind, "--record", settings.RECORD["URL"], "--start", run.start.isoformat(),
         "--end", run.end.isoformat(), "--run", name, "--result", str(result), "--tied",
         *(["--again"] if run.again else []), *classes,
-        "--executor-wait", str(options["EXECUTOR_WAIT"]), "--home", settings.DOMAIN, *conf,
+        "--executor-wait", str(EXECUTOR_SECONDS), "--home", settings.DOMAIN, *conf,
     ]  # fmt: skip
 
 
@@ -247,8 +255,8 @@ def _spark(run: ReportRun, work: Path, told: Watcher | None) -> dict[str, Any]:
         command_for(run, result, work.name),
         environment(temporary),
         work / "log",
-        time_limit=settings.REPORTS["TIME_LIMIT"],
-        niceness=settings.REPORTS["NICENESS"],
+        time_limit=TIME_LIMIT,
+        niceness=NICENESS,
         watch=watch,
     )
     loaded: dict[str, Any] = json.loads(result.read_text())
@@ -341,8 +349,7 @@ def _write(run: ReportRun, **values: Any) -> None:
 def command_start(program: str) -> tuple[list[str], list[str]]:
     """How a program of Spark's begins, and the settings that follow its own words."""
     options = settings.REPORTS
-    conf = {"spark.master": options["MASTER"], "spark.driver.memory": options["MEMORY"]}
-    conf |= cluster.resources(options)
+    conf = {"spark.master": options["MASTER"], "spark.driver.memory": DRIVER_MEMORY}
     conf |= dict(pair.split("=", 1) for pair in options["CONF"])
     path = str(Path(__file__).with_name(program))
     if options["SUBMIT"]:

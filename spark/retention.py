@@ -20,6 +20,8 @@ from spark.models import Report, ReportRun
 log = logging.getLogger(__name__)
 
 UNCOUNTED = "record-uncounted"
+HOURLY_KEPT = timedelta(days=35)
+"""As far back as the schedule makes reports that were missed; those of days go on from there."""
 UNNAMED_KEPT = timedelta(days=1)
 """Tables that no ledger names may belong to a run that is under way."""
 
@@ -95,7 +97,7 @@ def delete_old_roll_ups(url: str, now: datetime, days: int) -> int:
 def delete_old_reports(now: datetime) -> int:
     """Delete reports older than their days; how many."""
     options = settings.REPORTS
-    hourly = now - timedelta(days=options["HOURLY_KEPT_DAYS"])
+    hourly = now - HOURLY_KEPT
     others = now - timedelta(days=options["KEPT_DAYS"])
     return (
         delete_in_batches(Report.objects.filter(kind=Kind.HOURLY, start__lt=hourly))

@@ -104,6 +104,6 @@ def retain() -> dict[str, Any]:
         retention.tell_uncounted(uncounted)
     return {
         "raw hours": raw_hours,
-        "roll-up": retention.delete_old_roll_ups(record["URL"], now, record["ROLL_UP_DAYS"]),
+        "roll-up": retention.delete_old_roll_ups(record["URL"], now, settings.REPORTS["KEPT_DAYS"]),
         "reports": retention.delete_old_reports(now),
     }

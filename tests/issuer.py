@@ -225,7 +225,6 @@ def idnode(
     settings = {
         "ADMISSION_DOMAINS": "identified.test=identified,strict.test=strict",
         "IDENTITY_PASSES_UNKNOWN": "false",
-        "IDENTITY_TIMEOUT": "2",
     }
     with running(place / "node", rows, **settings) as shared:
         yield shared

@@ -151,7 +151,6 @@ def settings(database_url: str, redis_url: str) -> dict[str, str]:
         "ALLOWED_HOSTS": "localhost",
         "ADMISSION": "anonymous",
         "REGISTRY_ACCESS": "open",
-        "CSRF_TRUSTED_ORIGINS": "https://localhost",
         "WORKER_TIMEOUT": "5",
     }
 

@@ -20,7 +20,6 @@ os.environ.update(
     PORT="8000",
     DOMAIN="localhost",
     REDIS_URL="",
-    SPARK_NICENESS="0",  # beside other tests it would hardly get on
     DATABASE_URL=os.environ.get("DATABASE_TEST_URL") or f"sqlite:///{_data_dir}/node.sqlite3",
 )
 

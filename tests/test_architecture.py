@@ -45,17 +45,7 @@ WIDE_CONSTRUCTORS = {
 }
 
 SMALL_WITH_REASON = {
-    "msgnode.checks.policies": "a module for the settings of each topic",
-    "msgnode.checks.registry": "a module for the settings of each topic",
-    "msgnode.checks.tracing": "a module for the settings of each topic",
     "msgnode.models.workers": "a module for the models of each room",
-    "msgnode.settings.federation": "a module for the settings of each topic",
-    "msgnode.settings.mqtt": "a module for the settings of each topic",
-    "msgnode.settings.production": "a module for the settings of each topic",
-    "msgnode.settings.qos": "a module for the settings of each topic",
-    "msgnode.settings.reports": "a module for the settings of each topic",
-    "msgnode.settings.removed": "a table that grows",
-    "msgnode.settings.tracing": "a module for the settings of each topic",
     "registry.rest.parsers": "imported by REST framework, before its views",
 }
 SMALL_MODULES = {

@@ -128,7 +128,7 @@ def test_the_audit_is_kept_for_its_days(settings: Any) -> None:
 def test_the_signing_key_is_renewed_when_it_is_old(settings: Any) -> None:
     first = provider_keys.jwk_set()["keys"]
     assert tasks.rotate_provider_key() == ""
-    old = ago(days=settings.PROVIDER["KEY_DAYS"] + 1)
+    old = ago(days=provider_keys.LIFETIME.days + 1)
     ProviderKey.objects.update(signs_from=old)
     made = tasks.rotate_provider_key()
     assert made

@@ -35,8 +35,7 @@ def measure(plan: Plan) -> PartResult:
     with (
         plan.servers.make(
             NODE,
-            MAX_CONNECTIONS=str(sockets + FILES_BESIDE),
-            MAX_SESSIONS=str(sessions + FILES_BESIDE),
+            MAX_CONNECTIONS=str(max(sockets, sessions // 2) + FILES_BESIDE),
             GRACE_PERIOD=str(GRACE),
         ) as server,
         Generator(server) as crowd,

@@ -39,13 +39,11 @@ class AllocationLimits:
     """What may be allocated.
 
     Attributes:
-        schemes: the schemes of addresses, besides those of pools.
         per_request: most addresses that one request asks for or names.
         per_session: most addresses of a session.
         per_visitor: most addresses of a visitor's session.
     """
 
-    schemes: frozenset[str]
     per_request: int
     per_session: int
     per_visitor: int
@@ -198,8 +196,8 @@ class AllocationComponent(Component):
 
     def _create(self, body: dict[str, Any], caller: Listener) -> Body | Awaitable[Body]:
         block = rules.requested_block(body, self._limits.per_request)
-        if block.scheme not in self._limits.schemes and block.scheme not in self._pool_schemes:
-            known = ", ".join(sorted(self._limits.schemes | self._pool_schemes))
+        if block.scheme not in rules.SCHEMES and block.scheme not in self._pool_schemes:
+            known = ", ".join(sorted(self._pool_schemes.union(rules.SCHEMES)))
             raise BadMessage(f"This node allocates no {block.scheme!r} addresses, only: {known}.")
         if block.number == 0:
             return _allocated([])

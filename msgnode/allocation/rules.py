@@ -18,6 +18,8 @@ import msgspec
 from msgnode.core.errors import BadMessage
 
 DEFAULT_SCHEME = "hyperty"
+SCHEMES = ("hyperty", "comm", "connection", "context", "ctxt", "resource", "fs")
+"""Those of the field; an address pool adds its own."""
 MAX_KEY = 255
 
 

@@ -3,7 +3,7 @@
 All are listed here, so that each identifier is used once; the modules follow the settings' topics.
 
 E001 DATA_DIR can be written    E002 DOMAIN is a domain    E003 RESUME is one of its words
-E004 limits are positive        E005 limits fit together   E006 ALLOCATION_SCHEMES are schemes
+E004 limits are positive        E005 limits fit together
 E007 PORT is a port             E009 WORKERS is a number of workers
 E010 REGISTRY_ACCESS is one of its words       E011 REGISTRY_UNAVAILABLE_CODE is 408 or 500
 E012 numbers of the registry are positive      E013 POLICY_TIME_ZONE is a time zone
@@ -13,7 +13,7 @@ E018 DEVICE_WEBHOOKS has what it needs         E019 PUSH_CONTACT is one, and has
 E020 ADMISSION and ADMISSION_DOMAINS name modes of admission
 E021 traces have a ratio that is one, and what their endpoint needs
 E022 FEDERATION is one of its words, and has what it needs
-E023 SPARK_NICENESS is a niceness              E024 Celery can keep its tasks in its broker
+E024 Celery can keep its tasks in its broker
 W001 PING_TIMEOUT is longer than a reader may be behind
 W002 bubblewrap works where it is wanted
 W004 nothing is set that was a setting of an earlier version
@@ -29,9 +29,9 @@ from django.db import DatabaseError
 
 from msgnode.identity import sealed_secrets
 
-from . import devices, federation, node, policies, registry, tracing
+from . import devices, federation, node, services
 
-_TOPICS = (node, registry, policies, devices, tracing, federation)
+_TOPICS = (node, services, devices, federation)
 
 
 @register()

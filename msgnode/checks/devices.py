@@ -34,19 +34,13 @@ def _mqtt() -> Iterator[CheckMessage]:
             hint="Set the broker's URL: mqtt://name:password@broker.example.org:1883, or mqtts://.",
             id="msgnode.E016",
         )
-    for name in ("CA_FILE", "CERT_FILE", "KEY_FILE"):
+    for name in ("CA_FILE", "CERT_FILE"):
         if mqtt[name] and not os.access(mqtt[name], os.R_OK):
             yield Error(
                 f"MQTT_{name} {mqtt[name]} cannot be read.",
                 hint="Name a PEM file that the user who runs the node can read.",
                 id="msgnode.E016",
             )
-    if bool(mqtt["CERT_FILE"]) != bool(mqtt["KEY_FILE"]):
-        yield Error(
-            "MQTT_CERT_FILE and MQTT_KEY_FILE belong together, and one is missing.",
-            hint="Give both, or none.",
-            id="msgnode.E016",
-        )
     if not mqtt["PREFIX"] or any(mark in mqtt["PREFIX"] for mark in "+#$"):
         yield Error(
             f"MQTT_PREFIX is {mqtt['PREFIX']!r}.",

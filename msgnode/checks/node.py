@@ -1,4 +1,4 @@
-"""Checks of what is set for the node itself (E001 to E009, E020, E023, E024, W001, W004)."""
+"""Checks of what is set for the node itself (E001 to E009, E020, E024, W001, W004)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ MAY_BE_ZERO = frozenset(
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DOMAIN = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 
 # A pair means: the first must be less than the second, or one frame evicts its receiver.
 _ORDER = (("MAX_FRAME_BYTES", "OUTBOX_BYTES"), ("MAX_FRAME_BYTES", "LINK_BYTES"))
@@ -83,19 +82,10 @@ def _words() -> Iterator[CheckMessage]:
             hint="The setting is for visitors: name their domains, or * for all others.",
             id="msgnode.E020",
         )
-    if wrong := [name for name in settings.ALLOCATION_SCHEMES if not _SCHEME.fullmatch(name)]:
-        yield Error(
-            f"ALLOCATION_SCHEMES names {', '.join(map(repr, wrong))}.",
-            hint="Names of URL schemes in lower case, separated by commas: hyperty,comm.",
-            id="msgnode.E006",
-        )
     if not 0 < settings.PORT < 65536:
         yield Error(f"PORT is {settings.PORT}.", hint="It is 1 to 65535.", id="msgnode.E007")
     if not 0 < settings.WORKERS <= 256:
         yield Error(f"WORKERS is {settings.WORKERS}.", hint="It is 1 to 256.", id="msgnode.E009")
-    niceness = settings.REPORTS["NICENESS"]
-    if not 0 <= niceness <= 19:
-        yield Error(f"SPARK_NICENESS is {niceness}.", hint="It is 0 to 19.", id="msgnode.E023")
     if "+cluster://" in settings.CELERY_BROKER_URL:
         yield Error(
             "Celery cannot keep its tasks in the Redis Cluster of REDIS_URL.",

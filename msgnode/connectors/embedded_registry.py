@@ -31,7 +31,7 @@ MAX_CHANGES = 20_000
 URLS_AT_ONCE = 250
 """URLs in one statement."""
 SEARCHES_AT_ONCE = 25
-"""Searches by other keys, each of which may find REGISTRY_MAX_MATCHES entries."""
+"""Searches by other keys, each of which may find MAX_MATCHES entries."""
 TOO_MANY = "The registry has too many searches waiting; try again later."
 
 Result = TypeVar("Result")

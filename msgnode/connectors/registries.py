@@ -13,6 +13,7 @@ from typing import Any
 from msgnode.bus.address_budget import AddressBudget
 from msgnode.bus.ownership import Ownership
 from msgnode.net.back_end import BackEnd
+from registry.api import GLOBAL_WRITES_PER_MINUTE
 
 from .domain_registry import DomainRegistryConnector, Registry
 from .embedded_registry import EmbeddedRegistry
@@ -25,6 +26,11 @@ from .global_registry import (
 from .registration_news import Post, leave
 from .registry_answers import UNREACHABLE
 from .remote_registry import RemoteRegistry
+
+REMOTE_SECONDS, REMOTE_RETRIES = 3.0, 2
+"""Of one try; tries after a transport error. Together less than who asked waits for an answer."""
+REMOTE_CONNECTIONS = 32
+"""At a time; further requests wait for one of them."""
 
 
 class Registries:
@@ -56,16 +62,10 @@ class Registries:
             records = RemoteGlobalRegistry(self._back_end(base, text, settings))
         grace = float(settings["CLOSE_GRACE"])
         self.domain = DomainRegistryConnector(domain, registry, ownership, written, grace, budget)
-        self.global_ = GlobalRegistryConnector(records, settings["GLOBAL_WRITES_PER_MINUTE"])
+        self.global_ = GlobalRegistryConnector(records, GLOBAL_WRITES_PER_MINUTE)
 
     def _back_end(self, base: str, text: str, settings: Mapping[str, Any]) -> BackEnd:
-        back_end = BackEnd(
-            base,
-            text,
-            settings["REMOTE_TIMEOUT"],
-            settings["REMOTE_RETRIES"],
-            settings["REMOTE_CONNECTIONS"],
-        )
+        back_end = BackEnd(base, text, REMOTE_SECONDS, REMOTE_RETRIES, REMOTE_CONNECTIONS)
         self._back_ends.append(back_end)
         return back_end
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from django.conf import settings
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
@@ -13,6 +12,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, DropdownFilter
 from unfold.decorators import display
 
+from msgnode.allocation.rules import SCHEMES
 from msgnode.models import AddressPool, Allocation
 
 from .lists import address_filter, link, session_filter
@@ -23,7 +23,7 @@ from .release_addresses import HeldBySessions
 def known_schemes() -> list[str]:
     """Schemes the node allocates; the table is not asked which there are."""
     pools = AddressPool.objects.values_list("scheme", flat=True)
-    return list(dict.fromkeys([*settings.ALLOCATION_SCHEMES, *pools]))
+    return list(dict.fromkeys([*SCHEMES, *pools]))
 
 
 class SchemeFilter(DropdownFilter):

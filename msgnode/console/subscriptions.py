@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest
@@ -13,6 +12,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import RangeDateTimeFilter
 from unfold.decorators import display
 
+from msgnode.allocation.rules import SCHEMES
 from msgnode.core import addresses
 from msgnode.models import Session, Subscription
 
@@ -77,4 +77,4 @@ class SubscriptionAdmin(HeldBySessions):
         return delete_subscriptions(rows, actor)
 
     def search_filter(self, term: str) -> Q:
-        return address_filter("address", term, settings.ALLOCATION_SCHEMES) | session_filter(term)
+        return address_filter("address", term, SCHEMES) | session_filter(term)

@@ -98,7 +98,7 @@ ERRORS: Mapping[int, HttpError] = {
     413: HttpError("too-large", Explanation(
         "The body is too large",
         "The body of the HTTP request is larger than MAX_REQUEST_BYTES, or than the limit of this "
-        "resource (REGISTRY_MAX_BODY_BYTES, MAX_FRAME_BYTES, 100 messages of a device).",
+        "resource (256 KiB in a registry, MAX_FRAME_BYTES, 100 messages of a device).",
         "Send less in one request.",
     )),
     415: HttpError("unsupported-media-type", Explanation(

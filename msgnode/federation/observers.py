@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 ASKED, ANSWERED, MISSED = "peers.asked", "peers.answered", "peers.missed"
 """Control messages: to the worker that serves a peer, and from it."""
 ASK_SECONDS = 10.0
+LINGER_SECONDS = 10.0
+"""Time for an observer's page to be loaded again; one that is only detached is still subscribed."""
 _SWEEP_AT_MOST = 500  # a look
 _EARLIER_AFTER = (0.0, 10.0)
 """Delays, in seconds, of the searches for earlier subscriptions: until the later one another worker
@@ -77,7 +79,7 @@ class Observers:
         writer: Writer,
         missed: Callable[[str], None],
         is_alone: bool,
-        linger: float,
+        linger: float = LINGER_SECONDS,
     ) -> None:
         self.peers: dict[str, int] = {}  # domain -> row
         self._table = table

@@ -22,6 +22,10 @@ from .stub_status import LIVE_SECONDS
 LOAD_SECONDS = 5.0
 STARTS_AT_ONCE = 4
 """Most sandboxes of a worker that start at the same time; fifty together would all be slow."""
+QUEUE_MESSAGES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
+"""What may wait for one peer: some seconds of its rate. For 32 peers of a worker it is 512 MiB."""
+IDLE_SECONDS = 600.0
+"""Without a message or a subscription: a sandbox takes memory, and its next start is quick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class LinkLimits:
     queue_messages: int
     queue_bytes: int
     stored_seconds: float
-    idle_seconds: float = 600.0
+    idle_seconds: float = IDLE_SECONDS
     live_seconds: float = LIVE_SECONDS
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
 

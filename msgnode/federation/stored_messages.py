@@ -43,6 +43,8 @@ SET_ASIDE_AT_MOST = 1_000
 """Most such messages of one peer; the oldest are deleted first."""
 
 Seal = Callable[[str], str]
+MAX_BYTES = 4 * 1024 * 1024
+"""Of the stored requests of one peer, beside their number: a single one may have a megabyte."""
 _FORGETS_EVERY = 3600.0
 
 
@@ -51,8 +53,8 @@ class StoreLimits:
     """The limits of stored messages for one peer."""
 
     messages: int
-    bytes: int
-    seconds: float
+    bytes: int = MAX_BYTES
+    seconds: float = 24 * 3600.0
 
 
 class PeerStore:

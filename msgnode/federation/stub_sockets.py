@@ -47,6 +47,9 @@ SILENCE_SECONDS = 20.0
 """Seconds without a frame or an answer to a ping after which a peer counts as gone."""
 UNREAD_SECONDS = 30.0
 """Seconds for which a peer may read nothing while something is sent; then its socket is ended."""
+MESSAGES_PER_SECOND = 2_000.0
+BYTES_PER_SECOND = 20_000_000.0
+"""Of one peer, in both directions of its sandbox: it cannot keep a worker busy alone."""
 _CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 1.0
 _UNSENT = 1024 * 1024
@@ -64,8 +67,8 @@ class SocketLimits:
     hosts: frozenset[str]
     networks: Sequence[Network] = ()
     max_frame: int = 1024 * 1024
-    messages_per_second: float = 2_000.0
-    bytes_per_second: float = 20_000_000.0
+    messages_per_second: float = MESSAGES_PER_SECOND
+    bytes_per_second: float = BYTES_PER_SECOND
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
 
 

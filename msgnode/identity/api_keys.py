@@ -106,7 +106,7 @@ class ApiKeyAuthentication(BaseAuthentication):
         if key is None:
             HTTP_LIMITS.take(*misses)
             raise AuthenticationFailed("This key is not known, has expired or was switched off.")
-        if HTTP_LIMITS.take("key", key.prefix, settings.API_KEY_PER_MINUTE):
+        if HTTP_LIMITS.take("key", key.prefix, settings.CLIENT_REQUESTS_PER_MINUTE):
             raise Throttled(wait=WINDOW)
         _note_use(key, request._request)
         return ServiceAccount(key), key

@@ -64,6 +64,8 @@ from msgnode.sessions.session import LiveSession
 from msgnode.storage.control import Handler
 
 log = logging.getLogger(__name__)
+ISSUER_SECONDS = 3.0
+"""For an answer of an issuer: the messages of a session wait for it, and 14 s is what they have."""
 OUT_OF_REACH = "issuer-out-of-reach"
 NO_USABLE_KEY = "issuer-without-usable-key"
 
@@ -99,7 +101,6 @@ def _bindings(table: RoutingTable, writer: Writer) -> Bindings:
     return Bindings(
         table.runtimes.__contains__,
         shared=BindingStore(writer, MAX_PER_RUNTIME) if settings.REDIS_URL else None,
-        patience=settings.IDENTITY["TIMEOUT"],
     )
 
 
@@ -137,7 +138,7 @@ class IdentityService:
         self._decide_again = decide_again
         self._alarms = alarms
         self._provider = provider
-        self._fetcher = Fetcher(options["TIMEOUT"], options["HOSTS"], options["LOOPBACK_HTTP"])
+        self._fetcher = Fetcher(ISSUER_SECONDS, options["HOSTS"], options["LOOPBACK_HTTP"])
         self._faulty: dict[str, set[str]] = {OUT_OF_REACH: set(), NO_USABLE_KEY: set()}
         self.keys = JwksCache(self._load_keys, report=self._report)
         self.logged_in = LoggedInIndex()
@@ -376,6 +377,6 @@ class IdentityService:
             return await self._fetcher.jwks(issuer.jwks_url, issuer.url)
         if self._provider is None:
             raise LookupError("this node has no provider of its own")
-        async with asyncio.timeout(settings.IDENTITY["TIMEOUT"]):
+        async with asyncio.timeout(ISSUER_SECONDS):
             self.verifier.client_ids = await self._provider.client_ids()
             return await self._provider.keys()

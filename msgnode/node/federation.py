@@ -13,11 +13,11 @@ from msgnode.core.redaction import without_tokens
 from msgnode.federation.known_peers import KnownPeers
 from msgnode.federation.observers import Observers
 from msgnode.federation.peer_session import PeerSessions
-from msgnode.federation.peer_stub import LinkLimits
+from msgnode.federation.peer_stub import QUEUE_BYTES, QUEUE_MESSAGES, LinkLimits
 from msgnode.federation.sandbox import SandboxLimits
 from msgnode.federation.service import Federation, FederationSettings
 from msgnode.federation.stored_messages import StoredMessages, StoreLimits
-from msgnode.federation.stub_sockets import SocketLimits
+from msgnode.federation.stub_sockets import BYTES_PER_SECOND, MESSAGES_PER_SECOND, SocketLimits
 from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.monitoring import peer_figures
 from msgnode.net.http import HttpClient, Network
@@ -43,9 +43,8 @@ def other_domains(base: Base, sessions: SessionManager) -> OtherDomains:
         base.alarms.raise_alarm,
         settings.FEDERATION_SIGNED,
     )
-    linger = settings.PEERS["LINGER_SECONDS"]
     is_alone = not settings.REDIS_URL
-    observers = Observers(base.table, base.writer, sessions.missed, is_alone, linger)
+    observers = Observers(base.table, base.writer, sessions.missed, is_alone)
     return OtherDomains(peers, observers, partial(_serve, base, peers, observers, http))
 
 
@@ -61,12 +60,10 @@ def _serve(
     limits, lease = settings.PEERS, base.lease
     flow = replace(
         parts.settings.flow,
-        messages_per_second=limits["MESSAGES_PER_SECOND"],
-        bytes_per_second=limits["BYTES_PER_SECOND"],
+        messages_per_second=MESSAGES_PER_SECOND,
+        bytes_per_second=BYTES_PER_SECOND,
     )
-    store = StoreLimits(
-        limits["STORED_MESSAGES"], limits["STORED_BYTES"], limits["STORE_HOURS"] * 3600
-    )
+    store = StoreLimits(limits["STORED_MESSAGES"], seconds=limits["STORE_HOURS"] * 3600)
     stored = StoredMessages(
         store, base.table, base.writer, encrypt, decrypt, base.alarms.raise_alarm, guard.vouch
     )
@@ -99,28 +96,18 @@ def _serve(
 
 def _link_limits(stored_seconds: float) -> LinkLimits:
     """The limits of each peer."""
-    peers, sandbox = settings.PEERS, settings.SANDBOX
+    sandbox = settings.SANDBOX
     max_frame = int(settings.NODE["MAX_FRAME_BYTES"])
     return LinkLimits(
         SandboxLimits(
-            sandbox["HEAP_MIB"],
-            sandbox["DATA_MIB"],
-            sandbox["MEMORY_MIB"],
-            sandbox["SILENCE_SECONDS"],
-            max_frame,
-            sandbox["BUBBLEWRAP"],
+            silence=sandbox["SILENCE_SECONDS"],
+            max_frame=max_frame,
+            wraps=sandbox["BUBBLEWRAP"],
         ),
-        SocketLimits(
-            frozenset(),
-            _networks(),
-            max_frame,
-            peers["MESSAGES_PER_SECOND"],
-            peers["BYTES_PER_SECOND"],
-        ),
-        peers["QUEUE_MESSAGES"],
-        peers["QUEUE_BYTES"],
+        SocketLimits(frozenset(), _networks(), max_frame),
+        QUEUE_MESSAGES,
+        QUEUE_BYTES,
         stored_seconds,
-        peers["IDLE_SECONDS"],
     )
 
 

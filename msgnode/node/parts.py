@@ -282,7 +282,6 @@ def _holdings(at: Base, sessions: Sessions, domains: OtherDomains) -> Holdings:
         AllocationStore(at.writer),
         at.domain,
         AllocationLimits(
-            frozenset(settings.ALLOCATION_SCHEMES),
             limits["MAX_ADDRESSES_PER_REQUEST"],
             limits["MAX_ALLOCATIONS_PER_SESSION"],
             settings.VISITORS["ADDRESSES"],

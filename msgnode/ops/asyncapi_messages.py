@@ -8,7 +8,7 @@ import msgspec
 from django.conf import settings
 
 from msgnode.allocation.component import NAMES
-from msgnode.allocation.rules import DEFAULT_SCHEME, MAX_KEY
+from msgnode.allocation.rules import DEFAULT_SCHEME, MAX_KEY, SCHEMES
 from msgnode.core.addresses import MAX_HELD, MAX_LENGTH
 from msgnode.core.envelope import MAX_ID_LENGTH, MAX_RECIPIENTS, MAX_TYPE_LENGTH, Envelope
 from msgnode.core.explanations import CLOSE_CODES, ERRORS
@@ -167,7 +167,7 @@ def schemas() -> dict[str, Schema]:
                     "scheme": {
                         "type": "string",
                         "default": DEFAULT_SCHEME,
-                        "examples": list(settings.ALLOCATION_SCHEMES),
+                        "examples": list(SCHEMES),
                         "description": "One of the examples, or one that has an address pool.",
                     },
                     "value": {

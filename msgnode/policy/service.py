@@ -80,7 +80,7 @@ class PolicyService:
         self._decided_at = monotonic()
         self.enforcer = PolicyEnforcer(
             InformationPoint(NodeAttributeSource(table)),
-            DecisionBuffer(policy["LOG_SAMPLE"], policy["LOG_ROOM"], policy["LOG_MASKS_BODIES"]),
+            DecisionBuffer(policy["LOG_SAMPLE"], masks=policy["LOG_MASKS_BODIES"]),
             environment.defaults(),
             lambda: datetime.now(zone),
             environment.node_facts(),

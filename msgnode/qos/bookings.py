@@ -27,6 +27,8 @@ from .capacity import OPEN, Room, locks_rows
 from .models import Customer, Reservation, TrafficClass
 
 MAX_GROUP = 100
+CREDENTIAL_SECONDS = 3600
+"""Also how long a secret that was replaced is still kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,11 @@ class Limits:
         credential_seconds: of a credential, at most.
     """
 
-    per_session: int = 4
+    per_session: int = 4  # a call with a second one that waits
     per_subject: int = 20
     seconds: int = 3600
     max_seconds: int = 24 * 3600
-    credential_seconds: int = 3600
+    credential_seconds: int = CREDENTIAL_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from msgnode.core.record import ReservationEvent, SessionRecord
 from msgnode.net.back_end import BackEnd
 from msgnode.storage.fence import Check
 
-from .bookings import Limits
+from .bookings import CREDENTIAL_SECONDS, Limits
 from .broker import Broker
 from .component import QosConnector
 from .embedded_broker import EmbeddedBroker
@@ -21,11 +21,11 @@ from .notifier import Notifier
 from .relays import Relays
 from .remote_broker import UNREACHABLE, RemoteBroker
 from .store import ReservationStore
-from .supervisor import Supervisor
+from .supervisor import UNUSED_SECONDS, Supervisor
 from .sweep import Ended
 
 _CONNECTIONS = 32
-_NO_TLS = "TURN credentials are given over TLS only, and this node lacks it (USES_TLS)."
+_NO_TLS = "TURN credentials are given over TLS only, and PUBLIC_URL of this node is not https."
 _MOST = 2**31 - 1
 """Most bytes of one row."""
 
@@ -69,13 +69,7 @@ class QosService:
         alarms: Alarms,
         note: Note,
     ) -> None:
-        limits = Limits(
-            per_session=settings["MAX_PER_SESSION"],
-            per_subject=settings["MAX_PER_SUBJECT"],
-            seconds=settings["SECONDS"],
-            max_seconds=settings["MAX_SECONDS"],
-            credential_seconds=settings["CREDENTIAL_SECONDS"],
-        )
+        limits = Limits(per_subject=settings["MAX_PER_SUBJECT"])
         self.store = ReservationStore(limits, fence.check, fence.fenced)
         self._back_end: BackEnd | None = None
         self._remote: RemoteBroker | None = None
@@ -92,7 +86,7 @@ class QosService:
                     settings["TURN_REDIS_URL"],
                     settings["REALM"],
                     settings["POLL_SECONDS"],
-                    settings["CREDENTIAL_SECONDS"],
+                    CREDENTIAL_SECONDS,
                     alarms.raise_alarm,
                     alarms.clear_alarm,
                     rows.relayed,
@@ -100,7 +94,7 @@ class QosService:
             self.supervisor = Supervisor(
                 fence.epoch,
                 self.notifier,
-                settings["UNUSED_SECONDS"],
+                UNUSED_SECONDS,
                 grace,
                 relays,
                 timedelta(days=settings["KEPT_DAYS"]),

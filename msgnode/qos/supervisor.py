@@ -26,6 +26,8 @@ from .relays import Relays
 log = logging.getLogger(__name__)
 
 EVERY = 1.0
+UNUSED_SECONDS = 60.0
+"""A call is set up within a minute, or not at all."""
 FORGET_EVERY = 3600.0
 MAX_CALLS = 100
 """Calls that may wait for its thread: it makes one after another."""

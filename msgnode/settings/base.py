@@ -14,17 +14,11 @@ from msgnode.resources import SHARED
 from . import console
 from .environment import *  # noqa: F403
 from .environment import BASE_DIR, DATA_DIR, DOMAIN, PORT, database_of_environment, env
-from .federation import *  # noqa: F403
 from .identity import *  # noqa: F403
 from .jobs import *  # noqa: F403
-from .limits import *  # noqa: F403
-from .mqtt import *  # noqa: F403
-from .policy import *  # noqa: F403
-from .qos import *  # noqa: F403
-from .registry import *  # noqa: F403
+from .messages import *  # noqa: F403
 from .removed import still_set
-from .reports import *  # noqa: F403
-from .tracing import *  # noqa: F403
+from .services import *  # noqa: F403
 
 # A line for each setting of an earlier version that is still set.
 REMOVED_SETTINGS: list[str] = still_set(env.ENVIRON)

@@ -8,6 +8,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -47,6 +48,7 @@ PUBLIC_URL: str = env(
     "PUBLIC_URL",
     default=f"http://localhost:{PORT}" if NODE_MODE == "embedded" else f"https://{DOMAIN}",
 ).rstrip("/")
+IS_TLS = PUBLIC_URL.startswith("https://")
 WORKERS: int = env.int("WORKERS", default=1)
 DATA_DIR = Path(env("DATA_DIR", default=str(HOME / "var"))).resolve()
 # A restore that was killed: nothing starts on half of it, but for the restore that ends it.
@@ -93,7 +95,8 @@ ALLOWED_HOSTS: list[str] = env.list(
     if NODE_MODE == "embedded" and HOST in ("127.0.0.1", "localhost", "::1")
     else [DOMAIN, HOST],
 )
-CSRF_TRUSTED_ORIGINS: list[str] = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+# Forms of this origin are taken, also if a proxy names the node otherwise.
+CSRF_TRUSTED_ORIGINS = ["{0.scheme}://{0.netloc}".format(urlsplit(PUBLIC_URL))]
 # Proxies in front that are believed when they name the client and the scheme (X-Forwarded-*).
 PROXIES: int = env.int("PROXIES", default=0 if NODE_MODE == "embedded" else 1)
 

@@ -13,7 +13,6 @@ PROVIDER: dict[str, Any] = {
     "ISSUER": f"{PUBLIC_URL}/{access.PROVIDER_PATH}",
     "ID_TOKEN_SECONDS": env.int("ID_TOKEN_SECONDS", default=3600),
     "REFRESH_TOKEN_SECONDS": env.int("REFRESH_TOKEN_SECONDS", default=14 * 24 * 3600),
-    "KEY_DAYS": env.float("PROVIDER_KEY_DAYS", default=90.0),
 }
 # Whose cards there are, for callers from elsewhere: "" nobody's, "*" all users', or a group's.
 CONTACT_CARDS: str = env("CONTACT_CARDS", default="")
@@ -38,7 +37,7 @@ AUTHENTICATION_BACKENDS = [
 # Wrong passwords for one name from one address, and how long the name is then shut to the address:
 # its owner elsewhere is not.
 AXES_FAILURE_LIMIT: int = env.int("LOGIN_FAILURES", default=8)
-AXES_COOLOFF_TIME = timedelta(minutes=env.float("LOGIN_COOL_OFF_MINUTES", default=15.0))
+AXES_COOLOFF_TIME = timedelta(minutes=15)  # guessing goes on at 32 an hour
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "msgnode.web.proxies.address_of"
@@ -54,7 +53,8 @@ LOGINS_PER_MINUTE: int = env.int("LOGINS_PER_MINUTE", default=60)
 SESSION_COOKIE_AGE: int = env.int("CONSOLE_SESSION_SECONDS", default=8 * 3600)
 SESSION_EXPIRE_AT_BROWSER_CLOSE = True
 AUDIT_DAYS: float = env.float("AUDIT_DAYS", default=730.0)
-API_KEY_PER_MINUTE: int = env.int("API_KEY_PER_MINUTE", default=60_000)
+# Requests of an API key, and of each other client of the registry: an account, or an address.
+CLIENT_REQUESTS_PER_MINUTE: int = env.int("CLIENT_REQUESTS_PER_MINUTE", default=60_000)
 MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"  # a key is shown once
 CONTENT_SECURITY_POLICY = access.content_security_policy()
 
@@ -84,8 +84,7 @@ IDENTITY: dict[str, Any] = {
     "PASSES_UNKNOWN": env.bool("IDENTITY_PASSES_UNKNOWN", default=NODE_MODE == "embedded"),
     # seconds a session may go without an identity where the mode asks for one; 0: for ever
     "IDENTIFY_TIMEOUT": env.float("IDENTIFY_TIMEOUT", default=300.0),
-    # asking issuers: seconds for an answer, hosts beside the issuers' own
-    "TIMEOUT": env.float("IDENTITY_TIMEOUT", default=3.0),
+    # hosts that discovery documents may refer to, beside the issuers' own
     "HOSTS": env.list("IDENTITY_HOSTS", default=[]),
     "LOOPBACK_HTTP": NODE_MODE == "embedded",  # issuers on the machine of who tries the node out
     "OWNER_DAYS": env.int("IDENTITY_OWNER_DAYS", default=30),

@@ -39,6 +39,8 @@ LOOKED_UP = frozenset(
     {"dstRuntime", "dstUsername", "userRegistries", "addrAllastMin", "peer", "hops"}
 )
 MAX_FACT = 1000
+MAX_WAITING = 10_000
+"""Most entries in memory until the next collection."""
 PER_SOURCE = 100
 """Most entries, and most obligations, of one source address between two collections."""
 
@@ -83,7 +85,7 @@ class DecisionBuffer:
     left     passing decisions until the next one that is logged
     """
 
-    def __init__(self, sample: int = 1000, capacity: int = 10_000, masks: bool = True) -> None:
+    def __init__(self, sample: int = 1000, capacity: int = MAX_WAITING, masks: bool = True) -> None:
         self._sample = sample or sys.maxsize
         self._capacity = capacity
         self._masks = masks

@@ -54,7 +54,7 @@ def who(request: Request) -> str:
 
 
 class RegistryThrottle(BaseThrottle):
-    """The rates READS_PER_MINUTE and WRITES_PER_MINUTE."""
+    """The rate CLIENT_REQUESTS_PER_MINUTE, of reads and of writes."""
 
     def __init__(self) -> None:
         self._wait = 0.0
@@ -66,7 +66,7 @@ class RegistryThrottle(BaseThrottle):
 
     def rate(self, kind: str) -> int:
         """The limit of READS or WRITES in a minute."""
-        return int(settings.REGISTRY[f"{kind}_PER_MINUTE"])
+        return int(settings.CLIENT_REQUESTS_PER_MINUTE)
 
     def counted_as(self, kind: str) -> str:
         """With which other requests it is counted."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase, HttpResponseRedirect
 from rest_framework.exceptions import APIException, NotAuthenticated
 from rest_framework.renderers import JSONRenderer
@@ -37,6 +36,8 @@ from .access import RegistryAccess, RegistryThrottle, claimant
 from .paths import segments
 
 BASE = "/domain-registry"
+MAX_BODY_BYTES = 256 * 1024
+"""More than an entry may have (registry.records)."""
 _FILTERS = ("resources", "dataSchemes")
 
 
@@ -50,9 +51,8 @@ class RegistryView(APIView):
     schema = None
 
     def body(self, request: Request) -> bytes:
-        limit = int(settings.REGISTRY["MAX_BODY_BYTES"])
-        if int(request.META.get("CONTENT_LENGTH") or 0) > limit:
-            raise BadMessage(f"The body is longer than {limit} bytes.")
+        if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY_BYTES:
+            raise BadMessage(f"The body is longer than {MAX_BODY_BYTES} bytes.")
         return request._request.body
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpResponseBase
 from rest_framework.exceptions import APIException, MethodNotAllowed, NotAuthenticated
 from rest_framework.request import Request
@@ -36,7 +35,7 @@ class GlobalThrottle(RegistryThrottle):
         """Of writes, the lower of both limits."""
         rate = super().rate(kind)
         is_write = kind == "WRITES"
-        return min(rate, settings.REGISTRY["GLOBAL_WRITES_PER_MINUTE"]) if is_write else rate
+        return min(rate, api.GLOBAL_WRITES_PER_MINUTE) if is_write else rate
 
     def counted_as(self, kind: str) -> str:
         """Writes of records by themselves."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 
 import django_filters
-from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django_filters.rest_framework import DjangoFilterBackend
@@ -68,7 +67,7 @@ class EntryFilters(django_filters.FilterSet):
             return found
         if not any(self.form.cleaned_data.get(key) for key in self.keys):
             raise ValidationError({"resources": [f"needs one of {', '.join(self.keys)} beside it"]})
-        limit = int(settings.REGISTRY["MAX_MATCHES"])
+        limit = searches.MAX_MATCHES
         rows = list(found.values_list("pk", "resources", "data_schemes")[: limit + 1])
         if len(rows) > limit:
             raise ValidationError({"resources": [f"more than {limit} entries to look through"]})

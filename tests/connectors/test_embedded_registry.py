@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from pytest_django import Settings
 
 from msgnode.connectors import embedded_registry
 from msgnode.connectors.embedded_registry import EmbeddedRegistry
@@ -186,8 +185,10 @@ class FakeRecords:
             raise BadMessage("It proves nothing.")
 
 
-async def test_a_source_pays_for_records_before_they_are_proved(settings: Settings) -> None:
-    settings.REGISTRY = {**settings.REGISTRY, "GLOBAL_WRITES_PER_MINUTE": 40}
+async def test_a_source_pays_for_records_before_they_are_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(api, "GLOBAL_WRITES_PER_MINUTE", 40)
     records: Any = FakeRecords()
     connector = GlobalRegistryConnector(records, 40)
 

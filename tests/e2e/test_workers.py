@@ -46,7 +46,7 @@ async def pair(workers: Pair) -> AsyncIterator[Pair]:
 @pytest.fixture
 async def own_pair(tmp_path: Path, template: Path) -> AsyncIterator[Pair]:
     """Workers of a test's own, which may end them and count all that they do."""
-    with running(tmp_path, template, REGISTRY_READS_PER_MINUTE=READS) as both:
+    with running(tmp_path, template, CLIENT_REQUESTS_PER_MINUTE=READS) as both:
         yield both
         await both.leave()
 

@@ -38,7 +38,6 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[
         template,
         {"MAX_SUBSCRIPTIONS_PER_SESSION": MOST},
         SANDBOX_SILENCE_SECONDS=12,
-        FEDERATION_LINGER_SECONDS=2,
     )
     with two.running():
         yield two

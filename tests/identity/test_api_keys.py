@@ -140,7 +140,7 @@ def test_last_use_is_shown_and_noted_once_a_minute() -> None:
 
 
 def test_a_key_has_its_rate(settings: Any) -> None:
-    settings.API_KEY_PER_MINUTE = 2
+    settings.CLIENT_REQUESTS_PER_MINUTE = 2
     _, text = key("registry:read")
     program = Program(text)
     assert [program.read() for _ in range(4)] == [200, 200, 429, 429]

@@ -63,7 +63,7 @@ async def test_the_probe_is_in_no_list_count_or_record(
 ) -> None:
     """The bans, limits and policies that would keep it out are not for it."""
     node = start_node(
-        **FAST, MAX_CONNECTIONS=1, MAX_CONNECTIONS_PER_SOURCE=1, MAX_SESSIONS=1,
+        **FAST, MAX_CONNECTIONS=1, MAX_CONNECTIONS_PER_SOURCE=1,
         ADMISSION="strict", WS_ORIGINS="https://elsewhere.example",
         POLICY_DELIVER_NOT_APPLICABLE="false", RECORD_FLUSH_SECONDS=0.3,
     )  # fmt: skip

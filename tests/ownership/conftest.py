@@ -94,7 +94,6 @@ def two_workers(
     enter(place / "node.sqlite3", issuer.row())
     settings: dict[str, Any] = {
         "ADMISSION_DOMAINS": "identified.test=identified,strict.test=strict",
-        "IDENTITY_TIMEOUT": "5",
     }
     redis = OwnRedis(place)  # on one Redis these and the workers of other tests would be one node
     both = Pair(place, REDIS_URL=redis.url, **settings)

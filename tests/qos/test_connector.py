@@ -66,7 +66,7 @@ def answering_stun() -> Iterator[int]:
 
 @pytest.fixture
 def node_with_broker(start_node: Callable[..., Node], answering_stun: int) -> Node:
-    node = start_node(QOS_BROKER="embedded", QOS_UNUSED_SECONDS=600)
+    node = start_node(QOS_BROKER="embedded")
     node.manage("shell", "-c", SERVER.replace("PORT", str(answering_stun)))
     return node
 

@@ -9,7 +9,9 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from registry import searches
 from registry.records import REQUIRED, Kind
+from registry.rest import field as views
 
 from .conftest import Clock, Field, hyperty, without
 
@@ -295,14 +297,16 @@ def test_case_18_an_account_writes_with_the_permission_only(db: None, settings) 
 
 
 def test_a_client_that_asks_too_often_is_told_when_to_return(field: Field, settings) -> None:
-    settings.REGISTRY = settings.REGISTRY | {"READS_PER_MINUTE": 1}
+    settings.CLIENT_REQUESTS_PER_MINUTE = 1
     answers = [field.get("live") for _ in range(3)]
     assert answers[-1].status_code == 429
     assert int(answers[-1]["Retry-After"]) > 0
 
 
-def test_more_matches_than_the_limit_are_refused_not_cut_off(field: Field, settings) -> None:
-    settings.REGISTRY = settings.REGISTRY | {"MAX_MATCHES": 2}
+def test_more_matches_than_the_limit_are_refused_not_cut_off(
+    field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searches, "MAX_MATCHES", 2)
     for number in range(2):
         field.put("hyperty", "user", ALICE, f"hyperty://d/{number}", body=hyperty())
     assert len(field.get("hyperty", "user", ALICE).json()) == 2
@@ -310,8 +314,10 @@ def test_more_matches_than_the_limit_are_refused_not_cut_off(field: Field, setti
     assert field.get("hyperty", "user", ALICE).status_code == 429
 
 
-def test_a_longer_body_than_the_limit_is_refused(field: Field, settings) -> None:
-    settings.REGISTRY = settings.REGISTRY | {"MAX_BODY_BYTES": 100}
+def test_a_longer_body_than_the_limit_is_refused(
+    field: Field, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "MAX_BODY_BYTES", 100)
     answer = field.put("hyperty", "user", ALICE, ONE, body=hyperty())
     assert answer.status_code == 400
     assert "100 bytes" in answer.json()["message"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -109,8 +110,11 @@ def test_of_a_runtime_that_has_sessions_the_entries_of_absent_owners_end(
     assert api.owners_gone({"runtime://d/other": frozenset()}, shares) == 0
 
 
-def test_an_ended_entry_dies_and_is_purged_with_its_user(clock: Clock, settings) -> None:
-    settings.REGISTRY = settings.REGISTRY | {"DEAD_AFTER": 100, "PURGE_AFTER": 1000}
+def test_an_ended_entry_dies_and_is_purged_with_its_user(
+    clock: Clock, settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "DEAD_AFTER", timedelta(seconds=100))
+    settings.REGISTRY = settings.REGISTRY | {"PURGE_AFTER": 1000}
     register(status="disconnected")
     register("hyperty://d/2", user="bob")
     clock.forward(99)
@@ -129,10 +133,11 @@ def test_an_ended_entry_dies_and_is_purged_with_its_user(clock: Clock, settings)
 
 @pytest.mark.parametrize("days", [365, 30 * 365])
 def test_nothing_is_purged_on_the_word_of_a_clock_that_has_jumped(
-    clock: Clock, settings, tmp_path: Path, days: int
+    clock: Clock, settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, days: int
 ) -> None:
     settings.DATA_DIR = tmp_path
-    settings.REGISTRY = settings.REGISTRY | {"DEAD_AFTER": 100, "PURGE_AFTER": 1000}
+    monkeypatch.setattr(lifecycle, "DEAD_AFTER", timedelta(seconds=100))
+    settings.REGISTRY = settings.REGISTRY | {"PURGE_AFTER": 1000}
     register(status="disconnected")
     clock.forward(101)
     assert purge_registry() == 1  # it is dead
@@ -163,8 +168,10 @@ def test_beyond_what_is_kept_at_most_what_ended_first_is_deleted(
     assert StatusChange.objects.count() <= 3
 
 
-def test_a_dead_entry_is_unavailable_and_can_come_back(clock: Clock, settings) -> None:
-    settings.REGISTRY = settings.REGISTRY | {"DEAD_AFTER": 0}
+def test_a_dead_entry_is_unavailable_and_can_come_back(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifecycle, "DEAD_AFTER", timedelta())
     register(status="disconnected")
     purge()
     assert api.outcome(api.find(api.Search(Kind.HYPERTY, user="alice"))) == 408

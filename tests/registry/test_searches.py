@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from django.conf import settings as django_settings
 from django.db import connection
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
@@ -143,7 +142,7 @@ def test_whatever_is_asked_for_together_is_found_as_if_asked_for_alone(names: li
 def test_of_searches_one_that_matches_too_much_is_refused_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(django_settings.REGISTRY, "MAX_MATCHES", 2)
+    monkeypatch.setattr(searches, "MAX_MATCHES", 2)
     for number in range(3):
         api.register(Kind.HYPERTY, f"hyperty://d/{number}", hyperty(guid="g"), "user://d/alice@d")
     api.register(Kind.HYPERTY, "hyperty://d/b", hyperty(), "user://d/bob@d")

@@ -195,7 +195,7 @@ def test_accounts_are_asked_for_where_the_setting_says_so(v1: Client, settings: 
 
 
 def test_too_many_requests_are_a_problem_with_a_time_to_return(v1: Client, settings: Any) -> None:
-    settings.REGISTRY = settings.REGISTRY | {"READS_PER_MINUTE": 1}
+    settings.CLIENT_REQUESTS_PER_MINUTE = 1
     answers = [v1.get(BASE, REMOTE_ADDR="192.0.2.7") for _ in range(2)]
     is_problem(answers[-1], 429)
     assert int(answers[-1]["Retry-After"]) > 50

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark import java, job_main
+from spark import java, job_main, report_runs
 
 DAY = datetime(2026, 11, 19, tzinfo=UTC)
 
@@ -32,6 +32,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         )
         yield session
         session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _get_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside other tests a run that yields to them would hardly get on."""
+    monkeypatch.setattr(report_runs, "NICENESS", 0)
 
 
 @pytest.fixture

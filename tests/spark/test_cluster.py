@@ -108,11 +108,14 @@ def test_a_worker_is_told_that_there_is_no_master() -> None:
         call_command("spark_worker", f"spark://127.0.0.1:{free_port()}")
 
 
-def test_cores_and_memory_of_a_cluster_are_settings() -> None:
-    asked = {"EXECUTOR_MEMORY": "3g", "EXECUTOR_CORES": "2", "CORES": "", "MEMORY": "2g"}
-    assert cluster.resources(asked) == {
-        "spark.executor.memory": "3g", "spark.executor.cores": "2",
-    }  # fmt: skip
+def test_what_spark_is_told_is_the_operators_before_ours(settings: Any) -> None:
+    conf = ["spark.driver.memory=3g", "spark.cores.max=2"]
+    settings.REPORTS = settings.REPORTS | {"CONF": conf, "MASTER": "spark://m:7077"}
+    _, words = report_runs.command_start("job_main.py")
+    assert words == [
+        "--conf", "spark.master=spark://m:7077", "--conf", "spark.driver.memory=3g",
+        "--conf", "spark.cores.max=2",
+    ]  # fmt: skip
 
 
 def test_the_shipped_code_imports_where_nothing_of_ours_is(tmp_path: Path) -> None:
@@ -169,9 +172,9 @@ def record(rows: Path, tmp_path: Path, settings: Any, monkeypatch: pytest.Monkey
 
 def use(settings: Any, url: str, **more: object) -> None:
     settings.REPORTS = settings.REPORTS | {
-        "MASTER": url, "MEMORY": "1g", "KEEP_CLASSES": False, "PYTHON": sys.executable,
-        "EXECUTOR_MEMORY": "512m",
+        "MASTER": url, "KEEP_CLASSES": False, "PYTHON": sys.executable,
         "CONF": [
+            "spark.driver.memory=1g", "spark.executor.memory=512m",
             "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",
             "spark.sql.shuffle.partitions=2",
         ],
@@ -218,9 +221,12 @@ def test_an_executor_killed_and_a_worker_lost_cost_time_and_no_figure(
 
 
 @marked
-def test_a_cluster_without_workers_is_named(tmp_path: Path, record: Path, settings: Any) -> None:
+def test_a_cluster_without_workers_is_named(
+    tmp_path: Path, record: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with standalone(tmp_path / "cluster", workers=0) as empty:
-        use(settings, empty.url, EXECUTOR_WAIT=3.0)
+        use(settings, empty.url)
+        monkeypatch.setattr(report_runs, "EXECUTOR_SECONDS", 3.0)
         run = report_runs.execute(report_runs.queue(Kind.DAILY, DAY).pk)
         assert run is not None
         assert "No worker of the cluster gave this run an executor" in run.error

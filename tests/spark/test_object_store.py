@@ -106,7 +106,7 @@ def test_a_report_of_an_object_store_is_that_of_a_disk(
     settings.DATA_DIR = tmp_path
     settings.RECORD = settings.RECORD | {"URL": environment.url}
     settings.REPORTS = settings.REPORTS | {
-        "MASTER": "local[2]", "MEMORY": "1g", "KEEP_CLASSES": False,
+        "MASTER": "local[2]", "KEEP_CLASSES": False, "CONF": ["spark.driver.memory=1g"],
     }  # fmt: skip
     expected = make_here(spark, local, "disk", settings.DOMAIN)
 

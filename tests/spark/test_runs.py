@@ -259,9 +259,11 @@ def test_what_the_run_of_a_killed_worker_left_is_deleted_by_the_next(
     assert (run.state, [each.name for each in reports.iterdir()]) == ("done", ["else"])
 
 
-def test_a_run_that_takes_too_long_is_ended(submit: Submit, settings: Any) -> None:
+def test_a_run_that_takes_too_long_is_ended(
+    submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     submit(HANGS)
-    settings.REPORTS = settings.REPORTS | {"TIME_LIMIT": 0.0}
+    monkeypatch.setattr(report_runs, "TIME_LIMIT", 0.0)
     ended = report_runs.execute(queued().pk)
     assert ended is not None
     assert "took longer" in ended.error

@@ -20,7 +20,7 @@ def address(options: dict[str, Any], max_bytes: int) -> BrokerAddress:
     if url.scheme == "mqtts":
         tls = ssl.create_default_context(cafile=options["CA_FILE"] or None)
         if options["CERT_FILE"]:
-            tls.load_cert_chain(options["CERT_FILE"], options["KEY_FILE"])
+            tls.load_cert_chain(options["CERT_FILE"])
     return BrokerAddress(
         url.hostname or "",
         url.port or (1883 if tls is None else 8883),

@@ -35,6 +35,8 @@ class CannotSign(RuntimeError):
 
 ALGORITHM = "RS256"
 BITS = 2048
+LIFETIME = timedelta(days=90)
+"""For which a key signs; `manage.py provider_key --rotate` ends it sooner."""
 LEAD = timedelta(minutes=15)
 """Three times as long as verifiers may cache the JWK set (OIDC_JWKS_MAX_AGE_SECONDS)."""
 _LEEWAY = timedelta(minutes=5)
@@ -103,9 +105,9 @@ def replace_now() -> ProviderKey:
 
 
 def rotate_if_due() -> ProviderKey | None:
-    """What the schedule does: rotate when the newest key is KEY_DAYS old."""
+    """What the schedule does: rotate when the newest key is LIFETIME old."""
     newest = _rows()[-1]
-    due = newest.signs_from + timedelta(days=settings.PROVIDER["KEY_DAYS"])
+    due = newest.signs_from + LIFETIME
     return rotate() if timezone.now() >= due else None
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandParser
 
 from msgnode.console.command_base import Tool
 from msgnode.qos import secret_store
+from msgnode.qos.bookings import CREDENTIAL_SECONDS
 from msgnode.qos.models import TurnSecret
 
 
@@ -27,7 +27,7 @@ class Command(Tool):
     def handle(self, *_args: Any, **options: Any) -> None:
         if options["rotate"]:
             secret_store.rotate()
-        secret_store.current(settings.QOS["CREDENTIAL_SECONDS"])
+        secret_store.current(CREDENTIAL_SECONDS)
         told = [
             {"number": row.pk, "state": "counts" if place else "signs", "made_at": row.made_at}
             for place, row in enumerate(TurnSecret.objects.all())

@@ -1,9 +1,12 @@
-"""Limits of the node, and how sessions are resumed (docs/operations.md)."""
+"""Messages: the limits of those who send them, devices without a WebSocket, other domains."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from .environment import NODE_MODE, env
 
+# --- Sockets and sessions -------------------------------------------------------------------------
 NODE: dict[str, float] = {
     # sockets
     "MAX_FRAME_BYTES": env.int("MAX_FRAME_BYTES", default=1024 * 1024),
@@ -14,7 +17,6 @@ NODE: dict[str, float] = {
     "MAX_CONNECTIONS": env.int("MAX_CONNECTIONS", default=100_000),
     "MAX_CONNECTIONS_PER_SOURCE": env.int("MAX_CONNECTIONS_PER_SOURCE", default=12_000),
     # sessions
-    "MAX_SESSIONS": env.int("MAX_SESSIONS", default=200_000),
     "MAX_SESSIONS_PER_RUNTIME": env.int("MAX_SESSIONS_PER_RUNTIME", default=16),
     "GRACE_PERIOD": env.float("GRACE_PERIOD", default=120.0),
     "OUTBOX_BYTES": env.int("OUTBOX_BYTES", default=4 * 1024 * 1024),
@@ -44,10 +46,8 @@ NODE: dict[str, float] = {
 # Sockets are closed over this time, so that not all come back at once; the last one still has the
 # rest of it.
 NODE["DRAIN_STAGGER"] = 0.4 * NODE["DRAIN_SECONDS"]
-ALLOCATION_SCHEMES: list[str] = env.list(
-    "ALLOCATION_SCHEMES",
-    default=["hyperty", "comm", "connection", "context", "ctxt", "resource", "fs"],
-)
+# Half of them may be detached: a page that is loaded again leaves one behind for a while.
+NODE["MAX_SESSIONS"] = 2 * NODE["MAX_CONNECTIONS"]
 RESUME: str = env("RESUME", default="when-idle" if NODE_MODE == "embedded" else "with-proof")
 SHARE_RUNTIME_URL: bool = env.bool("SHARE_RUNTIME_URL", default=NODE_MODE == "embedded")
 STRICT_RESPONSES: bool = env.bool("STRICT_RESPONSES", default=True)
@@ -65,3 +65,31 @@ PUSH_HOSTS: list[str] = env.list(
     ],
 )
 WEBHOOK_NETWORKS: list[str] = env.list("WEBHOOK_NETWORKS", default=[])
+
+# --- The operator's MQTT broker, for devices and sensors behind it (docs/connectors.md) -----------
+MQTT: dict[str, Any] = {
+    "URL": env("MQTT_URL", default=""),
+    "PREFIX": env("MQTT_PREFIX", default="rethink").strip("/"),
+    "CA_FILE": env("MQTT_CA_FILE", default=""),
+    "CERT_FILE": env("MQTT_CERT_FILE", default=""),
+    # messages of QoS 1 that the broker sends before the first of them is acknowledged
+    "WINDOW": env.int("MQTT_WINDOW", default=1_000),
+    # of each sensor topic; above it the broker is held back
+    "MESSAGES_PER_SECOND": env.int("MQTT_MESSAGES_PER_SECOND", default=5_000),
+}
+
+# --- Nodes of other domains (docs/federation.md) --------------------------------------------------
+FEDERATION: str = env("FEDERATION", default="off")
+FEDERATION_SIGNED: bool = env.bool("FEDERATION_SIGNED", default=False)
+FEDERATION_NETWORKS: list[str] = env.list("FEDERATION_NETWORKS", default=[])
+PEERS: dict[str, Any] = {
+    # peers that one worker may serve at a time; each costs a process
+    "MAX_STUBS": env.int("FEDERATION_MAX_STUBS", default=32),
+    # that are stored for one peer, and for how long
+    "STORED_MESSAGES": env.int("FEDERATION_STORED_MESSAGES", default=1_000),
+    "STORE_HOURS": env.float("FEDERATION_STORE_HOURS", default=24.0),
+}
+SANDBOX: dict[str, Any] = {
+    "BUBBLEWRAP": env("SANDBOX_BUBBLEWRAP", default="auto"),
+    "SILENCE_SECONDS": env.float("SANDBOX_SILENCE_SECONDS", default=3.0),
+}
