@@ -10,8 +10,10 @@ BIN := $(VENV)/bin
 PACKAGES := msgnode policies registry spark
 SOURCES := $(PACKAGES) manage.py $(wildcard tests bench docs)
 PARALLEL := -n auto --dist loadgroup
-# The short tests wait for a third of their time, for a server to start or a limit to pass.
+# Tests wait, for a server to start or a limit to pass: short ones for a third of their time, long
+# ones for more than half of it.
 MORE_PARALLEL = -n $(shell $(BIN)/python -c 'import os; print(os.cpu_count() * 3 // 2)') --dist loadgroup
+MOST_PARALLEL = -n $(shell $(BIN)/python -c 'import os; print(os.cpu_count() * 2)') --dist loadgroup
 # make's own notes would stand between the lines of the node.
 MAKEFLAGS += --no-print-directory
 
@@ -58,7 +60,7 @@ test: $(VENV)/.dev  ## Run the tests, without the long ones
 	$(BIN)/python -m pytest $(MORE_PARALLEL) -m "not long" $(ARGS)
 
 test-long: $(VENV)/.dev  ## Run the long tests
-	$(BIN)/python -m pytest $(MORE_PARALLEL) -m "long and not nightly" $(ARGS)
+	$(BIN)/python -m pytest $(MOST_PARALLEL) -m "long and not nightly" $(ARGS)
 
 test-nightly: $(VENV)/.dev  ## Run the tests of the night (tests/nightly.toml); ends after an hour
 	timeout --signal=INT 3600 $(BIN)/python -m pytest $(PARALLEL) -m nightly $(ARGS)

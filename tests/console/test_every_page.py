@@ -50,6 +50,11 @@ WIDER = """
 ROW = re.compile(r'<table[^>]*id="result_list".*?href="([^"?]*/change/)', re.DOTALL)
 
 
+def seen_already(place: str, first: str) -> str:
+    """The menu, which is the same on each page but the first."""
+    return "" if place == first else "#nav-sidebar"
+
+
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
     with operated_node(tmp_path_factory.mktemp("every"), template) as node:
@@ -71,7 +76,7 @@ def test_every_page_of_the_menu_can_be_read(
     for place in (*MENU, *BESIDE):
         answer = page.goto(place)
         page.wait_for_load_state("load")
-        found = axe_faults(page, "serious", "critical")
+        found = axe_faults(page, "serious", "critical", but_for=seen_already(place, MENU[0]))
         if answer.status != 200:
             found.append(f"answered {answer.status}")
         if wider := page.evaluate(WIDER):
@@ -103,7 +108,7 @@ def test_every_page_of_a_row_can_be_read(
         page.goto(detail)
         page.wait_for_load_state("load")
         seen.append(detail)
-        wrong = axe_faults(page, "serious", "critical")
+        wrong = axe_faults(page, "serious", "critical", but_for=seen_already(detail, seen[0]))
         if wider := page.evaluate(WIDER):
             wrong.append(f"wider than the window: {wider}")
         if wrong:
