@@ -105,20 +105,6 @@ def test_a_list_follows_changes_and_keeps_what_the_operator_has_begun(
     assert operator_page.faults == []
 
 
-def test_the_console_asks_for_nothing_that_its_policy_forbids(operator_page: Any) -> None:
-    """Blocked scripts and styles are errors in the browser's own log."""
-    said: list[str] = []
-    operator_page.on("console", lambda each: said.append(each.text))
-    for path in (
-        "/admin/", "/admin/msgnode/session/", "/admin/msgnode/ban/add/", "/admin/auth/user/",
-        "/admin/policies/policyset/add/", "/admin/policies/policyset/playground/",
-        "/admin/spark/report/last-day/", "/admin/msgnode/apikey/add/", "/api/docs",
-    ):  # fmt: skip
-        operator_page.goto(path)
-        operator_page.wait_for_load_state("networkidle")
-    assert [each for each in said if "Content Security Policy" in each] == []
-
-
 def test_a_list_can_be_read_and_a_ban_made_without_javascript(
     operator_page: Any, chromium_window: Any
 ) -> None:
