@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from .graph.records import Person, UserId
     from .hyperties import AnswerError, Explanation, Hyperty, Refusal
     from .invitations import Endpoint, Invitation, InvitationError, Invitations, Sent
-    from .loader import Loader
+    from .loader import Loader, LoadError
+    from .log_in import IdentityEvent
     from .message_bus import MessageBus
     from .messages import BadMessage, Message
     from .minibus import MiniBus
+    from .open_id import OpenId, OpenIdError, openid
     from .p2p.settings import P2PSettings, P2PTimers
     from .pipeline import Pipeline
     from .policy import PolicyEngine, policy_handler
@@ -53,14 +55,18 @@ _WHERE = {
     "GraphConnector": "graph.graph_connector",
     "GraphError": "graph.errors",
     "Hyperty": "hyperties",
+    "IdentityEvent": "log_in",
     "Invitation": "invitations",
     "InvitationError": "invitations",
     "Invitations": "invitations",
     "Limits": "settings",
+    "LoadError": "loader",
     "Loader": "loader",
     "Message": "messages",
     "MessageBus": "message_bus",
     "MiniBus": "minibus",
+    "OpenId": "open_id",
+    "OpenIdError": "open_id",
     "P2PSettings": "p2p.settings",
     "P2PTimers": "p2p.settings",
     "Person": "graph.records",
@@ -81,6 +87,7 @@ _WHERE = {
     "UserId": "graph.records",
     "activate": "protostub",
     "check_descriptor": "descriptor",
+    "openid": "open_id",
     "policy_handler": "policy",
 }
 
@@ -100,14 +107,18 @@ __all__ = [
     "GraphConnector",
     "GraphError",
     "Hyperty",
+    "IdentityEvent",
     "Invitation",
     "InvitationError",
     "Invitations",
     "Limits",
+    "LoadError",
     "Loader",
     "Message",
     "MessageBus",
     "MiniBus",
+    "OpenId",
+    "OpenIdError",
     "P2PSettings",
     "P2PTimers",
     "Person",
@@ -128,6 +139,7 @@ __all__ = [
     "UserId",
     "activate",
     "check_descriptor",
+    "openid",
     "policy_handler",
 ]
 

@@ -36,7 +36,7 @@ class FetchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked; `body` is JSON."""
+    """What is asked; `body` is JSON unless the headers say otherwise."""
 
     method: str = "GET"
     body: bytes | None = None
@@ -154,7 +154,7 @@ def _request(
     path = parts.path + (f"?{parts.query}" if parts.query else "")
     headers = {"Accept": "application/json", "Connection": "close", **request.headers}
     if request.body is not None:
-        headers["Content-Type"] = "application/json"
+        headers.setdefault("Content-Type", "application/json")
     try:
         connection.request(request.method, path, request.body, headers)
         answer = connection.getresponse()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,11 @@ from msgnode.core.identity import Identity
 
 from .cards import Card, Cards
 from .faults import OnError
-from .housekeeping import keep_house
+from .housekeeping import keep_house, unload
 from .hyperties import Explanation, Handlers, Hyperties, Hyperty
 from .invitations import Invitations
+from .loader import LoadError
+from .log_in import IdentityEvent, LogIn
 from .message_bus import MessageBus
 from .messages import Message, body_of
 from .p2p.peer_to_peer import PeerToPeer
@@ -87,7 +89,8 @@ class Runtime:
         if settings.p2p is not None and is_available():
             self.p2p = PeerToPeer(settings.p2p, self.resolver, self.qos)
             self.bus.registered_with = self.p2p.registration
-        self.user = ""  # the user URL of who is logged in
+        self._log_in = LogIn(self.bus, settings.domain, self._show)
+        self.bus.add_listener(f"{self.url}/status", self._told)
         self._hyperties = Hyperties(self)
         self._registries: RestRegistries | None = None
         if settings.registries and self.bus.outside is not None:
@@ -136,16 +139,60 @@ class Runtime:
     ) -> None:
         await self.close()
 
+    @property
+    def user(self) -> str:
+        """The user URL of who is logged in, "" for nobody."""
+        return self._log_in.user
+
     async def log_in(self, identity: Any = None) -> str:
         """The user is there: connect the home domain's stub, with his identity if there is one.
 
+        Args:
+            identity: `openid(…)`, `{"accessToken": …}`, `{"idToken": …}`, or
+                `{"assertion": …, "idp": …}`; without it nobody logs in.
+
         Returns:
-            The state of the stub: "live", or why not ("failed", "deployment-failed", …).
+            "live".
+
+        Raises:
+            TypeError: the identity has another shape.
+            OpenIdError: nobody logs in.
+            LoadError: the stub cannot be loaded, or is not live; the text says why.
+            AnswerError: the node does not accept the identity.
         """
-        state = await self.resolver.log_in(identity)
-        if self.p2p is not None and state == "live":
+        shown = await self._log_in.take(identity)
+        state = await self.resolver.log_in(shown)
+        if state != "live":
+            entry = self.resolver.stubs.get(self.settings.domain)
+            why = entry.desc if entry is not None and entry.desc else "it does not say why"
+            code = entry.code if entry is not None and entry.code else 503
+            raise LoadError(code, f"The stub of {self.settings.domain} is {state}: {why}")
+        await self._log_in.accepted()
+        if self.p2p is not None:
             await self.p2p.start()
         return state
+
+    async def log_out(self) -> None:
+        """The session ends, and what it held; the next message or log_in() opens another."""
+        await self._log_in.end()
+        self.resolver.identity, self.resolver.is_logged_in = None, False
+        entry = self.resolver.stubs.get(self.settings.domain)
+        if entry is not None:
+            await unload(self.resolver, entry)
+
+    def on_identity(self, listener: Callable[[IdentityEvent], object]) -> Callable[[], None]:
+        """Hear of the log-in: IdentityEvent. Returns what ends that."""
+        return self._log_in.listen(listener)
+
+    async def _show(self, identity: Any) -> None:
+        """Have the home stub show a renewed identity from now on."""
+        await self.resolver.log_in(identity)
+
+    def _told(self, message: Message) -> None:
+        body = body_of(message)
+        home = self.resolver.stubs.get(self.settings.domain)
+        if body.get("value") == "failed" and home and body.get("resource") == home.url:
+            self._log_in.refused()
 
     async def hyperty(
         self,
@@ -200,6 +247,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Tell hyperties, disconnect the stubs, end the sandboxes. Nothing is left running."""
+        self._log_in.stop()
         self._housekeeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._housekeeping

@@ -15,6 +15,7 @@ export { Loader } from "./loader.js";
 export { MessageBus } from "./messagebus.js";
 export { answerTo, codeOf, errorBody } from "./messages.js";
 export { MiniBus } from "./minibus.js";
+export { OpenId, OpenIdError, openid } from "./openid.js";
 export { Qos, Reservation } from "./qos.js";
 export { Resolver } from "./resolver.js";
 export { StubList } from "./stub-list.js";

@@ -512,6 +512,60 @@ export class GraphConnector {
   >;
 }
 
+/** A token that the application has got itself, or what an identity module of the field gives. */
+export type Identity =
+  | { accessToken: string }
+  | { idToken: string }
+  | { assertion: string; idp?: string | { domain: string; [field: string]: any }; userProfile?: Record<string, any> };
+
+/** Gives tokens, and newer ones before they end. Times are in milliseconds since 1970. */
+export interface TokenSource {
+  token(): Promise<{ token: string; expires?: number }>;
+  renew?(): Promise<{ token: string; expires: number }>;
+  logOut?(): Promise<unknown>;
+}
+
+export interface IdentityEvent {
+  state: "logged-in" | "renewed" | "expired" | "failed" | "logged-out";
+  /** The user URL. */
+  user: string;
+  expires?: number;
+  error?: Error;
+}
+
+export interface OpenIdOptions {
+  /** URL of the provider; a Messaging Node's own is https://<node>/o. */
+  issuer: string;
+  clientId: string;
+  /** This page, if it is left out. */
+  redirectURI?: string;
+  /** "openid email profile" if it is left out. */
+  scope?: string;
+  /** Which is shown to the node: "access", as its own provider expects, or "id". */
+  token?: "access" | "id";
+  /** `sessionStorage` if it is left out. */
+  storage?: TextStorage;
+  /** Node.js: shows the address where the person logs in; the console does if it is left out. */
+  open?(url: string): unknown;
+  fetch?: Fetch;
+}
+
+/** Who logs in at an OpenID provider. */
+export class OpenId implements TokenSource {
+  private constructor();
+  token(): Promise<{ token: string; expires: number }>;
+  renew(): Promise<{ token: string; expires: number }>;
+  logOut(): Promise<void>;
+}
+
+export class OpenIdError extends Error {
+  constructor(code: number, text: string);
+  readonly code: number;
+}
+
+/** Throws a TypeError that names the option. */
+export function openid(options: OpenIdOptions): OpenId;
+
 export class Runtime {
   constructor(options: RuntimeOptions);
   readonly url: string;
@@ -528,8 +582,10 @@ export class Runtime {
   /** Rejects with a CardError. */
   cardOf(user: string): Promise<Card>;
   readonly counters: Record<string, number>;
-  /** Rejects with a LoadError. */
-  logIn(identity?: any): Promise<StubEntry>;
+  /** Rejects with a TypeError, an OpenIdError, a LoadError, or an AnswerError of the node. */
+  logIn(identity?: Identity | TokenSource): Promise<StubEntry>;
+  logOut(): Promise<void>;
+  onIdentity(listener: (event: IdentityEvent) => unknown): Item;
   connect(domain: string, identity?: any): Promise<StubEntry>;
   renew(domain: string): Promise<void>;
   /** A hyperty that others can reach. Rejects with a TypeError or an AnswerError. */

@@ -25,6 +25,7 @@ import { Hyperties } from "./hyperties.js";
 import { newId } from "./ids.js";
 import { Invitations } from "./invitations.js";
 import { Loader } from "./loader.js";
+import { LogIn } from "./log-in.js";
 import { MessageBus } from "./messagebus.js";
 import { AnswerError } from "./bus.js";
 import { errorBody } from "./messages.js";
@@ -49,11 +50,9 @@ export class Runtime {
   #sandboxes;
   #hyperties = new Map(); // url -> {listen, remove}
   #syncManager;
-  #identity;
+  #logIn;
   #graph;
   #named;
-  /** The user URL of who is logged in, "" for nobody. */
-  user = "";
   #isClosed = false;
   #onLine = () => this.#tell({ value: "online" });
   #offLine = () => this.#tell({ value: "offline" });
@@ -72,6 +71,11 @@ export class Runtime {
     this.url = options.runtimeURL ?? this.#keptURL();
     this.bus = new MessageBus(this.url, { ...options, clock });
     this.stubs = new StubList();
+    this.#logIn = new LogIn({
+      bus: this.bus,
+      domain: this.domain,
+      show: (identity) => this.#loader.connect(this.stubs.get(this.domain), identity),
+    });
     this.catalogue = new Catalogue(this.domain, { ...options, platform: platform.name, clock });
     const core = {
       isLocal: (address) => this.bus.isLocal(address),
@@ -95,9 +99,11 @@ export class Runtime {
         platform: platform.name,
         capabilities: options.capabilities ?? platform.capabilities,
         clock,
-        identity: () => this.#identity,
-        onStatus: (entry, { value, desc }) =>
-          this.#tell({ value, desc, resource: entry.url || entry.key }),
+        identity: () => this.#logIn.identity,
+        onStatus: (entry, { value, desc }) => {
+          this.#tell({ value, desc, resource: entry.url || entry.key });
+          if (value === "failed" && entry.key === this.domain) this.#logIn.refused();
+        },
       },
     );
     this.resolver = new Resolver(this.bus, this.#loader, this.stubs, {
@@ -172,17 +178,36 @@ export class Runtime {
     return this.#graph;
   }
 
+  /** The user URL of who is logged in, "" for nobody. */
+  get user() {
+    return this.#logIn.user;
+  }
+
   /**
    * Load the home domain's stub and have it connect. Resolves with its entry once it is live.
    *
-   * @param identity handed to the stub's connect()
-   * @throws LoadError if it cannot be loaded, or does not become live in time
+   * @param identity openid({…}), {accessToken}, {idToken}, or {assertion, idp}; without it nobody logs in
+   * @throws TypeError for another shape, OpenIdError if nobody logs in, LoadError if the stub cannot be loaded or does not
+   *   become live in time, AnswerError if the node does not accept the identity
    */
   async logIn(identity) {
-    this.#identity = identity;
-    const entry = await this.connect(this.domain, identity);
+    const shown = await this.#logIn.take(identity);
+    const entry = await this.connect(this.domain, shown);
+    await this.#logIn.accepted();
     await this.p2p?.start();
     return entry;
+  }
+
+  /** Log out: the session ends, and what it held; the next message or logIn() opens another. */
+  async logOut() {
+    await this.#logIn.end();
+    const entry = this.stubs.get(this.domain);
+    if (entry) await this.#loader.unload(entry, "The user has logged out.");
+  }
+
+  /** Hear of the log-in: {state: "logged-in", "renewed", "expired", "failed", "logged-out", user, expires?, error?}. */
+  onIdentity(listener) {
+    return this.#logIn.listen(listener);
   }
 
   /** Load a domain's stub without a message, and have it connect. */
@@ -327,6 +352,7 @@ export class Runtime {
       this.qos.close(),
       ...[...this.#hyperties.keys()].map((url) => this.#closeHyperty(url)),
     ]);
+    this.#logIn.stop();
     this.resolver.registries?.close();
     this.#syncManager.close();
     await this.p2p?.close();

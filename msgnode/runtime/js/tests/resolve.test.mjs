@@ -432,7 +432,7 @@ test("R36 domain-idp is the domain's identity proxy, never a node's stub", async
 test("R67 what logs in at home goes to no stub of another domain", async () => {
   await catalogues.add("d");
   await catalogues.add("f");
-  await runtime.logIn({ token: "secret of d" });
+  await runtime.logIn({ accessToken: "secret of d" });
   bus.postMessage(create("hyperty://f/x"));
   await until(() => world.started.length === 2 && world.started[1].sent.length, "the message at f");
   await runtime.connect("f");

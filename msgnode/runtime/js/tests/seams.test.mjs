@@ -289,7 +289,7 @@ const asked = (stub) =>
 test("a new version of a stub abroad connects as nobody, and subscribes what the old one had", async () => {
   await catalogues.add("d");
   await catalogues.add("f");
-  await runtime.logIn({ token: "secret of d" });
+  await runtime.logIn({ accessToken: "secret of d" });
   granting();
   const observed = Array.from({ length: 101 }, (_, n) => `comm://f/${n}/changes`);
   await bus.request(subscribe(A, observed));
@@ -358,13 +358,13 @@ test("a new home stub connects as the user before the old one has gone", async (
       'stub.calls.push(["disconnect"]); return new Promise((resolve) => (stub.gone = resolve));',
     ),
   );
-  await runtime.logIn({ token: "mine" });
+  await runtime.logIn({ accessToken: "mine" });
   const old = stubOf("d");
   await catalogues.add("d", STUB, { version: "2.0" });
   const renewed = runtime.renew("d");
   await until(() => old.gone, "the good-bye of the old one");
   await settled();
-  assert.deepEqual(stubOf("d").calls, [["connect", { token: "mine" }]]);
+  assert.deepEqual(stubOf("d").calls, [["connect", { assertion: "mine" }]]);
   old.gone();
   await renewed;
 });
@@ -397,7 +397,7 @@ test("the home stub whose sandbox died connects again by itself, as who has logg
   all = newWorld({ sandbox: "all" });
   ({ runtime, bus, clock, catalogues, world } = all);
   await catalogues.add("d");
-  const entry = await runtime.logIn({ token: "mine" });
+  const entry = await runtime.logIn({ accessToken: "mine" });
   granting();
   await bus.request({
     ...subscribe(A, ["hyperty://d/a"], { source: A }),
@@ -408,7 +408,7 @@ test("the home stub whose sandbox died connects again by itself, as who has logg
   await clock.turn(1000);
   await started(2);
   await until(() => asked(stubOf("d")).length, "the subscription");
-  assert.deepEqual(stubOf("d").calls, [["connect", { token: "mine" }]]);
+  assert.deepEqual(stubOf("d").calls, [["connect", { assertion: "mine" }]]);
   assert.deepEqual(asked(stubOf("d")), [["hyperty://d/a", A, A]]);
   assert.equal(entry.status, "live");
   assert.ok(told.some(({ value }) => value === "gap"));

@@ -1,6 +1,6 @@
 /** Compiled, never run: what an author of an application may write, and what the types refuse. */
 
-import { AnswerError, LoadError, MessageBus, MiniBus, Refusal, Runtime, Syncher, newId, type Handler, type Message } from "msgnode-runtime";
+import { AnswerError, LoadError, MessageBus, MiniBus, Refusal, Runtime, Syncher, newId, openid, type Handler, type Message } from "msgnode-runtime";
 import { PolicyEngine, policyHandler } from "msgnode-runtime/policies";
 import { activate } from "msgnode-runtime/protostub";
 
@@ -12,7 +12,7 @@ export async function application(): Promise<string> {
     limits: { rate: 500, rateBytes: 1_000_000 },
     sandboxPage: "https://*.sandbox.example.org/frame.html",
   });
-  const entry = await runtime.logIn({ token: "x" });
+  const entry = await runtime.logIn({ accessToken: "x" });
   if (entry.status !== "live") throw new LoadError(503, entry.desc);
   const echo = await runtime.hyperty("echo", { register: "bob", handlers: { create: (value) => value } });
   const [bob = ""] = await runtime.find({ user: "bob", resources: ["chat"] });
@@ -42,6 +42,10 @@ activate("runtime://d/protostub/1", bus, { url: "wss://d/ws", runtimeURL: "runti
 
 // @ts-expect-error a runtime needs a domain
 new Runtime({});
+// @ts-expect-error a token is a text
+new Runtime({ domain: "d" }).logIn({ accessToken: 1 });
+new Runtime({ domain: "d" }).logIn(openid({ issuer: "https://d/o", clientId: "app" }));
+new Runtime({ domain: "d" }).onIdentity(({ state, user }) => state === "renewed" && user.trim()).remove();
 // @ts-expect-error a handler is for a type that there is
 new Runtime({ domain: "d" }).hyperty("echo", { handlers: { created: () => 1 } });
 // @ts-expect-error somebody is looked for

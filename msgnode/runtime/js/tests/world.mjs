@@ -15,7 +15,11 @@ export function activate(url, bus, config) {
   const stub = (globalThis.world.stubs[url] = { url, bus, config, sent: [], calls: [], name: "NAME" });
   stub.say = (value, desc) => bus.postMessage({ type: "update", from: url, to: url + "/status", body: { value, desc } });
   stub.bring = (message) => bus.postMessage(message);
-  bus.addListener("*", (message) => { stub.sent.push(message); globalThis.world.sent?.(stub, message); });
+  const idm = ({ id, from, to }) => bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 404 } });
+  bus.addListener("*", (message) => {
+    if (message.to.startsWith("domain://idm.") && message.type !== "response") { idm(message); return; }
+    stub.sent.push(message); globalThis.world.sent?.(stub, message);
+  });
   globalThis.world.started.push(stub);
   stub.say("created");
   return { name: "stub", instance: {

@@ -42,7 +42,7 @@ export class SyncManager {
   /** What is in the domain registry. */
   registrations;
   #judging = new Set(); // sender and id of requests that a reporter decides about
-  #started = new Set(); // stubs that were live
+  #live = new Map(); // domain -> the stub that was live last
   #own;
 
   /**
@@ -438,11 +438,19 @@ export class SyncManager {
 
   // --- nodes --------------------------------------------------------------------------------------
 
+  /** Whether the node of a domain has lost what it held for us, as far as a stub's word says. */
+  #hasLost(value, stub, domain) {
+    const before = this.#live.get(domain);
+    if (value === "live") this.#live.set(domain, stub);
+    if (value === "live") return before !== undefined && before !== stub; // after a log-out
+    return value === "gap" || (value === "created" && before === stub);
+  }
+
   /** A stub that was started anew has no session, and at a gap a policy may have ended what one holds: say all again. */
   #status({ value, resource } = {}) {
-    if (value === "live") this.#started.add(resource);
-    if (value !== "gap" && (value !== "created" || !this.#started.has(resource))) return;
+    if (typeof resource !== "string") return;
     const domain = domainOf(resource);
+    if (!this.#hasLost(value, resource, domain)) return;
     if (domain === this.#domain) {
       this.#node.announceHyperties();
       for (const [object, { hyperty, isRouted }] of this.#reported)
