@@ -17,6 +17,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from msgnode.core import messages
 from msgnode.core.back_off import BackOff
@@ -28,10 +29,20 @@ from .held_subscriptions import HeldSubscriptions, Observed, WriterSubscriptions
 from .peer_exchange import PeerExchange, Refused, Store
 from .peer_session import KeptSession, Opener
 from .peer_stub import LinkLimits, PeerStub, load
-from .pipe import Loaded, LoadFailed, Posted, Said, SocketClose, SocketSend, SocketWanted
+from .pipe import (
+    Loaded,
+    LoadFailed,
+    Posted,
+    RequestAborted,
+    RequestWanted,
+    Said,
+    SocketClose,
+    SocketSend,
+    SocketWanted,
+)
 from .sandbox import SandboxProcess
 from .session_watch import SessionWatch
-from .stub_sockets import StubSockets
+from .stub_sockets import StubSockets, tls_places
 from .stub_status import (
     DISCONNECTED,
     GAP,
@@ -184,8 +195,13 @@ class PeerLink:
         self._loaded.clear()
         self._idleness.begin()
         sandbox = self.sandbox = SandboxProcess(self._limits.sandbox, self._said)
+        places = tls_places(self.peer.configuration)
         sockets = self._sockets = StubSockets(
-            self._limits.sockets, self._reconnects, sandbox.send, self._ready, self._watch
+            replace(self._limits.sockets, tls_places=places),
+            self._reconnects,
+            sandbox.send,
+            self._ready,
+            self._watch,
         )
         try:
             async with self._limits.starts:
@@ -352,6 +368,10 @@ class PeerLink:
                 sockets.send(said)
             case SocketClose() if sockets is not None:
                 sockets.close(said)
+            case RequestWanted() if sockets is not None:
+                sockets.request(said)
+            case RequestAborted(http=number) if sockets is not None:
+                sockets.requests.abort(number)
             case Posted(message=text):
                 self._posted(bytes(text))
 

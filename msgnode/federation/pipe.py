@@ -8,7 +8,7 @@ nothing that the stub could not do anyway.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -75,6 +75,25 @@ class SocketClose(_Said, frozen=True, tag="ws-close"):
     reason: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
+class RequestWanted(_Said, frozen=True, tag="http"):
+    """The stub sends an HTTP request."""
+
+    http: _Number
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    url: _Url
+    headers: Annotated[
+        dict[_Word, Annotated[str, msgspec.Meta(max_length=1_000, pattern=r"^[^\r\n]*$")]],
+        msgspec.Meta(max_length=32),
+    ] = {}
+    body: str = ""
+
+
+class RequestAborted(_Said, frozen=True, tag="http-abort"):
+    """The stub gives a request up."""
+
+    http: _Number
+
+
 class Logged(_Said, frozen=True, tag="log"):
     """Console output of the stub, or an uncaught error."""
 
@@ -87,7 +106,10 @@ class Pong(_Said, frozen=True, tag="pong"):
     n: _Number
 
 
-Said = Loaded | LoadFailed | Posted | SocketWanted | SocketSend | SocketClose | Logged | Pong
+Said = (
+    Loaded | LoadFailed | Posted | SocketWanted | SocketSend | SocketClose
+    | RequestWanted | RequestAborted | Logged | Pong
+)  # fmt: skip
 
 _decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
 _encode = msgspec.json.Encoder().encode
@@ -204,3 +226,14 @@ def socket_buffered(number: int, size: int) -> bytes:
 def socket_closed(number: int, code: int, reason: str) -> bytes:
     """A WebSocket is closed, or could not be opened."""
     return _line({"op": "ws", "ws": number, "event": "close", "code": code, "reason": reason})
+
+
+def http_answer(number: int, status: int, content_type: str, body: str) -> bytes:
+    """An HTTP request was answered."""
+    told = {"op": "http", "http": number, "status": status, "type": content_type, "body": body}
+    return _line(told)
+
+
+def http_failed(number: int, error: str) -> bytes:
+    """An HTTP request was refused, or not answered."""
+    return _line({"op": "http", "http": number, "status": 0, "error": error})

@@ -1,6 +1,8 @@
 """The WebSockets of a sandboxed stub: opened by the node, to the peer's hosts only.
 
 Rules
+- A stub of the field strips the scheme from its configuration and puts another before it: where the
+  configuration names a place over TLS, the stub connects to it over TLS, whatever it says.
 - A socket may lead only to a host of the peer, over TLS except to networks the operator has named,
   and only to public addresses or those networks: the resolved address is checked, and the
   connection goes to exactly that address.
@@ -23,8 +25,10 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.protocol import State
@@ -32,13 +36,15 @@ from websockets.protocol import State
 from msgnode.core.back_off import BackOff
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
-from msgnode.net.http import Network, NotAllowed, Resolve, allowed_addresses
+from msgnode.net.http import HttpClient, Network, NotAllowed, Resolve, allowed_addresses
 from msgnode.net.tls import client_context
 
 from . import pipe
-from .pipe import SocketClose, SocketSend, SocketWanted
+from .pipe import RequestWanted, SocketClose, SocketSend, SocketWanted
 from .session_watch import SessionWatch
+from .stub_requests import REQUEST_SECONDS, StubRequests
 
+_SOCKETS, _REQUESTS = ("wss", "ws"), ("https", "http")
 MAX_SOCKETS = 2
 REFUSED, LOST = 1006, 1006
 """The code with which browsers tell a script that a connection failed or was lost."""
@@ -62,7 +68,10 @@ _UNREAD = "the peer does not read"
 
 @dataclass(frozen=True, slots=True)
 class SocketLimits:
-    """The limits of one peer's sockets. `headers` are sent by the node when it connects."""
+    """The limits of one peer's sockets. `headers` are sent by the node when it connects.
+
+    `tls_places`: places (host and port) that the configuration of its stub names with TLS.
+    """
 
     hosts: frozenset[str]
     networks: Sequence[Network] = ()
@@ -70,6 +79,7 @@ class SocketLimits:
     messages_per_second: float = MESSAGES_PER_SECOND
     bytes_per_second: float = BYTES_PER_SECOND
     headers: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    tls_places: frozenset[str] = frozenset()
 
 
 class StubSockets:
@@ -96,7 +106,10 @@ class StubSockets:
     ) -> None:
         self.refused = 0
         self.attempts = 0
-        self.last_error = ""
+        self._last_error = ""
+        http = HttpClient(limits.networks, REQUEST_SECONDS, limits.max_frame, resolve)
+        rates = (limits.messages_per_second, limits.bytes_per_second)
+        self.requests = StubRequests(limits.max_frame, rates, back_off, tell, ready, watch, http)
         self.bytes_in = self.bytes_out = 0
         self.lost = 0  # texts that were written to a lost socket
         self._limits = limits
@@ -118,13 +131,24 @@ class StubSockets:
 
     @property
     def count(self) -> int:
-        """The number of sockets, including those being opened."""
-        return len(self._tasks)
+        """The number of sockets and requests, including those being opened."""
+        return len(self._tasks) + self.requests.count
+
+    @property
+    def last_error(self) -> str:
+        """What happened last to a socket, else to a request."""
+        return self._last_error or self.requests.last_error
+
+    @last_error.setter
+    def last_error(self, error: str) -> None:
+        self._last_error = error
 
     @property
     def is_open(self) -> bool:
-        """Whether there is an open one."""
-        return any(link.state is State.OPEN for link in self._open.values())
+        """Whether there is an open one, or requests are answered."""
+        return self.requests.is_open or any(
+            link.state is State.OPEN for link in self._open.values()
+        )
 
     @property
     def is_full(self) -> bool:
@@ -134,7 +158,8 @@ class StubSockets:
     def want(self, wanted: SocketWanted) -> None:
         """Open a socket for the stub; it is told the result."""
         number = wanted.ws
-        fault = socket_fault(wanted.url, self._limits.hosts, self._limits.networks)
+        wanted = msgspec.structs.replace(wanted, url=self._with_tls(wanted.url))
+        fault = socket_fault(wanted.url, self._limits.hosts, self._limits.networks, _SOCKETS)
         if number in self._tasks:
             return  # the number is in use, which only a forged line can cause
         if not fault and self._waiting in self._tasks:
@@ -148,9 +173,23 @@ class StubSockets:
             return
         self._tasks[number] = asyncio.create_task(self._kept(number, wanted))
 
+    def request(self, wanted: RequestWanted) -> None:
+        """Send an HTTP request for the stub; it is told the result."""
+        url = self._with_tls(wanted.url)
+        fault = socket_fault(url, self._limits.hosts, self._limits.networks, _REQUESTS)
+        self.refused += bool(fault)
+        self.requests.want(wanted, url, fault)
+
+    def _with_tls(self, url: str) -> str:
+        """The URL, with TLS where the configuration names its place so."""
+        scheme, mark, rest = url.partition("://")
+        is_named = rest.split("/")[0].lower() in self._limits.tls_places
+        return f"{scheme}s{mark}{rest}" if scheme in ("ws", "http") and is_named else url
+
     def hurry(self) -> None:
         """Let the next attempt start at once."""
         self._hurried.set()
+        self.requests.hurry()
 
     def send(self, said: SocketSend) -> None:
         """Send text of the stub."""
@@ -174,6 +213,7 @@ class StubSockets:
     async def end(self) -> None:
         """Close all."""
         self._is_ending = True
+        await self.requests.end()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -395,8 +435,26 @@ class Heart:
         return has_heard or self.is_held
 
 
-def socket_fault(url: str, hosts: frozenset[str], networks: Sequence[Network]) -> str:
-    """Why a stub may open no WebSocket there, "" if it may.
+def tls_places(configuration: dict[str, Any]) -> frozenset[str]:
+    """The places that a configuration names with TLS.
+
+    >>> tls_places({"url": "https://b.example:9090/x", "messagingnode": "ws://b.example"})
+    frozenset({'b.example:9090'})
+    """
+    named = (str(configuration.get(key, "")) for key in ("url", "messagingnode"))
+    parts = (each.partition("://") for each in named)
+    return frozenset(
+        rest.split("/")[0].lower() for scheme, _, rest in parts if scheme in ("wss", "https")
+    )
+
+
+def socket_fault(
+    url: str,
+    hosts: frozenset[str],
+    networks: Sequence[Network],
+    schemes: Sequence[str] = (*_SOCKETS, *_REQUESTS),
+) -> str:
+    """Why a stub may not connect there, "" if it may. `schemes`: with which, TLS first.
 
     >>> socket_fault("wss://evil.example/ws", frozenset({"b.example"}), ())
     'evil.example is no host of the peer'
@@ -406,8 +464,8 @@ def socket_fault(url: str, hosts: frozenset[str], networks: Sequence[Network]) -
         host, _ = (parts.hostname or "").lower(), parts.port
     except ValueError:
         return "it is no URL"
-    if parts.scheme not in (("wss", "ws") if networks else ("wss",)):
-        return "it must begin with wss://"
+    if parts.scheme not in (schemes if networks else schemes[::2]):
+        return f"it must begin with {schemes[0]}://"
     if parts.username is not None or parts.password is not None:
         return "it must not name a user"
     if not any(host == each or host.endswith(f".{each}") for each in hosts):

@@ -58,11 +58,12 @@ class BadAnswer(NoAnswer):
 
 
 class Answer(NamedTuple):
-    """A response; `location` is the header's text."""
+    """A response; `location` and `content_type` are texts of its headers."""
 
     status: int
     body: bytes
     location: str = ""
+    content_type: str = ""
 
 
 def url_fault(url: str, networks: Sequence[Network], longest: int = MAX_URL) -> str:
@@ -304,7 +305,8 @@ class HttpClient:
                 if size > self._max_body:
                     raise BadAnswer(f"It answered more than {self._max_body} bytes.")
                 received.append(part)
-            return Answer(answer.status, b"".join(received), location)
+            kind = found.get(b"content-type", b"").decode("latin-1")
+            return Answer(answer.status, b"".join(received), location, kind)
 
 
 async def _resolved(host: str, port: int) -> list[str]:

@@ -9,18 +9,24 @@ NodeJS    `open` is answered 200 without a token; its stub says nothing before i
 NoMatrix  no handshake: the runtime URL is in the URL of the socket, in `messagingnode` of the
           configuration. It learns who writes, and takes subscriptions in `resources` (else 400).
           Its stub writes into the body of what it is given, and fails where there is none.
+          The client library of the NodeJS stub (socket.io 1.x) begins with polling by
+          XMLHttpRequest, and takes a WebSocket later, if it can: PollingNode never offers one.
 Both      forget everything when they are started again, and answer nothing for unknown addresses.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
+
+from tests.ports import free_port
 
 from .links import B, Played
 
@@ -103,6 +109,69 @@ class MatrixProtoStub {
 }
 export default function activate(url, bus, config) {
   return { name: "MatrixProtoStub", instance: new MatrixProtoStub(url, bus, config) };
+}
+"""
+
+POLLING_STUB = """
+function ask(method, url, body) {
+  return new Promise((resolve, reject) => {
+    const xhr = new XMLHttpRequest();
+    xhr.open(method, url, true);
+    if (method === "POST") xhr.setRequestHeader("Content-type", "text/plain;charset=UTF-8");
+    xhr.onreadystatechange = () => {
+      if (xhr.readyState !== 4) return;
+      if (xhr.status === 200) resolve(xhr.responseText);
+      else reject(new Error("xhr poll error"));
+    };
+    xhr.send(body ?? null);
+  });
+}
+class NodejsProtoStub {
+  constructor(url, bus, config) {
+    Object.assign(this, { url, bus, config });
+    this.at = "http://" + config.url.replace(/.*?:\\/\\//g, "") + "/poll";
+    bus.addListener("*", (message) => this.connect().then(() => this.post(message)));
+  }
+  status(value) {
+    const to = this.url + "/status";
+    this.bus.postMessage({ type: "update", from: this.url, to, body: { value } });
+  }
+  post(message) {
+    this.posted = (this.posted ?? Promise.resolve()).then(() =>
+      ask("POST", this.at + "?sid=" + this.sid, JSON.stringify(message)).catch(() => {}));
+  }
+  connect() {
+    return (this.connecting ??= new Promise((resolve) => {
+      ask("GET", this.at).then((sid) => {
+        this.sid = sid;
+        this.poll(resolve);
+        this.post({ id: 1, type: "open", from: this.config.runtimeURL, to: "mn:/session" });
+      }, () => this.lost());
+    }));
+  }
+  async poll(opened) {
+    try {
+      for (;;) {
+        for (const message of JSON.parse(await ask("GET", this.at + "?sid=" + this.sid))) {
+          if (message.from !== "mn:/session") this.bus.postMessage(message);
+          else {
+            this.status("connected");
+            opened();
+          }
+        }
+      }
+    } catch {
+      this.lost();
+    }
+  }
+  lost() {
+    this.connecting = null;
+    this.status("disconnected");
+  }
+  disconnect() {}
+}
+export default function activate(url, bus, config) {
+  return { name: "NodejsProtoStub", instance: new NodejsProtoStub(url, bus, config) };
 }
 """
 
@@ -190,6 +259,76 @@ class NodejsNode(FieldNode):
             await self._answer(message, link, 200)
         else:
             await self.say(message)
+
+
+class Poll:
+    """What a client that polls has in place of a socket."""
+
+    def __init__(self) -> None:
+        self.waiting: asyncio.Queue[str] = asyncio.Queue()
+
+    async def send(self, text: str) -> None:
+        self.waiting.put_nowait(text)
+
+
+class PollingNode(NodejsNode):
+    """As the NodeJS node to a client that polls."""
+
+    stub = POLLING_STUB
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(port)
+        self.requests: list[str] = []
+        self._polls: dict[str, Any] = {}
+        self._http: asyncio.Server | None = None
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        return {"url": f"http://127.0.0.1:{self.port}"}
+
+    async def start(self) -> None:
+        self.port = self.port or free_port()
+        self._http = await asyncio.start_server(self._asked, "127.0.0.1", self.port)
+
+    async def stop(self) -> None:
+        assert self._http is not None
+        self._http.close()
+        self._polls.clear()
+        self.links.clear()
+
+    async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            length = re.search(r"(?i)content-length: (\d+)", head)
+            body = await reader.readexactly(int(length[1])) if length else b""
+            self.requests.append(head.partition(" HTTP")[0])
+            status, text = await self._answered(head, body)
+            lines = f"HTTP/1.1 {status} X\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+            encoded = text.encode()
+            writer.write(f"{lines}Content-Length: {len(encoded)}\r\n\r\n".encode() + encoded)
+            await writer.drain()
+        writer.close()
+
+    async def _answered(self, head: str, body: bytes) -> tuple[int, str]:
+        sid = re.search(r"sid=(\w+)", head)
+        if sid is None:
+            name = f"s{len(self.requests)}"
+            self._polls[name] = Poll()
+            self.links.append(self._polls[name])
+            return 200, name
+        poll = self._polls.get(sid[1])
+        if poll is None:
+            return 400, "unknown sid"
+        if head.startswith("POST"):
+            await self._heard(json.loads(body), poll)
+            return 200, "ok"
+        found = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                found.append(await poll.waiting.get())
+        while not poll.waiting.empty():
+            found.append(poll.waiting.get_nowait())
+        return 200, f"[{','.join(found)}]"
 
 
 class NomatrixNode(FieldNode):

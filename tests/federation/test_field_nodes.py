@@ -10,7 +10,7 @@ import pytest
 from msgnode.federation import peer_exchange, peer_kinds
 from tests.ports import free_port
 
-from .field_nodes import SM, FieldNode, NodejsNode, NomatrixNode
+from .field_nodes import SM, FieldNode, NodejsNode, NomatrixNode, PollingNode
 from .links import OURS, THEIRS, A, B, Linked, linked
 from .sandboxes import needs_deno
 
@@ -20,7 +20,9 @@ ROOM = f"comm://{B}/room"
 OUR_ROOM = f"comm://{A}/room"
 
 
-@pytest.fixture(params=[NodejsNode, NomatrixNode], ids=["nodejs", "nomatrix"])
+@pytest.fixture(
+    params=[NodejsNode, PollingNode, NomatrixNode], ids=["nodejs", "nodejs-polling", "nomatrix"]
+)
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Linked, FieldNode]]:
     """A link to such a node, which is live; a runtime there answers with what it was asked."""
     node: FieldNode = request.param()

@@ -117,9 +117,10 @@ async def test_what_a_stub_says_of_its_loss_is_not_hidden_by_what_the_node_knows
     async with linked(says, peer) as one:
         await one.live()
         peer.cut()
-        await one.until(lambda: one.link.state == "disconnected")
-        await one.until(lambda: one.link._sockets.count)
-        assert one.link.last_error == "the contract has ended"
+        await one.until(lambda: one.link.last_error == "the contract has ended")
+        assert one.link.state == "disconnected"
+        await one.live()
+        assert one.link.last_error == "", "one that is live shows no old error"
 
 
 async def test_what_a_node_was_asked_that_is_only_cut_off_stays_asked() -> None:

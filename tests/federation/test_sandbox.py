@@ -158,7 +158,6 @@ REACHING = {
     "a module elsewhere": "await import('https://b.example/more.js')",
     "a module of the machine": "await import('file:///etc/hostname')",
     "the engine": "Deno.readTextFileSync('/etc/passwd')",
-    "a request": "await fetch('http://127.0.0.1/')",
     "a worker": "new Worker('data:text/javascript,1')",
     "the environment": "JSON.stringify((await import('node:process')).env.HOME).length",
 }

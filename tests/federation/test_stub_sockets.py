@@ -131,7 +131,7 @@ async def test_what_is_written_to_a_socket_that_is_no_more_is_counted(peer: Peer
     ],
 )
 def test_case_24_a_socket_leads_to_the_peer_over_tls_or_nowhere(url: str) -> None:
-    assert socket_fault(url, frozenset({"b.example"}), ())
+    assert socket_fault(url, frozenset({"b.example"}), (), ("wss", "ws"))
 
 
 @pytest.mark.asyncio

@@ -1,5 +1,5 @@
 /**
- * The inside of a sandbox: loads one protostub and lends it a bus and WebSockets that the node has.
+ * The inside of a sandbox: loads one protostub and lends it a bus, WebSockets and requests that the node has.
  *
  * Deno runs it without any permission. What the stub sees is made here: a bus, `WebSocket`, nothing
  * of the machine. That names such as `Deno` are taken away is a second line of defence; that the
@@ -171,6 +171,137 @@ Object.defineProperty(globalThis, "WebSocket", {
   configurable: true,
 });
 
+// --- HTTP requests that the node sends ----------------------------------------------------------------
+
+const requests = new Map(); // number -> told its result
+let requestNumbers = 0;
+
+/** Send a request; `told` is called with {status, type, body}, or {status: 0, error}. Returns what gives it up. */
+function request({ method, url, headers, body }, told) {
+  const number = ++requestNumbers;
+  requests.set(number, told);
+  say({ op: "http", http: number, method, url: String(url), headers, body });
+  return () => requests.delete(number) && say({ op: "http-abort", http: number });
+}
+
+function requestEnded(operation) {
+  const told = requests.get(operation.http);
+  requests.delete(operation.http);
+  told?.(operation);
+}
+
+const methodOf = (method) => String(method ?? "GET").toUpperCase();
+const plainText = (body) => {
+  if (body === undefined || body === null) return "";
+  if (typeof body !== "string") throw new TypeError("Only text can be sent from here.");
+  return body;
+};
+
+globalThis.fetch = async (url, { method, headers, body, signal } = {}) => {
+  const sent = { method: methodOf(method), url, body: plainText(body) };
+  sent.headers = Object.fromEntries(new Headers(headers));
+  const {
+    status,
+    type,
+    body: text,
+    error,
+  } = await new Promise((resolve, reject) => {
+    const giveUp = request(sent, resolve);
+    const aborted = () => {
+      giveUp();
+      reject(signal.reason);
+    };
+    if (signal?.aborted) aborted();
+    else signal?.addEventListener("abort", aborted, { once: true });
+  });
+  if (!status) throw new TypeError(`The request failed: ${error}`);
+  const hasBody = ![204, 205, 304].includes(status);
+  return new Response(hasBody ? text : null, { status, headers: { "Content-Type": type } });
+};
+
+/** Text only: there is no `responseType`, by which clients tell whether bytes can be had. */
+globalThis.XMLHttpRequest = class XMLHttpRequest extends EventTarget {
+  readyState = 0;
+  status = 0;
+  statusText = "";
+  responseText = "";
+  withCredentials = false;
+  timeout = 0;
+  #sent = null;
+  #type = "";
+  #giveUp = () => {};
+  #timer;
+
+  open(method, url) {
+    this.#sent = { method: methodOf(method), url, headers: {} };
+    this.#enter(1);
+  }
+
+  setRequestHeader(name, value) {
+    this.#sent.headers[String(name)] = String(value);
+  }
+
+  send(body) {
+    const sent = { ...this.#sent, body: plainText(body) };
+    this.#giveUp = request(sent, (answer) => this.#answered(answer));
+    if (this.timeout)
+      this.#timer = setTimeout(() => {
+        this.#giveUp();
+        this.#failed("timeout");
+      }, this.timeout);
+  }
+
+  abort() {
+    clearTimeout(this.#timer);
+    this.#giveUp();
+    this.readyState = 0;
+  }
+
+  getResponseHeader(name) {
+    return String(name).toLowerCase() === "content-type" && this.#type ? this.#type : null;
+  }
+
+  getAllResponseHeaders() {
+    return this.#type ? `content-type: ${this.#type}\r\n` : "";
+  }
+
+  get response() {
+    return this.responseText;
+  }
+
+  #answered({ status, type = "", body = "" }) {
+    clearTimeout(this.#timer);
+    if (!status) return this.#failed("error");
+    Object.assign(this, { status, responseText: body });
+    this.#type = type;
+    for (const state of [2, 3, 4]) this.#enter(state);
+    this.#happened("load");
+    return this.#happened("loadend");
+  }
+
+  #failed(name) {
+    this.status = 0;
+    this.#enter(4);
+    this.#happened(name);
+    this.#happened("loadend");
+  }
+
+  #enter(state) {
+    this.readyState = state;
+    this.#happened("readystatechange");
+  }
+
+  #happened(name) {
+    const event = new Event(name);
+    try {
+      this[`on${name}`]?.(event);
+    } catch (error) {
+      log(error);
+    }
+    this.dispatchEvent(event);
+  }
+};
+
 // --- the bus that the stub sees -----------------------------------------------------------------------
 
 const listeners = new Map();
@@ -236,6 +367,7 @@ const operations = {
     );
   },
   post: ({ message }) => hand(message),
+  http: requestEnded,
   ws: (operation) => sockets.get(operation.ws)?.happened(operation),
   connect: () => loading.then(() => stub?.connect?.()),
   disconnect: () => loading.then(() => stub?.disconnect?.()),
