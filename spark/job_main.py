@@ -31,7 +31,7 @@ time.tzset()
 from pyspark.sql import SparkSession  # noqa: E402 (the paths and the time zone come first)
 
 from spark.jobs import figures, periods, rolling, shipping, tiers  # noqa: E402
-from spark.jobs.ledger import Ledger  # noqa: E402
+from spark.jobs.ledger import Entry, Ledger  # noqa: E402
 from spark.jobs.ledger_tiers import DAYS, MONTHS  # noqa: E402
 from spark.jobs.periods import Kind  # noqa: E402
 from spark.jobs.storage import Storage  # noqa: E402
@@ -176,25 +176,19 @@ def make(
     raw = Storage(f"{record.rstrip('/')}/raw")
     rolled = Storage(f"{record.rstrip('/')}/roll-up")
     book, by_day, by_month = Ledger(rolled), Ledger(rolled, DAYS), Ledger(rolled, MONTHS)
-    begun = [start]
-    while periods.after(kind, begun[-1]) < end:
-        begun.append(periods.after(kind, begun[-1]))
-    if kind is Kind.HOURLY:
-        oldest, asked = start - LATE, start
-    else:
-        oldest, asked = min(periods.before(kind, start), start - periods.HISTORY), start
+    begun = _begun(kind, start, end)
+    oldest = start - LATE
+    if kind is not Kind.HOURLY:
+        oldest = min(periods.before(kind, start), start - periods.HISTORY)
     last = periods.after(kind, begun[-1])
     progress(0.0, "looking for hours to roll up")
     there = book.entries(oldest, last)
-    stale = rolling.stale_hours(raw, book, oldest, asked)
-    stale |= rolling.stale_hours(raw, book, asked, last, again=again)
+    stale = rolling.stale_hours(raw, book, oldest, start)
+    stale |= rolling.stale_hours(raw, book, start, last, again=again)
     rows = rolling.roll_up(spark, raw, book, stale, run, lambda s, step: progress(s * 0.6, step))
     if kind is not Kind.HOURLY:
         progress(0.6, "adding up days")
-        todo = tiers.stale(book, by_day, oldest, last)
-        if tiers.rows_of(book, by_day, todo) <= UNCOMPILED_ROWS:
-            _compile(spark, False)
-        tiers.roll_up(spark, book, by_day, todo, run)
+        _add_up_days(spark, book, by_day, tiers.stale(book, by_day, oldest, last), run)
     if kind in (Kind.MONTHLY, Kind.YEARLY):  # each month once, and not twelve at the year's end
         progress(0.65, "adding up months")
         tiers.roll_up(spark, by_day, by_month, tiers.stale(by_day, by_month, oldest, last), run)
@@ -204,20 +198,16 @@ def make(
         # All of the last day: a daily run may have rolled hours up that have no report yet.
         made = figures.hourly(spark, book, min([start - LAST_DAY, *stale]), last, home)
     else:
+        tier = by_month if kind is Kind.YEARLY else by_day
         made = []
         for number, period in enumerate(begun):
             progress(0.7 + 0.2 * number / len(begun), f"making report {number + 1} of {len(begun)}")
-            tier = by_month if kind is Kind.YEARLY else by_day
             made.append(figures.of_period(spark, book, tier, kind, period, home))
     _compile(spark, True)
     progress(0.9, "compacting")
     over = datetime.now(UTC) - timedelta(hours=2)
     compacted = rolling.compact(spark, raw, book, oldest, min(last, over), run)
-    damaged = {
-        hour: entry
-        for hour, entry in book.entries(oldest, last).items()
-        if entry.lost != (there[hour].lost if hour in there else {})
-    }
+    damaged = _damaged_since(there, book.entries(oldest, last))
     return {
         "rows_read": rows,
         "hours_rolled": len(stale),
@@ -225,10 +215,37 @@ def make(
         "not_compacted": compacted.fault,
         "damaged": figures.damaged_files(damaged),
         "damaged_ledgers": [
-            name for each in (book, by_day, by_month) for name in each.damaged_files()
+            *book.damaged_files(),
+            *by_day.damaged_files(),
+            *by_month.damaged_files(),
         ],
         "reports": made,
     }
+
+
+def _add_up_days(
+    spark: SparkSession, book: Ledger, by_day: Ledger, stale: list[datetime], run: str
+) -> None:
+    """Add up days; few rows are added up sooner without compiling."""
+    if tiers.rows_of(book, by_day, stale) <= UNCOMPILED_ROWS:
+        _compile(spark, False)
+    tiers.roll_up(spark, book, by_day, stale, run)
+
+
+def _begun(kind: Kind, start: datetime, end: datetime) -> list[datetime]:
+    """When the periods begin that begin in [start, end)."""
+    begun = [start]
+    while periods.after(kind, begun[-1]) < end:
+        begun.append(periods.after(kind, begun[-1]))
+    return begun
+
+
+def _damaged_since(
+    before: dict[datetime, Entry], after: dict[datetime, Entry]
+) -> dict[datetime, Entry]:
+    """The hours that have lost other files than before."""
+    lost = {hour: entry.lost for hour, entry in before.items()}
+    return {hour: entry for hour, entry in after.items() if entry.lost != lost.get(hour, {})}
 
 
 def _compile(spark: SparkSession, wanted: bool) -> None:

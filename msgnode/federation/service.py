@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from msgnode.bus.ports import Alarms
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.core import addresses
@@ -55,11 +56,40 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class FederationSettings:
-    """`max_stubs` is the limit of this worker; `key` is secret."""
+    """The settings of federation.
+
+    Attributes:
+        domain: the node's domain.
+        max_stubs: most peers that this worker serves.
+        limits: of each peer.
+        shown: redacts a message's body for display.
+        key: the node's secret key.
+    """
 
     domain: str
     max_stubs: int
+    limits: LinkLimits
+    shown: Callable[[Any], Any]
     key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServingWorker:
+    """The worker that serves peers.
+
+    Attributes:
+        epoch: its epoch.
+        table: its routing table.
+        writer: its writer.
+        holds_lease: whether its lease runs; without it no peer is served.
+        alarms: the node's alarms.
+    """
+
+    epoch: str
+    table: RoutingTable
+    writer: Writer
+    holds_lease: Callable[[], bool]
+    alarms: Alarms
 
 
 class Federation:
@@ -67,58 +97,45 @@ class Federation:
 
     Args:
         settings: the settings of federation.
+        worker: this worker.
         peers: the known peers.
-        limits: the limits of each peer.
-        epoch: this worker's epoch.
-        table: the routing table.
         opener: opens the peers' sessions.
         http: the HTTP client that confirms connections of peers.
-        writer: the worker's writer.
-        holds_lease: whether this worker's lease runs; without it no peer is served.
-        raise_alarm, clear_alarm: the node's alarms.
         observers: the observers of peers' objects.
         stored: the stored messages for peers.
-        shown: redacts a message's body for display.
     """
 
     def __init__(
         self,
         settings: FederationSettings,
+        worker: ServingWorker,
         peers: KnownPeers,
-        limits: LinkLimits,
-        epoch: str,
-        table: RoutingTable,
         opener: Opener,
         http: HttpClient,
-        writer: Writer,
-        holds_lease: Callable[[], bool],
-        raise_alarm: Callable[[str, str, str], None],
-        clear_alarm: Callable[[str, str], None],
         observers: Observers,
         stored: StoredMessages,
-        shown: Callable[[Any], Any],
     ) -> None:
         self.observers = observers
         self.proofs = NodeProofs(settings.domain, http)
         self.links: dict[int, PeerLink] = {}
         self._peers = peers
         self._settings = settings
-        self._limits = limits
-        self._epoch = epoch
-        self._table = table
+        self._limits = settings.limits
+        self._epoch = worker.epoch
+        self._table = worker.table
         self._opener = opener
         self._http = http
-        self._writer = writer
-        self._holds_lease = holds_lease
-        self._raise_alarm = raise_alarm
-        self._clear_alarm = clear_alarm
+        self._writer = worker.writer
+        self._holds_lease = worker.holds_lease
+        self._raise_alarm = worker.alarms.raise_alarm
+        self._clear_alarm = worker.alarms.clear_alarm
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._switches: dict[int, asyncio.Task[None]] = {}
         self._served: dict[int, PeerRow] = {}
         self._told: dict[int, tuple[str, str]] = {}
-        self._alarms = PeerAlarms(raise_alarm, clear_alarm)
+        self._alarms = PeerAlarms(self._raise_alarm, self._clear_alarm)
         self._figures = LinkFigures(self.links, self._blocking)
-        self._waiting = WaitingMessages(self.links, shown, self._blocking)
+        self._waiting = WaitingMessages(self.links, settings.shown, self._blocking)
         self._stored = stored
         self._is_stale = asyncio.Event()
         self._is_stopped = False

@@ -15,7 +15,7 @@ from msgnode.federation.observers import Observers
 from msgnode.federation.peer_session import PeerSessions
 from msgnode.federation.peer_stub import QUEUE_BYTES, QUEUE_MESSAGES, LinkLimits
 from msgnode.federation.sandbox import SandboxLimits
-from msgnode.federation.service import Federation, FederationSettings
+from msgnode.federation.service import Federation, FederationSettings, ServingWorker
 from msgnode.federation.stored_messages import StoredMessages, StoreLimits
 from msgnode.federation.stub_sockets import BYTES_PER_SECOND, MESSAGES_PER_SECOND, SocketLimits
 from msgnode.identity.encryption import decrypt, encrypt
@@ -68,20 +68,19 @@ def _serve(
         store, base.table, base.writer, encrypt, decrypt, base.alarms.raise_alarm, guard.vouch
     )
     federation = Federation(
-        FederationSettings(base.domain, limits["MAX_STUBS"], settings.SECRET_KEY),
+        FederationSettings(
+            base.domain,
+            limits["MAX_STUBS"],
+            _link_limits(store.seconds),
+            masked if settings.POLICY["LOG_MASKS_BODIES"] else without_tokens,
+            settings.SECRET_KEY,
+        ),
+        ServingWorker(base.me.epoch, base.table, base.writer, lambda: lease.is_held, base.alarms),
         peers,
-        _link_limits(store.seconds),
-        base.me.epoch,
-        base.table,
         PeerSessions(replace(parts, settings=replace(parts.settings, flow=flow))),
         http,
-        base.writer,
-        lambda: lease.is_held,
-        base.alarms.raise_alarm,
-        base.alarms.clear_alarm,
         observers,
         stored,
-        masked if settings.POLICY["LOG_MASKS_BODIES"] else without_tokens,
     )
     room = Subsystem(
         serve=lambda: [until_stopped(federation.run)],

@@ -27,7 +27,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.monitoring import peer_queries
 from msgnode.monitoring.collector import Family, families
 from msgnode.node import get_node
-from msgnode.ops import qos_metrics
+from msgnode.qos import figures
 
 PATIENCE = 1.0
 
@@ -94,7 +94,7 @@ def of_the_node(told: Mapping[str, list[Family] | None]) -> Iterator[Metric]:
     up = 1
     try:
         with database_limit.at_most(PATIENCE):
-            told_of_it = [_alarms(), *qos_metrics.of_the_node()]
+            told_of_it = [_alarms(), *of_qos()]
     except (DatabaseError, InterfaceError) as error:
         FAULTS.note(database_errors.PART, error)
         up = 0
@@ -124,3 +124,25 @@ def _joined(told: Mapping[str, Iterable[Family] | None]) -> Iterable[Metric]:
             for each in family.samples:
                 metric.add_sample(each.name, {**each.labels, **label}, each.value)
     return joined.values()
+
+
+def of_qos() -> Iterator[Metric]:
+    """The TURN servers, what is booked, and what customers have used, from the database."""
+    told = figures.read() if settings.QOS["BROKER"] else figures.Figures()
+    yield _gauge("turn_up", "Whether a TURN server answers.", "server", told.up)
+    text = "Bandwidth of a TURN server that may be booked."
+    yield _gauge("turn_capacity_bits", text, "server", told.capacity)
+    yield _gauge("turn_booked_bits", "Bandwidth that is booked on it.", "server", told.booked)
+    text = "Allocations that it had when it was looked at last."
+    yield _gauge("turn_allocations", text, "server", told.allocations)
+    text = "Reservations that have not ended, by state."
+    yield _gauge("qos_reservations", text, "state", told.reservations)
+    yield _gauge("qos_used_bytes", "Bytes that a customer has used.", "customer", told.used)
+    yield _gauge("qos_quota_bytes", "Bytes that it may use.", "customer", told.quota)
+
+
+def _gauge(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+    metric = GaugeMetricFamily(f"msgnode_{name}", text, labels=(label,))
+    for key, value in values.items():
+        metric.add_metric((key,), value)
+    return metric

@@ -13,9 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import accounting, secret_store, turn_state
+from . import accounting, figures, secret_store, turn_state
 from .ledger import Ledger
-from .room_watch import RoomWatch
 from .statistics import Event
 from .turn_servers import Alarm, Clear, TurnServers
 
@@ -28,6 +27,8 @@ _QUIET_SECONDS = 5.0
 """How long Redis may be away before the alarm is raised."""
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+FULL = "turn-full"
+_LOOK_EVERY = 5.0
 
 
 class Relays:
@@ -162,3 +163,43 @@ class Relays:
     def _missed(self) -> None:
         self.ledger.gap()
         self._has_gap = True
+
+
+class RoomWatch:
+    """Raises the alarm `turn-full` while no server has room for another flow of a class.
+
+    One for the supervisor.
+
+    Args:
+        raise_alarm: takes kind, subject and text.
+        clear_alarm: takes kind and subject.
+    """
+
+    def __init__(self, raise_alarm: Alarm, clear_alarm: Clear) -> None:
+        self._raise_alarm = raise_alarm
+        self._clear_alarm = clear_alarm
+        self._full: set[str] = set()
+        self._is_first = True
+        self._looked = 0.0
+
+    async def look(self, in_thread: InThread) -> None:
+        """See whether there is room, every few seconds."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_EVERY and not self._is_first:
+            return
+        self._looked = now
+        full: dict[str, str] = await in_thread(figures.full_classes)
+        before = self._full
+        if self._is_first:  # what an earlier supervisor has raised may be over
+            before = before | set(await in_thread(figures.classes))
+        for name in sorted(before - full.keys()):
+            self._clear_alarm(FULL, name)
+        for name in sorted(full.keys() - self._full):
+            self._raise_alarm(FULL, name, full[name])
+        self._full = set(full)
+        self._is_first = False
+
+    def forget(self) -> None:
+        """Another worker supervises from now on."""
+        self._full = set()
+        self._is_first = True

@@ -24,7 +24,7 @@ from .manager import SessionManager
 from .outbox import Link
 from .rules import SOCKET, CloseCode, SocketEvent, SocketState, after
 from .session import LiveSession
-from .turns import Turns
+from .turn_queue import Turns
 
 MAX_FAILURES = 10
 """Invalid identities in `open` and `re-open` after which a connection is ended."""

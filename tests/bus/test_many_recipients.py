@@ -20,7 +20,7 @@ from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
 from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import MAX_DEBT, FlowLimits
-from msgnode.sessions.turns import Turns
+from msgnode.sessions.turn_queue import Turns
 from tests.fakes import FakeCaller, FakeRecorder, FakeSession, pipeline
 
 SENDER = "runtime://d/1"

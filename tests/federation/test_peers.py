@@ -22,8 +22,9 @@ from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.known_peers import KnownPeers
 from msgnode.federation.monitoring import PeerAlarms
 from msgnode.federation.observers import Observers
-from msgnode.federation.service import Federation, FederationSettings
+from msgnode.federation.service import Federation, FederationSettings, ServingWorker
 from msgnode.models import Peer
+from tests.fakes import AlarmCalls
 
 B = "b.example"
 FOUND = FoundStub("one", "1" * 64, {"url": "wss://b.example/ws"}, "1")
@@ -221,14 +222,12 @@ async def test_a_peer_that_takes_long_to_end_holds_up_the_end_of_no_other(
 
 
 def federation(mode: str = "listed") -> Federation:
-    settings = FederationSettings("a.example", 32)
     nothing: Any = None
+    settings = FederationSettings("a.example", 32, nothing, nothing)
+    worker = ServingWorker("epoch", RoutingTable(), nothing, lambda: True, AlarmCalls())
     peers = KnownPeers("a.example", mode, nothing, nothing, nothing)
-    one = Federation(
-        settings, peers, nothing, "epoch", RoutingTable(), nothing, nothing, nothing,
-        lambda: True, nothing, nothing, Observers(RoutingTable(), nothing, nothing, True, 30.0),
-        nothing, nothing,
-    )  # fmt: skip
+    observers = Observers(RoutingTable(), nothing, nothing, True, 30.0)
+    one = Federation(settings, worker, peers, nothing, nothing, observers, nothing)
     one._use(store.read())
     return one
 

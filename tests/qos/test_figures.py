@@ -9,14 +9,13 @@ from typing import Any, cast
 import pytest
 
 from msgnode.core.errors import Unavailable
-from msgnode.ops import qos_metrics
+from msgnode.ops import metrics
 from msgnode.qos import bookings, figures
 from msgnode.qos.bookings import Book, Free, Limits
 from msgnode.qos.component import QosConnector
 from msgnode.qos.embedded_broker import EmbeddedBroker
 from msgnode.qos.models import Customer, Reservation, TurnServer
-from msgnode.qos.relays import Relays
-from msgnode.qos.room_watch import RoomWatch
+from msgnode.qos.relays import Relays, RoomWatch
 from msgnode.qos.service import QosService
 
 from . import rows
@@ -36,7 +35,7 @@ def told(settings: Any) -> dict[str, dict[tuple[str, ...], float]]:
     settings.QOS = {**settings.QOS, "BROKER": "embedded"}
     return {
         metric.name: {tuple(sample.labels.values()): sample.value for sample in metric.samples}
-        for metric in qos_metrics.of_the_node()
+        for metric in metrics.of_qos()
     }
 
 
@@ -66,7 +65,7 @@ def test_metrics_tell_of_servers_reservations_and_customers(settings: Any) -> No
 
 def test_a_node_without_a_broker_tells_nothing(settings: Any) -> None:
     rows.server("t1", state="up")
-    assert not any(metric.samples for metric in qos_metrics.of_the_node())
+    assert not any(metric.samples for metric in metrics.of_qos())
 
 
 def test_the_number_of_customers_that_are_told_of_is_bounded(

@@ -104,37 +104,34 @@ class Command(Tool):
         peer = Peer.objects.filter(domain=domain).first()
         if peer is None:
             raise could_not_be_done(f"There is no peer {domain}.")
-        if action == "approve":
-            if why := store.approve(peer, "command line", options["digest"]):
-                raise not_as_it_should_be(why)
-            digest = peer.approved_digest[:12]
-            self.stdout.write(
-                f"{domain}: the stub {digest} may run; whether it does: manage.py peers"
-            )
-            return
-        if action == "look":
-            store.look_again(peer)
-        elif action == "restart":
-            if why := restart(peer, "command line"):
-                raise not_as_it_should_be(why)
-        elif action == "stubs":
-            self._stubs(peer, options["json"])
-            return
-        elif action == "queue":
-            self._queue(peer, options["json"])
-            return
-        elif action == "where":
-            self._where(peer, options["id"], options["json"])
-            return
+        shown = {"stubs": self._stubs, "queue": self._queue, "where": self._where}
+        if action in shown:
+            shown[action](peer, options)
         elif action in ("retry", "discard"):
             self._order(peer, action, options["messages"])
-            return
+        else:
+            self._change(peer, action, options["digest"])
+            done = f"{action} done."
+            if action == "approve":
+                digest = peer.approved_digest[:12]
+                done = f"the stub {digest} may run; whether it does: manage.py peers"
+            self.stdout.write(f"{domain}: {done}")
+
+    def _change(self, peer: Peer, action: str, digest: str) -> None:
+        why = ""
+        if action == "approve":
+            why = store.approve(peer, "command line", digest)
+        elif action == "look":
+            store.look_again(peer)
+        elif action == "restart":
+            why = restart(peer, "command line")
         elif action == "remove":
             delete_with_dependents(Peer.objects.filter(pk=peer.pk))
             post(store.CHANGED)
-        elif why := store.decide(peer, _DECISIONS[action]):
+        else:
+            why = store.decide(peer, _DECISIONS[action])
+        if why:
             raise not_as_it_should_be(why)
-        self.stdout.write(f"{domain}: {action} done.")
 
     def _add(self, domain: str, options: dict[str, Any]) -> None:
         if fault := crossing.domain_fault(domain):
@@ -161,9 +158,9 @@ class Command(Tool):
             f"{domain}: its stub is looked for; then: manage.py peers approve {domain}"
         )
 
-    def _stubs(self, peer: Peer, as_json: bool) -> None:
+    def _stubs(self, peer: Peer, options: dict[str, Any]) -> None:
         found = store.stubs_of(peer)
-        if as_json:
+        if options["json"]:
             self.say_json(found)
             return
         if not found:
@@ -177,9 +174,9 @@ class Command(Tool):
             text = f"{each['digest']} {each['found_at']:%Y-%m-%d %H:%M} {each['version'] or '-':10}"
             self.stdout.write(f"{text} {told} {signed}".rstrip())
 
-    def _queue(self, peer: Peer, as_json: bool) -> None:
+    def _queue(self, peer: Peer, options: dict[str, Any]) -> None:
         rows = waiting_messages.waiting().filter(peer=peer).order_by("id")
-        if as_json:
+        if options["json"]:
             names = ("id", "kind", "type", "sender", "to", "size", "since", "until", "text")
             self.say_json([{name: getattr(row, name) for name in names} for row in rows])
             return
@@ -187,7 +184,8 @@ class Command(Tool):
             waits = (timezone.now() - row.since).total_seconds()
             self.stdout.write(f"{row.pk:8} {waits:5.0f} s {row.kind:10} {row.size:9,} B  {row}")
 
-    def _where(self, peer: Peer, id_: str, as_json: bool) -> None:
+    def _where(self, peer: Peer, options: dict[str, Any]) -> None:
+        id_, as_json = options["id"], options["json"]
         if not id_:
             raise could_not_be_done("Which message? --id names it.")
         try:
