@@ -58,6 +58,7 @@ class Issuer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self.keys_at = self.url  # where its discovery document says that they are
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:
@@ -74,7 +75,7 @@ class Issuer:
             handler.send_error(503)
             return
         if handler.path == "/.well-known/openid-configuration":
-            answer: dict[str, Any] = {"issuer": self.url, "jwks_uri": f"{self.url}/jwks"}
+            answer: dict[str, Any] = {"issuer": self.url, "jwks_uri": f"{self.keys_at}/jwks"}
         elif handler.path == "/jwks":
             listed = [self.keys[kid].as_dict(private=False, kid=kid) for kid in self.published]
             answer = {"keys": listed}

@@ -104,6 +104,7 @@ def test_a_ping_that_gives_up_before_a_slow_reader_may_is_warned_of(
         ("POLICY", "TIME_ZONE", "Europe/Atlantis", "msgnode.E013"),
         ("POLICY", "TIME_ZONE", "../etc", "msgnode.E013"),
         ("POLICY", "LOG_DAYS", -1, "msgnode.E014"),
+        ("TRACING", "RATIO", 1.1, "msgnode.E021"),
     ],
 )
 def test_a_wrong_word_of_registry_and_policies_is_named(

@@ -101,9 +101,13 @@ def test_the_schedule_names_a_task_that_exists(settings: Any) -> None:
         assert entry["task"] in app.tasks
 
 
-def test_tokens_that_nobody_can_use_go() -> None:
+def test_tokens_that_nobody_can_use_go(settings: Any) -> None:
     from django.contrib.auth import get_user_model
-    from oauth2_provider.models import get_access_token_model, get_grant_model
+    from oauth2_provider.models import (
+        get_access_token_model,
+        get_grant_model,
+        get_refresh_token_model,
+    )
 
     user = get_user_model().objects.create_user("alice")
     client = oauth_client()
@@ -112,7 +116,13 @@ def test_tokens_that_nobody_can_use_go() -> None:
     tokens.create(**same, token="old", expires=ago(minutes=1))
     kept = tokens.create(**same, token="new", expires=ago(minutes=-1))
     grants.create(**same, code="old", expires=ago(minutes=1), redirect_uri="https://x/")
-    assert tasks.purge()["tokens"] == 2
+    settings.PROVIDER = {**settings.PROVIDER, "REFRESH_TOKEN_SECONDS": 3600}
+    refreshing = get_refresh_token_model().objects
+    for hours in (2, 0):
+        row = refreshing.create(**same, token=f"{hours} hours old")
+        refreshing.filter(pk=row.pk).update(created=ago(hours=hours))
+    assert tasks.purge()["tokens"] == 3
+    assert refreshing.get().token == "0 hours old"
     assert list(tokens.all()) == [kept]
     assert not grants.exists()
 
@@ -123,6 +133,16 @@ def test_the_audit_is_kept_for_its_days(settings: Any) -> None:
     AuditEntry.objects.create(actor="a", action="x", object="new", at=ago(days=9))
     assert tasks.purge()["audit entries"] == 1
     assert [entry.object for entry in AuditEntry.objects.all()] == ["new"]
+
+
+def test_an_address_is_reserved_for_its_last_owner_for_its_days(settings: Any) -> None:
+    settings.IDENTITY = {**settings.IDENTITY, "OWNER_DAYS": 10}
+    for days in (9, 11):
+        AddressOwner.objects.create(
+            address=f"hyperty://x/{days}", issuer="i", subject="s", seen_at=ago(days=days)
+        )
+    assert tasks.purge()["address owners"] == 1
+    assert AddressOwner.objects.get().address == "hyperty://x/9"
 
 
 def test_the_signing_key_is_renewed_when_it_is_old(settings: Any) -> None:

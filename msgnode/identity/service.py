@@ -96,6 +96,11 @@ def _rules(domain: str) -> AuthenticationRules:
     )
 
 
+def _fetcher() -> Fetcher:
+    options: dict[str, Any] = settings.IDENTITY
+    return Fetcher(ISSUER_SECONDS, options["HOSTS"], options["LOOPBACK_HTTP"])
+
+
 def _bindings(table: RoutingTable, writer: Writer) -> Bindings:
     """The bindings of tokens; with other workers, in the database."""
     return Bindings(
@@ -129,7 +134,6 @@ class IdentityService:
         timeout: IdentifyTimeout,
         sources: IdentitySources,
     ) -> None:
-        options: dict[str, Any] = settings.IDENTITY
         provider = sources.provider
         self._domain: str = settings.DOMAIN
         self._sessions = sessions
@@ -138,7 +142,7 @@ class IdentityService:
         self._decide_again = decide_again
         self._alarms = alarms
         self._provider = provider
-        self._fetcher = Fetcher(ISSUER_SECONDS, options["HOSTS"], options["LOOPBACK_HTTP"])
+        self._fetcher = _fetcher()
         self._faulty: dict[str, set[str]] = {OUT_OF_REACH: set(), NO_USABLE_KEY: set()}
         self.keys = JwksCache(self._load_keys, report=self._report)
         self.logged_in = LoggedInIndex()

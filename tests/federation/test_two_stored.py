@@ -6,7 +6,9 @@ And though the disk is full meanwhile: what could not be stored was said so.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,9 @@ pytestmark = [needs_deno, pytest.mark.asyncio, pytest.mark.long]
 
 @pytest.fixture
 def nodes(tmp_path: Path, template: Path) -> Iterator[TwoNodes]:
-    with TwoNodes(tmp_path, template, FEDERATION_STORED_MESSAGES=5).running() as two:
+    with TwoNodes(
+        tmp_path, template, FEDERATION_STORED_MESSAGES=5, FEDERATION_STORE_HOURS=2
+    ).running() as two:
         yield two
 
 
@@ -54,6 +58,11 @@ async def test_case_59_a_stored_request_outlives_the_peer_and_the_node_that_stor
         await asker.send("read", theirs, body, id=f"s{number}", sender=ours)
     told = [code(await asker.answer(f"s{number}")) for number in range(6)]
     assert told == [100] * 5 + [503], "five are stored for a peer here"
+    with closing(sqlite3.connect(nodes.a.data_dir / "node.sqlite3")) as database:
+        asked = (
+            "SELECT round(24 * (julianday(until) - julianday(since))) FROM msgnode_storedmessage"
+        )
+        assert database.execute(asked).fetchall() == [(2.0,)] * 5
     nodes.a.kill()
     await asyncio.to_thread(nodes.a.start)
     asker = await back(asker, nodes.a.port)

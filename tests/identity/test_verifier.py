@@ -19,6 +19,7 @@ from msgnode.core import messages
 from msgnode.core.errors import Forbidden, NotIdentified, TooMany, Unavailable
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import Pending
+from msgnode.identity import service
 from msgnode.identity.admission_policy import AdmissionPolicy, Mode
 from msgnode.identity.authenticator import AuthenticationRules, MessageAuthenticator
 from msgnode.identity.bindings import Bindings
@@ -298,11 +299,20 @@ async def test_an_issuer_taken_out_while_it_is_asked_is_believed_no_longer(
         scene.verifier.verify(Credential("t", False))
 
 
-async def test_a_discovery_document_names_its_own_hosts_only(issuer: Authority) -> None:
+async def test_a_discovery_document_names_hosts_of_its_own_or_the_operators_only(
+    issuer: Authority, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fetcher = Fetcher(2.0, (), True)
     assert (await fetcher.jwks("", issuer.url))["keys"]
-    with pytest.raises(OutOfReach):
+    with pytest.raises(OutOfReach, match="of another issuer"):
         await fetcher.jwks("", issuer.url.replace("127.0.0.1", "localhost"))
+    monkeypatch.setattr(issuer, "keys_at", issuer.url.replace("127.0.0.1", "localhost"))
+    with pytest.raises(OutOfReach):
+        await fetcher.jwks("", issuer.url)
+    settings.IDENTITY = {**settings.IDENTITY, "HOSTS": ["localhost"]}
+    named = service._fetcher()
+    assert (await named.jwks("", issuer.url))["keys"]
+    await named.close()
     with pytest.raises(OutOfReach, match="not HTTPS"):
         await Fetcher(2.0, (), False).jwks("", issuer.url)
     for url in ("file:///etc/passwd", "http://10.0.0.1/", "https://u:p@idp/", "https://[", "//x"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from msgnode.core import messages
 from msgnode.core.decision import Direction, Effect
 from msgnode.core.identity import Identity, Origin, Speaker
 from msgnode.core.rates import Rates
+from policies.enforcement import environment
 from policies.enforcement.decision_buffer import MASK, PER_SOURCE, DecisionBuffer, masked
 from policies.enforcement.defaults import Defaults
 from policies.enforcement.pep import PolicyEnforcer
@@ -65,6 +67,12 @@ def test_a_decision_names_what_decided_and_the_version():
     decision = Point(deny()).enforce()
     assert (decision.effect, decision.passes, decision.auth) == (Effect.DENY, False, False)
     assert (decision.deciding, decision.version) == (("S", "P", "R"), 7)
+
+
+def test_what_no_policy_decides_is_delivered_as_the_settings_say(settings: Any) -> None:
+    choice = {"DELIVER_NOT_APPLICABLE": False, "DELIVER_INDETERMINATE": True}
+    settings.POLICY = {**settings.POLICY, **choice}
+    assert environment.defaults() == Defaults(False, True)
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,22 @@ import hashlib
 import hmac
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from msgnode.core.errors import Forbidden, Unavailable
+from msgnode.core.errors import Forbidden, TooMany, Unavailable
 from msgnode.qos import secret_store
 from msgnode.qos.bookings import Limits
 from msgnode.qos.broker import Criteria
 from msgnode.qos.embedded_broker import EmbeddedBroker
 from msgnode.qos.models import Reservation, TurnSecret
+from msgnode.qos.service import QosService, ReservationFence
 from msgnode.qos.store import ReservationStore
 from msgnode.qos.supervisor import Supervisor
+from msgnode.storage.fence import unfenced
 
 from . import rows
 from .rows import VIDEO
@@ -34,6 +37,27 @@ async def store() -> AsyncIterator[ReservationStore]:
     store = ReservationStore(Limits())
     yield store
     await store.stop()
+
+
+async def test_the_operators_settings_reach_the_broker_and_its_supervisor(settings: Any) -> None:
+    options = {
+        **settings.QOS, "BROKER": "embedded", "MAX_PER_SUBJECT": 1, "REALM": "turn.example",
+        "KEPT_DAYS": 3,
+    }  # fmt: skip
+    unused: Any = None
+    alarms: Any = SimpleNamespace(raise_alarm=unused, clear_alarm=unused)
+    fence = ReservationFence(ME, unfenced, lambda: None)
+    service = QosService("d", options, fence, 60.0, unused, alarms, unused)
+    await service.store.in_thread(lambda: rows.server(capacity=9 * VIDEO))
+    first, second = await service.store.in_thread(lambda: (rows.owner("ann"), rows.owner("ann")))
+    await EmbeddedBroker(service.store).reserve(rows.video(), first)
+    with pytest.raises(TooMany):
+        await EmbeddedBroker(service.store).reserve(rows.video(), second)
+    assert service.supervisor is not None
+    assert service.supervisor.relays is not None
+    assert service.supervisor.relays._realm == "turn.example"
+    assert service.supervisor._kept == timedelta(days=3)
+    await service.stop()
 
 
 async def test_cases_21_24_and_25_a_reservation_is_booked_and_its_credential_is_good(

@@ -97,9 +97,10 @@ def test_a_clock_that_jumps_a_year_ahead_deletes_nothing(
     tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.DATA_DIR = tmp_path
-    settings.RECORD = settings.RECORD | {"URL": str(tmp_path / "record")}
+    settings.RECORD = settings.RECORD | {"URL": str(tmp_path / "record"), "RAW_DAYS": 10}
     raw = tmp_path / "record" / "raw"
-    hour, old = (raw / f"date={day}" / "hour=05" for day in ("2026-11-19", "2026-01-01"))
+    days = (NOW - timedelta(days=each) for each in (1, 11))
+    hour, old = (raw / f"date={day:%Y-%m-%d}" / "hour=05" for day in days)
     ledger = tmp_path / "record" / "roll-up" / "ledger"
     run = tmp_path / "record" / "roll-up" / "runs" / "under-way"
     for folder in (hour, old, ledger, run):
