@@ -51,7 +51,7 @@ class PartInline(TabularInline):
     extra = 0
     readonly_fields = ("page",)
 
-    @admin.display(description="")
+    @admin.display(description="page")
     def page(self, obj: Any) -> str:
         """The way there, for keyboards and fingers too."""
         if obj.pk is None:

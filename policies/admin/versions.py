@@ -45,7 +45,7 @@ class VersionAdmin(ReadOnlyAdmin):
         self._may_publish = request.user.has_perm("policies.add_version")
         return super().get_queryset(request)
 
-    @admin.display(description="")
+    @admin.display(description="actions")
     def act(self, obj: Version) -> SafeString:
         """Export, and the way back to what is in force no longer."""
         export = reverse("admin:policies_export") + f"?version={obj.number}"

@@ -80,7 +80,7 @@ def test_every_page_of_the_menu_can_be_read(
     for place in (*MENU, *BESIDE):
         answer = page.goto(place)
         page.wait_for_load_state("load")
-        found = axe_faults(page, "serious", "critical", but_for=seen_already(place, MENU[0]))
+        found = axe_faults(page, but_for=seen_already(place, MENU[0]))
         if answer.status != 200:
             found.append(f"answered {answer.status}")
         if wider := page.evaluate(WIDER):
@@ -115,7 +115,7 @@ def test_every_page_of_a_row_can_be_read(
         page.goto(detail)
         page.wait_for_load_state("load")
         seen.append(detail)
-        wrong = axe_faults(page, "serious", "critical", but_for=seen_already(detail, seen[0]))
+        wrong = axe_faults(page, but_for=seen_already(detail, seen[0]))
         if wider := page.evaluate(WIDER):
             wrong.append(f"wider than the window: {wider}")
         if wrong:
@@ -139,7 +139,7 @@ def test_a_trace_is_opened_and_read_by_keyboard(node: Node, chromium_window: Any
         steps = page.locator("#trace-steps tr").all_inner_texts()
         assert any("admission" in each for each in steps)
         assert any("deliver" in each and "written" in each for each in steps)
-        assert axe_faults(page, "serious", "critical") == []
+        assert axe_faults(page) == []
         assert page.evaluate(WIDER) == ""
         page.locator("#trace-close").press("Enter")
         page.wait_for_selector("#trace", state="hidden")

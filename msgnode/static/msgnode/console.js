@@ -24,14 +24,53 @@ document.addEventListener("DOMContentLoaded", () => {
   document.getElementById("search-input-command")?.setAttribute("aria-label", "Search everything");
 });
 
-// The theme's page has no main landmark, and buttons that are spans without a name.
+// The theme's page has no main landmark, and buttons that are spans without a name. The first key
+// leads past the menu.
 document.addEventListener("DOMContentLoaded", () => {
-  document.getElementById("main")?.setAttribute("role", "main");
+  const main = document.getElementById("main");
+  main?.setAttribute("role", "main");
+  main?.setAttribute("tabindex", "-1");
+  document.querySelector(".console-skip")?.addEventListener("click", (event) => {
+    event.preventDefault();
+    main?.focus();
+  });
+});
+
+// Enter in the search opens the first hit, where none is chosen: at once, or when it is found.
+let found = ""; // the term whose hits are shown
+let isAwaited = false;
+function openFirstHit() {
+  isAwaited = false;
+  const hit = document.querySelector("#command-results-list a");
+  if (hit) location.assign(hit.href);
+}
+document.addEventListener(
+  "keydown",
+  (event) => {
+    if (event.target.id !== "search-input-command") return;
+    isAwaited = false;
+    if (event.key !== "Enter" || document.querySelector("#command-results-list .active")) return;
+    event.stopPropagation(); // the theme fails where nothing is chosen
+    event.preventDefault();
+    if (found === event.target.value) openFirstHit();
+    else isAwaited = true;
+  },
+  true,
+);
+document.addEventListener("htmx:afterSettle", () => {
+  const box = document.getElementById("search-input-command");
+  if (document.querySelector("#command-results-list a")) found = box?.value ?? "";
+  if (isAwaited && found) openFirstHit();
 });
 
 // Names for what Django and the theme leave without: controls in tables of inlines, by their column,
 // and icons whose name needs a role.
 function nameInlines() {
+  for (const room of document.querySelectorAll(".simplebar-content-wrapper")) {
+    const name = room.closest("#nav-sidebar") ? "Menu" : room.closest("[id]")?.id || "Hits";
+    if (room.getAttribute("aria-label") === "scrollable content")
+      room.setAttribute("aria-label", `${name.replaceAll("-", " ")}, scrollable`);
+  }
   for (const icon of document.querySelectorAll(".help-tooltip[aria-label]:not([role])"))
     icon.setAttribute("role", "img");
   for (const control of document.querySelectorAll(
