@@ -17,7 +17,7 @@ export function activate(url, bus, config) {
   stub.bring = (message) => bus.postMessage(message);
   const idm = ({ id, from, to }) => bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 404 } });
   bus.addListener("*", (message) => {
-    if (message.to.startsWith("domain://idm.") && message.type !== "response") { idm(message); return; }
+    if (message.to.startsWith("domain://idm.") && message.body.method === "login") { idm(message); return; }
     stub.sent.push(message); globalThis.world.sent?.(stub, message);
   });
   globalThis.world.started.push(stub);
