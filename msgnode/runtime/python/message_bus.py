@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -38,6 +39,8 @@ RETURN_PATHS = 10_000  # requests from outside whose way back is remembered
 MAX_ASKED = 50_000  # requests that other stubs than home's may answer
 
 Then = Callable[[Message], None]
+decisions = logging.getLogger("hyperty_runtime.decisions")
+"""A line for each decision about a message, at the level DEBUG."""
 
 
 class Outside(Protocol):
@@ -158,9 +161,13 @@ class MessageBus(Bus):
     def _route(self, message: Message, via: str, size: int) -> None:
         is_own = via == _OWN
         if message["type"] == "response" and self._take_answer(message, "" if is_own else via):
+            _trace(message, "in" if via and not is_own else "own", via, "the awaited answer")
             return
         to = message["to"]
         found = self._found(to)
+        if found:
+            direction = "in" if via and not is_own else "own"
+            _trace(message, direction, "" if is_own else via, f"{len(found)} listening")
         if is_own:
             if found:
                 self._give(found, message)
@@ -232,7 +239,15 @@ class MessageBus(Bus):
             stub = self._return_paths.get(key, "")
             if stub and is_final(code_of(message)):  # another follows a provisional one
                 del self._return_paths[key]
-        self.goes_through(message, self.outside.send(message, size, stub))
+        stub = self.outside.send(message, size, stub)
+        if stub:  # else it was refused
+            _trace(message, "out", stub, f"through {stub}")
+        self.goes_through(message, stub)
+
+    def undeliverable(self, message: Message, code: int, text: str) -> None:
+        """As of any bus."""
+        _trace(message, "--", "none", f"{code} {text}")
+        super().undeliverable(message, code, text)
 
     def post_message(
         self, message: Message, on_answer: OnAnswer | None = None, seconds: float = ANSWER_SECONDS
@@ -338,3 +353,14 @@ class MessageBus(Bus):
 
 
 _NO_HANDLERS = Pipeline("out")
+
+
+def _trace(message: Message, direction: str, stub: str, decision: str) -> None:
+    """A line for who debugs: direction, way, message, decision; the log adds the time."""
+    if not decisions.isEnabledFor(logging.DEBUG):
+        return
+    way = "channel" if "/p2prequester/" in stub or "/p2phandler/" in stub else "node"
+    code = f" {code_of(message)}" if message["type"] == "response" else ""
+    head = f"{direction} {stub if stub == 'none' else way if stub else 'here'}"
+    what = f"{message['type']}{code} {message.get('id')}"
+    decisions.debug("%s %s %s -> %s: %s", head, what, message["from"], message["to"], decision)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -25,7 +26,7 @@ from .hyperties import Explanation, Handlers, Hyperties, Hyperty
 from .invitations import Invitations
 from .loader import LoadError
 from .log_in import IdentityEvent, LogIn
-from .message_bus import MessageBus
+from .message_bus import MessageBus, decisions
 from .messages import Message, body_of
 from .p2p.peer_to_peer import PeerToPeer
 from .p2p.rtc import is_available
@@ -53,6 +54,7 @@ class Runtime:
         policies: the user's own, for what goes out and comes in.
         storage: texts by key, such as a `shelve` or a `dbm`: keeps contacts, and data objects for
             resume().
+        debug: write a line for each decision about a message to stderr.
     """
 
     def __init__(
@@ -62,7 +64,11 @@ class Runtime:
         on_error: OnError | None = None,
         policies: PolicyEngine | None = None,
         storage: Storage | None = None,
+        debug: bool = False,
     ) -> None:
+        _check_debug(debug)
+        if debug:
+            log_decisions()
         self.settings = settings
         self.url = url or f"runtime://{settings.domain}/{uuid.uuid4()}"
         self.bus = MessageBus(self.url)
@@ -284,3 +290,17 @@ class Runtime:
             for to in self.bus.listened("hyperty")
         ]
         await asyncio.gather(*asked, return_exceptions=True)
+
+
+def _check_debug(debug: object) -> None:
+    if not isinstance(debug, bool):
+        raise TypeError(f"debug is True or False, not {debug!r}.")
+
+
+def log_decisions() -> None:
+    """Write what buses decide about messages to stderr, with the time."""
+    decisions.setLevel(logging.DEBUG)
+    if not decisions.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(message)s", "%H:%M:%S"))
+        decisions.addHandler(handler)

@@ -268,6 +268,8 @@ export interface RuntimeOptions extends BusOptions {
   fetch?: Fetch;
   fetchTime?: number;
   handlerTime?: number;
+  /** true: a line for each decision about a message, on the console; a function gets the lines. */
+  debug?: boolean | ((line: string) => unknown);
   limits?: Limits;
   times?: Times;
 }

@@ -50,15 +50,21 @@ export class MessageBus extends Bus {
   #published = new Map(); // address -> how often
   #lanes = new Map(); // sender and `to` of messages that wait behind a handler -> entries
   #waiting = 0;
+  #debug = null;
   #returnRoutes = new RequestRoutes(MAX_ROUTES); // of requests from outside: the stub that brought it
   #outRoutes = new RequestRoutes(MAX_ASKED); // of requests from here: the stub abroad that they went through
 
   /**
    * @param runtimeURL the address of this runtime
-   * @param options those of Bus, and {handlerTime: ms}
+   * @param options those of Bus, and {handlerTime: ms, debug: true writes a line for each decision to the console, a
+   *   function gets the lines}
    */
   constructor(runtimeURL, options = {}) {
     super(options);
+    const { debug = false } = options;
+    if (typeof debug !== "boolean" && typeof debug !== "function")
+      throw new TypeError("debug is true, false, or a function of a line.");
+    this.#debug = debug === true ? (line) => console.debug(line) : debug || null;
     this.runtimeURL = runtimeURL;
     this.pipelineOut = new Pipeline("out", options);
     this.pipelineIn = new Pipeline("in", options);
@@ -121,6 +127,7 @@ export class MessageBus extends Bus {
   /** Hand a message to the listener of a stub. */
   forward(stubURL, message) {
     const items = this.listenersOf(stubURL);
+    this.#trace(message, "out", isP2P(stubURL) ? "channel" : "node", `through ${stubURL}`);
     if (message.type !== "response") {
       this.answers.sentThrough(stubURL, message);
       if (isAnswerable(message) && !this.resolver?.isHome?.(stubURL))
@@ -133,6 +140,7 @@ export class MessageBus extends Bus {
   /** Say that a message is not delivered, to who sent it; count it if he does not want to know. */
   refuse(message, code, text) {
     this.report(`undeliverable.${code}`, { message, isQuiet: true });
+    this.#trace(message, "--", "none", `${code} ${text}`);
     if (isAnswerable(message)) {
       this.enqueue({ message: taken(answerTo(message, errorBody(code, text)), 0), via: undefined });
     } else if (message.type === "response") {
@@ -179,11 +187,14 @@ export class MessageBus extends Bus {
     if (
       message.type === "response" &&
       this.answers.take(message, via, this.resolver?.isHome?.(via))
-    )
+    ) {
+      this.#trace(message, directionOf(via), wayOf(via), "the awaited answer");
       return;
+    }
     const own = this.#ownListeners(message.to);
     if (via !== undefined) this.#enter(message, via, own);
     else if (own.length) {
+      this.#trace(message, "own", "here", `${own.length} listening`);
       const isPublished = this.#published.has(message.to);
       this.deliver(own, isPublished ? copyFor(message) : message);
       if (isPublished) this.#leave(message);
@@ -195,6 +206,7 @@ export class MessageBus extends Bus {
 
   #enter(message, via, own) {
     if (isAnswerable(message)) this.#returnRoutes.keep(message, via);
+    if (own.length) this.#trace(message, "in", wayOf(via), `${own.length} listening`);
     if (!own.length) this.#nobody(message);
     else if (this.pipelineIn.isEmpty || isExempt(message)) this.deliver(own, message);
     else {
@@ -218,6 +230,16 @@ export class MessageBus extends Bus {
     }
     const stubURL = this.resolver.route(message, this.#returnRoute(message));
     if (stubURL !== undefined) this.forward(stubURL, message);
+    else this.#trace(message, "out", "--", "taken: it waits, takes a channel, or was refused");
+  }
+
+  /** A line for who debugs: time, direction, way, message, decision. */
+  #trace({ type, id, from, to, body }, direction, way, decision) {
+    if (!this.#debug) return;
+    const code = type === "response" ? ` ${codeOf(body)}` : "";
+    const time = new Date().toISOString().slice(11, 23);
+    const line = `${time} ${direction} ${way} ${type}${code} ${id} ${from} -> ${to}: ${decision}`;
+    this.call(this.#debug, line);
   }
 
   /** The stub that an answer goes back through: the node there has seen the question, no other has. */
@@ -288,6 +310,15 @@ export class MessageBus extends Bus {
   #drop(message) {
     this.unclaimed(message);
   }
+}
+
+function directionOf(via) {
+  return via === undefined ? "own" : "in";
+}
+
+function wayOf(via) {
+  if (via === undefined) return "here";
+  return isP2P(via) ? "channel" : "node";
 }
 
 function laneOf({ from, to }) {

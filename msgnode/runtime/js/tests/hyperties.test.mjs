@@ -172,3 +172,25 @@ test("its address is kept by its name; a tab that finds it held takes another", 
   assert.notEqual((await making).url, url);
   held.bus.close();
 });
+
+test("who debugs gets a line for each decision: direction, way, message, and what was decided", async () => {
+  const told = [];
+  const { runtime, bus } = begin([["read", "hyperty://d/2", { code: 404 }]], {
+    debug: (line) => told.push(line),
+  });
+  bus.onError(() => {});
+  const me = await runtime.hyperty("me", { register: false });
+  told.length = 0;
+  await assert.rejects(me.request("hyperty://d/2", "x", { type: "read" }));
+  const plain = told.map((line) => line.replace(/ \d{6,} /g, " N "));
+  assert.match(
+    plain[0],
+    /^\d\d:\d\d:\d\d\.\d{3} out node read N hyperty:\S+ -> hyperty:\/\/d\/2: through runtime:/,
+  );
+  assert.match(plain[1], / in node response 404 N hyperty:\/\/d\/2 -> \S+: 1 listening$/);
+  bus.postMessage({ type: "read", from: me.url, to: `${R}/nobody` });
+  await settled();
+  assert.match(told.at(-2), / -- none read .*: 404 Nobody listens/);
+  bus.close();
+  assert.throws(() => newWorld({ debug: "yes" }), TypeError);
+});

@@ -195,3 +195,21 @@ async def test_it_leaves_the_registry_with_the_runtime() -> None:
     node.sent.clear()
     await runtime.close()
     assert [each["to"] for each in node.sent if each["type"] == "update"] == ["domain://registry.d"]
+
+
+async def test_who_debugs_gets_a_line_for_each_decision(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "hyperty_runtime.decisions")
+    async with Runtime(Settings("d"), url=R, on_error=lambda _: None) as runtime:
+        FakeNode(runtime, [["read", "hyperty://d/2", {"code": 404}]])
+        me = await runtime.hyperty("me", register=False)
+        caplog.clear()
+        with pytest.raises(AnswerError):
+            await me.request("hyperty://d/2", "x", type="read")
+        runtime.bus.post_message({"type": "read", "from": me.url, "to": f"{R}/nobody"})
+        await settled()
+        out, back, refused, *_ = [each.getMessage() for each in caplog.records]
+        assert out.startswith("out node read ") and f"{me.url} -> hyperty://d/2: through" in out
+        assert back.startswith("in node response 404 ")
+        assert refused.startswith("-- none read ") and "404 Nobody listens" in refused
+    with pytest.raises(TypeError, match="debug"):
+        Runtime(Settings("d"), debug="yes")  # type: ignore[arg-type]
