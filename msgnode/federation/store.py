@@ -220,7 +220,7 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
     """
     with transaction.atomic():
         peer = Peer.objects.select_for_update().filter(domain=domain).first()
-        if _place_of(peer) != place:
+        if _place_of(peer) != place or (peer is not None and peer.is_by_hand):
             return ""
         if peer is None:
             if Peer.objects.count() >= MAX_ROWS:
@@ -259,6 +259,22 @@ def note_found(domain: str, found: FoundStub, place: Place, is_open: bool) -> st
     return "changed" if peer.approved_digest not in ("", found.digest) and not is_told else ""
 
 
+def give(domain: str, found: FoundStub) -> str:
+    """Give a peer that has no catalogue its stub by hand; return the obstacle, if any.
+
+    It waits for approval like one that was found. Until the stub is looked for again, no catalogue
+    is asked.
+    """
+    with transaction.atomic():
+        peer = Peer.objects.select_for_update().get(domain=domain)
+        if peer.keys or settings.FEDERATION_SIGNED:
+            return f"{domain}: its stub must be signed, and only a catalogue gives a signature."
+        Peer.objects.filter(pk=peer.pk).update(is_by_hand=False)
+        note_found(domain, found, _place_of(peer), is_open=False)
+        Peer.objects.filter(pk=peer.pk).update(is_by_hand=True)
+    return ""
+
+
 def _forget_oldest(peer: Peer) -> None:
     """Delete the stubs beyond MAX_STUBS that are not in use: a domain may offer ever others."""
     others = peer.stubs.exclude(digest__in=(peer.approved_digest, peer.found_digest))
@@ -280,7 +296,7 @@ def note_not_found(domain: str, why: str, place: Place, was_reached: bool = True
     """
     with transaction.atomic():
         peer = Peer.objects.select_for_update().filter(domain=domain).first()
-        if peer is None or _place_of(peer) != place:
+        if peer is None or peer.is_by_hand or _place_of(peer) != place:
             return
         if was_reached or peer.looked_at is None:
             peer.stubs.exclude(digest=peer.approved_digest).update(signed_by="")
@@ -377,8 +393,8 @@ def restart(peer: Peer) -> str:
 
 def look_again(peer: Peer) -> None:
     """Have its stub looked for again."""
-    peer.looked_at = None
-    peer.save(update_fields=["looked_at"])
+    peer.looked_at, peer.is_by_hand = None, False
+    peer.save(update_fields=["looked_at", "is_by_hand"])
     post(CHANGED)
 
 
@@ -421,6 +437,8 @@ def refusal_of(row: PeerRow) -> NodeError:
 
 def next_look(peer: Peer) -> float:
     """When the stub of a peer is to be looked for, in seconds since 1970."""
+    if peer.is_by_hand:
+        return math.inf
     if peer.looked_at is None:
         return 0.0
     is_approved = peer.decision == peer.Decision.APPROVED

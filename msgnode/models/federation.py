@@ -69,6 +69,10 @@ class Peer(models.Model):
         help_text="Whether runtimes of this domain may speak here for themselves, or its node "
         "speaks for all of them.",
     )  # fmt: skip
+    is_by_hand = models.BooleanField(
+        "its stub was given by hand", default=False, db_default=False, editable=False,
+        help_text="No catalogue is looked at, until the stub is looked for again.",
+    )  # fmt: skip
     decision = models.CharField(max_length=16, choices=Decision.choices, default=Decision.PENDING)
     approved_digest = models.CharField(max_length=64, blank=True, editable=False)
     approved_by = models.CharField(max_length=150, blank=True, editable=False)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import ipaddress
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,16 @@ from django.utils import timezone
 from msgnode.console import peer_actions, whereabouts
 from msgnode.console.command_base import Tool, could_not_be_done, not_as_it_should_be
 from msgnode.console.peer_actions import decision_word, restart, url_of_node_fault
-from msgnode.federation import crossing, store, stub_signature, waiting_messages
+from msgnode.federation import (
+    crossing,
+    descriptor,
+    discovery,
+    store,
+    stub_signature,
+    stub_sockets,
+    waiting_messages,
+)
+from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.stub_status import IDLE, LIVE
 from msgnode.models import Peer
 from msgnode.storage.control import post
@@ -63,6 +75,16 @@ class Command(Tool):
             "--keys",
             help="file with the public keys (JWK set) with one of which its stub must be signed; "
             "'' for none. Without this option, an existing peer keeps its keys",
+        )
+        parser.add_argument(
+            "--stub",
+            help="add: file with the script of its stub, for a peer whose node has no catalogue",
+        )
+        parser.add_argument(
+            "--config",
+            default="",
+            help="add --stub: configuration of the stub, as JSON or the name of a file with it, "
+            'such as {"url": "wss://node.b.example/ws"}',
         )
         parser.add_argument(
             "--kind",
@@ -150,10 +172,22 @@ class Command(Tool):
             row["kind"] = options["kind"].replace("guessed", "")
         if options["visitors"]:
             row["visitors"] = options["visitors"].replace("as-kind", "")
+        given = _given(options) if options["stub"] else None
+        if given is not None:
+            hosts = discovery.hosts_of(domain, row["url"], frozenset(row["hosts"].lower().split()))
+            networks = [ipaddress.ip_network(each) for each in settings.FEDERATION_NETWORKS]
+            if fault := stub_sockets.socket_fault(given.url, hosts, networks):
+                raise could_not_be_done(f"--config: {given.url or 'no url'}: {fault}.")
         before = Peer.objects.filter(domain=domain).values_list("keys", flat=True).first()
         peer, _ = Peer.objects.update_or_create(domain=domain, defaults=row)
         store.keys_changed(peer, before or "")
         post(store.CHANGED)
+        if given is not None:
+            if why := store.give(domain, given):
+                raise not_as_it_should_be(why)
+            told = f"{domain}: the stub {given.digest[:12]}, of a node of the kind {given.kind}"
+            self.stdout.write(f"{told}; then: manage.py peers approve {domain}")
+            return
         self.stdout.write(
             f"{domain}: its stub is looked for; then: manage.py peers approve {domain}"
         )
@@ -239,6 +273,22 @@ def _read(path: str) -> str:
         return Path(path).read_text()
     except (OSError, ValueError) as error:
         raise could_not_be_done(f"--keys cannot be read: {error}") from None
+
+
+def _given(options: dict[str, Any]) -> FoundStub:
+    """The stub in a file, with the descriptor that a catalogue would have for it."""
+    configuration = options["config"].strip()
+    try:
+        content = Path(options["stub"]).read_bytes()
+        if not configuration.startswith("{"):
+            configuration = Path(configuration).read_text() if configuration else "{}"
+        version = hashlib.sha256(content).hexdigest()[:12]
+        fields = {"language": "javascript", "version": version, "configuration": configuration}
+        return descriptor.read(json.dumps(fields).encode(), content)
+    except (OSError, ValueError) as error:
+        raise could_not_be_done(f"--stub or --config cannot be read: {error}") from None
+    except descriptor.BadDescriptor as error:
+        raise could_not_be_done(f"--stub, --config: {error}") from None
 
 
 def _is_wrong(peer: Peer) -> bool:
