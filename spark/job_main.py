@@ -120,7 +120,7 @@ def require_executor(spark: SparkSession, limit: float) -> None:
         sys.stderr.write(
             f"No worker of the cluster gave this run an executor within {limit:g} s. "
             "Start workers (`manage.py spark_worker`), wait for those that are busy, or ask for "
-            "less: SPARK_EXECUTOR_MEMORY, SPARK_EXECUTOR_CORES.\n"
+            "less: spark.executor.memory, spark.executor.cores in SPARK_CONF.\n"
         )
         os._exit(1)  # the thread that asks still waits
 

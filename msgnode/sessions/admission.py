@@ -111,7 +111,7 @@ class Settings(Protocol):
 
     @property
     def max_sessions(self) -> int:
-        """The setting MAX_SESSIONS."""
+        """Most sessions of a worker."""
         ...
 
     @property

@@ -54,6 +54,7 @@ SPECTACULAR_SETTINGS = {
         "msgnode.devices.openapi.describe_devices",
         "msgnode.web.openapi.describe_refusals",
     ],
+    "ENUM_NAME_OVERRIDES": {"ReportKindEnum": "spark.models.KindChoice"},
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
