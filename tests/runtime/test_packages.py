@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from tests.node import Node
+from msgnode.stubs.views import javascript_package
+from tests.node import ROOT, Node
 from tests.stubs.runtimes import node_js
 from tests.stubs.test_docs import fetch_as_the_page_says, found_command, install_as_the_page_says
 
@@ -60,3 +64,41 @@ def test_a_visitor_from_an_empty_folder(language: str, node: Node, tmp_path: Pat
         env={"PATH": os.environ["PATH"]},
     )
     assert done.stdout.split() == ["404", "1"], done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_npm_packs_what_the_node_serves_and_installs_it_in_an_empty_folder(tmp_path: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm on this machine")
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "msgnode" / "runtime" / "js", source)
+    shutil.copy(ROOT / "LICENSE", source)
+
+    def run(*command: str, cwd: Path) -> str:
+        home = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+        done = subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, timeout=60, env=home
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    packed = source / run(npm, "pack", "--silent", cwd=source).split()[-1]
+    with (
+        tarfile.open(packed) as made,
+        tarfile.open(fileobj=io.BytesIO(javascript_package())) as served,
+    ):
+        assert set(made.getnames()) == set(served.getnames())
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "package.json").write_text('{"type": "module"}')
+    run(npm, "install", "--offline", "--no-audit", "--no-fund", str(packed), cwd=empty)
+    program = """
+        import { Runtime, Syncher, openid } from "msgnode-runtime";
+        import { PolicyEngine } from "msgnode-runtime/policies";
+        import { activate } from "msgnode-runtime/protostub";
+        const all = [Runtime, Syncher, openid, PolicyEngine, activate];
+        console.log(all.map((each) => each.name).join(" "));
+    """
+    said = run(*node_js(), "--input-type=module", "-e", program, cwd=empty)
+    assert said.split() == ["Runtime", "Syncher", "openid", "PolicyEngine", "activate"]

@@ -464,6 +464,29 @@ test("ten thousand come and go: the bound holds, who is needed stays, and others
   assert.deepEqual([...known], [kept]);
 });
 
+test("P29 two tabs of one runtime URL: who names a handler gets the tab that has it, or none", () => {
+  const known = new KnownPeers({ ...TIMERS, peers: 50 }, () => {});
+  const tab = (handler, instance) => {
+    const peer = Object.assign(new Other(1), { handler, instance });
+    peer.via += handler;
+    return peer;
+  };
+  const [first, second] = [tab("h1", "i1"), tab("h2", "i2")];
+  known.add(first, 0);
+  assert.equal(known.of("runtime://d/1", "h1"), first);
+  assert.equal(known.of("runtime://d/1", "h2"), undefined);
+  assert.equal(known.toDial("runtime://d/1", "h2"), first); // not in use: it has started again
+  first.link.isOpen = true;
+  assert.equal(known.toDial("runtime://d/1", "h2"), undefined);
+  known.add(second, 1);
+  assert.equal(known.of("runtime://d/1"), second); // what names none goes to the one that came last
+  assert.equal(known.of("hyperty-runtime://d/1", "h1"), first);
+  assert.equal(known.of("runtime://d/1", "h2"), second);
+  second.link.isOpen = true;
+  assert.equal(known.instance("runtime://d/1", "i1", "h1"), first);
+  assert.equal(known.size, 2);
+});
+
 // --- the other end lies -------------------------------------------------------------------------------
 
 test("an ack of what was never sent counts as one of all that was", () => {
