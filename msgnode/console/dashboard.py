@@ -6,13 +6,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, Q
+from django.contrib.auth.models import User
+from django.db.models import Count, Exists, Q, Value
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from msgnode.models import Alarm, Allocation, AuditEntry, Subscription
+from msgnode.models import Alarm, AlarmRule, Allocation, AuditEntry, Subscription
 from policies.models import DecisionEntry, Version
+from spark.models import Report
 
 from . import key_figures
 from .admission_summary import admission_summary
@@ -67,11 +69,12 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     context["session_url"] = reverse("admin:msgnode_session_change", args=[_NO_SESSION])
     context["sessions_url"] = sessions = _list("session")
     context["allocations_url"] = _list("allocation")
+    held = _held()
     context["numbers"] = [
         _number("Open sessions", live["open"], f"{sessions}?state__exact=open"),
         _number("Detached sessions", live["detached"], f"{sessions}?state__exact=detached"),
-        _number("Allocated addresses", Allocation.objects.count(), _list("allocation")),
-        _number("Subscriptions", Subscription.objects.count(), _list("subscription")),
+        _number("Allocated addresses", held["addresses"], _list("allocation")),
+        _number("Subscriptions", held["subscriptions"], _list("subscription")),
     ]
     if request.user.has_perm("msgnode.view_auditentry"):
         context["numbers"].append(
@@ -85,7 +88,60 @@ def key_numbers(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]
     context["policy"] = policy_summary()
     context["admission"] = admission_summary()
     context["counted_at"] = now
+    if request.user.has_perm("auth.change_user"):
+        steps = first_steps()
+        done = sum(step["is_done"] for step in steps)
+        context["first_steps"] = steps if done < len(steps) else []
+        context["steps_done"] = done
     return context
+
+
+def first_steps() -> list[dict[str, Any]]:
+    """What a new node needs before others use it, each checked here; one query."""
+    told = AlarmRule.objects.exclude(mail_to="", webhook="")
+    roles = User.objects.filter(
+        is_active=True, is_superuser=False, groups__permissions__isnull=False
+    )
+    rows = User.objects.annotate(
+        account=Exists(roles),
+        alarm=Exists(told),
+        policy=Exists(Version.objects.all()),
+        report=Exists(Report.objects.all()),
+    )
+    found: dict[str, Any] = rows.values("account", "alarm", "policy", "report").first() or {}
+    sends_mail = not settings.EMAIL_BACKEND.endswith("console.EmailBackend")
+    has_domain = settings.DOMAIN != "localhost"
+    steps = (
+        ("A domain of its own", has_domain, f"It is {settings.DOMAIN}; the setting DOMAIN.", ""),
+        ("TLS", settings.PUBLIC_URL.startswith("https://"),
+         "Browsers and runtimes reach it at https://; a proxy and the setting PUBLIC_URL.", ""),
+        ("An account with a role for daily work", found.get("account", False),
+         "Beside the superuser, who may do everything.", reverse("admin:auth_user_add")),
+        ("A first policy", found.get("policy", False),
+         "Published; in shadow mode it only counts.", reverse("admin:policies_rule_add")),
+        ("A first report", found.get("report", False),
+         "Rolled up from the traffic record.", reverse("admin:spark_last_day")),
+        ("Mail that leaves the node", sends_mail, "The setting EMAIL_URL.", ""),
+        ("An alarm that tells somebody", found.get("alarm", False),
+         "A rule with a mail address or a webhook.", reverse("admin:msgnode_alarmrule_add")),
+    )  # fmt: skip
+    return [
+        {"title": title, "is_done": bool(is_done), "text": text, "url": url}
+        for title, is_done, text, url in steps
+    ]
+
+
+def _held() -> dict[str, int]:
+    """How many addresses and subscriptions there are, in one query."""
+    addresses, subscriptions = (
+        rows.order_by().annotate(of=Value(name)).values("of").annotate(number=Count("pk"))
+        for name, rows in (
+            ("addresses", Allocation.objects.all()),
+            ("subscriptions", Subscription.objects.all()),
+        )
+    )
+    found = addresses.union(subscriptions, all=True).values_list("of", "number")
+    return {"addresses": 0, "subscriptions": 0, **dict(found)}
 
 
 def _changes(now: datetime) -> int:

@@ -9,16 +9,23 @@ from __future__ import annotations
 from time import perf_counter, process_time
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
 
+from msgnode.console import roles
 from msgnode.console.lists import BOUND
-from msgnode.models import Alarm, Allocation, AuditEntry, Session, Subscription
+from msgnode.models import Alarm, AlarmRule, Allocation, AuditEntry, Session, Subscription
 from msgnode.storage.alarms import raise_alarm
 from msgnode.storage.control import post
+from policies.authoring import pap
+from spark.models import Report
 from tests.length import length
 
+from .accounts import as_role
 from .rows import fill
 
 LISTS = (
@@ -141,6 +148,27 @@ def test_a_list_counts_no_further_than_its_bound(operator, monkeypatch):
     assert response.context["cl"].result_count == 100
     assert "100+" in response.content.decode()
     assert BOUND == 10_000
+
+
+def test_the_first_steps_are_checked_by_the_node_and_gone_when_they_are_done(operator, settings):
+    settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+    settings.DOMAIN, settings.PUBLIC_URL = "localhost", "http://localhost:8000"
+    text = operator.get("/admin/").content.decode()
+    assert "First steps: 0 of 7 done" in text
+    assert reverse("admin:msgnode_alarmrule_add") in text
+    settings.DOMAIN, settings.PUBLIC_URL = "example.org", "https://example.org"
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    User.objects.create_user("alice").groups.add(Group.objects.get(name=roles.VIEWER))
+    pap.publish()
+    assert "First steps: 5 of 7 done" in operator.get("/admin/").content.decode()
+    AlarmRule.objects.create(name="a", figure="messages", limit=1, mail_to="o@example.org")
+    Report.objects.create(kind="hourly", start=timezone.now(), end=timezone.now())
+    assert "First steps" not in operator.get("/admin/").content.decode()
+
+
+@pytest.mark.django_db
+def test_the_first_steps_are_for_who_can_take_them() -> None:
+    assert "First steps" not in as_role(roles.VIEWER).get("/admin/").content.decode()
 
 
 def test_the_overview_shows_numbers_alarms_and_components(operator):
