@@ -10,7 +10,7 @@ import sys
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,8 @@ PAGE = (ROOT / "docs" / "hyperties.md").read_text(encoding="utf-8")
 PROGRAMS = dict(re.findall(r"<!-- program: (\S+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
 LOOPBACK = """import aioice.ice, runpy, sys
 aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
-runpy.run_path(sys.argv[1], run_name="__main__")"""
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")"""
 """aioice never offers 127.0.0.1 by itself."""
 
 
@@ -43,7 +44,7 @@ class Place:
             packed.extractall(folder / "wheel")  # noqa: S202 (our own)
 
     @contextmanager
-    def started(self, name: str, text: str = "") -> Iterator[subprocess.Popen[str]]:
+    def started(self, name: str, text: str = "", *words: str) -> Iterator[subprocess.Popen[str]]:
         """A program that runs."""
         text = text or PROGRAMS[name]
         for number, port in enumerate(self._ports):
@@ -52,9 +53,9 @@ class Place:
         path.write_text(text, encoding="utf-8")
         command = node_js() if path.suffix == ".mjs" else [sys.executable, "-c", LOOPBACK]
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(self._folder / "wheel")}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(
-            [*command, str(path)], cwd=self._folder, env=environment, text=True, **pipes
+            [*command, str(path), *words], cwd=self._folder, env=environment, text=True, **pipes
         ) as process:
             try:
                 yield process
@@ -109,6 +110,37 @@ def test_an_object_is_shared(node: Node, tmp_path: Path) -> None:
     with place.started("share.mjs") as process:
         reachable(process)
         assert place.said("observe.py") == ["Picnic ['Bob']"]
+
+
+def test_a_chat_has_a_history_and_a_bot(node: Node, tmp_path: Path) -> None:
+    home = f"http://127.0.0.1:{node.port}"
+    place = Place(tmp_path, node.port)
+    programs = {path.name: path.read_text() for path in (ROOT / "examples" / "chat").iterdir()}
+    assert all(text.count("\n") <= 120 for text in programs.values())
+
+    def says(process: subprocess.Popen[str]) -> str:
+        assert process.stdout
+        return process.stdout.readline().strip() or str(process.communicate(timeout=10))
+
+    def say(process: subprocess.Popen[str], text: str) -> None:
+        assert process.stdin
+        process.stdin.write(f"{text}\n")
+        process.stdin.flush()
+
+    with (
+        place.started("room.mjs", programs["room.mjs"], home) as room,
+        ExitStack() as others,
+    ):
+        assert says(room) == "The room is open."
+        bot = others.enter_context(place.started("bot.py", programs["bot.py"], home))
+        assert says(bot) == "The bot listens."
+        program = programs["chat.mjs"]
+        alice = others.enter_context(place.started("chat.mjs", program, "Alice", home))
+        say(alice, "@bot echo hello, all")
+        assert says(alice) == "Alice: @bot echo hello, all"
+        assert says(alice) == "bot: hello, all"
+        ben = others.enter_context(place.started("chat.mjs", program, "Ben", home))
+        assert [says(ben), says(ben)] == ["Alice: @bot echo hello, all", "bot: hello, all"]
 
 
 def test_hyperties_of_one_runtime_need_no_node(tmp_path: Path) -> None:
