@@ -66,7 +66,7 @@ class Runtime:
         storage: Storage | None = None,
         debug: bool = False,
     ) -> None:
-        _check_debug(debug)
+        _check(settings, debug)
         if debug:
             log_decisions()
         self.settings = settings
@@ -292,7 +292,10 @@ class Runtime:
         await asyncio.gather(*asked, return_exceptions=True)
 
 
-def _check_debug(debug: object) -> None:
+def _check(settings: object, debug: object) -> None:
+    if not isinstance(settings, Settings):
+        text = f'settings is a Settings, such as Settings("example.com"), not {settings!r:.60}.'
+        raise TypeError(text)
     if not isinstance(debug, bool):
         raise TypeError(f"debug is True or False, not {debug!r}.")
 

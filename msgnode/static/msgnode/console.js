@@ -66,7 +66,9 @@ document.addEventListener("htmx:afterSettle", () => {
 // Names for what Django and the theme leave without: controls in tables of inlines, by their column,
 // and icons whose name needs a role.
 function nameInlines() {
-  for (const head of document.querySelectorAll(".inline-group thead th, [data-inline-type] thead th")) {
+  for (const head of document.querySelectorAll(
+    ".inline-group thead th, [data-inline-type] thead th",
+  )) {
     if (head.textContent.trim()) continue;
     const name = Object.assign(document.createElement("span"), { textContent: "Delete" });
     name.className = "console-unseen";

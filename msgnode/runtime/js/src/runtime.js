@@ -62,8 +62,7 @@ export class Runtime {
    * @param platform {name, capabilities, prepare, openChannel, loadOwn, close}
    */
   constructor(options, platform) {
-    if (typeof options?.domain !== "string" || !options.domain)
-      throw new TypeError("A runtime needs a domain, which is a text.");
+    checkOptions(options);
     this.#options = options;
     this.#platform = platform;
     const { clock = systemClock, limits = {} } = options;
@@ -450,4 +449,35 @@ export class Runtime {
   #ownScript() {
     return `${this.catalogue.baseOf(this.domain)}/.well-known/protocolstub/default.ps.js`;
   }
+}
+
+const BY_DOMAIN = {
+  catalogues: ["URLs", isURL],
+  registries: ["URLs", isURL],
+  routing: ["stub, node or stub-else-node", (each) => ROUTES.includes(each)],
+  stubConfig: ["objects", (each) => typeof each === "object" && each !== null],
+  hosts: ["lists of hosts", Array.isArray],
+  digests: ["digests", (each) => typeof each === "string"],
+};
+const ROUTES = ["stub", "node", "stub-else-node"];
+
+/** @throws TypeError that names the option, and what it has to be */
+function checkOptions(options) {
+  if (typeof options?.domain !== "string" || !options.domain)
+    throw new TypeError("A runtime needs a domain, which is a text.");
+  for (const [name, [what, isGood]] of Object.entries(BY_DOMAIN)) {
+    const given = options[name];
+    if (given === undefined) continue;
+    const shape = `${name} is an object of ${what} by domain`;
+    if (typeof given !== "object" || given === null) throw new TypeError(`${shape}.`);
+    for (const [domain, each] of Object.entries(given))
+      if (!isGood(each)) throw new TypeError(`${shape}: that of ${domain} is none.`);
+  }
+  const { storage } = options;
+  if (storage && ![storage.getItem, storage.setItem].every((each) => typeof each === "function"))
+    throw new TypeError("storage has getItem and setItem, such as localStorage.");
+}
+
+function isURL(text) {
+  return typeof text === "string" && URL.canParse(text);
 }

@@ -192,5 +192,17 @@ test("who debugs gets a line for each decision: direction, way, message, and wha
   await settled();
   assert.match(told.at(-2), / -- none read .*: 404 Nobody listens/);
   bus.close();
-  assert.throws(() => newWorld({ debug: "yes" }), TypeError);
+  for (const [wrong, word] of [
+    [{ debug: "yes" }, "debug is"],
+    [{ domain: "" }, "domain"],
+    [{ catalogues: "http://d" }, "catalogues is an object of URLs by domain"],
+    [{ catalogues: { d: "d" } }, "that of d is none"],
+    [{ routing: { f: "elsewhere" } }, "stub, node or stub-else-node"],
+    [{ stubConfig: { d: 7 } }, "stubConfig"],
+    [{ storage: {} }, "storage has getItem and setItem"],
+  ])
+    assert.throws(
+      () => newWorld(wrong),
+      (error) => error instanceof TypeError && error.message.includes(word),
+    );
 });

@@ -211,5 +211,7 @@ async def test_who_debugs_gets_a_line_for_each_decision(caplog: pytest.LogCaptur
         assert out.startswith("out node read ") and f"{me.url} -> hyperty://d/2: through" in out
         assert back.startswith("in node response 404 ")
         assert refused.startswith("-- none read ") and "404 Nobody listens" in refused
+    with pytest.raises(TypeError, match="settings is a Settings"):
+        Runtime("d")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="debug"):
         Runtime(Settings("d"), debug="yes")  # type: ignore[arg-type]
