@@ -21,6 +21,8 @@ class PeerKind:
             the word itself, "subscribe" or "unsubscribe", if "".
         routes_to_known_only: whether it routes only to addresses that were subscribed or have
             written, per socket, so that this node subscribes those of its own that write there.
+        stub_comes_back: whether its stub can connect again after it was disconnected; else it is
+            started anew.
         answers_all: whether it answers requests to addresses that nobody has there.
         has_visitors: whether its runtimes may come here themselves, if no operator says otherwise:
             not if its node speaks for all of them.
@@ -29,6 +31,7 @@ class PeerKind:
     label: str
     list_field: str = "resources"
     routes_to_known_only: bool = False
+    stub_comes_back: bool = True
     answers_all: bool = False
     has_visitors: bool = True
 
@@ -37,7 +40,7 @@ OURS, VERTX, NODEJS, NOMATRIX, UNKNOWN = "ours", "vertx", "nodejs", "nomatrix", 
 KINDS = {
     OURS: PeerKind("a Messaging Node like this one", answers_all=True, has_visitors=False),
     VERTX: PeerKind("Vert.x"),
-    NODEJS: PeerKind("NodeJS", list_field="", routes_to_known_only=True),
+    NODEJS: PeerKind("NodeJS", list_field="", routes_to_known_only=True, stub_comes_back=False),
     NOMATRIX: PeerKind("NoMatrix", routes_to_known_only=True),
     UNKNOWN: PeerKind("unknown", answers_all=True, has_visitors=False),
 }

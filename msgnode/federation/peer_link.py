@@ -423,6 +423,8 @@ class PeerLink:
             lost = "" if sockets is None or sockets.is_open else sockets.last_error
             self._enter(STATE_OF[value], text or lost if value == "disconnected" else "")
             self._pump()
+            if value == "disconnected" and not self.peer.kind.stub_comes_back:
+                self._kill(f"it was disconnected: {text or lost or 'it did not say why'}")
 
 
 class Idleness:
