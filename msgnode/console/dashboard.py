@@ -108,7 +108,7 @@ def first_steps() -> list[dict[str, Any]]:
         policy=Exists(Version.objects.all()),
         report=Exists(Report.objects.all()),
     )
-    found: dict[str, Any] = rows.values("account", "alarm", "policy", "report").first() or {}
+    found: Any = rows.values("account", "alarm", "policy", "report").first() or {}
     sends_mail = not settings.EMAIL_BACKEND.endswith("console.EmailBackend")
     has_domain = settings.DOMAIN != "localhost"
     steps = (

@@ -52,20 +52,22 @@ document.addEventListener(
     if (event.key !== "Enter" || document.querySelector("#command-results-list .active")) return;
     event.stopPropagation(); // the theme fails where nothing is chosen
     event.preventDefault();
-    if (found === event.target.value) openFirstHit();
+    if (found && found === event.target.value) openFirstHit();
     else isAwaited = true;
   },
   true,
 );
-document.addEventListener("htmx:afterSettle", () => {
+document.addEventListener("htmx:afterSettle", ({ detail }) => {
+  const term = detail.requestConfig?.parameters?.s;
+  if (term === undefined) return; // of something else than the search
+  found = document.querySelector("#command-results-list a") ? term : "";
   const box = document.getElementById("search-input-command");
-  if (document.querySelector("#command-results-list a")) found = box?.value ?? "";
-  if (isAwaited && found) openFirstHit();
+  if (isAwaited && found && found === box?.value) openFirstHit();
 });
 
-// Names for what Django and the theme leave without: controls in tables of inlines, by their column,
-// and icons whose name needs a role.
-function nameInlines() {
+// Names for what Django and the theme leave without: heads of columns and rooms that scroll, controls
+// in tables of inlines, by their column, and icons whose name needs a role.
+function nameRoomsAndHeads() {
   for (const head of document.querySelectorAll(
     ".inline-group thead th, [data-inline-type] thead th",
   )) {
@@ -79,6 +81,9 @@ function nameInlines() {
     if (room.getAttribute("aria-label") === "scrollable content")
       room.setAttribute("aria-label", `${name.replaceAll("-", " ")}, scrollable`);
   }
+}
+function nameInlines() {
+  nameRoomsAndHeads();
   for (const icon of document.querySelectorAll(".help-tooltip[aria-label]:not([role])"))
     icon.setAttribute("role", "img");
   for (const control of document.querySelectorAll(
