@@ -108,8 +108,9 @@ def test_a_runtime_is_banned_for_an_hour(traffic: Traffic, keyboard: Keyboard) -
     keyboard.search(session.runtime_url)
     keyboard.skip()
     keyboard.follow("Ban for an hour")
-    # a form that adds takes the focus to its first field
-    waiting.in_page(keyboard.page, "document.activeElement !== document.body")
+    # Django's script takes the focus to the first field, unless it comes before the form does.
+    if keyboard.page.evaluate("document.activeElement === document.body"):
+        keyboard.skip()
     keyboard.follow("for an hour, from the page of its session")  # Enter in a field saves
     assert "was added successfully" in keyboard.page.content()
     assert keyboard.keys <= 40, keyboard.keys
