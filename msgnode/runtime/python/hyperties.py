@@ -21,19 +21,22 @@ import re
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from msgnode.core import addresses
 
 from .destinations import NoDestination, destination
 from .listeners import Listening
+from .message_bus import MessageBus
 from .messages import Message, body_of, code_of
+from .p2p.peer_to_peer import PeerToPeer
+from .resolver import Resolver
+from .settings import Settings
+from .stub_list import StubEntry
 from .syncher.errors import SyncError
+from .syncher.stored_objects import Storage
+from .syncher.sync_manager import SyncManager
 from .syncher.talk import Body, InTime, ask_until_answered, decided
-
-if TYPE_CHECKING:
-    from .runtime import Runtime
-    from .stub_list import StubEntry
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
 TYPES = ("create", "read", "update", "delete", "subscribe", "unsubscribe", "execute", "*")
@@ -199,10 +202,26 @@ def _told(value: Any) -> Body:
     return {"code": 200} if value is None else {"code": 200, "value": value}
 
 
+class Owner(Protocol):
+    """What hyperties need of their runtime."""
+
+    url: str
+    bus: MessageBus
+    settings: Settings
+    resolver: Resolver
+    p2p: PeerToPeer | None
+    storage: Storage | None
+    sync_manager: SyncManager
+
+    @property
+    def user(self) -> str:
+        """The user URL of who is logged in, "" for nobody."""
+
+
 class Hyperties:
     """The hyperties of one runtime."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Owner) -> None:
         self.runtime = runtime
         self._domain = runtime.settings.domain
         self._all: dict[str, Hyperty] = {}
