@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Count, Exists, Q, Value
@@ -14,7 +15,6 @@ from django.utils import timezone
 
 from msgnode.models import Alarm, AlarmRule, Allocation, AuditEntry, Subscription
 from policies.models import DecisionEntry, Version
-from spark.models import Report
 
 from . import key_figures
 from .admission_summary import admission_summary
@@ -106,7 +106,7 @@ def first_steps() -> list[dict[str, Any]]:
         account=Exists(roles),
         alarm=Exists(told),
         policy=Exists(Version.objects.all()),
-        report=Exists(Report.objects.all()),
+        report=Exists(apps.get_model("spark.Report").objects.all()),
     )
     found: Any = rows.values("account", "alarm", "policy", "report").first() or {}
     sends_mail = not settings.EMAIL_BACKEND.endswith("console.EmailBackend")

@@ -33,7 +33,8 @@ class BoundedPaginator(Paginator):
     @cached_property
     def count(self) -> int:
         """Rows that pages are offered for."""
-        return int(self.object_list.order_by()[:BOUND].count())
+        rows: Any = self.object_list
+        return int(rows.order_by()[:BOUND].count())
 
 
 class ReadOnlyAdmin(ModelAdmin):

@@ -86,17 +86,17 @@ function nameInlines() {
   nameRoomsAndHeads();
   for (const icon of document.querySelectorAll(".help-tooltip[aria-label]:not([role])"))
     icon.setAttribute("role", "img");
-  for (const control of document.querySelectorAll(
-    "td input:not([type=hidden], [aria-label]), td select:not([aria-label])",
-  )) {
-    const cell = control.closest("td");
-    const name =
-      [...cell.classList].find((each) => each.startsWith("field-"))?.slice(6) ??
-      control.name.split("-").pop();
-    if (name && control.id && !control.labels?.length)
-      control.setAttribute("aria-label", name.replaceAll("_", " "));
-  }
+  const unnamed = "td input:not([type=hidden], [aria-label]), td select:not([aria-label])";
+  for (const control of document.querySelectorAll(unnamed))
+    if (control.id && !control.labels?.length) nameByColumn(control);
 }
+
+function nameByColumn(control) {
+  const field = [...control.closest("td").classList].find((each) => each.startsWith("field-"));
+  const name = field ? field.slice("field-".length) : control.name.split("-").pop();
+  if (name) control.setAttribute("aria-label", name.replaceAll("_", " "));
+}
+
 window.addEventListener("load", () => {
   nameInlines();
   new MutationObserver(nameInlines).observe(document.body, { childList: true, subtree: true });
