@@ -2,14 +2,15 @@
 
 Rules
 - Frames wait in the peer's queue. A request that expires before it was sent is answered 504; one
-  for which there is no room, 503. Once it was sent, only the peer answers it, unless the connection
-  to the peer ends: then it is answered 503.
+  for which there is no room, 503. Once it was sent, only the peer answers it, unless the stub, the
+  peer's node or the session there ends: then it is answered 503. A lost socket alone ends none.
 - A stored request (stored_messages.py) waits for hours. It returns to the head of the queue when
   the connection to the peer, or a socket of it, ends before its response. If that has happened soon
   after it was sent ATTEMPTS times, it is set aside. From the second attempt on, only one such
   message is with the stub at a time, so that the others are not blamed; they pass it meanwhile.
-- A request that the peer has not answered within ASKED_SECONDS is counted and dropped; a stored one
-  is set aside, and its sender, who was told that it is stored, is told that.
+- A request that the peer has not answered within ASKED_SECONDS is answered 504 and forgotten; a
+  stored one is set aside, and its sender, who was told that it is stored, is told that. Where a
+  peer does not answer unknown addresses it is 504 after SILENT_SECONDS; a late response passes.
 - A response is carried if its request was sent, and it comes from where that was sent. Everything
   else is checked by crossing.py; refused messages are counted and change nothing.
 - Messages of a peer that claim to be from this domain are counted separately: as `returned` if this
@@ -277,7 +278,10 @@ class PeerExchange:
         self.discard(None)
 
     def fail_asked(self, text: str) -> None:
-        """Answer all pending requests, because the connection or the session there has ended."""
+        """Answer 503 to pending requests: the stub, the node or the session there has ended.
+
+        Stored ones go back to the head of the queue; what was answered 504 before stays so.
+        """
         self.send_again(text)
         asked, self._asked = self._asked, OrderedDict()
         given_up, self._given_up = self._given_up, set()
@@ -297,7 +301,8 @@ class PeerExchange:
         back: list[Waiting] = []
         for key, (one, at, _) in stored:
             del self._asked[key]
-            again = one._replace(attempts=one.attempts + (self._clock() - at < SOON))
+            now = self._clock()
+            again = one._replace(attempts=one.attempts + (now - at < SOON), since=now)
             if again.attempts >= ATTEMPTS:
                 self._set_aside(again, text)
                 self._refuse(one.message, BadGateway(f"It was tried {ATTEMPTS} times. {text}"))

@@ -127,10 +127,12 @@ class PeerLink:
             while not self._is_stopped:
                 await self._open_session()
                 reason = pipe.shown(await self._serve())
+                if self._session.has_ended:  # the answers below go through it
+                    await self._open_session()
+                self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
                 if self._is_leaving and not self._is_stopped:
                     await self._idle()
                     continue
-                self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
                 self.exchange.counters.restarts += 1
                 self._progress.ended = reason
                 self._enter(WAITING, reason)
@@ -157,7 +159,7 @@ class PeerLink:
             self._sockets.hurry()
 
     def restart(self) -> None:
-        """Restart at once."""
+        """End the sandbox; the next one starts within a second."""
         self.hurry()
         self._kill("an operator had it begin anew")
 
@@ -258,7 +260,7 @@ class PeerLink:
         await self._session.close()
 
     async def _wait(self, seconds: float) -> None:
-        """Wait, and expire queued messages meanwhile."""
+        """Wait, and expire queued messages meanwhile; `hurry` called before has no effect."""
         until = time.monotonic() + seconds
         self._hurries.clear()
         while (left := until - time.monotonic()) > 0 and not self._is_stopped:

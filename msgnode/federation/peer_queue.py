@@ -67,8 +67,8 @@ def _is_to_be_stored(message: Message) -> bool:
 class Waiting(NamedTuple):
     """A queued message; `since` and `until` are times of the queue's clock.
 
-    `key` is that of its row if it is stored; `attempts` counts the times that the connection to the
-    peer ended at once after it.
+    For one that came back to the queue, `since` is then. `key` is that of its row if it is stored;
+    `attempts` counts the times that the connection to the peer ended at once after it.
     """
 
     message: Message

@@ -103,7 +103,8 @@ class Node:
         self.link.closed = True
 
     def frame_received(self, frame: bytes) -> None:
-        self.said.append(json.loads(frame))
+        if self.link.closed is None:  # else it would not be carried
+            self.said.append(json.loads(frame))
 
     async def ready(self) -> None:
         """It takes everything."""

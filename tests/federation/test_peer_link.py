@@ -72,6 +72,20 @@ async def test_what_a_node_was_asked_that_has_ended_is_answered_at_once() -> Non
         assert len(one.node.said) == 8
 
 
+async def test_requests_are_answered_whose_stub_is_ended_because_its_session_here_has_ended() -> (
+    None
+):
+    peer = Played()
+    async with linked(stub("reorders"), peer) as one:
+        await one.live()
+        for number in EIGHT:
+            one.post(number)
+        await one.until(lambda: len(peer.heard) == 8)
+        one.node.link.closed = True
+        await one.until(lambda: len(one.node.said) == 8)
+        assert {each["body"]["code"] for each in one.node.said} == {503}
+
+
 async def test_a_stub_that_does_not_say_that_its_socket_is_lost_is_told_to_connect() -> None:
     silent = stub("resumes").replace('this.socket.onclose = () => this.status("disconnected")', "")
     peer = Played()
