@@ -24,7 +24,7 @@ FAILING_AFTER = 5
 STUCK_SECONDS = 60.0
 """Seconds without a live stub after which an alarm is raised."""
 WAITING_SECONDS = 5.0
-"""Seconds that a message waits after which an alarm is raised, too."""
+"""Seconds that the head of the queue waits after which an alarm is raised, too."""
 LOOP_ALARM = "peer-loop"
 SPOOF_ALARM = "peer-spoofs"
 AGAIN_SECONDS = 60.0

@@ -6,8 +6,8 @@ Rules
 - A socket may lead only to a host of the peer, over TLS except to networks the operator has named,
   and only to public addresses or those networks: the resolved address is checked, and the
   connection goes to exactly that address.
-- At most MAX_SOCKETS at a time. Each attempt after a failure or a loss waits for the peer's
-  back-off, however fast the stub asks; of waiting attempts only the newest counts.
+- At most MAX_SOCKETS at a time. Each attempt after a failure or a loss in the same sandbox waits
+  for the peer's back-off, however fast the stub asks; of waiting ones only the newest counts.
 - Only text passes, of at most `max_frame` bytes, at limited rates: above them the socket is not
   read. If the stub closes a socket, or is refused one, it gets `close`.
 - A peer that does not read is given some time, then its socket is ended.

@@ -7,7 +7,8 @@
                                 -> {invitation, expires, location?}
     withdrawInvitation {invitation, location?}
                                 good for nothing any more, and its receiver's node told -> {told}
-    endInvitation {invitation}  that, and who has accepted it is a guest no longer
+    endInvitation {invitation}  that, and who has accepted it is a guest no longer, within
+                                guests.EVERY seconds; his session stays open
     reopenInvitation {invitation}
                                 who has accepted it is a guest no longer, and it can be accepted
                                 again until it expires

@@ -41,7 +41,7 @@ def peers(federation: Federation) -> Iterator[Metric]:
             passed.add_metric((link.peer.domain, outcome), number)
     yield state
     yield passed
-    text = "Sandboxes of a peer that have ended and were started again."
+    text = "Ends of a sandbox of a peer, an operator's restarts included."
     restarts = CounterMetricFamily("msgnode_peer_restarts", text, labels=("peer",))
     for link in links:
         restarts.add_metric((link.peer.domain,), link.exchange.counters.restarts)

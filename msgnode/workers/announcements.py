@@ -100,7 +100,7 @@ class Watchers:
     Attributes:
         names: by the epoch of a worker, the names that it watches here.
         told: by session of this worker, the epochs of the workers that know of it.
-        leaving: sessions of this worker that are moving to another one.
+        leaving: sessions of this worker that are moving to another one, until that has all of them.
         owed: names that the directory did not accept: all workers are told of them.
     """
 

@@ -29,7 +29,7 @@ from msgnode.workers.handover import Handover
 from msgnode.workers.lease import Lease
 from msgnode.workers.moving_sessions import MovingSessions, OwnSessions
 from msgnode.workers.network import PeerNetwork
-from msgnode.workers.orders import Arrivals, Orders
+from msgnode.workers.orders import ArrivalChecks, Orders
 from msgnode.workers.peer import Peer
 from msgnode.workers.ports import ArrivalTracer
 from msgnode.workers.protocol import CheckSocket, Goodbye, SocketChecked
@@ -66,7 +66,7 @@ class Cluster:
         names, remotes = network.names, network.remotes
         announcements, renewal = network.announcements, network.renewal
         identities = own.identities
-        arrivals = Arrivals(own.manager, identities, self.orders)
+        arrivals = ArrivalChecks(own.manager, identities, self.orders)
         moving = MovingSessions(own, network, arrivals)
         copies = SessionCopies(
             transport, self, names, network.interest, renewal, remotes, moving.leave

@@ -1,6 +1,18 @@
 """Hands sessions over to another worker, with all they hold and their queue.
 
-A runtime may reconnect to any worker; its session then moves there. Rules
+A runtime may reconnect to any worker; its session then moves there:
+
+    receiver                              giver                             others that send there
+    asks who has it (homes.py)     ->     is told to: from now on the receiver hears of it
+    RequestSession                 ->     closes the socket (4409), waits for its writes
+                                   <-     TransferBegin, then its queue as frames
+    (has processed these)          ->     makes it a remote session; SessionMoved   ->   send to the
+                                          BarrierRequest                            ->   receiver
+                                          passes on what was under way             <-   BarrierAck
+                                   <-     TransferEnd
+    appends what has waited, answers the runtime 200, then the queue, then a gap if there is one
+
+Rules
 - `TransferBegin` carries the state; the queue follows as frames. Then the giver replaces its
   session by a remote one, tells the workers that know of the session (`SessionMoved`), waits until
   all have processed that, and sends `TransferEnd`.
@@ -9,7 +21,8 @@ A runtime may reconnect to any worker; its session then moves there. Rules
   passed it on; an acknowledgement beside the link would end the session's way too early.
 - Frames that reach the giver until then follow the queue. Frames that others send directly to the
   receiver wait there until `TransferEnd`. So no frame of a sender overtakes another.
-- A giver that is down or too slow loses the session: it is restored from the database, with a gap.
+- A giver that is gone for good loses the session: it is restored from the database, with a gap. One
+  that is only slow keeps it, and the runtime is answered 503.
 - The giver keeps the session until the receiver has acknowledged its state and queue. If the link
   breaks before that, the giver keeps it, with a gap; if it breaks later, the receiver has what has
   arrived, with a gap. If both have it then, copies.py decides as soon as they meet again.
@@ -113,7 +126,7 @@ class Handover:
     # --- receiving --------------------------------------------------------------------------------
 
     async def fetch(self, session_id: str) -> None:
-        """Fetch a session from another worker, if possible.
+        """Fetch a session from another worker; return without it after twice the time limit.
 
         One that is leaving for another worker is fetched from there.
         """

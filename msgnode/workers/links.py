@@ -57,7 +57,7 @@ class Links:
     Attributes:
         heard: the handlers of messages from peers, by type.
         on_down: called with a peer that is no longer heard of; its sessions may return with it.
-        changes: how many messages were sent to others.
+        changes: rises with each message to others; barriers name it as their mark.
         is_ready: whether this worker accepts sessions.
         learned: set when one more worker is completely known.
     """

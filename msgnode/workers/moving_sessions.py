@@ -23,7 +23,7 @@ from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.workers.announcements import as_up
 from msgnode.workers.network import PeerNetwork
-from msgnode.workers.orders import Arrivals
+from msgnode.workers.orders import ArrivalChecks
 from msgnode.workers.own_names import HOLDS, LISTENS
 from msgnode.workers.peer import Peer
 from msgnode.workers.remote import RemoteSession
@@ -54,7 +54,7 @@ class OwnSessions:
 class MovingSessions:
     """One instance per worker."""
 
-    def __init__(self, own: OwnSessions, network: PeerNetwork, arrivals: Arrivals) -> None:
+    def __init__(self, own: OwnSessions, network: PeerNetwork, arrivals: ArrivalChecks) -> None:
         self._settings = own.settings
         self._table = own.table
         self._sessions = own.manager
@@ -76,7 +76,7 @@ class MovingSessions:
         return session_id in self._sessions.sessions
 
     async def quiet(self, session_id: str, seconds: float) -> None:
-        """Let nothing more be asked by a session, and wait for what it has under way.
+        """Close the socket of a session, and wait for its writes; other answers are not delivered.
 
         What it has claimed is its own from the commit on, which must not come after it has gone.
         After so many seconds it goes all the same, and is told that it may have missed something.

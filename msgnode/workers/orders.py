@@ -99,7 +99,7 @@ class Orders:
             self._take(first)
 
 
-class Arrivals:
+class ArrivalChecks:
     """Checks a session that has arrived at this worker, from another worker or from its rows.
 
     While it was moving, or its worker was dead, its identity may have been revoked, it may have
