@@ -49,6 +49,7 @@ class FakeSession:
         self.token = token.encode()
         self.is_connected = is_connected
         self.is_here = True
+        self.successor: Any = None
         self.bound_at = 0.0
         self.token_hash = ""
         self.is_behind = False

@@ -111,10 +111,11 @@ class FanOut:
         return number > _AT_ONCE or number * len(self._frame) > _BYTES_AT_ONCE
 
     def parts(self) -> Iterator[None]:
-        """Deliver batch by batch, yielding after each."""
+        """Deliver batch by batch, yielding after each; a session may have moved meanwhile."""
         step = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // (4 * len(self._frame))))
         for start in range(0, len(self._listeners), step):
-            self._hand_over(self._listeners[start : start + step])
+            batch = self._listeners[start : start + step]
+            self._hand_over(tuple(map(_present, batch)) if start else batch)
             yield
 
     @property
@@ -137,6 +138,13 @@ class FanOut:
                 self._queued += 1
             elif taken is DeliveryResult.DROPPED:
                 self._dropped += 1
+
+
+def _present(listener: Listener) -> Listener:
+    """The object that stands for a session now."""
+    while listener.successor is not None:
+        listener = listener.successor
+    return listener
 
 
 def expects_answer(message: Message, to: str) -> bool:

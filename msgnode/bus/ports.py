@@ -48,8 +48,11 @@ class Response(NamedTuple):
 class Listener(Protocol):
     """A session as the bus sees it; `is_here` is False for one of another worker.
 
-    `token` is b"" if unknown; `bound_at` (epoch seconds) orders the sessions of a runtime URL.
+    `token` is b"" if unknown; `bound_at` (epoch seconds) orders the sessions of a runtime URL. Once
+    the session has changed its worker, `successor` is the object that stands for it in this one.
     """
+
+    successor: Listener | None
 
     @property
     def id(self) -> str: ...

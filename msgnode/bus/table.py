@@ -233,6 +233,7 @@ class RoutingTable:
 
         The observer is not notified, because who holds what has not changed.
         """
+        before.successor, after.successor = after, None
         for address in owned:
             if self.owners.get(address) is before:
                 self.owners[address] = after

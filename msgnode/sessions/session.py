@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
-from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.ports import DeliveryResult, Listener, Response
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.core import redaction
 from msgnode.core.errors import TooMany
@@ -119,6 +119,7 @@ class LiveSession:
         "socket",
         "speaker",
         "state",
+        "successor",
         "token",
         "_token_hash",
         "__weakref__",
@@ -146,6 +147,7 @@ class LiveSession:
         self.has_said_who = False  # whether a message had an identity, without a login
         self.proof = proof  # digest of the token behind the speaker's identity
         self.state = state
+        self.successor: Listener | None = None
         self.bound_at = 0.0
         self.opened_at = time.time()
         self.resumptions = 0

@@ -35,6 +35,7 @@ class RemoteSession:
         "runtime_url",
         "speaker",
         "subscribed",
+        "successor",
         "_token_hash",
         "__weakref__",
     )
@@ -47,6 +48,7 @@ class RemoteSession:
         self.bound_at = 0.0
         self.is_connected = False
         self.is_behind = False
+        self.successor: Listener | None = None
         self.speaker = Speaker(id_, "")
         self.owned: set[str] = set()
         self.subscribed: set[str] = set()

@@ -9,6 +9,7 @@ import pytest
 from msgnode.bus.delivery import FanOut, hand_over, without_token
 from msgnode.bus.ports import DeliveryResult, Response
 from msgnode.bus.return_paths import ReturnPath
+from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import Outcome
 from tests.fakes import FakeCaller, FakeSession
@@ -150,3 +151,19 @@ def test_a_large_fan_out_gives_way_in_between(
     assert sum(1 for _ in fan_out.parts()) == turns
     assert all(len(each.frames) == 1 for each in listeners)
     assert fan_out.outcome == (Outcome.DELIVERED, number)
+
+
+def test_a_session_that_changes_its_worker_meanwhile_is_delivered_to_where_it_is() -> None:
+    table = RoutingTable()
+    listeners = tuple(FakeSession(f"{TWO}/{number}") for number in range(300))
+    there, here_again = FakeSession(listeners[-1].runtime_url), FakeSession(TWO)
+    fan_out = FanOut(b"x", listeners, FakeSession(ONE))
+    parts = fan_out.parts()
+    next(parts)
+    table.replace(listeners[-1], there, (), ())
+    table.replace(listeners[-2], there, (), ())
+    table.replace(there, here_again, (), ())
+    assert sum(1 for _ in parts) == 1
+    assert len(here_again.frames) == 2
+    assert not any(each.frames for each in (*listeners[-2:], there))
+    assert fan_out.outcome == (Outcome.DELIVERED, 300)
