@@ -40,7 +40,7 @@ class Alarms:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._exhausted_pools: set[str] = set()
         self._waiting: deque[Change] = deque()
-        self._is_writing = False
+        self._writing: asyncio.Future[list[Any]] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -63,6 +63,11 @@ class Alarms:
     def clear_from_thread(self, kind: str, subject: str) -> None:
         """Clear an alarm from another thread."""
         self._on_loop(self.clear_alarm, kind, subject)
+
+    async def settled(self) -> None:
+        """Wait until all is written, or the database is away."""
+        while self._writing is not None:
+            await asyncio.wait({self._writing})
 
     def watch_pool(self, scheme: str, fault: str) -> None:
         """Raise an alarm if a pool has a fault, else clear it."""
@@ -93,15 +98,14 @@ class Alarms:
 
     def _submit(self) -> None:
         """Write what waits, once what was submitted before is written."""
-        if self._is_writing or self._timer is not None or not self._waiting:
+        if self._writing is not None or self._timer is not None or not self._waiting:
             return
-        self._is_writing = True
         changes, self._waiting = list(self._waiting), deque()
-        written = asyncio.gather(*map(self._writer.submit, changes), return_exceptions=True)
-        written.add_done_callback(partial(self._written, changes))
+        self._writing = asyncio.gather(*map(self._writer.submit, changes), return_exceptions=True)
+        self._writing.add_done_callback(partial(self._written, changes))
 
     def _written(self, changes: list[Change], done: asyncio.Future[list[Any]]) -> None:
-        self._is_writing = False
+        self._writing = None
         if done.cancelled():
             return
         away = [isinstance(each, Unavailable) for each in done.result()]

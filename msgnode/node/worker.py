@@ -143,6 +143,7 @@ class Node:
             partial(self.parts.cluster.leave, settings.NODE["DRAIN_SECONDS"]),
             self._store_sessions,
             partial(self._each, "close"),
+            self.parts.alarms.settled,
             self.parts.writer.stop,
             self._leave_workers,
         ):

@@ -73,7 +73,7 @@ def test_an_operators_round(node: PolicedNode, page: playwright.Page) -> None:
     page.fill("[name=condition]", '{"msgTo": {"like": "*/secret"}}')
     page.get_by_text("No problems.").first.wait_for()
     save(page)
-    page.wait_for_url("**/admin/policies/rule/")
+    page.wait_for_url("**/admin/policies/rule/*/change/")
 
     page.goto("/admin/policies/policyset/playground/")
     page.fill("[name=message]", '{"type": "read", "to": "hyperty://b.com/secret"}')

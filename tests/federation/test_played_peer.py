@@ -191,7 +191,6 @@ async def test_case_89_runtimes_of_a_peer_come_beside_its_node_where_its_row_say
         assert code(changed) == 403, "objects of b are changed by its node alone"
         claimed = await visitor.ask("subscribe", SM, {"resources": [carol]})
         assert code(claimed) == 403
-        serving.cancel()
         asker = await come(world.node, A, "asker")
         assert code(await asker.ask("read", carol, {"value": 3})) == 200
         assert [each["to"] for each in peer.heard if each["type"] == "read"] == [carol], (
@@ -201,6 +200,7 @@ async def test_case_89_runtimes_of_a_peer_come_beside_its_node_where_its_row_say
         async with asyncio.timeout(30):
             while await asked(visitor) != 403:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+        serving.cancel()
 
 
 async def test_case_17_after_a_restart_the_stub_comes_from_the_database(world: World) -> None:
