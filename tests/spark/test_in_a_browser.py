@@ -27,7 +27,7 @@ def reporting(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Itera
     place = tmp_path_factory.mktemp("reporting") / "Über Straße"
     with running(place, template, LANG="C", LC_ALL="C") as node:
         log_in(node)  # makes the account
-        node.manage("traffic_generate", "--rows", "6000", "--days", "2", "--seed", "7")
+        node.manage("traffic_generate", "--rows", "14000", "--days", "2", "--seed", "7")
         node.manage("report_run", "daily", "--json", seconds=300)  # it stands back for others
         yield node
 
