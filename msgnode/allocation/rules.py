@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-import msgspec
-
 from msgnode.core.errors import BadMessage
+from msgnode.core.messages import value_of
 
 DEFAULT_SCHEME = "hyperty"
 SCHEMES = ("hyperty", "comm", "connection", "context", "ctxt", "resource", "fs")
@@ -82,12 +81,7 @@ def released_items(body: dict[str, Any], max_number: int) -> tuple[str, ...]:
 
 
 def _value(body: dict[str, Any]) -> dict[str, Any]:
-    value = body.get("value")
-    if isinstance(value, str) and value.lstrip()[:1] == "{":
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError):
-            raise BadMessage("`value` looks like JSON text and is none.") from None
+    value = value_of(body)
     return value if isinstance(value, dict) else {}
 
 

@@ -21,10 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
 from msgnode.core import addresses
 from msgnode.core.errors import BadMessage
+from msgnode.core.messages import value_of
 from registry.api import Kind, Search
 
 PAGE = 50
@@ -297,13 +296,7 @@ def _facts(kind: Kind, value: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """The `value` of a body: an object, or its JSON text."""
-    value = body.get("value")
-    if isinstance(value, str) and value.lstrip()[:1] == "{":
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError):
-            raise BadMessage("`value` looks like JSON text and is none.") from None
-    return _mapping(value, "value")
+    return _mapping(value_of(body), "value")
 
 
 def _text(body: Mapping[str, Any], key: str, name: str = "") -> str:

@@ -18,7 +18,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -310,6 +310,21 @@ def event(sender: str, to: str, value: Any, id_: int, **more: Any) -> bytes:
     """An `update` by the node itself, such as the gap signal on `<runtime URL>/status`."""
     body = {"value": value, **more}
     return _encode({"id": id_, "type": "update", "from": sender, "to": to, "body": body})
+
+
+def value_of(body: Mapping[str, Any]) -> Any:
+    """The `value` of a body; an object may come as its JSON text.
+
+    Raises:
+        BadMessage: it looks like JSON text and is none.
+    """
+    value = body.get("value")
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        try:
+            return msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            raise BadMessage("`value` looks like JSON text and is none.") from None
+    return value
 
 
 def error_body(error: NodeError) -> dict[str, Any]:
