@@ -190,7 +190,8 @@ class RuleAdmin(DraftAdmin):
         if form.cleaned_data.get("policy") is None and not change:
             obj.policy = policy_of_the_console()
         super().save_model(request, obj, form, change)
-        if obj.policy_id:
+        leads_away = {"_save"} if change else {"_addanother", "_popup"}
+        if leads_away & set(request.POST):  # else the page that follows says it
             messages.info(request, standing.standing_of(obj).words)
 
     def response_add(self, request: HttpRequest, obj: Rule, post_url_continue: Any = None) -> Any:
