@@ -67,7 +67,7 @@ test-nightly: $(VENV)/.dev  ## Run the tests of the night (tests/nightly.toml); 
 
 test-bare: $(VENV)/.dev  ## Run the short tests that choose a server as on a machine that has none (as root)
 	.ci/bare $(BIN)/python -m pytest $(PARALLEL) -m "not long" -rs \
-		tests/test_services.py tests/redis tests/workers/test_{cluster,homes,interest}.py \
+		tests/redis tests/workers/test_{cluster,homes,interest}.py \
 		tests/storage/test_{migrating,postgresql}.py tests/e2e/test_two_workers.py
 
 test-again: $(VENV)/.dev  ## Run what a change touches twenty times under load

@@ -55,11 +55,6 @@ def test_no_module_and_no_package_imports_itself_by_way_of_others() -> None:
     assert architecture.circles(architecture.packages(modules)) == []
 
 
-def test_a_circle_would_be_seen() -> None:
-    graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
-    assert architecture.circles(graph) == [["b", "c"]]
-
-
 @pytest.mark.filterwarnings("default")
 def test_no_file_is_too_long_to_be_read_at_once() -> None:
     lines = {name: len(text.splitlines()) for name, text in _sources().items()}

@@ -68,40 +68,10 @@ def test_a_fork_is_as_a_process_of_its_own(program: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "error"),
-    [("sys.exit(3)", 3, ""), ("sys.exit('no')", 1, "no\n"), ("1 / 0", 1, "*ZeroDivisionError*\n")],
-)
-def test_its_end_is_that_of_the_program(tmp_path: Path, code: str, status: int, error: str) -> None:
-    (tmp_path / "program.py").write_text(f"import sys\n{code}")
-    done = fork_server.run([str(tmp_path / "program.py")], ROOT, os.environ, 60)
-    assert done.returncode == status
-    assert done.stderr == error or error.strip("*\n") in done.stderr
-
-
-def test_it_can_be_waited_for_and_killed(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(WAITS)
-    with (tmp_path / "log").open("wb") as log:
-        process = fork_server.start(
-            [str(tmp_path / "program.py")], ROOT, os.environ, log.fileno(), log.fileno()
-        )
-    waiting.until(lambda: (tmp_path / "log").read_text() == "up\n", 60.0)
-    assert process.poll() is None
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.01)
-    process.kill()
-    assert process.wait(60) == -signal.SIGKILL == process.poll()
-    process.terminate()  # which does nothing any more
-
-
-@pytest.mark.parametrize(
     "change", [{"PYTHONUTF8": "1"}, {"LC_ALL": "C"}, {"COVERAGE_PROCESS_START": "x"}, {}]
 )
 def test_what_is_read_before_a_fork_takes_a_process_of_its_own(change: dict[str, str]) -> None:
     assert is_forked({**os.environ, **change}) is (not change)
-
-
-def test_so_does_another_checkout(tmp_path: Path) -> None:
-    assert not is_forked(dict(os.environ), tmp_path)
 
 
 def test_forks_and_server_end_with_the_tests(tmp_path: Path) -> None:

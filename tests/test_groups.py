@@ -6,20 +6,6 @@ import pytest
 
 from tests.node import ROOT
 
-
-@pytest.fixture(scope="module")
-def shared() -> str:
-    return "started once for this file"
-
-
-def test_what_shares_a_fixture_of_its_file_is_a_group(
-    shared: str, request: pytest.FixtureRequest
-) -> None:
-    assert shared
-    mark = request.node.get_closest_marker("xdist_group")
-    assert mark is not None and "test_groups.py" in mark.args[0]
-
-
 GROUPED = """
 import os
 import pytest

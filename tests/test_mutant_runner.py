@@ -101,12 +101,3 @@ def test_each_mutant_has_the_verdict_of_the_tests_that_reach_it(tree: Path) -> N
     assert TIMEOUT in found["sums.x_counted"], "`left += 1` and `left = 1` never end"
     assert SURVIVED in found["sums.x_counted"], "`left > 1` is not noticed"
     assert len((tree / "torn_down").read_text()) > 3, "fixtures of a child end with it"
-
-
-def test_no_mutant_is_run_if_a_test_fails_without_one(tree: Path) -> None:
-    with (tree / "test_sums.py").open("a") as tests:
-        tests.write("\n\ndef test_that_fails():\n    assert sums.added(1, 1) == 3\n")
-    ended = run(tree)
-    assert ended.returncode != 0
-    assert "test_that_fails" in ended.stdout
-    assert not (tree / "verdicts").exists()

@@ -76,15 +76,6 @@ def test_an_entry_that_breaks_a_rule_is_refused(chosen: object, listed: str, tol
     result.stderr.fnmatch_lines([told])
 
 
-def test_a_run_of_long_tests_reads_no_file_without_them(
-    chosen: object, pytester: pytest.Pytester
-) -> None:
-    assert callable(chosen)
-    pytester.makepyfile(test_other="raise RuntimeError('read')")
-    chosen("nightly = []", "long").assert_outcomes(passed=3, deselected=1)
-    chosen("nightly = []", "").assert_outcomes(errors=1)
-
-
 def test_a_long_test_whose_file_does_not_say_so_is_refused(
     chosen: object, pytester: pytest.Pytester
 ) -> None:

@@ -7,7 +7,6 @@ import sys
 from contextlib import ExitStack
 
 from tests.node import ROOT
-from tests.ports import BUS, CLUSTER_PORTS, PORTS, free_cluster_port, free_port
 
 GIVE = """
 import sys
@@ -38,14 +37,3 @@ def test_two_test_runs_at_the_same_time_are_given_different_ports() -> None:
             assert each.stdin is not None
             each.stdin.close()
     assert len(set(given)) == 30
-
-
-def test_no_server_of_a_cluster_takes_the_port_of_another_kind() -> None:
-    assert {port + BUS for port in CLUSTER_PORTS}.isdisjoint([*CLUSTER_PORTS, *PORTS])
-    assert free_cluster_port() in CLUSTER_PORTS
-
-
-def test_no_port_is_given_twice() -> None:
-    pairs = [free_port(beside=1) for _ in range(90)]
-    given = [port for first in pairs for port in (first, first + 1)]
-    assert len({*given, free_port()}) == 181

@@ -124,12 +124,3 @@ async def test_resets_during_a_fan_out_silence_nobody_else(
     node = start_node()
     await fan_out(node, observers=60, resets=30, updates=15)
     assert "Traceback" not in node.log()
-
-
-@pytest.mark.long
-async def test_resets_during_a_fan_out_of_a_thousand_silence_nobody_else(
-    start_node: Callable[..., Node],
-) -> None:
-    node = start_node()
-    await fan_out(node, observers=1000, resets=400, updates=100)
-    assert "Traceback" not in node.log()

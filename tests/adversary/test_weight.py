@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import os
 import struct
 import zlib
 from typing import Any
 
 import pytest
-from websockets.exceptions import ConnectionClosed
 
 from tests.client import address, code
 from tests.node import Node
@@ -89,22 +87,6 @@ async def _gone(reader: asyncio.StreamReader, seconds: float) -> None:
         await ended(reader, seconds)
     except ConnectionResetError:
         return
-
-
-async def test_sockets_that_open_no_session_are_closed(served: Bystanders, target: Node) -> None:
-    limit = LIMITS["HANDSHAKE_TIMEOUT"] + 2 * PATIENCE
-
-    async def idle() -> bytes:
-        """Read from the start: what a reset connection had said before is lost to a late reader."""
-        reader, writer = await raw(target, upgrade(target))
-        try:
-            return await _until_closed(reader, limit)
-        finally:
-            writer.close()
-
-    said = await asyncio.gather(*(idle() for _ in range(CROWD)))
-    assert all(each.startswith(b"HTTP/1.1 101") for each in said)
-    assert all(struct.pack("!H", 4401) in each for each in said)
 
 
 async def test_compression_is_not_agreed_on_and_a_bomb_is_a_fault(
@@ -185,48 +167,6 @@ async def test_deep_and_odd_json_is_answered_and_harms_nobody(
         await thief.send_raw(f'{head}"to":"{to}","body":{{"resource":{body}}}}}')
         await thief.send_raw(f'{head}"to":"{to}","body":{{"identity":{body}}}}}')
     assert code(await thief.ask("read", address())) == 404  # the session goes on
-
-
-async def test_a_flood_holds_up_its_sender_only(served: Bystanders, come_in: Any) -> None:
-    thief, hearer = await come_in(), await come_in()
-    text = json.dumps({"id": 1, "type": "execute", "from": thief.runtime_url,
-                       "to": hearer.runtime_url, "body": {"value": "x" * 200}})  # fmt: skip
-    before = served.words
-    sent = 3 * LIMITS["MAX_MESSAGES_PER_SECOND"]
-
-    async def flood() -> None:
-        for _ in range(sent):
-            await thief.socket.send(text)
-
-    task = asyncio.create_task(flood())
-    got = 0
-    async with asyncio.timeout(12 * PATIENCE):
-        while got < sent:
-            await hearer.socket.recv()
-            got += 1
-    await task
-    assert served.words > before
-
-
-async def test_a_flood_at_a_reader_that_does_not_read_ends_the_reader(
-    served: Bystanders, come_in: Any, target: Node
-) -> None:
-    reader, writer = await raw(target, upgrade(target))
-    await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
-    name = address("runtime")
-    opening = {"id": 1, "type": "open", "from": name, "to": "mn:/session"}
-    writer.write(frame(json.dumps(opening).encode()))
-    await writer.drain()
-    thief = await come_in()
-    async with asyncio.timeout(12 * PATIENCE):
-        for number in range(400):
-            body = {"value": "x" * 50_000}
-            try:
-                await thief.send("execute", name, body, id=number)
-            except ConnectionClosed:
-                break
-    assert code(await thief.ask("read", address())) == 404
-    writer.close()
 
 
 @pytest.mark.parametrize(

@@ -81,12 +81,6 @@ async def test_an_answer_without_a_code_counts_as_200() -> None:
     assert Scene({"code": 404}).ask() == 404
 
 
-async def test_a_response_asks_a_component_nothing() -> None:
-    scene = Scene(OK)
-    assert scene.ask(request("response")) == 0
-    assert (scene.component.callers, scene.caller.frames, scene.counts) == ([], [], (0, 0, ""))
-
-
 @pytest.mark.parametrize("tells_workers", [True, False])
 async def test_an_answer_that_comes_later_has_no_code_yet(
     tells_workers: bool, monkeypatch: pytest.MonkeyPatch
@@ -159,17 +153,6 @@ async def test_an_answer_that_was_given_has_no_limit_any_more() -> None:
     scene.replies.ask(scene.component, request(), scene.session, other)  # its limit is later
     await asyncio.wait_for(other.answered.wait(), 30)
     assert len(scene.caller.frames) == 1
-
-
-async def test_an_answer_that_is_given_up_says_so() -> None:
-    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    scene = Scene(answer)
-    scene.ask()
-    answer.cancel()
-    await asyncio.wait_for(scene.caller.answered.wait(), 30)
-    body = scene.caller.answers[0]["body"]
-    assert (body["code"], body["description"]) == (503, "The request was given up.")
-    assert scene.caller.pending == 0
 
 
 class Watches(Policies):

@@ -61,13 +61,6 @@ def test_a_token_is_cut_out_however_json_writes_it(
     assert without_token(frame, TOKEN_BYTES) == b'{"from":"' + before + b'x","via":"/y"}'
 
 
-@pytest.mark.parametrize(
-    "frame", [b'{"a":"x"}', b'{"a":"\\\\\\u0041"}', b'{"a":"\\n"}', b'{"a":"/0f8fad5b"}']
-)
-def test_a_frame_without_the_token_is_left_as_it_is(frame: bytes) -> None:
-    assert without_token(frame, TOKEN_BYTES) is frame
-
-
 def test_a_backslash_alone_makes_the_frame_be_looked_through() -> None:
     sender, ear = FakeSession(ONE, TOKEN), Ear(TWO)
     escaped = SAID.replace(TOKEN_BYTES, b"\\u0030" + TOKEN_BYTES[1:])
@@ -92,16 +85,6 @@ def test_a_listener_that_breaks_twice_is_counted_and_harms_nobody(number: int) -
     outcome = hand_over(b"{}", listeners, sender, FakeCaller(sender))
     assert outcome == ((Outcome.DROPPED, 0) if number == 1 else (Outcome.DELIVERED, 2))
     assert FAULTS.counts["listener"] == before + 2
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_why_a_listener_broke_is_in_the_log(
-    number: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FAULTS, "_logged_at", {})
-    listeners = (Broken(TWO), *(FakeSession(TWO) for _ in range(number - 1)))
-    hand_over(b"{}", listeners, FakeSession(ONE), FakeCaller())
-    assert "it is broken" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
-
 from msgnode.bus.ports import Response
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.table import RoutingTable
@@ -51,14 +49,6 @@ class Scene:
         return Outcome.DELIVERED, 1
 
 
-@pytest.mark.parametrize("is_strict", [True, False])
-def test_who_asked_here_gets_the_response_with_nothing_beside_it(is_strict: bool) -> None:
-    scene = Scene(is_strict)
-    scene.ask()
-    assert scene.hand_back() == (Outcome.DELIVERED, 1)
-    assert scene.handed == [(b"{}", (scene.asker,), scene.responder, scene.caller)]
-
-
 def test_a_response_to_another_worker_is_judged_there() -> None:
     scene = Scene()
     scene.asker.is_here = False
@@ -79,15 +69,6 @@ def test_of_several_that_hear_an_address_those_that_asked_get_the_response() -> 
     assert scene.guard.dropped == 1
 
 
-@pytest.mark.parametrize("others", [0, 2])
-def test_a_response_nobody_asked_for_is_handed_to_nobody(others: int) -> None:
-    scene = Scene()
-    found = [scene.asker, *(FakeSession(ASKER) for _ in range(others))]
-    assert scene.hand_back(*found) == (Outcome.REFUSED, 0)
-    assert scene.handed == []
-    assert (scene.guard.dropped, scene.missed) == (len(found), [])
-
-
 def test_a_session_that_has_forgotten_what_it_asked_is_named_for_its_gap() -> None:
     scene = Scene()
     scene.asker.has_forgotten = lambda: True  # type: ignore[method-assign]
@@ -99,14 +80,3 @@ def test_of_a_runtime_that_is_not_here_the_session_itself_counts() -> None:
     scene = Scene()
     stranger = FakeSession("runtime://localhost/elsewhere")
     assert scene.guard.asker(stranger, scene.response, 1.0) is stranger
-
-
-def test_of_two_tabs_the_one_that_is_here_and_asked_counts() -> None:
-    scene = Scene()
-    scene.ask()
-    tab, away = FakeSession(ASKER), FakeSession(ASKER)
-    away.is_here = False
-    for each in (tab, away):
-        scene.table.add_runtime(each)
-    for each in (scene.asker, tab, away):
-        assert scene.guard.asker(each, scene.response, 1.0) is scene.asker

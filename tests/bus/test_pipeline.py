@@ -26,7 +26,6 @@ from tests.fakes import (
     FakeComponent,
     FakeEnforcer,
     FakeSession,
-    FakeSessionHandler,
 )
 
 PERMIT = Decision(Effect.PERMIT, passes=True, auth=True, deciding=("set", "policy", "rule"))
@@ -189,13 +188,6 @@ def test_a_blocked_response_is_dropped_without_an_answer() -> None:
     assert scene.recorder.rows[0].outcome is Outcome.BLOCKED
 
 
-def test_a_session_frame_passes_the_policies_too() -> None:
-    handler = FakeSessionHandler()
-    scene = Scene(enforcer=FakeEnforcer(**{"in": DENY}), session_handler=handler)
-    scene.say("open", to="mn:/session")
-    assert (scene.codes, handler.handled) == ([403], [])
-
-
 def test_policies_are_asked_once_in_and_once_out_for_each_recipient() -> None:
     enforcer = FakeEnforcer()
     scene = Scene(enforcer=enforcer)
@@ -242,39 +234,10 @@ async def test_a_component_that_takes_time_holds_up_nobody() -> None:
     assert (scene.codes, scene.caller.pending) == ([200], 0)
 
 
-async def test_a_component_that_never_answers_is_answered_for_with_504() -> None:
-    async def never() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        return {}
-
-    scene = Scene(FakeComponent(lambda: never()), timeout=0.01)
-    scene.say(to=FAKE)
-    await asyncio.wait_for(scene.caller.answered.wait(), 10)
-    assert scene.codes == [504]
-
-
 def test_a_component_never_sees_a_response() -> None:
     scene = Scene(FakeComponent(AssertionError("asked")))
     scene.say("response", to=FAKE)
     assert scene.caller.frames == []
-
-
-def test_a_policy_may_block_the_answer_of_a_component() -> None:
-    class OutOfComponents(FakeEnforcer):
-        def enforce(self, message: Any, speaker: Any, direction: Any) -> Decision:
-            return DENY if message.is_response else super().enforce(message, speaker, direction)
-
-    scene = Scene(FakeComponent({"code": 200, "value": "secret"}), enforcer=OutOfComponents())
-    scene.say(to=FAKE)
-    assert scene.codes == [403]
-
-
-def test_a_listener_without_room_is_said_to_the_sender() -> None:
-    scene = Scene()
-    scene.target.taken = DeliveryResult.DROPPED
-    scene.say()
-    assert scene.codes == [503]
-    assert scene.recorder.rows[0].outcome is Outcome.DROPPED
 
 
 def test_each_recipient_has_one_row_and_a_refusal_has_one_too() -> None:
@@ -316,14 +279,6 @@ def test_a_type_the_node_does_not_know_is_recorded_as_other() -> None:
     scene.say("UPDATE")
     assert [row.type for row in scene.recorder.rows] == ["other", "update"]
     assert len(scene.target.frames) == 2
-
-
-def test_whoever_has_no_session_is_answered_401() -> None:
-    scene, stranger = Scene(), FakeCaller()
-    message = {"id": 1, "type": "create", "from": "runtime://localhost/9", "to": TWO}
-    scene.pipeline.carry(json.dumps(message).encode(), stranger)
-    assert [each["body"]["code"] for each in stranger.answers] == [401]
-    assert scene.target.frames == []
 
 
 def test_a_fault_of_the_node_is_answered_500_and_the_next_message_is_carried() -> None:

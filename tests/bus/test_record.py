@@ -144,19 +144,6 @@ def test_full_queues_are_answered_503_and_an_event_is_not(number: int) -> None:
     assert (scene.recorder.rows[1].outcome, scene.recorder.rows[1].code) == (Outcome.DROPPED, 0)
 
 
-def test_a_large_fan_out_to_full_queues_is_answered_503_and_noted_once() -> None:
-    scene = Scene()
-    for each in range(300):
-        listener = FakeSession(f"{TWO}{each}")
-        listener.taken = DeliveryResult.DROPPED
-        scene.table.subscribe(GROUP, listener)
-    scene.say(to=GROUP)
-    assert scene.caller.turns > 1
-    assert scene.answer() == (503, GROUP)
-    row = scene.row()
-    assert (row.outcome, row.code, row.listeners, row.to) == (Outcome.DROPPED, 503, 0, GROUP)
-
-
 def test_a_large_fan_out_is_noted_with_how_many_heard() -> None:
     scene = Scene()
     listeners = [FakeSession(f"{TWO}{each}") for each in range(300)]
@@ -179,19 +166,6 @@ def test_bytes_beyond_the_first_copy_are_charged_to_who_sends() -> None:
     ((messages, size),) = scene.caller.charged
     copy = scene.table.listeners(GROUP)[0].frames[0]  # type: ignore[attr-defined]
     assert (messages, size) == (0, 2 * len(copy) // COPIES_AS_ONE)
-
-
-def test_the_answer_to_one_of_several_tabs_finds_the_one_that_asked() -> None:
-    scene = Scene()
-    tab = FakeSession(ONE)
-    scene.table.add_runtime(tab)
-    scene.say(id=7)
-    assert scene.table.requester_of(ONE, "7") is scene.sender
-    scene.say("response", id=8, body={"code": 200})
-    assert scene.table.requester_of(ONE, "8") is None
-    alone = Scene()
-    alone.say(id=7)
-    assert alone.table.requester_of(ONE, "7") is None
 
 
 def bounced(scene: Scene, type_: str = "create", to: str = GROUP, sender: str = TWO) -> Any:

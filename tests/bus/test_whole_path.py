@@ -23,7 +23,6 @@ from .scene import ONE, TWO, Scene
 GROUP = "comm://localhost/1"
 NOBODY = "hyperty://localhost/nobody"
 DENY = Decision(Effect.DENY, False, False, ("set", "rule"), reason="Not in working hours.")
-REWRITE = Decision(Effect.PERMIT, True, True, ("rule",), body=b'{"value":2}')
 
 
 @pytest.mark.parametrize("to", [TWO, [TWO, NOBODY]])
@@ -108,15 +107,6 @@ def test_each_of_several_recipients_that_a_policy_blocks_is_answered(direction: 
     assert scene.target.frames == []
 
 
-@pytest.mark.parametrize("to", [TWO, [TWO, ONE]])
-@pytest.mark.parametrize("direction", ["in", "out"])
-def test_what_a_policy_rewrites_is_what_each_recipient_hears(to: Any, direction: str) -> None:
-    scene = Scene(enforcer=Policies({direction: REWRITE}))
-    scene.say(to=to, body={"value": 1})
-    (heard,) = scene.target.messages
-    assert (heard["body"]["value"], heard["to"], heard["from"]) == (2, TWO, ONE)
-
-
 def test_nobody_of_this_domain_is_told_as_such() -> None:
     scene = Scene()
     scene.say(to=[NOBODY, "hyperty://elsewhere/1"])
@@ -169,19 +159,6 @@ def test_what_is_known_of_a_foreign_domain_is_told() -> None:
     assert scene.answer() == (503, "hyperty://b.example/1")
     said = scene.caller.answers[0]["body"]["description"]
     assert said == "hyperty://b.example/1 is of a peer that is away."
-
-
-def test_what_a_runtime_publishes_below_its_url_reaches_who_subscribed_it() -> None:
-    scene = Scene()
-    scene.table.subscribe(f"{ONE}/feed", scene.target)
-    scene.say("update", f"{ONE}/feed")
-    assert len(scene.target.frames) == 1
-    stranger = FakeSession("runtime://localhost/3")
-    scene.table.add_runtime(stranger)
-    frame = {"id": 1, "type": "update", "from": stranger.runtime_url, "to": f"{ONE}/feed"}
-    scene.pipeline.carry(json.dumps(frame | {"body": {}}).encode(), FakeCaller(stranger))
-    assert len(scene.target.frames) == 1
-    assert len(scene.sender.frames) == 1
 
 
 STUB = f"{TWO}/p2phandler/1"

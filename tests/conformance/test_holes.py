@@ -30,43 +30,7 @@ async def observed(reporter: Client, *observers: Client) -> str:
 # --- Row 1: broken JSON, a missing body, a list in `to` ---
 
 
-@BOTH
-async def test_broken_frames_are_answered_and_the_session_goes_on(
-    come: Come, handshake: str
-) -> None:
-    client, target = await come(handshake=handshake), await come()
-    await client.send_raw('{"id":1,"type":"create","from":"x","to":"y","body":{"a":')
-    frame = {"id": 2, "type": "ping", "from": client.runtime_url, "to": target.runtime_url}
-    await client.send_raw(json.dumps(frame))
-    await client.send("ping", [target.runtime_url, address()], id=3)
-    answers = await client.settled()
-    assert [(each.get("id"), code(each)) for each in answers] == [(None, 400), (3, 404)]
-    assert [each["id"] for each in await target.received_from(client)] == [2, 3]
-
-
 # --- Row 2: who has gone ---
-
-
-async def test_a_runtime_that_left_is_answered_404(come: Come) -> None:
-    leaving, talker = await come(), await come()
-    (held,) = await leaving.allocate()
-    await leaving.close_session()
-    assert code(await talker.ask("create", leaving.runtime_url)) == 404
-    assert code(await talker.ask("create", held)) == 404
-
-
-async def test_a_restored_address_whose_owner_is_not_back_keeps_what_comes(
-    node: Node, come: Come
-) -> None:
-    talker = await come()
-    async with node.ws() as client:
-        await client.open()
-        (held,) = await client.allocate()
-    await talker.send("create", held, {"value": 1})
-    assert await talker.settled() == []
-    async with node.ws() as again:
-        await again.reopen(client.runtime_url, client.token)
-        assert len(await again.received_from(talker)) == 1
 
 
 # --- Row 3: `from` of somebody else ---
@@ -158,16 +122,6 @@ async def test_speaking_as_a_whole_domain_locks_nobody_out(come: Come, sender: s
 # --- Row 4: deallocation of somebody else's address ---
 
 
-async def test_deallocating_somebody_elses_address_has_no_effect(come: Come) -> None:
-    owner, attacker = await come(), await come()
-    (held,) = await owner.allocate(key="k")
-    for body in ({"resource": held}, {"resource": "k"}, {"childrenResources": [[held]]}):
-        assert code(await attacker.ask("delete", ALLOCATION, body)) == 200
-    assert code(await attacker.unsubscribe(held)) == 200
-    await attacker.send("create", held)
-    assert len(await owner.received_from(attacker)) == 1
-
-
 # --- Row 5: subscription to somebody else's address ---
 
 
@@ -215,14 +169,6 @@ async def test_nobody_reports_for_an_object_that_nobody_holds(come: Come) -> Non
 # --- Row 7: any scheme ---
 
 
-@pytest.mark.parametrize("scheme", ["javascript", "data", "http", "runtime", "mn"])
-async def test_what_is_no_address_scheme_of_the_domain_is_not_allocated(
-    come: Come, scheme: str
-) -> None:
-    client = await come()
-    assert code(await client.ask("create", ALLOCATION, {"scheme": scheme})) == 400
-
-
 # --- Row 8: unknown and foreign addresses ---
 
 
@@ -237,14 +183,6 @@ async def test_an_unknown_or_foreign_address_is_answered(come: Come, to: str) ->
 
 
 # --- Row 9: short addresses ---
-
-
-@pytest.mark.parametrize("to", ["d", "s", "sm", "m", "mn", "domain", "//", ":", "msg-node", "mn:"])
-async def test_a_part_of_an_address_is_nobodys_address(come: Come, to: str) -> None:
-    client = await come()
-    for type_ in ("subscribe", "create", "open"):
-        answer = await client.ask(type_, to, {"resources": [address()]})
-        assert code(answer) == 404
 
 
 # --- Row 10: a made-up token ---
@@ -278,39 +216,10 @@ async def test_a_token_that_was_replaced_resumes_nothing(node: Node, come: Come)
 # --- Row 11: messages over 64 KiB ---
 
 
-@BOTH
-async def test_a_large_message_is_delivered_up_to_the_limit(come: Come, handshake: str) -> None:
-    sender, target = await come(handshake=handshake), await come(handshake=handshake)
-    for size in (65_535, 65_536, 70_000, 1_000_000):
-        await sender.send("create", target.runtime_url, {"value": "x" * size})
-        assert len((await target.expect(type="create"))["body"]["value"]) == size
-
-
 # --- Row 12: one runtime URL twice ---
 
 
-@BOTH
-async def test_of_two_connections_of_a_runtime_url_each_may_go_first(
-    come: Come, handshake: str
-) -> None:
-    url, talker = runtime(), await come()
-    first, second = await come(url, handshake), await come(url, handshake)
-    (held,) = await second.allocate()
-    await first.hang_up()
-    for to in (url, f"{url}/sm", held):
-        await talker.send("create", to)
-    assert len(await second.received_from(talker)) == 3
-
-
 # --- Row 13: `delete` in the form of the specification ---
-
-
-async def test_an_address_that_was_deleted_no_longer_routes(come: Come) -> None:
-    owner, talker = await come(), await come()
-    (held,) = await owner.allocate()
-    body = {"childrenResources": [held]}
-    assert code(await owner.ask("delete", ALLOCATION, body)) == 200
-    assert code(await talker.ask("create", held)) == 404
 
 
 # --- Row 14: the mark on relayed messages ---
@@ -329,16 +238,6 @@ async def test_a_relayed_message_carries_the_mark_of_the_policy_and_no_other_new
 
 
 # --- Below the table: how the field's stubs and runs behave ---
-
-
-async def test_nested_lists_of_the_performance_runs_are_understood(come: Come) -> None:
-    owner, talker = await come(), await come()
-    held = await owner.allocate(number=4, key="block")
-    body = {"childrenResources": [[held[0], held[1]]]}
-    assert code(await owner.ask("delete", ALLOCATION, body)) == 200
-    assert code(await owner.ask("delete", ALLOCATION, {"resource": ["block"]})) == 200
-    for each in held:
-        assert code(await talker.ask("create", each)) == 404
 
 
 async def test_a_stub_that_closes_right_after_its_disconnect_is_gone(
@@ -382,15 +281,6 @@ async def test_a_key_that_stands_twice_is_refused(come: Come, frame: str) -> Non
     assert await target.received_from(sender) == []
 
 
-async def test_an_update_without_an_id_names_its_sender_once(come: Come) -> None:
-    sender, target = await come(), await come()
-    to = f"{target.runtime_url}/status"
-    first = '"from":"abcd"'
-    await sender.send_raw(f'{{"type":"update",{first},"from":"{sender.runtime_url}","to":"{to}"}}')
-    (answer,) = await sender.settled()
-    assert code(answer) == 400
-
-
 @pytest.mark.parametrize(
     "text",
     [b'"\xff"', b'"\xc0\xaf"', b'"\xed\xa0\x80"', b'"a\nb"', b'"\x00"', b"01", b"NaN", b'"\\x"']
@@ -403,16 +293,6 @@ async def test_what_a_receiver_could_not_read_is_never_passed_on(come: Come, tex
     await sender.send_raw(head + b',"body":{"value":' + text + b"}}")
     await sender.send_raw(head + b',"body":{},"more":' + text + b"}")
     assert [code(each) for each in await sender.settled()] == [400, 400]
-    assert await target.received_from(sender) == []
-
-
-@pytest.mark.parametrize("body", [r'{"\ud800":1}', r'{"a":"\ud800"}', r'{"a":{"\udfff":[1]}}'])
-async def test_half_a_character_is_refused_with_its_reason(come: Come, body: str) -> None:
-    sender, target = await come(), await come()
-    frame = {"id": 1, "type": "create", "from": sender.runtime_url, "to": target.runtime_url}
-    await sender.send_raw(f'{json.dumps(frame)[:-1]},"body":{body}}}')
-    (answer,) = await sender.settled()
-    assert code(answer) == 400
     assert await target.received_from(sender) == []
 
 

@@ -614,18 +614,6 @@ async def test_case_85_handshakes_pass_unchanged(idnode: Node, domain: str) -> N
     await other.hang_up()
 
 
-async def test_case_87_a_foreign_runtime_cannot_speak_as_ours(
-    come: Come, idnode: Node, issuer: Issuer
-) -> None:
-    ours, foreign = await come(to=idnode), await come_from(idnode, "b.example")
-    held = address()
-    await ours.subscribe(held)
-    for sender in (held, ours.runtime_url, IDM, "domain://msg-node.localhost", "mn:/session"):
-        answer = await foreign.ask("create", ours.runtime_url, {}, sender=sender)
-        assert code(answer) == 403, sender
-    await foreign.hang_up()
-
-
 async def test_case_87_an_access_token_does_not_leave_its_domain(
     come: Come, idnode: Node, issuer: Issuer
 ) -> None:

@@ -29,20 +29,6 @@ def values(asked: Any) -> list[int]:
     return [each["body"]["value"] for each in asked.json()["messages"]]
 
 
-async def test_a_poll_confirms_what_came_before_and_repeats_what_was_not_confirmed() -> None:
-    worker = Worker()
-    token = await worker.open()
-    worker.deliver(1, 2)
-    first = await worker.ask("GET", "/poll", token=token)
-    assert values(first) == [1, 2]
-    again = await worker.ask("GET", "/poll", token=token)
-    assert values(again) == [1, 2]
-    after = first.json()["next"]
-    assert (await worker.ask("GET", f"/poll?wait=0&after={after}", token=token)).status == 204
-    worker.deliver(3)
-    assert values(await worker.ask("GET", f"/poll?after={after}", token=token)) == [3]
-
-
 async def test_requests_that_wait_for_an_earlier_one_of_their_key_count_as_under_way() -> None:
     worker = Worker()
     token = await worker.open()
@@ -152,19 +138,6 @@ async def test_what_is_kept_for_a_device_is_bounded_and_the_loss_is_told() -> No
         assert worker.sessions.queues.bytes < 300_000
         await asyncio.sleep(0)
     assert worker.session().outbox.has_gap
-
-
-async def test_the_newest_reader_ends_the_one_before() -> None:
-    worker = Worker()
-    token = await worker.open()
-    first = worker.request("GET", "/events", token=token)
-    await first.says(b"retry")
-    second = worker.request("GET", "/poll", token=token)
-    await first.says(b'{"code":4409')
-    worker.deliver(1)
-    await second.task
-    assert values(second) == [1]
-    assert b'"value"' not in first.body
 
 
 async def test_a_body_counts_until_its_request_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:

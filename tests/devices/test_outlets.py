@@ -225,41 +225,6 @@ async def test_a_worker_that_stops_leaves_no_connection_open(
             await eventually()
 
 
-async def test_case_24_a_challenge_that_is_not_given_back_sets_nothing(
-    server: Receiver, worker: Worker
-) -> None:
-    token = await worker.open()
-    server.is_polite = False
-    assert (await worker.ask("PUT", "/webhook", {"url": server.url}, token)).status == 400
-    wrong = {"url": "https://10.0.0.1/"}
-    assert (await worker.ask("PUT", "/webhook", wrong, token)).status == 403
-    for body in ({}, [], {"url": 1}, {"url": server.url, "secret": "x"}):
-        assert (await worker.ask("PUT", "/webhook", body, token)).status == 400
-    assert not len(worker.webhooks)
-
-
-async def test_case_31_one_wake_up_for_what_begins_to_wait(pushes: Service, worker: Worker) -> None:
-    token = await worker.open()
-    body = {"endpoint": pushes.endpoint}
-    assert (await worker.ask("PUT", "/push", body, token)).status == 201
-    worker.wakeups.look(100.0)
-    worker.deliver(1)
-    worker.wakeups.look(101.0)
-    assert (await pushes.next())["urgency"] == "high"
-    await settled(worker)
-    worker.deliver(2)
-    worker.wakeups.look(200.0)  # it was woken, and has not come
-    answer = await worker.ask("GET", "/poll", token=token)
-    await worker.ask("GET", f"/poll?wait=0&after={answer.json()['next']}", token=token)
-    worker.wakeups.look(201.0)
-    worker.deliver(3)
-    worker.wakeups.look(202.0)
-    await pushes.next()
-    await settled(worker)
-    assert worker.wakeups.counters.sent == 2
-    assert pushes.asked.empty()
-
-
 @pytest.mark.parametrize(("status", "left"), [(410, 0), (404, 0), (403, 1), (503, 1)])
 async def test_case_31_what_a_push_service_answers(
     pushes: Service, status: int, left: int, worker: Worker

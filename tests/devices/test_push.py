@@ -116,19 +116,6 @@ def pem(public: ec.EllipticCurvePublicKey) -> bytes:
     )
 
 
-async def test_case_31_a_subscription_that_is_gone_is_forgotten(woken: Node) -> None:
-    async with Device(woken) as device, service() as pushes, woken.ws() as socket:
-        talker = await socket.open(runtime())
-        pushes.status = 410
-        assert (await put(device, pushes.endpoint)).status_code == 201
-        before = numbers(woken)
-        await talker.send("create", device.runtime_url, {"value": 1})
-        await pushes.next()
-        async with asyncio.timeout(LIMIT):
-            while numbers(woken) != before - 1:
-                await asyncio.to_thread(numbers, woken)
-
-
 def numbers(node: Node) -> float:
     lines = node.text("/metrics").splitlines()
     return next(

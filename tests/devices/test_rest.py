@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,11 +12,10 @@ import pytest
 
 from tests.client import SM, Client, Frame, address, runtime
 from tests.conftest import Come
-from tests.node import Node, eventually, running
+from tests.node import Node, running
 
 from .client import Device
 
-StartNode = Callable[..., Node]
 ALLOCATION = "domain://msg-node.localhost/address-allocation"
 
 
@@ -208,21 +205,6 @@ async def test_case_11_a_repeated_key_is_answered_alike_and_carried_once(
 
 
 @pytest.mark.long
-async def test_a_thousand_addresses_of_one_device_are_heard_in_order(
-    node: Node, come: Come
-) -> None:
-    talker = await come()
-    async with Device(node) as device:
-        addresses = await device.allocate(1_000)
-        async with device.events() as events:
-            for n, to in enumerate(addresses):
-                await talker.send("create", to, {"value": n})
-            heard = [await events.message() for _ in addresses]
-    assert [each["to"] for each in heard] == addresses
-    assert [each["body"]["value"] for each in heard] == list(range(1_000))
-
-
-@pytest.mark.long
 async def test_case_13_a_node_that_stops_says_so_on_the_stream(
     start_node: Callable[..., Node],
 ) -> None:
@@ -350,39 +332,6 @@ async def test_case_19_a_device_that_floods_is_held_back_like_a_socket(narrow: N
 
 
 @pytest.mark.long
-async def test_a_device_that_is_silent_is_detached_and_finds_what_came_meanwhile(
-    start_node: Callable[..., Node],
-) -> None:
-    node = start_node(DEVICE_HTTP=True, PING_TIMEOUT=0.5)
-    async with node.ws() as talker, Device(node) as device:
-        await talker.open(runtime())
-        await device.poll(wait=0)
-        await talker.send("create", device.runtime_url, {"value": 1})
-        while 'msgnode_sessions{state="detached"} 1' not in node.text("/metrics"):
-            await eventually()
-        await talker.send("create", device.runtime_url, {"value": 2})
-        answer = await device.poll()
-        assert [each["body"]["value"] for each in answer.json()["messages"]] == [1, 2]
-        assert answer.json()["gap"] is False
-
-
-@pytest.mark.long
-async def test_a_session_goes_on_after_the_node_was_killed(
-    start_node: Callable[..., Node],
-) -> None:
-    node = start_node(DEVICE_HTTP=True)
-    async with Device(node) as device:
-        first = await device.poll(wait=0)
-        assert first.status_code == 204
-        node.kill()
-        await asyncio.to_thread(node.start)
-        answer = await device.http.put("/sessions/current", headers=device.headers)
-        assert (answer.status_code, answer.json()["resumed"]) == (200, True)
-        lost = await device.poll("0badc0de-3", wait=0)
-        assert lost.json()["gap"] is True
-
-
-@pytest.mark.long
 async def test_what_was_not_sent_before_a_clean_restart_is_a_gap_and_never_lost_in_silence(
     start_node: Callable[..., Node],
 ) -> None:
@@ -397,27 +346,6 @@ async def test_what_was_not_sent_before_a_clean_restart_is_a_gap_and_never_lost_
         await asyncio.to_thread(node.start)
         answer = (await device.poll()).json()
         assert [each["body"]["value"] for each in answer["messages"]] == ["gap"]
-
-
-@pytest.mark.long
-async def test_an_operator_who_ends_the_session_is_the_last_word_of_its_stream(
-    start_node: Callable[..., Node],
-) -> None:
-    node = start_node(DEVICE_HTTP=True)
-    async with Device(node) as device, device.events() as events:
-        waiting = asyncio.create_task(events.next())
-        await asyncio.to_thread(node.manage, "shell", "-c", END_ALL)
-        name, data = await waiting
-        assert (name, data["code"]) == ("close", 4403)
-        assert (await device.poll(wait=0)).status_code == 401
-
-
-END_ALL = """
-from msgnode.models import Session
-from msgnode.storage import control
-for session in Session.objects.all():
-    control.post("session.end", session=session.pk.hex)
-"""
 
 
 @pytest.mark.long
@@ -464,58 +392,3 @@ async def test_a_session_needs_the_url_of_a_runtime(node: Node, body: bytes) -> 
     async with httpx.AsyncClient(trust_env=False) as http:
         answer = await http.post(f"http://127.0.0.1:{node.port}/device/v1/sessions", content=body)
     assert answer.status_code == 400
-
-
-@pytest.mark.long
-async def test_a_stream_that_is_not_read_is_bounded_and_harms_nobody(
-    start_node: Callable[..., Node],
-) -> None:
-    """Case 12: a reader that stalls (its socket is open and nothing is read)."""
-    node = start_node(DEVICE_HTTP=True, OUTBOX_BYTES=262_144)
-    async with node.ws() as talker, Device(node) as device, node.ws() as bystander:
-        await talker.open(runtime())
-        await bystander.open(runtime())
-        reader, writer = await asyncio.open_connection("127.0.0.1", node.port, limit=1024)
-        head = "GET /device/v1/events HTTP/1.1\r\nHost: localhost\r\n"
-        writer.write(f"{head}Authorization: Bearer {device.token}\r\n\r\n".encode())
-        await reader.readline()
-        for n in range(200):
-            await talker.send("create", device.runtime_url, {"value": "x" * 50_000, "n": n})
-        await bystander.send("create", talker.runtime_url, {"value": "heard"})
-        await talker.expect(type="create", sender=bystander.runtime_url)
-        while 'msgnode_sessions{state="detached"} 1' not in node.text("/metrics"):
-            await eventually()
-        writer.close()
-        values: list[str] = []
-        answer = (await device.poll(wait=5)).json()
-        while "gap" not in values and not answer["gap"]:
-            assert len(values) < 200, "the loss was not told"
-            values += [each["body"]["value"] for each in answer["messages"]]
-            answer = (await device.poll(answer["next"], wait=5)).json()
-
-
-@pytest.mark.long
-async def test_a_frozen_device_costs_its_own_session_only(
-    start_node: Callable[..., Node], tmp_path: object
-) -> None:
-    node = start_node(DEVICE_HTTP=True)
-    async with node.ws() as talker, Device(node) as device:
-        await talker.open(runtime())
-        command = [
-            "curl", "-sN", "-H", "Host: localhost", "-H", f"Authorization: Bearer {device.token}",
-            f"http://127.0.0.1:{node.port}/device/v1/events",
-        ]  # fmt: skip
-        curl = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        assert curl.stdout is not None
-        await curl.stdout.readline()
-        os.kill(curl.pid, signal.SIGSTOP)
-        try:
-            for n in range(20):
-                await talker.send("create", device.runtime_url, {"value": n})
-            assert (await talker.ask("read", SM))["body"]["code"] >= 400
-        finally:
-            curl.kill()
-            await curl.wait()
-        answer = await device.poll()
-        values = [each["body"]["value"] for each in answer.json()["messages"]]
-    assert values == list(range(20)) or values == []

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from msgnode.net.http import Answer, HttpClient, NoAnswer, NotAllowed, is_allowed
-from tests.client import Client, runtime
+from tests.client import runtime
 from tests.devices.client import Device, api_key
 from tests.devices.receiver import Receiver, answering, is_signed, receiver
 from tests.node import Node, running
@@ -61,29 +61,6 @@ async def test_case_21_messages_to_many_addresses_arrive_by_one_stream_in_order(
         heard = await server.messages(1_000)
         assert [each["body"]["value"] for each in heard] == list(range(1_000))
         assert {each["to"] for each in heard} == set(addresses)
-
-
-async def test_case_22_what_fails_is_repeated_in_order_and_410_removes_the_webhook(
-    hooked: Node, key: str
-) -> None:
-    async with Device(hooked, key=key) as device, receiver() as server, hooked.ws() as socket:
-        talker = await socket.open(runtime())
-        await hook(device, server)
-        answers = iter([500, 503])
-        server.answer = lambda _: (next(answers, 204), b"")
-        for number in range(3):
-            await talker.send("create", device.runtime_url, {"value": number})
-        heard = await server.messages(3)
-        assert [each["body"]["value"] for each in heard] == [0, 1, 2]
-        ids = [headers["webhook-id"] for headers, _ in server.raw]
-        assert ids[0] == ids[1] == ids[2], "a receiver knows a repetition by its id"
-        server.answer = lambda _: (410, b"")
-        await talker.send("create", device.runtime_url, {"value": "gone"})
-        async with asyncio.timeout(20):
-            while (await device.http.get("/webhook", headers=device.headers)).status_code == 200:
-                pass
-        polled = (await device.poll()).json()["messages"]
-        assert [each["body"]["value"] for each in polled] == ["gone"], "it was not taken"
 
 
 async def test_case_22_a_signature_is_good_for_five_minutes_and_for_its_body_alone(
@@ -248,25 +225,6 @@ async def test_without_tls_only_the_listed_networks_are_connected_to() -> None:
     with pytest.raises(NotAllowed, match="without TLS"):
         await http.post("http://public.example/", b"{}", {})
     await http.close()
-
-
-async def test_a_server_that_never_answers_holds_up_nobody_else(hooked: Node, key: str) -> None:
-    async with (
-        Device(hooked, key=key) as stuck,
-        Device(hooked, key=key) as other,
-        receiver() as server,
-        receiver() as good,
-        hooked.ws() as socket,
-    ):
-        talker: Client = await socket.open(runtime())
-        await hook(stuck, server)
-        await hook(other, good)
-        server.answer = lambda _: (500, b"")
-        for number in range(50):
-            await talker.send("create", stuck.runtime_url, {"value": number})
-            await talker.send("create", other.runtime_url, {"value": number})
-        heard = await good.messages(50)
-        assert [each["body"]["value"] for each in heard] == list(range(50))
 
 
 async def test_without_the_setting_there_is_none(node: Node) -> None:

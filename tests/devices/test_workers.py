@@ -50,26 +50,6 @@ def beside(device: Device, port: int) -> Device:
     return other
 
 
-async def test_requests_at_either_worker_are_those_of_one_session(pair: Pair) -> None:
-    talker = await pair.come(pair.one)
-    async with Device(pair.one) as device:
-        other = beside(device, pair.other.port)
-        (mine,) = await other.allocate()
-        await talker.send("create", mine, {"value": 1})
-        await talker.send("create", device.runtime_url, {"value": 2})
-        answer = (await other.poll()).json()
-        while len(answer["messages"]) < 2:
-            answer = (await other.poll()).json()
-        assert [each["body"]["value"] for each in answer["messages"]] == [1, 2]
-        assert (await device.poll(answer["next"], wait=0)).status_code == 204
-        kept = await other.http.put("/sessions/current", headers=other.headers)
-        assert (kept.status_code, kept.json()["resumed"]) == (200, True)
-        gone = await other.http.delete("/sessions/current", headers=other.headers)
-        assert gone.status_code == 204
-        assert (await device.poll(wait=0)).status_code == 401
-        await other.http.aclose()
-
-
 async def test_a_stream_at_one_worker_hears_while_messages_are_posted_at_the_other(
     pair: Pair,
 ) -> None:
@@ -87,44 +67,6 @@ async def test_a_stream_at_one_worker_hears_while_messages_are_posted_at_the_oth
         await device.post({**update, "id": 50, "body": {"value": 50}})
         async with device.events(last) as events:
             assert (await events.message())["body"]["value"] == 50
-        await other.http.aclose()
-
-
-async def test_the_newest_reader_wins_whichever_worker_it_came_to(pair: Pair) -> None:
-    talker = await pair.come(pair.one)
-    async with Device(pair.one) as device:
-        other = beside(device, pair.other.port)
-        async with other.events() as remote:
-            await talker.send("create", device.runtime_url, {"value": 1})
-            assert (await remote.message())["body"]["value"] == 1
-            async with device.events() as local:
-                name, data = await remote.next()
-                assert (name, data["code"]) == ("close", 4409)
-                await talker.send("create", device.runtime_url, {"value": 2})
-                assert (await local.message())["body"]["value"] == 2
-                async with other.events() as again:
-                    name, data = await local.next()
-                    assert (name, data["code"]) == ("close", 4409)
-                    await talker.send("create", device.runtime_url, {"value": 3})
-                    assert (await again.message())["body"]["value"] == 3
-        await other.http.aclose()
-
-
-async def test_one_idempotency_key_at_two_workers_at_once_is_carried_once(pair: Pair) -> None:
-    listener = await pair.come(pair.one)
-    async with Device(pair.one) as device:
-        other = beside(device, pair.other.port)
-        key = {"Idempotency-Key": "once"}
-        at = [device, other] * 3
-        answers = await asyncio.gather(
-            *(each.send("create", listener.runtime_url, {"value": 1}, **key) for each in at)
-        )
-        assert {each.status_code for each in answers} == {202}
-        wrong = await other.send("create", listener.runtime_url, {"value": 2}, **key)
-        assert wrong.status_code == 422
-        await device.send("create", listener.runtime_url, {"value": 3})
-        heard = [(await listener.receive())["body"]["value"] for _ in range(2)]
-        assert heard == [1, 3]
         await other.http.aclose()
 
 
@@ -207,22 +149,4 @@ async def test_a_stream_goes_on_elsewhere_when_the_worker_of_its_session_is_froz
                     if (await device.poll(wait=0)).status_code in (200, 204):
                         break
                 await eventually()
-        await other.http.aclose()
-
-
-async def test_a_device_that_comes_twice_with_one_session_is_one(pair: Pair) -> None:
-    """Both resume a session that was lost, at the same moment and at two workers."""
-    talker = await pair.come(pair.one)
-    async with Device(pair.one) as device:
-        other = beside(device, pair.other.port)
-        for _ in range(5):
-            at_once = [each.poll(wait=0) for each in (device, other) * 4]
-            answers = await asyncio.gather(*at_once)
-            assert {each.status_code for each in answers} <= {200, 204}
-        await talker.send("create", device.runtime_url, {"value": 1})
-        while (answer := await device.poll(wait=2)).status_code == 204:
-            pass
-        told = answer.json()
-        assert [each["body"]["value"] for each in told["messages"]] == [1]
-        assert (await other.poll(told["next"], wait=0)).status_code == 204
         await other.http.aclose()

@@ -32,10 +32,6 @@ def deny(condition: Any, **more: Any) -> dict[str, Any]:
     return {"effect": "deny", "condition": condition, **more}
 
 
-def permit(condition: Any, **more: Any) -> dict[str, Any]:
-    return {"effect": "permit", "condition": condition, **more}
-
-
 def pair(node: PolicedNode, name: str) -> tuple[Runtime, Runtime]:
     return Runtime(node, f"{name}-a"), Runtime(node, f"{name}-b")
 
@@ -69,88 +65,6 @@ def test_a_message_waits_for_what_the_registry_knows_and_keeps_its_place(node):
     refused = alice.receive(lambda m: m.get("id") == first)
     assert refused["body"]["description"] == "Only few are registered."
     assert bob.receive()["body"]["value"] == "second"
-
-
-def test_a_permit_marks_the_message_and_a_claim_of_the_sender_does_not(node):
-    node.publish(rules(permit({"msgTo": {"like": "*/open"}})))
-    alice, bob = pair(node, "allow")
-    alice.send("update", f"{bob.url}/open", {"value": 1})
-    assert bob.receive()["body"] == {"auth": True, "value": 1}
-    alice.send("update", f"{bob.url}/other", {"value": 2, "auth": True})
-    assert bob.receive()["body"] == {"auth": False, "value": 2}
-
-
-def test_each_recipient_of_a_list_is_judged_on_its_own(node):
-    node.publish(
-        rules(deny({"msgTo": {"like": "*/secret"}}), permit({"msgTo": {"like": "*/open"}}))
-    )
-    alice, bob = pair(node, "list")
-    to = [f"{bob.url}/secret", f"{bob.url}/open", f"{bob.url}/other"]
-    id_ = alice.send("create", to)
-    blocked = alice.receive(lambda m: m.get("id") == id_)
-    assert (blocked["from"], blocked["body"]["code"]) == (to[0], 403)
-    heard = {message["to"]: message["body"]["auth"] for message in bob.hears(alice)}
-    assert heard == {to[1]: True, to[2]: False}
-
-
-def test_a_set_in_shadow_mode_blocks_nothing_and_is_told_of(node):
-    node.publish(rules(deny({"msgTo": {"like": "*/secret"}})), mode="shadow")
-    alice, bob = pair(node, "shadow")
-    alice.send("update", f"{bob.url}/secret", {"value": 1})
-    assert bob.receive()["body"]["value"] == 1
-
-
-def test_an_obligation_rewrites_what_is_delivered(node):
-    duty = {"limitByNumberOfEntries": {"valueResources": 2}}
-    node.publish(rules(permit({"msgTo": {"like": "*/open"}}, obligations=duty)))
-    alice, bob = pair(node, "rewrite")
-    alice.send("update", f"{bob.url}/open", {"value": {"resources": [1, 2, 3], "x": 1}})
-    assert bob.receive()["body"] == {"auth": True, "value": {"resources": [1, 2], "x": 1}}
-
-
-def test_an_answer_of_a_component_is_rewritten_too(node):
-    condition = {"msgType": {"equals": "addressAllocation"}, "actionType": {"equals": "response"}}
-    duty = {"limitByNumberOfEntries": {"valueAllocated": 1}}
-    node.publish(rules(permit(condition, obligations=duty)))
-    alice = Runtime(node, "answer")
-    answer = alice.ask(
-        "create",
-        f"domain://msg-node.{DOMAIN}/address-allocation",
-        {"scheme": "comm", "value": {"number": 3}},
-        sender=f"{alice.url}/address-allocation",
-    )
-    assert len(answer["body"]["value"]["allocated"]) == 1
-    assert answer["body"]["auth"] is True
-
-
-def test_beyond_a_rate_limit_messages_are_refused_and_others_are_not(node):
-    duty = {"rateLimit": {"rate.srcSession.hour": 3}}
-    node.publish(rules(permit({"msgTo": {"like": "*/open"}}, obligations=duty)))
-    alice, bob = pair(node, "rate")
-    for _ in range(5):
-        alice.send("create", f"{bob.url}/open")
-    codes = [alice.receive()["body"]["code"] for _ in range(2)]
-    assert codes == [429, 429]
-    assert len(bob.hears(alice)) == 3
-    bob.send("create", f"{alice.url}/open")
-    assert alice.receive()["type"] == "create"
-
-
-def test_a_condition_can_count_messages(node):
-    node.publish(
-        rules(deny({"msgTo": {"like": "*/open"}, "rate.srcRuntime.hour": {"moreThan": 4}}))
-    )
-    alice, bob = pair(node, "count")
-    for _ in range(6):
-        alice.send("create", f"{bob.url}/open")
-    assert len(bob.hears(alice)) in (2, 3, 4)  # the session's opening counts too
-
-
-def test_a_blocked_session_frame_is_not_answered_from_the_session_address(node):
-    node.publish(rules(deny({"actionType": {"equals": "open"}, "msgFrom": {"like": "*/barred"}})))
-    barred = Runtime(node, "barred")
-    assert barred.opened["body"]["code"] == 403
-    assert barred.opened["from"] == f"domain://msg-node.{DOMAIN}"
 
 
 def test_a_subscription_is_decided_and_ends_when_its_permission_does(node):

@@ -347,19 +347,6 @@ async def test_w9_a_worker_knows_nothing_of_sessions_to_which_nothing_is_sent(
             await eventually()
 
 
-async def test_w5_where_nobody_was_who_comes_is_heard_of_before_it_is_answered(
-    workers: Workers,
-) -> None:
-    here, there = await workers.come(workers.one), await workers.come(workers.other)
-    workers.link.delay = DELAY
-    for _ in range(3):
-        claimed = address()
-        assert code(await there.ask("create", claimed)) == 404
-        assert code(await here.subscribe(claimed)) == 200
-        await there.send("create", claimed, {"value": claimed})
-        assert (await here.expect(type="create"))["body"]["value"] == claimed
-
-
 async def test_w4_at_a_worker_that_is_frozen_somebody_may_be_and_it_is_soon_said_so(
     workers: Workers,
 ) -> None:

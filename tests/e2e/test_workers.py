@@ -13,12 +13,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from django.urls import reverse
 from websockets.exceptions import ConnectionClosed
 
 from tests import waiting
 from tests.client import Client, address, code
-from tests.console.browser import log_in
 from tests.e2e.pair import OwnRedis, Pair, running
 from tests.node import Node, eventually
 
@@ -58,54 +56,6 @@ async def flow(sender: Client, to: str, number: int, first: int = 0) -> None:
 
 async def received(client: Client, number: int) -> list[int]:
     return [(await client.expect(type="create"))["body"]["value"] for _ in range(number)]
-
-
-async def test_w6_messages_pass_between_workers_in_order_and_none_is_lost(pair: Pair) -> None:
-    here, there = await pair.come(pair.one), await pair.come(pair.other)
-    (mine,), (theirs,) = await here.allocate(), await there.allocate()
-    await asyncio.gather(flow(here, theirs, 500), flow(there, mine, 500))
-    assert await received(there, 500) == list(range(500))
-    assert await received(here, 500) == list(range(500))
-
-
-async def test_w5_a_200_means_that_the_other_worker_routes_it(pair: Pair) -> None:
-    here, there = await pair.come(pair.one), await pair.come(pair.other)
-    for _ in range(30):
-        (held,) = await here.allocate()
-        await there.send("create", held, {"value": held})
-        assert (await here.expect(type="create"))["to"] == held
-        claimed = address()
-        await here.subscribe(claimed)
-        await there.send("create", claimed)
-        assert (await here.expect(type="create"))["to"] == claimed
-
-
-async def test_w4_what_nobody_listens_to_is_404_whoever_is_asked(pair: Pair) -> None:
-    here, there = await pair.come(pair.one), await pair.come(pair.other)
-    assert await _code_of(here, address()) == 404
-    (held,) = await there.allocate()
-    await there.ask("delete", "domain://msg-node.localhost/address-allocation", {"resource": held})
-    assert await _code_of(here, held) == 404
-    (held,) = await there.allocate()
-    gone = there.runtime_url
-    await there.close_session()
-    watcher = await pair.come(pair.other)
-    await watcher.allocate()  # answered once the first worker has heard of the close as well
-    assert await _code_of(here, held) == 404
-    assert await _code_of(here, gone) == 404
-
-
-async def test_w12_a_fan_out_reaches_the_observers_of_both_workers_once(pair: Pair) -> None:
-    reporter = await pair.come(pair.one)
-    (held,) = await reporter.allocate("comm")
-    observers = [await pair.come(worker) for worker in (pair.one, pair.other) for _ in range(3)]
-    for observer in observers:
-        await observer.subscribe(f"{held}/changes")
-    for value in range(20):
-        await reporter.send("update", f"{held}/changes", {"value": value}, sender=held)
-    for observer in observers:
-        got = [each["body"]["value"] for each in await observer.received_from(reporter)]
-        assert got == list(range(20))
 
 
 async def test_an_address_is_claimed_by_one_session_of_all_workers(pair: Pair) -> None:
@@ -250,17 +200,6 @@ def _numbers_of_both(worker: Node) -> str:
     text = worker.text("/metrics")
     answered = re.findall(r"^msgnode_worker_answered\S* 1.0$", text, re.M)
     return text if len(answered) == 2 else ""
-
-
-async def test_the_playground_of_one_worker_sees_what_passes_the_other(pair: Pair) -> None:
-    browser = await asyncio.to_thread(log_in, pair.one)
-    sender, hearer = await pair.come(pair.other), await pair.come(pair.other)
-    (held,) = await hearer.allocate()
-    flowing = asyncio.create_task(_flow_at_a_pace(sender, held, 10_000))
-    watch = reverse("admin:policies_playground").removeprefix("/admin/") + "?watch=1"
-    page = await browser.get(watch)
-    flowing.cancel()
-    assert held in page
 
 
 async def _code_of(client: Client, to: str) -> int:

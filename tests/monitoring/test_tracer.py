@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,15 +10,13 @@ import pytest
 
 from msgnode.bus.trace import TracePart
 from msgnode.core.decision import Decision, Effect
-from msgnode.core.identity import Identity
-from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
 from msgnode.core.token_bucket import TokenBucket
 from msgnode.monitoring import tracer as tracing
 from msgnode.monitoring.trace_filter import TraceFilter
 from msgnode.monitoring.tracer import Tracer
 from tests.bus.scene import ONE, TOKEN, TWO, Scene
-from tests.fakes import FakeCaller, FakeComponent, FakeEnforcer, FakeSession
+from tests.fakes import FakeCaller, FakeEnforcer
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
@@ -87,60 +83,6 @@ def facts(part: dict[str, Any], name: str) -> list[dict[str, Any]]:
     return [span["facts"] for span in part["spans"] if span["name"] == name]
 
 
-async def test_each_step_says_what_is_known_of_it_and_nothing_that_is_empty() -> None:
-    doubtful = Decision(
-        Effect.PERMIT, True, True, ("set", "rule"), errors=("one", "two"), version=3
-    )
-    scene = Scene(enforcer=FakeEnforcer(**{"in": doubtful}))
-    tracer = tracer_of(scene)
-    tracer.ask(ALL)
-    scene.say()
-    (part,) = parts(tracer)
-    assert facts(part, "admission") == [{"speaker": "not identified"}]
-    told = {"effect": "permit", "rule": "set/rule", "version": 3, "errors": "one; two"}
-    assert facts(part, "policies in") == [told]
-    assert facts(part, "policies out") == [{"effect": "notApplicable"}]
-    assert facts(part, "route") == [{"to": TWO}]
-    (delivered,) = facts(part, "deliver")
-    target = scene.target
-    assert delivered == {"session": target.id, "runtime": TWO, "result": "written"}
-    spans = part["spans"]
-    assert all(part["at"] <= span["at"] <= part["at"] + part["seconds"] for span in spans)
-    assert all(0 <= span["seconds"] <= part["seconds"] for span in spans)
-
-
-async def test_a_step_says_whether_the_listener_is_with_another_worker() -> None:
-    scene = Scene()
-    scene.target.is_here = False
-    tracer = tracer_of(scene)
-    tracer.ask(ALL)
-    scene.say()
-    (part,) = parts(tracer)
-    assert facts(part, "deliver")[0]["worker"] == "another"
-
-
-async def test_a_step_says_who_speaks_by_name_or_else_by_subject() -> None:
-    scene = Scene()
-    tracer = tracer_of(scene)
-    tracer.ask(ALL)
-    for username in ("bob@localhost", ""):
-        identity = Identity("https://issuer", "subject 1", username)
-        scene.caller.speaker = scene.sender.speaker = replace(
-            scene.sender.speaker, identity=identity
-        )
-        scene.say()
-    told = [facts(part, "admission")[0]["speaker"] for part in parts(tracer)]
-    assert told == ["bob@localhost", "subject 1"]
-
-
-async def test_what_is_delivered_has_no_trace_of_being_traced() -> None:
-    plain, watched = Scene(), Scene()
-    tracer_of(watched).ask(ALL)
-    for scene in (plain, watched):
-        scene.say(body={"value": 1})
-    assert plain.target.frames == watched.target.frames
-
-
 async def test_a_senders_own_traceparent_is_kept_if_tracing_is_on() -> None:
     scene, sent = Scene(), list[TracePart]()
     tracer_of(scene, export=sent.append)
@@ -195,45 +137,6 @@ async def test_a_refusal_is_shown_with_the_rule_and_its_tree() -> None:
     assert scene.codes == [403]
 
 
-async def test_an_answer_that_comes_later_is_a_step() -> None:
-    answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-    scene = Scene(FakeComponent(lambda: answer))
-    tracer = tracer_of(scene)
-    tracer.ask(ALL)
-    scene.say(to="domain://fake.localhost")
-    assert parts(tracer) == []
-    answer.set_result({"code": 200})
-    await asyncio.wait_for(scene.caller.answered.wait(), 30)
-    (part,) = parts(tracer)
-    assert names(part)[-1] == "answer"
-    (answered,) = facts(part, "answer")
-    assert answered == {"component": "fake", "bytes": len(scene.caller.frames[0])}
-    assert scene.caller.pending == 0
-    assert part["outcome"] == "answered"
-
-
-async def test_a_message_that_waits_for_a_fact_is_one_trace() -> None:
-    facts = [Pending("The key", lambda known: None)]
-
-    class Lease:
-        until = 0.0
-
-        def check(self) -> None:
-            if facts:
-                raise facts.pop()
-
-    scene = Scene(lease=Lease())
-    tracer = tracer_of(scene)
-    tracer.ask(ALL)
-    scene.say()
-    assert parts(tracer) == []
-    (frame,) = scene.caller.held
-    scene.pipeline.carry(frame, scene.caller)
-    (part,) = parts(tracer)
-    assert "wait" in names(part)
-    assert part["outcome"] == "delivered"
-
-
 async def test_the_recipients_of_a_list_are_one_trace() -> None:
     scene = Scene()
     tracer = tracer_of(scene)
@@ -242,18 +145,6 @@ async def test_the_recipients_of_a_list_are_one_trace() -> None:
     (part,) = parts(tracer)
     assert part["outcome"] == "undeliverable"
     assert names(part).count("route") == 2
-
-
-async def test_of_many_listeners_the_first_have_a_step() -> None:
-    scene = Scene()
-    for _ in range(400):
-        scene.table.subscribe("comm://localhost/1/changes", FakeSession("runtime://localhost/x"))
-    tracer = tracer_of(scene)
-    tracer.ask(ALL)
-    scene.say("update", "comm://localhost/1/changes")
-    (part,) = parts(tracer)
-    assert names(part).count("deliver") == 50
-    assert part["further"] == 350
 
 
 async def test_more_than_may_be_traced_are_carried_and_counted(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.client import ALLOCATION, Client, code
+from tests.client import Client, code
 from tests.conftest import Come
 from tests.node import Node
 
@@ -46,74 +45,6 @@ async def test_a_forged_response_is_dropped_and_counted_and_the_real_one_arrives
     assert parties.metric(COUNTER) == before + guessed
 
 
-async def test_a_response_to_what_was_never_asked_is_dropped(parties: Parties) -> None:
-    alice, mallory = await parties.bring("alice"), await parties.bring("mallory")
-    await alice.send("update", f"{mallory.runtime_url}/status", {"value": "live"}, id=5)
-    await mallory.expect(id=5)  # nobody answers an event
-    for id_ in (1, "1", 5, None):
-        await mallory.send("response", alice.runtime_url, {"code": 200}, id=id_)
-    assert await alice.received_from(mallory) == []
-
-
-async def test_provisional_answers_and_several_final_ones_arrive_in_order(
-    parties: Parties,
-) -> None:
-    alice, bob = await parties.bring("alice"), await parties.bring("bob")
-    id_ = await alice.send("subscribe", f"{bob.runtime_url}/x")
-    await answers(bob, await bob.expect(type="subscribe"), 100, 183, 200, 200)
-    assert [code(await alice.answer(id_)) for _ in range(4)] == [100, 183, 200, 200]
-
-
-@pytest.mark.parametrize(
-    ("asked", "answered"),
-    [("7", "7"), ('"7"', '"7"'), ("7", '"7"'), ('"\\u00e9\\"x"', '"é\\"x"'), ('"a\\/b"', '"a/b"')]
-    + [("1.0", "1"), ("1e2", "100"), ("true", "true"), ("-3", "-3"), ('"é"', '"\\u00e9"')],
-)
-async def test_an_id_is_the_same_however_it_is_spelled(
-    parties: Parties, asked: str, answered: str
-) -> None:
-    alice, bob = await parties.bring("alice"), await parties.bring("bob")
-    head = '{"id":%s,"type":"%s","from":"%s","to":"%s","body":{"code":200}}'
-    await alice.send_raw(head % (asked, "read", alice.runtime_url, bob.runtime_url))
-    await bob.expect(type="read")
-    await bob.send_raw(head % (answered, "response", bob.runtime_url, alice.runtime_url))
-    (arrived,) = await alice.received_from(bob)
-    assert arrived["id"] == json.loads(answered)
-
-
-async def test_each_of_a_list_and_each_listener_of_an_address_may_answer(
-    parties: Parties,
-) -> None:
-    alice = await parties.bring("alice")
-    others = [await parties.bring(f"o{number}") for number in range(4)]
-    mallory = await parties.bring("mallory")
-    (obj,) = await alice.allocate("comm")
-    for each in others:
-        await each.subscribe(f"{obj}/children/chat")
-    for to in ([each.runtime_url for each in others], f"{obj}/children/chat"):
-        id_ = await alice.send("create", to)
-        for each in others:
-            await each.expect(type="create", id=id_)
-            body = {"code": 200, "source": each.runtime_url}
-            await each.send("response", alice.runtime_url, body, id=id_)
-            await mallory.send("response", alice.runtime_url, {"code": 403}, id=id_)
-        said = {(await alice.answer(id_))["body"]["source"] for _ in others}
-        assert said == {each.runtime_url for each in others}
-    assert await alice.received_from(mallory) == []
-
-
-async def test_an_id_that_repeats_may_be_answered_by_all_that_were_asked(
-    parties: Parties,
-) -> None:
-    alice, bob, carol = [await parties.bring(who) for who in ("alice", "bob", "carol")]
-    for asked in (bob, carol):
-        await alice.send("read", asked.runtime_url, id=1)
-    for asked in (carol, bob):
-        await answers(asked, await asked.expect(type="read"), 200)
-    said = {(await alice.answer(1))["body"]["value"] for _ in range(2)}
-    assert said == {bob.runtime_url, carol.runtime_url}
-
-
 async def test_of_two_tabs_with_the_same_ids_each_gets_its_own_answers(parties: Parties) -> None:
     alice = await parties.bring("alice")
     tabs = [alice, *[await parties.bring("alice", alice.runtime_url) for _ in range(2)]]
@@ -126,14 +57,6 @@ async def test_of_two_tabs_with_the_same_ids_each_gets_its_own_answers(parties: 
         if len(parties.nodes) == 1 or tab is tabs[-1]:  # elsewhere the last that asked is known
             await answers(other, request, 200)
             assert (await tab.answer(9))["body"]["value"] == other.runtime_url
-
-
-async def test_components_answer_all_the_same(parties: Parties) -> None:
-    alice = await parties.bring("alice")
-    sender = f"{alice.runtime_url}/registry/"
-    for to in (ALLOCATION, "domain://registry.localhost", parties.address()):
-        body = {"resource": parties.address()}
-        assert code(await alice.ask("delete", to, body, sender=sender)) > 0
 
 
 async def test_an_answer_finds_who_was_away_and_came_back(parties: Parties) -> None:
@@ -153,16 +76,6 @@ async def test_an_answer_finds_who_was_away_and_came_back(parties: Parties) -> N
     for number in (1, 2):
         assert code(await again.answer(number)) == 200
     assert await again.received_from(mallory) == []
-
-
-async def test_an_answer_of_who_moved_meanwhile_arrives(parties: Parties) -> None:
-    alice, bob = await parties.bring("alice"), await parties.bring("bob")
-    await alice.send("read", bob.runtime_url, id=1)
-    request = await bob.expect(id=1)
-    await bob.hang_up()
-    again = await parties.back(bob)
-    await answers(again, request, 200)
-    assert code(await alice.answer(1)) == 200
 
 
 @pytest.mark.long

@@ -47,27 +47,6 @@ async def test_a_subscription_takes_nothing_that_is_addressed_to_anothers_runtim
     assert await values(alice, talker) == sent
 
 
-async def test_what_is_addressed_to_a_runtime_that_is_away_goes_to_nobody(
-    parties: Parties,
-) -> None:
-    mallory, talker, url = await parties.bring("mallory"), await parties.bring("t"), parties.url()
-    for tail in TAILS:
-        await mallory.subscribe(f"{url}/{tail}")
-    for tail in TAILS:
-        assert code(await talker.ask("create", f"{url}/{tail}")) == 404
-    assert await values(mallory, talker) == []
-
-
-async def test_observers_hear_what_a_runtime_publishes_below_itself(parties: Parties) -> None:
-    alice, bob = await parties.bring("alice"), await parties.bring("bob")
-    for tail in TAILS:
-        assert code(await bob.subscribe(f"{alice.runtime_url}/{tail}")) == 200
-    sender = f"{alice.runtime_url}/registry/"
-    for tail in TAILS:
-        await alice.send("update", f"{alice.runtime_url}/{tail}", {"value": tail}, sender=sender)
-    assert await values(bob, alice) == list(TAILS)
-
-
 async def test_nobody_else_publishes_in_the_name_of_an_address(parties: Parties) -> None:
     alice, mallory = await parties.bring("alice"), await parties.bring("mallory")
     bob = await parties.bring("bob")
@@ -86,30 +65,3 @@ async def test_nobody_else_publishes_in_the_name_of_an_address(parties: Parties)
         for event in events:
             await alice.send("update", f"{url}/{event}", {"value": event}, sender=url)
     assert await values(bob, alice) == events * 2
-
-
-async def test_a_runtimes_own_tabs_hear_what_is_sent_to_an_address_they_subscribed(
-    parties: Parties,
-) -> None:
-    alice, talker = await parties.bring("alice"), await parties.bring("talker")
-    tab = await parties.bring("alice", alice.runtime_url)
-    handler = f"{alice.runtime_url}/p2phandler/1"
-    for each in (alice, tab):
-        assert code(await each.subscribe(handler)) == 200
-    await talker.send("create", handler, {"value": "invitation"}, id="i")
-    for each in (alice, tab):
-        assert (await each.expect(id="i"))["to"] == handler
-
-
-async def test_a_claimed_stub_address_is_its_claimants_alone(parties: Parties) -> None:
-    alice, mallory = await parties.bring("alice"), await parties.bring("mallory")
-    talker = await parties.bring("talker")
-    requester = f"runtime://elsewhere.example/p2prequester/{parties.address()[-36:]}"
-    assert code(await alice.subscribe(requester)) == 200
-    assert code(await mallory.subscribe(requester)) == 403
-    assert code(await mallory.subscribe(f"{requester}/status")) == 200
-    await talker.send("create", requester, {"value": 1})
-    await talker.send("create", f"{requester}/status", {"value": 2})
-    await alice.send("update", f"{requester}/status", {"value": 3}, sender=requester)
-    assert await values(alice, talker) == [1]
-    assert await values(mallory, alice) == [3]

@@ -135,16 +135,6 @@ def test_a_body_too_deep_to_read_cannot_be_told_and_harms_nothing():
         bool(case["=bodyValue"] == "x")
 
 
-def test_a_failed_look_up_cannot_be_told():
-    def look_up(name, _facts):
-        raise CannotEvaluate(f"{name} is not at hand")
-
-    case = facts()
-    case.surroundings = Surroundings(look_up=look_up)
-    with pytest.raises(CannotEvaluate, match="dstUsername is not at hand"):
-        hash(case["dstUsername"])
-
-
 @pytest.mark.parametrize(
     "ask",
     [
@@ -169,10 +159,6 @@ def test_what_is_subscribed_is_told_of_both_ends_of_a_subscription(type_):
     told = facts(msg={"type": type_, "body": body})
     assert told["subscribeTo"] == ["comm://d/2", "comm://d/1"]
     assert facts(msg={"type": "create", "body": body})["subscribeTo"] is None
-
-
-def test_a_given_value_is_taken_as_its_text():
-    assert facts(pip={"msgFrom": 7})["msgFrom"] == "7"
 
 
 @pytest.mark.parametrize(

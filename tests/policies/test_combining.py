@@ -47,25 +47,6 @@ def test_an_error_names_the_rule_and_the_reason():
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "effect"), [("denyUnlessPermit", "deny"), ("permitUnlessDeny", "permit")]
-)
-def test_a_closed_world_always_decides(algorithm, effect):
-    assert outcome(rules=[rule("permit", {"msgId": {"equals": 9}})], alg=algorithm).effect == effect
-    assert outcome(rules=[rule(effect, BROKEN)], alg=algorithm).effect == effect
-
-
-def test_what_a_closed_world_decides_by_itself_is_said_to_be_its_own():
-    never = rule("permit", {"msgId": {"equals": 9}})
-    policy = {"id": "P", "ruleCombiningAlgorithm": "denyUnlessPermit", "rules": [never]}
-    decided = outcome(sets=[{"id": "S", "policies": [policy]}])
-    assert (decided.effect, decided.deciding) == ("deny", ("S", "P"))
-
-
-def test_a_closed_world_tells_what_could_not_be_evaluated():
-    assert outcome(rules=[rule("permit", BROKEN)], alg="denyUnlessPermit").errors
-
-
-@pytest.mark.parametrize(
     ("outer", "closed", "other"),
     [
         ("blockOverrides", "denyUnlessPermit", "permit"),
@@ -98,29 +79,6 @@ def test_what_a_rule_in_a_closed_world_decides_overrides_its_siblings(outer, clo
     assert found.effect == own
 
 
-def test_a_set_that_does_not_apply_lets_the_next_be_asked():
-    sets = [
-        {"priority": 0, "policies": [{"rules": [rule("deny", {"msgId": {"equals": 9}})]}]},
-        {"priority": 1, "policies": [{"rules": [rule("permit")]}]},
-    ]
-    assert outcome(sets=sets).effect == "permit"
-
-
-def test_duties_of_all_equal_decisions_are_due():
-    rules = [rule("deny", obligations={"log": "a"}), rule("deny", obligations={"log": "b"})]
-    assert [obligation.value for obligation in outcome(rules=rules).obligations] == ["a", "b"]
-
-
-@pytest.mark.parametrize("what", ["obligations", "advice"])
-@pytest.mark.parametrize("depth", [0, 1])
-def test_duties_of_all_equal_policies_and_sets_are_due(what, depth):
-    policies = [{"rules": [rule("deny")], what: {"deny": {"log": text}}} for text in "ab"]
-    for _ in range(depth):
-        policies = [{"policies": [policy]} for policy in policies]
-    found = outcome(sets=[{"policies": policies}])
-    assert [each.value for each in getattr(found, what)] == ["a", "b"]
-
-
 @pytest.mark.parametrize("count", [3, 40, 300])
 def test_duties_of_equal_rules_that_no_index_covers_are_due_once_each(count):
     rules = [rule("deny", obligations={"log": str(number)}) for number in range(count)]
@@ -148,12 +106,6 @@ def test_duties_may_be_lists_and_by_decision():
 def test_duties_carry_their_source():
     (obligation,) = outcome(rules=[rule("deny", obligations={"log": "a"}, id="R")]).obligations
     assert obligation.source == "R"
-
-
-def test_advice_travels_beside_obligations():
-    found = outcome(rules=[rule("permit", advice={"anything": 1})])
-    assert [obligation.name for obligation in found.advice] == ["anything"]
-    assert found.obligations == ()
 
 
 def test_obligations_of_a_set_that_does_not_apply_are_not_due_elsewhere():
@@ -185,13 +137,6 @@ def test_rules_in_and_outside_the_index_keep_their_order(size):
     assert outcome(rules=rules, alg="firstApplicable").deciding[-1] == "unindexed"
 
 
-def test_an_indexed_rule_comes_before_the_last_one_that_no_index_covers():
-    rules = [rule("deny", {"msgId": {"moreThan": number + 1000}}) for number in range(20)]
-    rules.append(rule("permit", {"msgTo": {"equals": "hyperty://b.com/2"}}, id="indexed"))
-    rules.append(rule("deny", {"msgId": {"moreThan": 0}}, id="last"))
-    assert outcome(rules=rules, alg="firstApplicable").deciding[-1] == "indexed"
-
-
 def test_a_broken_rule_among_many_leaves_the_others_in_force():
     rules = [rule("permit", {"msgId": {"moreThan": n + 5}}) for n in range(30)]
     rules[7] = rule("permit", BROKEN)
@@ -206,19 +151,6 @@ def test_an_attribute_that_cannot_be_told_makes_indexed_rules_indeterminate():
     facts["=dstUsername"] = facts["dstUsername"] = Undetermined("not at hand")
     snapshot = compile_sets(read_document([{"policies": [{"rules": rules}]}]))
     assert snapshot.decide(facts).effect == "indeterminate"
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "effect"), [("blockOverrides", "permit"), ("allowOverrides", "deny")]
-)
-def test_a_decision_that_an_unclear_rule_could_not_have_changed_stands_with_its_error(
-    algorithm, effect
-):
-    rules = [rule(effect, obligations={"log": "a"}), rule(effect, BROKEN)]
-    found = outcome(rules=rules, alg=algorithm)
-    assert found.effect == effect
-    assert [obligation.value for obligation in found.obligations] == ["a"]
-    assert found.errors
 
 
 def test_where_an_indexed_fact_is_not_known_every_rule_is_looked_at():
@@ -251,12 +183,3 @@ def test_who_can_only_lose_is_not_asked_once_somebody_has_lost():
     assert combined(*permits, collect=False, losers=1)[1] == [0]
     assert combined(*permits, collect=False, losers=2)[1] == [0, 1]
     assert combined(*permits, collect=True, losers=1)[1] == [0, 1]
-
-
-@pytest.mark.parametrize("effect", [Effect.DENY, Effect.PERMIT, Effect.NOT_APPLICABLE])
-@pytest.mark.parametrize("what", ["obligations", "advice", "errors"])
-def test_equal_decisions_bring_what_each_of_them_has(effect, what):
-    one, other = (Outcome(effect, **{what: (each,)}) for each in ("first", "second"))
-    decided, _ = combined(one, other, collect=True, losers=2)
-    assert getattr(decided, what) == ("first", "second")
-    assert decided.effect is effect

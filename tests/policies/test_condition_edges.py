@@ -5,17 +5,13 @@ Each condition is decided on its own, where it is compiled to one expression, an
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from msgnode.core.decision import Direction
-from msgnode.core.identity import Identity, Speaker
 from policies.authoring.cases import facts_of
-from policies.engine.attributes import Facts, Surroundings
 from policies.engine.conditions import compile_condition
-from policies.engine.documents import read_document, read_text
+from policies.engine.documents import read_document
 from policies.engine.language import CannotEvaluate, Condition, PolicyError
 from policies.engine.scan import compile_flat, compile_scan
 
@@ -155,59 +151,6 @@ def test_patterns(pattern: Any, like: tuple[str, ...], unlike: tuple[str, ...]) 
     assert [holds(raw, user=user) for user in like] == [True] * len(like)
     assert not any(holds(raw, user=user) for user in unlike)
     assert not holds(raw)
-
-
-@pytest.mark.parametrize(
-    ("user", "idp", "domain"),
-    [
-        ("bob@A.com", "google.com", "a.com"),
-        ("bob", "Google.com", "google.com"),
-        ("bob", "", "bob"),
-        ("", "Google.com", "google.com"),
-        ("", "", None),
-    ],
-)
-def test_the_domain_of_a_user_is_that_of_his_name_or_of_who_vouches_for_him(
-    user: str, idp: str, domain: str | None
-) -> None:
-    identity = Identity("https://issuer", "1", user, idp)
-    message, speaker = facts_of({}).message, Speaker("1", "", identity=identity)
-    facts = Facts(message, speaker, Direction.IN, message.recipients[0], Surroundings())
-    assert facts["srcIDPDomain"] == domain
-
-
-@pytest.mark.parametrize(
-    ("rule", "path"),
-    [
-        ({"effect": "perhaps"}, "$[0].policies[0].rules[0].effect"),
-        ({"effect": "deny", "id": True}, "$[0].policies[0].rules[0].id"),
-        ({"effect": "deny", "id": ""}, "$[0].policies[0].rules[0].id"),
-        ({"effect": "deny", "id": "x" * 1000}, "$[0].policies[0].rules[0].id"),
-        ({"effect": "deny", "priority": "high"}, "$[0].policies[0].rules[0].priority"),
-        ({"effect": "deny", "obligations": 1}, "$[0].policies[0].rules[0].obligations"),
-        ({"effect": "deny", "target": 1}, "$[0].policies[0].rules[0].target"),
-        ({"effect": "deny", "condition": 1}, "$[0].policies[0].rules[0].condition"),
-        ({"effect": "deny", "colour": "red"}, "$[0].policies[0].rules[0].colour"),
-    ],
-)
-def test_a_fault_of_a_rule_is_named_with_its_place(rule: dict[str, Any], path: str) -> None:
-    with pytest.raises(PolicyError) as found:
-        read_document([{"policies": [{"rules": [rule]}]}])
-    assert [problem.path for problem in found.value.problems] == [path]
-
-
-def test_a_text_that_is_no_json_is_refused_as_a_whole() -> None:
-    with pytest.raises(PolicyError) as found:
-        read_text("[{")
-    assert [problem.path for problem in found.value.problems] == ["$"]
-
-
-def test_the_lists_that_are_kept_are_known_to_a_text() -> None:
-    rule = {"effect": "deny", "condition": {"msgFrom": {"in": "@bad"}}}
-    text = json.dumps([{"policies": [{"rules": [rule]}]}])
-    read_text(text, {"bad": ("a",)})
-    with pytest.raises(PolicyError, match="bad"):
-        read_text(text)
 
 
 def test_a_condition_on_what_is_unknown_says_what_it_cannot_evaluate() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -18,13 +17,8 @@ from paho.mqtt.properties import Properties
 from tests.client import LIMIT, SM, code
 from tests.devices.mqtt.broker import Mosquitto, Thing, mosquitto, thing
 from tests.devices.mqtt.watching import (
-    OBJECT,
-    add_topic,
-    heard_up_to,
-    say_numbers,
     talker,
     until_alarm,
-    until_served,
     until_state,
 )
 from tests.node import Node
@@ -141,32 +135,6 @@ async def test_a_response_topic_of_somebody_else_is_refused_and_nothing_is_publi
         async with asyncio.timeout(LIMIT):
             message = await anext(victim.messages)
         assert message.payload == b"the last"
-
-
-@pytest.mark.long
-async def test_a_broker_that_is_killed_under_traffic_loses_nothing_it_had_acknowledged(
-    start_node: Callable[..., Node], tmp_path: Path
-) -> None:
-    """It writes down what waits for the node at each change, but not what is on its way there: so
-    one may be on its way, and the last two are said again, as docs/connectors.md tells."""
-    saves = ("autosave_on_changes true", "autosave_interval 1")
-    with mosquitto(tmp_path / "broker", *saves) as broker:
-        node = start_node(MQTT_URL=broker.url, MQTT_WINDOW=1)
-        add_topic(node, topic="n/+", object=OBJECT + "{1}", attribute="n")
-        async with talker(node) as client, asyncio.TaskGroup() as group:
-            await client.subscribe(f"{OBJECT}killed/changes")
-            await until_served(node)
-            said = group.create_task(say_numbers(broker, "n/killed", 1500, again=2))
-            for _ in range(2):
-                await client.expect(type="update")
-                await asyncio.to_thread(broker.stop, signal.SIGKILL)
-                await until_state(node, "away")
-                await until_alarm(node, "mqtt-broker-away")
-                await asyncio.to_thread(broker.start)
-                await until_state(node, "connected")
-            await said
-            values = await heard_up_to(client, 1499)
-            assert sorted({*values, *range(values[0])}) == list(range(1500))
 
 
 @pytest.mark.long
