@@ -154,25 +154,6 @@ def test_what_cannot_be_restored_is_named_and_changes_nothing(
     assert not [path for path in other.data_dir.iterdir() if "restore" in path.name]
 
 
-def test_what_was_there_is_set_aside_and_a_running_node_is_refused(
-    tmp_path: Path, template: Path
-) -> None:
-    archive = tmp_path / "backup.tar.gz"
-    with running(tmp_path / "node", template, **OWN_KEY) as node:
-        node.manage("backup", "--output", str(archive))
-        status, said = fails(node, "restore", str(archive), "--replace")
-        assert (status, "serves this database" in said) == (2, True), said
-        assert node.get("/health/ready") == 200
-        node.terminate()
-        assert node.status() == 0
-        node.manage("shell", "--verbosity", "0", "-c", MADE)
-        before = rows(node.data_dir / "node.sqlite3")
-        done = json.loads(node.manage("restore", str(archive), "--replace", "--json"))
-        assert rows(Path(done["earlier"]) / "node.sqlite3") == before
-        assert not rows(node.data_dir / "node.sqlite3")["auth_user"]
-        node.start()
-
-
 def test_a_node_does_not_start_on_half_a_restore_which_ends_where_it_is_taken_up(
     tmp_path: Path, template: Path
 ) -> None:
@@ -218,51 +199,6 @@ def test_a_node_does_not_start_on_half_a_restore_which_ends_where_it_is_taken_up
         assert (node.data_dir / "secret_key").read_text() == key
         shutil.rmtree(next(node.data_dir.glob("before-restore-*")))
     assert at > 3
-
-
-def test_a_backup_that_is_killed_leaves_no_archive_and_the_next_removes_what_is_left(
-    tmp_path: Path, template: Path
-) -> None:
-    node = Node(tmp_path / "node", **OWN_KEY)
-    node.data_dir.mkdir()
-    shutil.copy(template, node.data_dir / "node.sqlite3")
-    place = tmp_path / "backups"
-    script = (
-        "import os\n"
-        "from pathlib import Path\n"
-        "from msgnode.backup import archive, contents\n"
-        "archive.sync = lambda _: None\n"
-        "os.fsync = lambda _: os._exit(9)\n"
-        f"contents.make(Path({str(place / 'one.tar.gz')!r}))\n"
-    )
-    with pytest.raises(subprocess.CalledProcessError) as killed:
-        node.manage("shell", "--verbosity", "0", "-c", script)
-    assert killed.value.returncode == 9, killed.value.stderr
-    assert not (place / "one.tar.gz").exists()
-    assert list(place.iterdir())
-    node.manage("backup", "--output", str(place / "one.tar.gz"))
-    assert [path.name for path in place.iterdir()] == ["one.tar.gz"]
-
-
-def test_the_record_is_listed_and_what_it_lacks_is_told(tmp_path: Path, template: Path) -> None:
-    archive = tmp_path / "backup.tar.gz"
-    node = Node(tmp_path / "node", **OWN_KEY)
-    hour = node.data_dir / "record" / "date=2026-01-01" / "hour=00"
-    hour.mkdir(parents=True)
-    (hour / "a.parquet").write_bytes(b"rows")
-    (hour / "_b.parquet.tmp").write_bytes(b"being written")
-    gone = hour.with_name("hour=01") / "gone.parquet"
-    gone.parent.mkdir()
-    gone.write_bytes(b"rows")
-    shutil.copy(template, node.data_dir / "node.sqlite3")
-    node.manage("backup", "--output", str(archive))
-    (hour / "a.parquet").write_bytes(b"lost")
-    gone.unlink()
-    done = json.loads(node.manage("restore", str(archive), "--replace", "--json"))
-    assert done["record_lacks"] == [
-        "date=2026-01-01/hour=00/a.parquet", "date=2026-01-01/hour=01/gone.parquet",
-    ]  # fmt: skip
-    assert json.loads((gone.parent / "_missing.json").read_text()) == ["gone.parquet"]
 
 
 def test_a_disk_that_is_full_is_named_and_no_archive_is_there(

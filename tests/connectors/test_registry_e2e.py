@@ -140,30 +140,6 @@ async def test_case_19_data_objects_are_found_by_every_key(alice: Person) -> Non
         assert (answer["code"], list(answer["value"])) == (200, [alice.object])
 
 
-async def test_case_20_the_objects_of_a_user_are_found(alice: Person) -> None:
-    await alice.register()
-    await alice.report()
-    for resource, criteria in (
-        (f"/connection/user/user://d.example/{alice.mail}", {}),
-        (f"/dataobject/user/{alice.mail}", {}),
-        (f"/connection/idp-identifier/{alice.mail}", {"dataSchemes": ["connection"]}),
-        (alice.guid, {"scheme": "connection"}),
-    ):
-        answer = await alice.ask("read", resource=resource, criteria=criteria)
-        assert (answer["code"], list(answer["value"])) == (200, [alice.object])
-    other = f"/comm/user/user://d.example/{alice.mail}"
-    assert (await alice.ask("read", resource=other))["code"] == 404
-
-
-async def test_case_27_a_data_object_of_any_scheme_is_found_by_url(alice: Person) -> None:
-    await alice.report()
-    answer = await alice.ask("read", resource=alice.object)
-    assert answer["value"]["name"] == alice.name
-    await alice.report(url=f"{alice.object}/2", name=f"context://d/{alice.name}")
-    answer = await alice.ask("read", resource=f"context://d/{alice.name}")
-    assert list(answer["value"]) == [f"{alice.object}/2"]
-
-
 @pytest.mark.parametrize("form", ["/hyperty/{id}", "/hyperty/{url}", "{url}"])
 async def test_case_21_unregistering_disconnects_and_is_announced(
     alice: Person, bob: Person, form: str
@@ -212,38 +188,6 @@ async def test_case_25_permanent_refusals_are_never_408_or_500(alice: Person, bo
     bob.object = alice.object
     bob.hyperty = address()
     assert (await bob.report())["code"] == 403
-
-
-async def test_case_26_a_data_object_is_deleted_by_name_or_url(alice: Person) -> None:
-    await alice.report()
-    assert await alice.ask("delete", value={"name": alice.name}) == {"code": 200}
-    answer = await alice.ask("read", resource=alice.object)
-    assert (answer["code"], answer["value"]["status"]) == (200, "disconnected")
-    await alice.ask("update", resource=alice.object)
-    assert await alice.ask("delete", value={"url": alice.object}) == {"code": 200}
-    assert (await alice.ask("delete", value={"name": "no such name"}))["code"] == 404
-
-
-async def test_case_26_of_several_objects_of_a_name_ones_own_is_deleted(
-    alice: Person, bob: Person, arrive: Callable[[], Awaitable[Client]]
-) -> None:
-    bob.name = alice.name
-    await alice.report()
-    await bob.report()
-    third = Person(await arrive())
-    assert (await third.ask("delete", value={"name": alice.name}))["code"] == 409
-    assert await bob.ask("delete", value={"name": alice.name}) == {"code": 200}
-    assert (await alice.ask("read", resource=alice.object))["value"]["status"] == "live"
-    assert (await alice.ask("read", resource=bob.object))["value"]["status"] == "disconnected"
-
-
-async def test_case_12_a_hyperty_is_deleted_by_its_user(alice: Person) -> None:
-    await alice.register()
-    stranger = {"user": "user://d.example/stranger", "url": alice.hyperty}
-    assert (await alice.ask("delete", value=stranger))["code"] == 404
-    own = {"user": f"user://d.example/{alice.mail}", "url": alice.hyperty}
-    assert await alice.ask("delete", value=own) == {"code": 200}
-    assert (await alice.ask("read", resource=alice.hyperty))["code"] == 408
 
 
 async def test_case_28_and_30_every_form_of_a_request_has_an_answer(alice: Person) -> None:

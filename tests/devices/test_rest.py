@@ -221,24 +221,6 @@ async def test_case_13_a_node_that_stops_says_so_on_the_stream(
     assert await asyncio.to_thread(node.status) == 0
 
 
-@pytest.mark.long
-async def test_case_14_no_token_stands_in_what_the_node_wrote(
-    start_node: Callable[..., Node],
-) -> None:
-    node = start_node(DEVICE_HTTP=True)
-    async with Device(node) as device:
-        await device.send("create", runtime())
-        await device.poll(wait=0)
-        secret = device.token.rpartition(".")[2]
-    node.terminate()
-    assert await asyncio.to_thread(node.status) == 0
-    for path in node.data_dir.rglob("*"):
-        if path.is_file():
-            content = path.read_bytes()
-            assert secret.encode() not in content, path
-            assert device.token.encode() not in content, path
-
-
 async def test_responses_as_events_keep_their_place(node: Node, come: Come) -> None:
     talker = await come()
     async with Device(node) as device, device.events() as events:

@@ -120,34 +120,6 @@ async def test_a_token_said_at_one_worker_is_refused_from_another_runtime_at_the
     await until(lambda: login(here, token), 200)
 
 
-async def test_of_runtimes_at_both_workers_that_say_a_token_at_once_one_is_heard(
-    pair: Pair, issuer: Issuer
-) -> None:
-    here, there, peer = [await pair.come(each) for each in (pair.one, pair.other, pair.one)]
-    for _ in range(10):
-        user = runtime("u").rpartition("/")[2]
-        token = issuer.token(user)
-        for sender in (here, there):
-            await sender.send("create", f"{peer.runtime_url}/sm", {"idToken": token}, id=user)
-        first = await peer.expect(id=user)
-        winner, other = (here, there) if first["from"] == here.runtime_url else (there, here)
-        assert code(await other.answer(user)) == 401
-        assert await says(winner, peer, token) == 200
-        assert await says(other, peer, token) == 401
-
-
-async def test_a_session_that_is_somebodys_own_by_another_token_says_what_it_likes(
-    pair: Pair, issuer: Issuer
-) -> None:
-    user = runtime("u").rpartition("/")[2]
-    said = issuer.token(user, nonce="one")
-    phone, laptop = await pair.come(pair.one), await pair.come(pair.other)
-    assert await says(phone, laptop, said) == 200
-    assert await says(laptop, phone, said) == 401
-    assert code(await login(laptop, issuer.token(user, nonce="two"))) == 200
-    assert await says(laptop, phone, said) == 200
-
-
 @pytest.mark.parametrize("closes", [True, False])
 async def test_a_revocation_ends_the_subjects_sessions_at_both_workers(
     pair: Pair, issuer: Issuer, closes: bool
@@ -176,32 +148,6 @@ def _revoke(node: Node, issuer: str, subject: str, closes: bool) -> None:
     node.manage("shell", "-c", f"from msgnode.identity.revocation_store import revoke; {call}")
 
 
-async def test_who_is_logged_in_is_found_from_every_worker(pair: Pair, issuer: Issuer) -> None:
-    user = runtime("u").rpartition("/")[2]
-    alice = await pair.come(pair.one)
-    askers = [await pair.come(pair.one), await pair.come(pair.other)]
-
-    async def found(asker: Client) -> Frame:
-        who = {"resource": f"/identity/{user}@{issuer.domain}"}
-        async with asyncio.timeout(20):
-            while code(answer := await asker.ask("read", IDM, who)) == 503:
-                await eventually()  # the other worker was too late to say
-        return answer
-
-    for asker in askers:
-        assert code(await found(asker)) == 404
-    assert code(await login(alice, issuer.token(user))) == 200
-    for asker in askers:
-        assert (await found(asker))["body"]["value"]["sub"] == f"sub-{user}"
-    alice.cut()
-    back = await pair.back(pair.other, alice)
-    for asker in askers:
-        assert (await found(asker))["body"]["value"]["sub"] == f"sub-{user}"
-    assert code(await logout(back)) == 200
-    for asker in askers:
-        assert code(await found(asker)) == 404
-
-
 async def test_while_redis_is_away_a_token_still_has_one_runtime(
     tmp_path: Path, template: Path, issuer: Issuer
 ) -> None:
@@ -227,23 +173,6 @@ async def test_while_redis_is_away_a_token_still_has_one_runtime(
     finally:
         pair.kill()
         redis.stop()
-
-
-@pytest.mark.parametrize("domain", ["identified.test", "strict.test"])
-async def test_signalling_to_a_runtime_of_the_other_worker_needs_an_identity(
-    pair: Pair, issuer: Issuer, domain: str
-) -> None:
-    receiver = await pair.come(pair.other)
-    sender = await pair.come(pair.one, runtime().replace("localhost", domain))
-    handler = f"{receiver.runtime_url}/p2phandler/1"
-    await receiver.subscribe(handler)
-    for to in (handler, "comm://localhost/p2phandler/t", f"{receiver.runtime_url}/status"):
-        assert code(await sender.ask("update", to, {"value": "chat"})) == 401
-    assert await receiver.settled() == []
-    token = issuer.token(runtime("u").rpartition("/")[2])
-    assert code(await login(sender, token)) == 200
-    await sender.send("create", handler, {}, id="invitation")
-    assert (await receiver.expect(id="invitation"))["body"]["assertedIdentity"] is True
 
 
 @pytest.mark.parametrize("how", ["revoked", "logged out", "revoked after a move"])

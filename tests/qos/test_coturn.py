@@ -166,20 +166,6 @@ async def test_case_28_a_release_cuts_what_runs_and_a_credential_of_before_is_of
     again.communicate()
 
 
-async def test_case_31_who_uses_up_the_quota_is_cut_and_gets_nothing_more(
-    place: Place, come: Come
-) -> None:
-    client = await come(to=place.node)
-    await in_redis(place)
-    value = await reserve(client, "small")
-    (ice,) = value["iceServers"]
-    await wait(talk(place.turn, ice, packets=150, size=500))
-    told = await client.expect(type="update", sender=QOS)
-    assert told["body"]["value"] == "exceeded"
-    body = {**VIDEO, "value": {"class": "audio", "cspId": "small"}}
-    assert code(await client.ask("create", QOS, body)) == 403
-
-
 async def test_case_23_a_rotated_secret_breaks_nothing(place: Place, come: Come) -> None:
     client = await come(to=place.node)
     await in_redis(place)

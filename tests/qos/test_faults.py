@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,8 @@ from tests.client import Client, code
 from tests.conftest import Come
 from tests.e2e.pair import Pair
 from tests.node import Node, eventually
-from tests.redis.servers import running as redis_running
 
-from .coturn import Coturn, finished, running, talk
+from .coturn import finished, talk
 from .test_connector import QOS, VIDEO, answering_stun
 from .test_coturn import LIMIT, in_redis, place, reserve, until, until_running
 from .test_coturn import Place as OnePlace
@@ -33,7 +32,6 @@ TurnServer.objects.create(name="t", urls="turn:127.0.0.1:PORT", capacity=5_000_0
 """
 ROW = "SELECT received, sent, is_incomplete FROM qos_reservation WHERE id = ?"
 USED = "SELECT used FROM qos_customer WHERE name = ?"
-STANDING = "SELECT kind FROM msgnode_alarm WHERE cleared_at IS NULL"
 
 
 @pytest.fixture
@@ -130,35 +128,6 @@ async def until_rows(
         await eventually(0.2)
 
 
-class Places:
-    """A node with its broker on, and two TURN servers; the seconds it took the node to start."""
-
-    def __init__(
-        self, node: Node, redis: Any, turns: tuple[Coturn, Coturn], started_in: float
-    ) -> None:
-        self.started_in = started_in
-        self.node = node
-        self.redis = redis
-        self.turns = turns
-
-    def shell(self, program: str) -> Any:
-        return json.loads(self.node.manage("shell", "-c", program).strip().splitlines()[-1])
-
-
-@pytest.fixture
-def places(tmp_path: Path, start_node: Callable[..., Node]) -> Iterator[Places]:
-    with (
-        redis_running(tmp_path) as redis,
-        running(tmp_path, redis.port) as one,
-        running(tmp_path, redis.port) as other,
-    ):
-        began = time.monotonic()
-        node = start_node(QOS_BROKER="embedded", QOS_TURN_REDIS_URL=redis.url, QOS_POLL_SECONDS=1)
-        found = Places(node, redis, (one, other), time.monotonic() - began)
-        found.shell(one.row() + other.row() + "print(1)")
-        yield found
-
-
 def packets_for(seconds: float, starts_of_a_node: float) -> int:
     """Of a call that lasts so long, and several times as long as a node takes to start here."""
     return round(50 * (seconds + 5 * starts_of_a_node))
@@ -174,55 +143,6 @@ async def state(node: Node, wish: Callable[[str], bool]) -> str:
         body = await asyncio.to_thread(node.text, "/health/ready")
         said = str(json.loads(body).get("connectors", {}).get("qos", ""))
     return said
-
-
-async def test_cases_33_34_and_35_each_part_killed_in_turn_cuts_no_call_and_counts_none_twice(
-    places: Places,
-) -> None:
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(places.node.ws())
-        await client.open()
-        await in_redis(places)  # type: ignore[arg-type]
-        made = await client.ask("create", QOS, VIDEO)
-        value = made["body"]["value"]
-        (ice,) = value["iceServers"]
-        mine, other = places.turns
-        if str(mine.port) not in ice["urls"][0]:
-            mine, other = other, mine
-        await state(places.node, lambda said: said == "2 of 2 TURN servers up")
-        packets = packets_for(25, places.started_in)
-        talking = talk(mine, ice, packets=packets, size=500)
-        await until(client, value, state="active")
-
-        places.redis.stop()
-        await state(places.node, lambda said: said.endswith("Redis away"))
-        assert code(await client.ask("read", QOS, {"resource": "/resources"})) == 200
-        await asyncio.to_thread(places.redis.start)
-        await state(places.node, lambda said: said == "2 of 2 TURN servers up")
-
-        other.kill()
-        await state(places.node, lambda said: said == "1 of 2 TURN servers up")
-        await until_rows(places.node, lambda rows: ("turn-down",) in rows, STANDING)
-        assert (await until(client, value, state="active"))["state"] == "active"
-
-        await asyncio.to_thread(places.node.kill)
-        await asyncio.to_thread(places.node.start)
-        back = await stack.enter_async_context(places.node.ws())
-        answer = await back.reopen(client.runtime_url, client.token)
-        assert code(answer) == 200, answer
-        await state(places.node, lambda said: said == "1 of 2 TURN servers up")
-        assert talking.poll() is None, "the call was to outlast all of it"
-
-        result = await asyncio.to_thread(finished, talking, 150)
-        assert (result.sent, result.received) == (2 * packets, 2 * packets), result.said[-1500:]
-        truth = 2 * packets * 500
-        async with asyncio.timeout(LIMIT):
-            while True:
-                ((received, sent, is_incomplete),) = places.node.rows(ROW, value["reservationId"])
-                assert received <= truth and sent <= truth, "counted twice"
-                if (received, sent) == (truth, truth) or is_incomplete:
-                    break
-                await eventually(0.2)
 
 
 async def test_case_33_a_node_that_is_killed_in_mid_call_counts_to_the_byte_afterwards(

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -16,11 +12,7 @@ from pyspark.sql import types as t
 
 from msgnode.core import addresses as of_the_node
 from msgnode.traffic.columns import OF_SESSIONS, STORED
-from msgnode.traffic.files import RecordFiles
-from msgnode.traffic.generate import Plan, hours
-from spark.jobs import compaction, figures, histogram, hourly, schema
-from spark.jobs import record as raw_files
-from spark.jobs.storage import Storage
+from spark.jobs import figures, histogram, hourly, schema
 from tests.spark.conftest import DAY
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
@@ -30,16 +22,6 @@ ARROW = {
     pa.int32(): t.IntegerType(),
     pa.bool_(): t.BooleanType(),
 }
-
-
-def fill(record: Path, files: int) -> None:
-    """One hour of a few rows in several files."""
-    for number in range(files):
-        writer = RecordFiles(f"{record}/raw", f"w{number}", max_bytes=1 << 40, min_free=0)
-        tables = dict(hours(Plan(240, 1, number, DAY + timedelta(days=1))))
-        writer.write(
-            int((DAY + timedelta(hours=14)).timestamp()), tables[DAY + timedelta(hours=14)]
-        )
 
 
 def test_the_recorder_and_spark_agree_on_the_columns() -> None:
@@ -93,53 +75,3 @@ def test_an_hour_unlike_the_days_before_is_found(spark: SparkSession) -> None:
     judged = figures.judged(spark.createDataFrame(history + hours, shape))
     found = {row.hour.hour: (row.messages_odd, row.failed_odd) for row in judged.collect()}
     assert found == {9: ("", ""), 10: ("low", ""), 11: ("", "high"), 12: ("", "")}
-
-
-@pytest.mark.long
-def test_compaction_leaves_each_row_once_whenever_it_is_killed(
-    spark: SparkSession, record: Path
-) -> None:
-    fill(record, 9)
-    hour = DAY + timedelta(hours=14)
-    storage = Storage(f"{record}/raw")
-    files = raw_files.files_of(storage, hour)
-    rows = raw_files.read(spark, storage, files).count()
-    folder = record / "raw" / raw_files.folder_of(hour)
-    kept = {file.name: (folder / file.name).read_bytes() for file in files}
-
-    assert compaction.compact(spark, storage, hour, files, "one")
-    (done,) = raw_files.files_of(storage, hour)
-    assert raw_files.read(spark, storage, [done]).count() == rows
-
-    # Killed after the decision was written: the old files are still there.
-    made = done.name.removesuffix(".parquet")
-    (folder / done.name).rename(folder / f"{made}.pending")
-    for name, content in kept.items():
-        (folder / name).write_bytes(content)
-    (folder / f"_{made}.json").write_text(json.dumps(sorted(kept)))
-    half = raw_files.files_of(storage, hour)
-    assert raw_files.read(spark, storage, half).count() == rows
-    assert raw_files.fingerprint(half) == raw_files.fingerprint([done])
-    compaction.settle(storage, hour)
-    assert [path.name for path in folder.glob("[!._]*")] == [done.name]
-
-    # Killed before: what was made so far counts for nothing.
-    (folder / f"_{made}.json").unlink()
-    (folder / done.name).rename(folder / "compact-two.pending")
-    for name, content in kept.items():
-        (folder / name).write_bytes(content)
-    assert raw_files.files_of(storage, hour) == files
-    compaction.settle(storage, hour)
-    assert sorted(path.name for path in folder.glob("[!.]*")) == sorted(kept)
-
-    # Two at once: the other one has come to its end, when this one begins to write.
-    with ThreadPoolExecutor(2) as both:
-        asked = [
-            both.submit(compaction.compact, spark, storage, hour, files, name) for name in "ab"
-        ]
-        for each in asked:
-            with suppress(Exception):  # files that are gone: the run looks again
-                each.result()
-    compaction.settle(storage, hour)
-    (done,) = raw_files.files_of(storage, hour)
-    assert raw_files.read(spark, storage, [done]).count() == rows
