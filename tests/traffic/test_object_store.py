@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import signal
+import sqlite3
+import time
+import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
 from tests.node import Node
 from tests.object_store import BUCKET, ObjectStore
 from tests.traffic.rows import ids, raw_rows
-from tests.traffic.test_faults import CARRIED_WITHIN, exchange, settle, told
+from tests.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 BUFFER = 2_000
 MESSAGES = 3_000
+CARRIED_WITHIN = 10.0  # seconds of a hundred messages, on a machine that has other things to do
+TOLD_SECONDS = 90.0
 
 
 @pytest.fixture
@@ -33,6 +41,62 @@ def begin(object_store: ObjectStore, start_node: Callable[..., Node]) -> Callabl
 def rows_in(store: ObjectStore) -> list[int]:
     """The ids of all rows, as anybody reads them."""
     return ids(raw_rows(f"{BUCKET}/{store.name}/raw", store.system()))
+
+
+def figures(node: Node) -> dict[str, float]:
+    """The record's rows, and all messages and steps of sessions, by the node's own count."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{node.port}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    found = {
+        name: float(value)
+        for name, value in re.findall(r"^msgnode_record_rows_(\w+?)(?:_total)? (\S+)$", text, re.M)
+    }
+    found["noted"] = sum(
+        map(
+            float, re.findall(r"^msgnode_(?:messages|session_steps)_total\{.*\} (\S+)$", text, re.M)
+        )
+    )
+    return found
+
+
+async def settle(
+    node: Node, fits: Callable[[dict[str, float]], bool], seconds: float = 20
+) -> dict[str, float]:
+    limit = time.monotonic() + seconds
+    while not fits(found := await asyncio.to_thread(figures, node)):
+        assert time.monotonic() < limit, found
+        await asyncio.sleep(0.05)
+    return found
+
+
+def alarm(node: Node) -> str:
+    """The text of the record's alarm that stands, "" if none does."""
+    with closing(sqlite3.connect(node.data_dir / "node.sqlite3")) as database:
+        row = database.execute(
+            "select text from msgnode_alarm "
+            "where kind = 'record-not-written' and cleared_at is null"
+        ).fetchone()
+    return str(row[0]) if row else ""
+
+
+async def told(node: Node) -> str:
+    """The alarm, which stands once a write has failed."""
+    return await asyncio.to_thread(until, lambda: alarm(node), TOLD_SECONDS)
+
+
+async def exchange(node: Node, messages: int) -> float:
+    """Messages from one session to another, in windows; the longest any took, in seconds."""
+    longest = 0.0
+    async with node.ws() as alice, node.ws() as bob:
+        await alice.open()
+        await bob.open()
+        for first in range(0, messages, 100):
+            began = time.monotonic()
+            for number in range(first, first + 100):
+                await alice.send("execute", bob.runtime_url, {"value": number})
+            await bob.expect(type="execute", body={"value": first + 99, "auth": False})
+            longest = max(longest, time.monotonic() - began)
+    return longest
 
 
 async def test_each_row_is_in_the_store_once(
