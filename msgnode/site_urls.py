@@ -7,6 +7,7 @@ from django.views.generic import RedirectView
 
 from msgnode import celery_apps
 from msgnode.console import acted_meanwhile, auditing, edited_meanwhile, prefilled
+from msgnode.console.capacity import capacity
 from msgnode.console.domains import domains
 from msgnode.console.runtimes import RuntimesPage
 from msgnode.console.search import search
@@ -59,6 +60,7 @@ urlpatterns = [
     path("admin/login/", console_login),  # before the console's own, which has no brake
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/traces/", traces, name="traces"),
+    path("admin/capacity/", capacity, name="capacity"),
     path("admin/domains/", domains, name="domains"),
     path("admin/runtimes/", RuntimesPage(asyncapi.document), name="runtimes"),
     path("admin/search/", search),  # before the theme's, which keeps what it has found

@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from heapq import nlargest
+from pathlib import Path
 from time import monotonic, process_time, time
 from typing import Protocol
 
 import msgspec
+from django.conf import settings
 
 from msgnode import models
 from msgnode.bus.recording import CountingRecorder
@@ -34,6 +38,7 @@ log = logging.getLogger(__name__)
 KEPT = {MINUTE: timedelta(hours=25), HOUR: timedelta(days=31)}
 AT_ONCE = 2_000
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_CGROUPS = Path("/sys/fs/cgroup")
 _REFUSED = (Outcome.BLOCKED, Outcome.REFUSED)
 _LOST = (Outcome.UNDELIVERABLE, Outcome.DROPPED)
 
@@ -180,6 +185,7 @@ class Sampler:
 
     def _save(self, span: int, sample: Sample) -> None:
         at = datetime.fromtimestamp(-(-sample.at // span) * span, UTC)
+        sample.machine = [*_machine_memory(), *_machine_disk()]
         rows = models.NodeSample.objects
         rows.update_or_create(
             worker=self._worker, span=span, at=at,
@@ -187,6 +193,33 @@ class Sampler:
         )  # fmt: skip
         old = rows.filter(span=span, at__lt=at - KEPT[span]).values_list("pk", flat=True)
         rows.filter(pk__in=list(old[:AT_ONCE])).delete()
+
+
+def _machine_memory() -> tuple[int, int]:
+    """The memory of this machine, or of the control group: bytes in all, and left; 0 if unknown."""
+    found = {}
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text("ascii").splitlines():
+            name, _, value = line.partition(":")
+            found[name] = int(value.split()[0]) * 1024
+    total, free = found.get("MemTotal", 0), found.get("MemAvailable", 0)
+    with suppress(OSError, ValueError):  # "max" is no number: the group has no limit
+        group = _CGROUPS / Path("/proc/self/cgroup").read_text("ascii").strip().rpartition(":/")[2]
+        most = int(group.joinpath("memory.max").read_text("ascii"))
+        used = int(group.joinpath("memory.current").read_text("ascii"))
+        rows = group.joinpath("memory.stat").read_text("ascii").splitlines()
+        used -= sum(int(row.split()[1]) for row in rows if row.startswith("inactive_file "))
+        total, free = min(total or most, most), min(free or most, max(most - used, 0))
+    return total, free
+
+
+def _machine_disk() -> tuple[int, int]:
+    """The file system of the data directory: bytes in all, and left; 0 if unknown. May block."""
+    try:
+        usage = shutil.disk_usage(settings.DATA_DIR)
+    except OSError:
+        return 0, 0
+    return usage.total, usage.free
 
 
 def _memory() -> int:

@@ -31,6 +31,8 @@ class Sample(msgspec.Struct, array_like=True):
     cpu         seconds of processor time
     sockets, sessions, waiting    levels: open sockets, sessions, bytes in outboxes
     memory      level: bytes of the process
+    machine     of stored spans only, at the end: bytes of memory of its machine, and left of it;
+                bytes of the file system of the data directory, and left of it; 0 if unknown
     """
 
     at: float
@@ -47,6 +49,7 @@ class Sample(msgspec.Struct, array_like=True):
     sessions: int = 0
     waiting: int = 0
     memory: int = 0
+    machine: list[int] = []
 
 
 COUNTED = ("messages", "copies", "bytes_in", "bytes_out", "refused", "undeliverable", "cpu")

@@ -155,6 +155,7 @@ def unfold(domain: str) -> dict[str, Any]:
                 {
                     "title": "Health",
                     "items": [
+                        _view("Capacity", "database", "capacity", "msgnode.view_session"),
                         _item("Workers", "device_hub", "msgnode_worker"),
                         _item("Components and stubs", "lan", "msgnode_componentstatus"),
                         _item("Alarms", "notifications", "msgnode_alarm"),
