@@ -255,23 +255,6 @@ async def test_a_stranger_with_the_same_runtime_url_revives_nothing(
     assert code(await stranger.find(hyperty)) == 408
 
 
-@pytest.mark.long
-async def test_a_restart_in_the_grace_leaves_nothing_live(
-    start_node: Callable[..., Node], start: Start
-) -> None:
-    hasty = start_node(REGISTRY_CLOSE_GRACE=1, GRACE_PERIOD=1)  # the close may not be on disk yet
-    one, hyperty = await start(hasty, "ws"), address()
-    assert code(await one.register(hyperty, "user://d.example/one")) == 200
-    await one.leave()
-    assert await one.client.close_code() == 1000
-    hasty.kill()
-    hasty.start()
-    watcher = await start(hasty, "ws")
-    while code(await watcher.find(hyperty)) == 200:
-        await eventually()
-    assert code(await watcher.find(hyperty)) == 408
-
-
 # --- refusals -------------------------------------------------------------------------------------
 
 

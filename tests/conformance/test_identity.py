@@ -10,7 +10,6 @@ import json
 import re
 import time
 import urllib.request
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,6 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
 from joserfc import jwk
 
-from msgnode.identity.authenticator import CHECKS_PER_SECOND
 from tests.client import Client, Frame, code, runtime
 from tests.conftest import Come
 from tests.issuer import AUDIENCE, Issuer, enter, tell
@@ -278,19 +276,6 @@ def verifications(node: Node) -> float:
     return float(found[1])
 
 
-async def test_case_77_a_kept_identity_ends_with_its_token(
-    pair: tuple[Client, Client], issuer: Issuer
-) -> None:
-    ends = int(time.time()) - 57  # leeway: 60 s
-    identity = issuer.identity(token=issuer.token(exp=ends))
-    limit = time.monotonic() + 20
-    while (await said(pair, identity))["type"] == "create":
-        assert time.monotonic() < limit
-        await eventually()
-    assert time.time() >= ends + 60
-    assert code(await said(pair, identity)) == 401
-
-
 async def test_case_77_a_revoked_token_is_refused_at_once(
     pair: tuple[Client, Client], issuer: Issuer, idnode: Node
 ) -> None:
@@ -306,30 +291,6 @@ async def test_case_77_a_revoked_token_is_refused_at_once(
     assert (await said(pair, other))["type"] == "create"
     later = issuer.identity("rita", token=issuer.token("rita", iat=int(time.time()) + 2))
     assert (await said(pair, later))["type"] == "create"
-
-
-@pytest.mark.long
-async def test_case_78_a_new_key_is_fetched_once_and_unknown_ones_hardly_ever(
-    start_node: Callable[..., Node], make_issuer: Callable[..., Issuer], come: Come
-) -> None:
-    issuer = make_issuer()
-    node = start_node(IDENTITY_PASSES_UNKNOWN="false")
-    enter(node.data_dir / "node.sqlite3", issuer.row(), changed=True)
-    pair = await come(to=node), await come(to=node)
-    await _until_believed(pair, issuer)
-    before = issuer.asked["/jwks"]
-    for number in range(100):
-        token = issuer.token().replace(issuer.token().split(".")[0], _head(f"x{number}"), 1)
-        assert code(await said(pair, issuer.identity(token=token))) in (401, 429)
-    assert issuer.asked["/jwks"] <= before + 2
-
-
-async def _until_believed(pair: tuple[Client, Client], issuer: Issuer) -> None:
-    """Until the node has read of the issuer; before that its identities are unknown."""
-    limit = time.monotonic() + 20
-    while (await said(pair, issuer.identity()))["type"] != "create":
-        assert time.monotonic() < limit
-        await eventually()
 
 
 async def test_case_79_an_issuer_that_hangs_holds_up_only_who_needs_its_keys(
@@ -354,19 +315,6 @@ async def test_case_79_an_issuer_that_hangs_holds_up_only_who_needs_its_keys(
     assert code(answers[-1]) in (401, 503)
     assert time.monotonic() - began < 10
     silent.gate.set()
-
-
-async def test_case_79_known_keys_outlive_their_issuer(
-    pair: tuple[Client, Client], make_issuer: Callable[..., Issuer], idnode: Node
-) -> None:
-    issuer = make_issuer()
-    enter(idnode.data_dir / "node.sqlite3", issuer.row(introspection_url=""), changed=True)
-    await _until_believed(pair, issuer)
-    issuer.is_up = False
-    fresh = issuer.identity("zoe")
-    assert (await said(pair, fresh))["body"]["assertedIdentity"] is True
-    unknown = issuer.token().replace(issuer.token().split(".")[0], _head("new"), 1)
-    assert code(await said(pair, issuer.identity(token=unknown))) in (401, 503)
 
 
 async def test_case_86_an_opaque_token_is_asked_about(
@@ -429,19 +377,3 @@ async def test_tokens_said_by_one_runtime_are_refused_from_another(
             break
         assert asyncio.get_running_loop().time() < limit
         await eventually()
-
-
-async def test_an_identity_costs_a_session_no_more_than_its_share(
-    pair: tuple[Client, Client], issuer: Issuer
-) -> None:
-    sender, receiver = pair
-    began = time.monotonic()
-    for number in range(120):
-        identity = issuer.identity(token=f"a.{number}.b")
-        await sender.send("create", receiver.runtime_url, {"identity": identity}, id=number)
-    codes = Counter([code(await sender.answer(number)) for number in range(120)])
-    seconds = time.monotonic() - began  # more on a busy machine, and more may be checked in them
-    most = CHECKS_PER_SECOND * (1 + seconds)
-    assert codes.keys() <= {401, 429}
-    assert 0 < codes[401] <= most + 1
-    assert (await said((receiver, sender), issuer.identity()))["type"] == "create"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client import LIMIT, SESSION, address, code, runtime
+from tests.client import LIMIT, SESSION, code, runtime
 from tests.e2e.pair import OwnRedis, Pair
 from tests.node import ROOT, Node
 
@@ -165,26 +165,6 @@ async def test_who_is_thawed_is_served_again(start_node: Callable[..., Node], st
         assert code(await again.reopen(url, token)) == 200
         await talker.send("create", held, {"value": 1})
         assert (await again.expect(to=held))["body"]["value"] == 1
-
-
-@pytest.mark.long
-async def test_no_runtime_url_is_opened_above_or_below_anothers(
-    start_node: Callable[..., Node],
-) -> None:
-    alone, url = start_node(SHARE_RUNTIME_URL="false"), runtime()
-    async with alone.ws() as below, alone.ws() as above, alone.ws() as beside:
-        await below.open(f"{url}/sm")
-        await beside.open(f"{url}/smart")
-        for each in (below, beside):
-            refused = await above.ask("open", SESSION, sender=url)
-            assert code(refused) == 403
-            assert "lies above" in refused["body"]["desc"]
-            assert code(await each.ask("close", SESSION, sender=each.session_url)) == 200
-        assert code(await above.ask("open", SESSION, sender=url)) == 200
-        twin = url.replace("runtime://", "hyperty-runtime://")
-        async with alone.ws() as late:
-            for nested in (f"{url}/sm/{address()[-8:]}", f"{twin}/sm"):
-                assert code(await late.ask("open", SESSION, sender=nested)) == 403
 
 
 @pytest.mark.long

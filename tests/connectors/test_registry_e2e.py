@@ -249,19 +249,6 @@ async def test_case_42_every_form_of_a_record_has_the_same_answer(
 
 
 @pytest.mark.long
-async def test_a_session_that_dies_with_its_runtime_disconnects_after_the_grace(
-    start_node: Callable[..., Node], come: Come
-) -> None:
-    place = start_node(GRACE_PERIOD=0.5)
-    alice, bob = Person(await come(to=place)), Person(await come(to=place))
-    await alice.register()
-    await bob.client.subscribe(f"{alice.hyperty}/registration")
-    alice.client.cut()
-    news = await bob.client.expect(type="update", to=f"{alice.hyperty}/registration")
-    assert news["body"]["value"] == "disconnected"
-
-
-@pytest.mark.long
 async def test_case_23_expiry_reaches_every_subscriber_from_another_process(
     start_node: Callable[..., Node], come: Come
 ) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
-import urllib.parse
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -88,34 +86,6 @@ async def test_the_figures_of_the_traffic_arrive(console: tuple[Node, Browser]) 
             assert history["points"] is not None
         finally:
             sending.cancel()
-
-
-@pytest.mark.parametrize("change", [{"Cookie": ""}, {"Origin": "http://evil.example"}])
-async def test_nobody_else_gets_a_socket(console: tuple[Node, Browser], change: Any) -> None:
-    node, browser = console
-    said = headers(node, browser) | change
-    origin = said.pop("Origin")
-    with pytest.raises(InvalidStatus) as refused:
-        place = f"ws://127.0.0.1:{node.port}/admin/live/"
-        await connect(place, additional_headers=said, origin=origin)  # type: ignore[arg-type]
-    assert refused.value.response.status_code == 403
-
-
-@pytest.mark.long
-async def test_a_browser_that_never_reads_costs_nothing_and_others_are_told(
-    console: tuple[Node, Browser],
-) -> None:
-    node, browser = console
-    async with watching(node, browser) as frozen, watching(node, browser) as well:
-        for _ in range(6):
-            await text(well)
-        waiting = 0
-        with pytest.raises(TimeoutError):
-            while True:
-                async with asyncio.timeout(2.5):
-                    await frozen.recv()
-                    waiting += 1
-        assert waiting <= 3
 
 
 async def test_the_page_of_a_session_is_told_what_it_does_and_what_fails(
@@ -221,38 +191,3 @@ async def test_a_session_of_another_worker_is_shown_and_a_frozen_worker_is_named
                 finally:
                     os.kill(second.pid, signal.SIGCONT)
                 await until(socket, lambda told: told["session"] is not None)
-
-
-@pytest.mark.long
-async def test_a_log_out_closes_the_page_at_once(start_node: Any) -> None:
-    node = start_node()
-    browser = await asyncio.to_thread(log_in, node)
-    async with watching(node, browser) as socket:
-        await text(socket)
-        await asyncio.to_thread(log_out, browser)
-        with pytest.raises(ConnectionClosed):
-            async with asyncio.timeout(LIMIT):
-                while True:
-                    await text(socket)
-        assert socket.close_code == 4403
-
-
-@pytest.mark.long
-async def test_an_open_page_does_not_hold_up_a_worker_that_stops(start_node: Any) -> None:
-    node = start_node(DRAIN_SECONDS=300)
-    browser = await asyncio.to_thread(log_in, node)
-    async with watching(node, browser) as socket:
-        await text(socket)
-        node.terminate()
-        with pytest.raises(ConnectionClosed):
-            async with asyncio.timeout(LIMIT):
-                while True:
-                    await text(socket)
-        assert socket.close_code == 3001
-        assert await asyncio.to_thread(node.status) == 0
-
-
-def log_out(browser: Browser) -> None:
-    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser._ask(""))
-    assert token
-    browser._ask("logout/", urllib.parse.urlencode({"csrfmiddlewaretoken": token[1]}).encode())

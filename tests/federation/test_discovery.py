@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import json
 import ssl
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -128,17 +127,6 @@ async def test_case_7_a_server_that_cannot_prove_its_name_is_not_asked(tmp_path:
         with pytest.raises(NotReached, match="certificate"):
             await discovery.find(http, f"{B}:{port}")
     assert not any(heard), "not a word of the request was said"
-
-
-async def test_the_certificates_that_are_trusted_are_not_read_where_messages_are_carried(
-    tmp_path: Path, readers: list[str]
-) -> None:
-    async with untrusted(tmp_path) as (http, port, _):
-        for _ in range(3):
-            with pytest.raises(NoAnswer, match="certificate"):
-                await http.get(f"https://{B}:{port}/")
-    assert threading.main_thread().name not in readers
-    assert len(readers) <= 1, "once for all connections"
 
 
 async def test_case_5_a_domain_that_answers_slowly_takes_no_more_time_than_one_may(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,20 +98,6 @@ async def test_case_49_requests_of_a_session_that_the_other_node_has_ended_are_a
     await one.hears_nothing_more()
 
 
-async def test_requests_at_a_node_that_freezes_are_answered_by_who_was_asked(
-    nodes: TwoNodes,
-) -> None:
-    one = await Asked(nodes, "frozen").begin()
-    os.kill(nodes.b.pid, signal.SIGSTOP)
-    try:
-        await one.answer(one.silent)
-        await one.hears_nothing_more()
-    finally:
-        os.kill(nodes.b.pid, signal.SIGCONT)
-    await one.answered(200)
-    await one.hears_nothing_more()
-
-
 async def test_requests_at_a_node_that_is_killed_and_goes_on_with_the_session_are_answered_at_once(
     nodes: TwoNodes,
 ) -> None:
@@ -129,18 +112,4 @@ async def test_requests_at_a_node_that_is_killed_and_goes_on_with_the_session_ar
     answering = asyncio.create_task(answer_requests(back))
     await until_answered(one)
     answering.cancel()
-    await one.hears_nothing_more()
-
-
-async def test_requests_at_a_node_that_comes_back_without_its_memory_are_answered_at_once(
-    nodes: TwoNodes, template: Path
-) -> None:
-    one = await Asked(nodes, "forgetful").begin()
-    nodes.b.kill()
-    for each in nodes.b.data_dir.glob("node.sqlite3*"):
-        each.unlink()
-    shutil.copy(template, nodes.b.data_dir / "node.sqlite3")
-    await asyncio.to_thread(nodes.b.start)
-    for text in await one.answered(503):  # which one is said depends on when the way is tried again
-        assert "has ended" in text or "began anew" in text
     await one.hears_nothing_more()

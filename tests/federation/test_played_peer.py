@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.node import Node, free_port, running
 
 from .catalogues import Catalogue, described
 from .links import Played
-from .nodes import A, B, answer_requests, come, peer_row, publish, subscribe, until_row
+from .nodes import A, B, answer_requests, come, peer_row, subscribe, until_row
 from .sandboxes import needs_deno, stub
 
 pytestmark = [
@@ -134,33 +133,6 @@ async def test_case_78_the_token_of_our_session_at_the_peer_is_nowhere_here(worl
     assert any(THEIRS.encode() in content for content in kept.values()), "the record has it"
     assert [path for path, content in kept.items() if TOKEN.encode() in content] == []
     await asyncio.to_thread(world.node.start)
-
-
-async def test_case_72_what_a_peer_is_told_and_what_comes_from_it_are_shown_by_themselves(
-    world: World,
-) -> None:
-    """Incoming requests are refused here: nothing is wrong with the way to the peer."""
-    guarded = f"hyperty://{A}/guarded"
-    conditions = {"peer": {"equals": B}, "hops": {"moreThan": 0}, "msgTo": {"equals": guarded}}
-    await asyncio.to_thread(publish, world.node, {"allOf": conditions})
-    began = time.time()
-    async with world.peer(answers) as peer:
-        asker = await come(world.node, A, "asker")
-        assert code(await subscribe(asker, A, guarded)) == 200
-        for number in range(2_000):
-            request = {"id": number, "type": "read", "from": THEIRS, "to": guarded, "body": {}}
-            await peer.links[-1].send(json.dumps(request))
-            assert code(await asker.ask("read", THEIRS, {"value": 1})) == 200
-            if any(each["type"] == "response" and code(each) == 403 for each in peer.heard):
-                break
-            await asyncio.sleep(0.05)
-        row = await until_row(
-            world.node,
-            lambda row: row["figures"].get("in", {}).get("failed_at", 0.0) > began,
-        )
-    out, into = row["figures"]["out"], row["figures"]["in"]
-    assert out["passed_at"] > out.get("failed_at", 0)
-    assert into["error"].startswith("403 ")
 
 
 async def test_case_89_runtimes_of_a_peer_come_beside_its_node_where_its_row_says_so(

@@ -23,8 +23,6 @@ from msgnode.federation.session_watch import SessionWatch
 from msgnode.federation.stub_sockets import SocketLimits, StubSockets, socket_fault
 from tests.runtime.tls_front import certificate
 
-from .sandboxes import Watched, needs_deno, stub
-
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 HOSTS = frozenset({"b.example", "127.0.0.1"})
 SECONDS = 30.0
@@ -218,26 +216,6 @@ async def test_case_29_a_stub_that_comes_back_at_once_comes_no_faster_than_the_b
         await asyncio.sleep(0.001)
     assert number > 30, "the stub has asked often"
     assert peer.visits <= 9, "0.125 to 0.25 s and doubling"
-    await one.end()
-
-
-@needs_deno
-@pytest.mark.asyncio
-async def test_case_29_a_real_stub_that_comes_back_at_once_is_held_back(peer: Peer) -> None:
-    peer.refuses = True
-    box = Watched()
-    one = sockets(box.send)  # type: ignore[arg-type]
-    box._said = lambda said: one.want(said) if isinstance(said, pipe.SocketWanted) else None  # type: ignore[method-assign]
-    await box.start()
-    box.load(stub("module_function"), url=peer.url)
-    box.send(pipe.connect())
-    async with asyncio.timeout(SECONDS):
-        while one.attempts < 3:  # noqa: ASYNC110  (a counter tells nobody)
-            await asyncio.sleep(0.02)
-    assert box.is_running
-    assert peer.visits <= 5
-    box.kill("the test is over")
-    await box.end()
     await one.end()
 
 

@@ -63,28 +63,6 @@ async def test_case_61_when_the_worker_that_serves_a_peer_is_killed_another_take
     answering.cancel()
 
 
-async def test_case_59_the_response_to_a_stored_request_finds_who_asked_at_another_worker(
-    workers: tuple[TwoNodes, Node],
-) -> None:
-    """That worker is killed meanwhile, and knows no more what was asked there."""
-    nodes, other = workers
-    ours, to = f"hyperty://{A}/asks", f"hyperty://{B}/stores"
-    asker, answerer = await come(other, A, "asks"), await come(nodes.b, B, "stores")
-    assert code(await subscribe(asker, A, ours)) == 200
-    assert code(await subscribe(answerer, B, to)) == 200
-    await asker.send("read", to, {"value": 1, "store": True}, id="s", sender=ours)
-    request = await answerer.expect(type="read", to=to)
-    other.kill()
-    await asyncio.to_thread(other.start)
-    again = await Client(f"ws://127.0.0.1:{other.port}/ws").connect()
-    await again.resume(asker)
-    await answerer.send("response", ours, {"code": 200}, id=request["id"], sender=to)
-    told = code(await again.answer("s"))
-    if told == 100:  # it waits at the first worker, or did
-        told = code(await again.answer("s"))
-    assert told == 200
-
-
 async def _answered(asker: Client, to: str) -> None:
     """Ask until there is an answer of the other domain; until then each refusal has its reason.
 

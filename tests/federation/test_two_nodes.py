@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -54,30 +53,6 @@ async def test_case_1_a_request_reaches_the_other_domain_and_its_response_return
         assert "via" not in answer["body"]
 
 
-async def test_a_frame_of_several_lines_is_one_message_to_a_stub_and_no_order(
-    nodes: TwoNodes,
-) -> None:
-    """JSON may have line breaks between its parts, and each line of the pipe is an order."""
-    asker, answerer = await come(nodes.a, A, "lines"), await come(nodes.b, B, "of-lines")
-    to = f"hyperty://{B}/lines"
-    assert code(await subscribe(answerer, B, to)) == 200
-    nodes.wait_live()
-    before = {each.pid for each in nodes.sandboxes()}
-    orders = [
-        {"op": "disconnect"},
-        {"op": "load", "source": "while (true);", "stubURL": "x", "config": {}},
-    ]
-    value = "[" + ",".join(f"\n{json.dumps(each)}\n" for each in orders) + "]"
-    frame = f'{{"id":"lines","type":"read","from":"{asker.runtime_url}","to":"{to}",'
-    await asker.send_raw(f'{frame}"body":{{"value":{value}}}\n}}')
-    request = await answerer.expect(type="read", to=to)
-    assert request["body"]["value"] == orders
-    body = {"code": 200}
-    await answerer.send("response", request["from"], body, id=request["id"], sender=to)
-    assert code(await asker.answer("lines")) == 200
-    assert {each.pid for each in nodes.sandboxes()} == before
-
-
 async def test_a_request_of_the_other_domain_is_answered_too(nodes: TwoNodes) -> None:
     """B reaches what has spoken to it: its node knows then where it is."""
     first = await come(nodes.a, A, "spoken")
@@ -91,20 +66,6 @@ async def test_a_request_of_the_other_domain_is_answered_too(nodes: TwoNodes) ->
     request = await first.expect(type="read", sender=theirs)
     await first.send("response", theirs, {"code": 200, "value": 5}, id=request["id"], sender=ours)
     assert (await other.answer("back"))["body"]["value"] == 5
-
-
-async def test_an_update_of_the_other_domain_reaches_all_that_observe_it_here(
-    nodes: TwoNodes,
-) -> None:
-    reporter = await come(nodes.b, B, "reporter")
-    observers = [await come(nodes.a, A, f"observer{number}") for number in (1, 2)]
-    changes = f"comm://{B}/room/changes"
-    assert code(await subscribe(reporter, B, f"comm://{B}/room/subscription")) == 200
-    for one in observers:
-        assert code(await subscribe(one, A, changes)) == 200
-    await reporter.send("update", changes, {"value": 1}, sender=f"comm://{B}/room")
-    for one in observers:
-        assert (await one.expect(type="update", to=changes))["body"]["value"] == 1
 
 
 def gone(asker: Process, address: str) -> None:
@@ -169,43 +130,6 @@ async def test_case_52_what_one_says_to_another_comes_in_order(nodes: TwoNodes) 
         await asker.send("execute", to, {"value": number})
     for number in range(1_000):
         assert (await other.expect(type="execute", to=to))["body"]["value"] == number
-
-
-async def test_policies_know_the_peer_of_a_message_and_its_hops(nodes: TwoNodes) -> None:
-    ours, theirs = f"hyperty://{A}/guarded", f"hyperty://{B}/guarded"
-    asker, other = await come(nodes.a, A, "guarded"), await come(nodes.b, B, "guarded")
-    assert code(await subscribe(asker, A, ours)) == 200
-    assert code(await subscribe(other, B, theirs)) == 200
-    await asker.send("execute", theirs, {"value": "hello"}, sender=ours)
-    await other.expect(type="execute", sender=ours)
-    await asyncio.to_thread(
-        nodes.publish,
-        {"allOf": {"peer": {"equals": B}, "hops": {"moreThan": 0}, "msgTo": {"equals": ours}}},
-        {
-            "allOf": {
-                "peer": {"equals": B},
-                "origin": {"equals": "runtime"},
-                "msgTo": {"like": "*/kept"},
-            }
-        },
-    )
-    try:
-        until = time.monotonic() + 60
-        while code(await other.ask("read", ours, sender=theirs)) != 403:
-            assert time.monotonic() < until
-        assert code(await asker.ask("read", f"hyperty://{B}/kept")) == 403
-        assert code(await asker.ask("read", f"hyperty://{B}/nobody")) == 404
-    finally:
-        await asyncio.to_thread(nodes.publish)
-
-
-async def test_case_12_a_domain_that_is_not_listed_is_refused_and_not_asked_for(
-    nodes: TwoNodes,
-) -> None:
-    asker = await come(nodes.a, A, "stranger")
-    answer = await asker.ask("read", "hyperty://c.example/x")
-    assert code(answer) == 403
-    assert "c.example" in answer["body"]["description"]
 
 
 async def test_case_77_nobody_here_speaks_as_the_other_domain(nodes: TwoNodes) -> None:

@@ -183,27 +183,6 @@ async def ask_sip(client: Client, number: int) -> Frame:
     return await client.ask("create", ALLOCATION, {"scheme": "sip", "value": {"number": number}})
 
 
-async def test_case_84_visitors_beyond_a_limit_are_refused_by_name_and_users_come(
-    hosts: Hosts,
-) -> None:
-    for _ in range(PER_DOMAIN):
-        await hosts.come("b.example")
-    _, answer = await hosts.asks("b.example")
-    assert code(answer) == 429
-    assert "VISITORS_PER_DOMAIN" in answer["body"]["description"]
-    for number in range(TOTAL - PER_DOMAIN):
-        await hosts.come(f"made-up-{number}.example")
-    _, answer = await hosts.asks("made-up.example")
-    assert code(answer) == 429
-    assert "(VISITORS)" in answer["body"]["description"]
-    home = await hosts.come()
-    assert await home.allocate()
-    assert hosts.metric("msgnode_visitors{") == TOTAL
-    text = hosts.one.text("/metrics?worker=this")
-    assert "made-up" not in text
-    assert "b.example" not in text
-
-
 async def test_case_85_a_visitor_that_comes_many_times_leaves_nothing(hosts: Hosts) -> None:
     home = await hosts.come()
 
@@ -223,13 +202,6 @@ async def test_case_85_a_visitor_that_comes_many_times_leaves_nothing(hosts: Hos
             "WHERE s.visits_from != ''"
         ):
             await eventually()
-
-
-async def test_case_88_runtimes_of_a_refused_domain_get_no_session(hosts: Hosts) -> None:
-    for to in (hosts.one, hosts.other):
-        _, answer = await hosts.asks("refused.example", to)
-        assert code(answer) == 403
-        assert "refused.example" in answer["body"]["description"]
 
 
 async def test_case_90_a_ban_of_a_domain_ends_its_visitors_at_both_workers(hosts: Hosts) -> None:
@@ -326,27 +298,6 @@ async def test_case_94_what_a_visitors_issuer_has_said_holds_while_it_is_away(ho
         assert await home.allocate()
     finally:
         issuer.is_up = True
-
-
-async def test_case_86_a_visit_ends_when_nothing_passes_and_an_observer_stays(
-    start_node: Callable[..., Node],
-) -> None:
-    node = start_node(VISITOR_IDLE_SECONDS=2, VISITOR_SECONDS=0)
-    async with node.ws() as silent, node.ws() as observer, node.ws() as home:
-        await home.open()
-        (room,) = await home.allocate("comm")
-        await observer.open("runtime://b.example/observer")
-        assert code(await observer.subscribe(f"{room}/changes")) == 200  # before it is idle
-        await silent.open("runtime://b.example/silent")
-        assert await silent.close_code() == 1000
-        await home.send("update", f"{room}/changes", {"value": 1}, sender=room)
-        assert (await observer.expect(type="update"))["body"]["value"] == 1
-        again = await observer.ask("unsubscribe", "domain://msg-node.localhost/sm",
-                                   {"resources": [f"{room}/changes"]})  # fmt: skip
-        assert code(again) == 200
-        assert await observer.close_code() == 1000
-        assert await home.allocate()
-        assert 'msgnode_visitors_ended_total{reason="idle"} 2.0' in node.text("/metrics")
 
 
 async def test_case_80_policies_know_a_visitor_as_foreign_and_of_no_peer(

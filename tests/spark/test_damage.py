@@ -235,39 +235,3 @@ def test_hours_of_which_files_were_not_restored_are_incomplete_until_they_are_th
     (report,) = made(spark, record, "three")["reports"]
     check(report, record)
     assert report["hours_incomplete"] == []
-
-
-@pytest.mark.long
-def test_damage_in_a_column_that_only_compaction_reads_does_not_fail_the_report(
-    spark: SparkSession, record: Path
-) -> None:
-    for number in range(9):
-        fill(record, f"w{number}", rows=240, seed=number)
-    hour = DAY + timedelta(hours=14)
-    path = files_of(record, hour)[4]
-    spoil(path, "id")
-    first = made(spark, record, "one")
-    (row,) = first["damaged"]
-    assert (row["hour"], row["file"]) == (hour.isoformat(), path.name)
-    assert len(files_of(record, hour)) == 8
-    second = made(spark, record, "two")
-    check(second["reports"][0], record)
-    assert second["reports"][0]["hours_incomplete"] == [hour.isoformat()]
-    assert len(files_of(record, hour)) == 1
-
-
-@pytest.mark.long
-def test_an_error_that_proves_nothing_sets_nothing_aside(
-    spark: SparkSession, record: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(record, "w", rows=240)
-    before = sorted(record.glob("raw/*/*/*"))
-
-    def breaks(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.EIO, "disk")
-
-    monkeypatch.setattr("spark.jobs.rolling.hourly.from_pieces", breaks)
-    with pytest.raises(OSError, match="disk"):
-        made(spark, record, "one")
-    assert sorted(record.glob("raw/*/*/*")) == before
-    assert not list(record.glob("roll-up/ledger/*"))
