@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 from django.db import transaction
 
-from msgnode.federation import store, waiting_messages
+from msgnode.federation import monitoring, store
 from msgnode.models import Peer, PeerMessage
 
 from .audit import note
 
-_AUDITED = {waiting_messages.RETRY: "peer.retry", waiting_messages.DISCARD: "peer.discard"}
+_AUDITED = {monitoring.RETRY: "peer.retry", monitoring.DISCARD: "peer.discard"}
 _NAMED = 20
 """Messages that an entry of the audit log names."""
 
@@ -53,12 +53,12 @@ def order(kind: str, rows: Iterable[PeerMessage], actor: str) -> int:
             mine = [str(row) for row in chosen if row.peer_id == peer.pk]
             after = {"messages": len(mine), "first": mine[:_NAMED]}
             note(actor, _AUDITED[kind], peer, {}, after)
-        waiting_messages.order(kind, chosen)
+        monitoring.order(kind, chosen)
     return len(chosen)
 
 
 def discard_all(peer: Peer, actor: str) -> None:
     """Have all messages queued for a peer discarded, audited."""
     with transaction.atomic():
-        note(actor, _AUDITED[waiting_messages.DISCARD], peer, {}, {"messages": "all"})
-        waiting_messages.discard_all(peer)
+        note(actor, _AUDITED[monitoring.DISCARD], peer, {}, {"messages": "all"})
+        monitoring.discard_all(peer)

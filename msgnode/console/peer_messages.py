@@ -14,8 +14,8 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, RelatedDropdownFilter
 from unfold.decorators import action, display
 
-from msgnode.federation import waiting_messages
-from msgnode.federation.peer_queue import MessageClass
+from msgnode.federation import monitoring
+from msgnode.federation.queue import MessageClass
 from msgnode.models import PeerMessage
 
 from .confirm import ask, tell_gone, too_many
@@ -54,7 +54,7 @@ class PeerMessageAdmin(WrittenByTheNode):
     actions = ("retry", "discard")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[PeerMessage]:
-        return waiting_messages.told()
+        return monitoring.told()
 
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest) -> bool:
         return lookup == "peer__domain" or super().lookup_allowed(lookup, value, request)
@@ -91,7 +91,7 @@ class PeerMessageAdmin(WrittenByTheNode):
     def retry(self, request: HttpRequest, queryset: QuerySet[PeerMessage]) -> None:
         if not too_many(request, queryset):
             done = order(
-                waiting_messages.RETRY, queryset.filter(is_sent=False), request.user.get_username()
+                monitoring.RETRY, queryset.filter(is_sent=False), request.user.get_username()
             )
             text = f"{done} are tried again. Messages that were sent meanwhile are not affected."
             messages.success(request, text)
@@ -113,7 +113,7 @@ class PeerMessageAdmin(WrittenByTheNode):
                 form=forms.Form(),
             )
         done = order(
-            waiting_messages.DISCARD, queryset.filter(is_sent=False), request.user.get_username()
+            monitoring.DISCARD, queryset.filter(is_sent=False), request.user.get_username()
         )
         text = f"{done} discarded. Messages that were sent meanwhile are not affected."
         messages.success(request, text)

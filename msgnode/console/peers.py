@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 
-from msgnode.federation import crossing, peer_kinds, store, stub_signature
+from msgnode.federation import crossing, kinds, store, stub_signature
 from msgnode.models import Peer
 from msgnode.storage.control import post
 
@@ -143,7 +143,7 @@ class PeerAdmin(AuditedAdmin):
 
     @admin.display(description="kind in use")
     def seems(self, peer: Peer) -> str:
-        return peer_kinds.kind_of(store.kinds_of([peer])[peer.pk]).label
+        return kinds.kind_of(store.kinds_of([peer])[peer.pk]).label
 
     @admin.display(description="waiting messages")
     def waits(self, peer: Peer) -> SafeString:

@@ -24,7 +24,7 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
 from msgnode.core.errors import Conflict, Unavailable
-from msgnode.federation import crossing, peer_kinds, store, stub_signature, waiting_messages
+from msgnode.federation import crossing, kinds, monitoring, store, stub_signature
 from msgnode.models import Peer, PeerMessage, PeerStub
 from msgnode.storage.control import post
 from msgnode.storage.deletion import delete_with_dependents
@@ -124,7 +124,7 @@ class PeerLine(KnownFields, serializers.ModelSerializer):
 
     def get_seems(self, peer: Peer) -> str:
         """The kind of node that counts for the peer."""
-        return peer.kind or getattr(peer, "stub_kind", "") or peer_kinds.UNKNOWN
+        return peer.kind or getattr(peer, "stub_kind", "") or kinds.UNKNOWN
 
     def get_figures(self, peer: Peer) -> dict[str, Any]:
         """What has passed to and from the peer, and what waits for it."""
@@ -319,7 +319,7 @@ class PeerViews(
     @action(detail=True, methods=["get"])
     def queue(self, request: Request, domain: str) -> Response:
         """What has waited for a second or longer, the first 500: the oldest first."""
-        rows = waiting_messages.waiting().filter(peer=self.get_object()).order_by("id")
+        rows = monitoring.waiting().filter(peer=self.get_object()).order_by("id")
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(MessageLine(page, many=True).data)
 
@@ -339,7 +339,7 @@ class PeerViews(
     @action(detail=True, methods=["post"], url_path="queue/retry")
     def retry(self, request: Request, domain: str) -> Response:
         """The peer is tried at once, and these messages have their whole time again."""
-        return self._order(waiting_messages.RETRY, Order(data=request.data))
+        return self._order(monitoring.RETRY, Order(data=request.data))
 
     @extend_schema(request=Discard, responses={202: Ordered})
     @action(detail=True, methods=["post"], url_path="queue/discard")
@@ -350,12 +350,12 @@ class PeerViews(
         if "messages" not in asked.validated_data:
             peer_actions.discard_all(self.get_object(), request.user.get_username())
             return Response({"messages": [], "left": []}, status=status.HTTP_202_ACCEPTED)
-        return self._order(waiting_messages.DISCARD, asked)
+        return self._order(monitoring.DISCARD, asked)
 
     def _order(self, kind: str, asked: Order) -> Response:
         asked.is_valid(raise_exception=True)
         ids = set(asked.validated_data["messages"])
-        rows = list(waiting_messages.waiting().filter(peer=self.get_object(), pk__in=ids))
+        rows = list(monitoring.waiting().filter(peer=self.get_object(), pk__in=ids))
         peer_actions.order(kind, rows, self.request.user.get_username())
         found = {row.pk for row in rows}
         said = {"messages": sorted(found), "left": sorted(ids - found)}

@@ -15,7 +15,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from msgnode.core import addresses
-from msgnode.federation import waiting_messages
+from msgnode.federation import monitoring
 from msgnode.models import Peer, StoredMessage
 
 HOURS = 2
@@ -56,7 +56,7 @@ def _written(id_: str) -> tuple[str, str]:
 
 
 def _told(peer: Peer, id_: str) -> Iterator[Whereabouts]:
-    for row in waiting_messages.told().filter(has_id(id_), peer=peer)[:MOST]:
+    for row in monitoring.told().filter(has_id(id_), peer=peer)[:MOST]:
         state = peer.state or "not served"
         stage, text = ("sent", "no response yet") if row.is_sent else ("waits", f"peer: {state}")
         yield Whereabouts(stage, row.since, row.type, row.sender, row.to, text)

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import peer_kinds
+from . import kinds
 
 MAX_SOURCE = 2 * 1024 * 1024
 MAX_CONFIGURATION = 64 * 1024
@@ -38,7 +38,7 @@ class FoundStub:
         content: its bytes.
         signature: their signature, as it came.
         signed_by: the id of the key of a verified signature.
-        kind: the kind of node that it seems to be of (peer_kinds.py).
+        kind: the kind of node that it seems to be of (kinds.py).
     """
 
     source: str
@@ -48,7 +48,7 @@ class FoundStub:
     content: bytes = field(default=b"", repr=False)
     signature: str = field(default="", repr=False)
     signed_by: str = ""
-    kind: str = peer_kinds.UNKNOWN
+    kind: str = kinds.UNKNOWN
 
     @property
     def url(self) -> str:
@@ -92,7 +92,7 @@ def read(descriptor: bytes, script: bytes | None = None) -> FoundStub:
         version,
         content,
         _signature(fields),
-        kind=peer_kinds.guessed((*_names(fields), source)),
+        kind=kinds.guessed((*_names(fields), source)),
     )
 
 

@@ -1,4 +1,13 @@
-"""Finds the protostub of a foreign domain in that domain's catalogue.
+"""The known peers, those being looked for, and how a stub is found in its domain's catalogue.
+
+Rules
+- The stub of an unknown domain is looked for when a message is sent there, unless only listed
+  domains may be peers.
+- A domain with a stub gets a row, which waits for an operator's approval (not with
+  FEDERATION=open). If a domain later offers another stub than the approved one, an alarm says so.
+- A client can name any number of domains: so only a few are looked for at once, few wait, and
+  domains without a node are remembered in bounded memory and not looked for again for a while.
+  Peers with rows are looked for separately, so that neither kind delays the other.
 
 These are tried in order until one has something: the descriptor at the domain itself, its two files
 as in a static catalogue, both again at `catalogue.<domain>`. Redirects are not followed, and only
@@ -8,31 +17,245 @@ addresses that the node may connect to are used (net/http).
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import replace
+from functools import partial
+from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
+from msgnode.bus.writing import Writer, result_of
+from msgnode.core import addresses
+from msgnode.core.errors import (
+    BadGateway,
+    Forbidden,
+    GatewayTimeout,
+    NodeError,
+    NotFound,
+    Unavailable,
+)
+from msgnode.core.faults import FAULTS
 from msgnode.net.http import HttpClient, NoAnswer, NotAllowed
+from msgnode.storage.alarms import PEER_PENDING, STUB_CHANGED
 
-from . import descriptor, stub_signature
+from . import crossing, descriptor, store
 from .descriptor import BadDescriptor, FoundStub
-from .stub_sockets import socket_fault
+from .sockets import socket_fault
+from .store import PeerRow
+from .stub_signature import BadSignature, signer_of
 
 _PATH = "/.well-known/protocolstub/default"
 FIND_SECONDS = 20.0
 """Most seconds for one domain, however many answers it gives: others wait for their turn."""
 _OK, _MISSING = 200, (404, 405, 410)
+AT_ONCE = 2
+ROWS_AT_ONCE = 8
+MAX_WAITING = 100
+MAX_REMEMBERED = 10_000
+NEGATIVE_SECONDS = 300.0
+
+Key = TypeVar("Key", bound=Hashable)
+Look = Callable[[str], Awaitable[NodeError | None]]
+"""Looks for the node of a domain; returns the error if there is none."""
 
 
-class NotFound(Exception):
-    """The domain has no protostub."""
+class KnownPeers:
+    """One instance per worker. Implements the bus's ForeignDomains.
+
+    Args:
+        own: the node's domain.
+        mode: listed, approve or open.
+        http: the HTTP client for catalogues.
+        writer: the worker's writer.
+        raise_alarm: raises an alarm of the node.
+        must_be_signed: whether every stub must be signed.
+
+    Attributes:
+        rows: the rows of peers, by domain.
+    """
+
+    def __init__(
+        self,
+        own: str,
+        mode: str,
+        http: HttpClient,
+        writer: Writer,
+        raise_alarm: Callable[[str, str, str], None],
+        must_be_signed: bool = False,
+    ) -> None:
+        self.rows: dict[str, PeerRow] = {}
+        self._own = own
+        self._mode = mode
+        self._http = http
+        self._writer = writer
+        self._raise_alarm = raise_alarm
+        self._must_be_signed = must_be_signed
+        self._lookups = Lookups(partial(self._look, row=None))
+        self._looks: RowLooks[PeerRow] = RowLooks(self._look_at)
+
+    def use(self, rows: list[PeerRow]) -> None:
+        """Set the peers."""
+        self.rows = {row.domain: row for row in rows}
+        for row in rows:
+            self._lookups.forget(row.domain)
+
+    def refusal(self, to: str) -> NodeError | None:
+        """Why a message does not reach a foreign address; looks for a domain that is unknown."""
+        address = addresses.parse(to)
+        if not (domain := address.home) or address.scheme == "global" or domain == self._own:
+            return None
+        row = self.rows.get(domain)
+        if row is None:
+            if self._mode == "listed":
+                return Forbidden(f"This node does not exchange messages with {domain}.")
+            return self._lookups.refusal(domain)
+        return store.refusal_of(row)
+
+    def look_for(self, row: PeerRow) -> None:
+        """Look for the stub of a peer with a row, unless that is in progress."""
+        self._looks.begin(row)
+
+    async def stop(self) -> None:
+        """Stop looking."""
+        await self._lookups.stop()
+        await self._looks.stop()
+
+    # --- looking for stubs ------------------------------------------------------------------------
+
+    async def _look_at(self, row: PeerRow) -> None:
+        """Look for the stub of a peer with a row."""
+        try:
+            error = await self._look(row.domain, row)
+        except NodeError as fault:  # the result could not be stored
+            error = fault
+        if error is not None and self._is_there(row.domain, row):
+            was_reached = not isinstance(error, GatewayTimeout)
+            note = (row.domain, error.description, row.place, was_reached)
+            await result_of(self._writer, partial(store.note_not_found, *note))
+
+    async def _look(self, domain: str, row: PeerRow | None) -> NodeError | None:
+        """Look for a stub, and store it; return why there is none."""
+        place = row.place if row is not None else store.NO_PLACE
+        try:
+            found = await find(self._http, domain, *place, self._must_be_signed)
+        except NodeError as error:
+            return error
+        if not self._is_there(domain, row):
+            return None
+        is_open = self._mode == "open"
+        what = await result_of(
+            self._writer, partial(store.note_found, domain, found, place, is_open)
+        )
+        if what == "new":
+            text = f"The node of {domain} waits for approval: its stub is {found.digest[:12]}."
+            self._raise_alarm(PEER_PENDING, domain, text)
+        elif what == "changed":
+            text = f"{domain} offers another stub, {found.digest[:12]}; the approved one goes on."
+            self._raise_alarm(STUB_CHANGED, domain, text)
+        return None
+
+    def _is_there(self, domain: str, row: PeerRow | None) -> bool:
+        """Whether the row of a domain still has the place that was searched, or is still absent."""
+        now = self.rows.get(domain)
+        if row is None or now is None:
+            return row is now
+        return row.place == now.place
 
 
-class NotReached(Exception):
-    """The domain cannot be reached; the text says why."""
+class Lookups:
+    """Looks for unknown domains in the background; one instance per worker.
+
+    `look` finds a domain's node and stores it.
+    """
+
+    def __init__(self, look: Look, clock: Callable[[], float] = time.monotonic) -> None:
+        self.asked = 0
+        self._look = look
+        self._clock = clock
+        self._negative: OrderedDict[str, tuple[float, NodeError]] = OrderedDict()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    def refusal(self, domain: str) -> NodeError:
+        """The refusal of a message to an unknown domain; also looks for the domain."""
+        known = self._negative.get(domain)
+        if known is not None and self._clock() < known[0]:
+            return known[1]
+        if fault := crossing.domain_fault(domain):
+            return NotFound(f"There is no node of the domain {domain[:253]}: it {fault}.")
+        if domain not in self._tasks:
+            if len(self._tasks) >= MAX_WAITING:
+                return Unavailable("Too many domains are being looked for: try again later.")
+            self._tasks[domain] = asyncio.create_task(self._find(domain))
+        return Unavailable(f"The node of {domain} is being looked for: try again.")
+
+    def forget(self, domain: str) -> None:
+        """Forget the cached result for a domain, because something about it has changed."""
+        self._negative.pop(domain, None)
+
+    async def stop(self) -> None:
+        """Look for nothing more."""
+        await _stopped(self._tasks.values())
+
+    async def _find(self, domain: str) -> None:
+        try:
+            async with self._places:
+                self.asked += 1
+                error = await self._look(domain)
+        except Exception as fault:
+            FAULTS.note("discovery", fault)
+            error = GatewayTimeout(f"The node failed when it looked for {domain}.")
+        finally:
+            self._tasks.pop(domain, None)
+        if error is not None:
+            self._negative[domain] = (self._clock() + NEGATIVE_SECONDS, error)
+            self._negative.move_to_end(domain)
+            if len(self._negative) > MAX_REMEMBERED:
+                self._negative.popitem(last=False)
 
 
-class Rejected(Exception):
-    """The stub that the domain offers cannot be used; the text says why."""
+class RowLooks(Generic[Key]):
+    """Looks for peers with rows. One instance per worker.
+
+    A failure or delay of one does not affect the others.
+
+    Args:
+        look: looks for one peer, and stores the result.
+    """
+
+    def __init__(self, look: Callable[[Key], Awaitable[None]]) -> None:
+        self._look = look
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
+        self._places = asyncio.Semaphore(ROWS_AT_ONCE)
+
+    def begin(self, row: Key) -> None:
+        """Look for a peer, unless that is in progress."""
+        if row not in self._tasks:
+            self._tasks[row] = asyncio.create_task(self._find(row))
+
+    async def stop(self) -> None:
+        """Look for nothing more."""
+        await _stopped(self._tasks.values())
+
+    async def _find(self, row: Key) -> None:
+        try:
+            async with self._places:
+                await self._look(row)
+        except Exception as fault:
+            FAULTS.note("discovery", fault)
+        finally:
+            self._tasks.pop(row, None)
+
+
+async def _stopped(tasks: Iterable[asyncio.Task[None]]) -> None:
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
+
+
+# --- a stub in its domain's catalogue -------------------------------------------------------------
 
 
 async def find(
@@ -55,8 +278,8 @@ async def find(
 
     Raises:
         NotFound: it has none.
-        NotReached: it does not answer.
-        Rejected: its stub cannot be used.
+        GatewayTimeout: it does not answer.
+        BadGateway: its stub cannot be used.
     """
     failure, until = "", asyncio.get_running_loop().time() + FIND_SECONDS
     for base in bases_of(domain, url):
@@ -64,31 +287,34 @@ async def find(
             async with asyncio.timeout_at(until):
                 found = await _at(http, base)
         except (BadDescriptor, NotAllowed) as error:
-            raise Rejected(str(error)) from None
+            raise _unusable(domain, str(error)) from None
         except (NoAnswer, TimeoutError) as error:
             failure = failure or str(error) or f"It took more than {FIND_SECONDS:g} s in all."
             continue
         if found is not None:
             allowed = hosts_of(domain, url, hosts)
             if fault := socket_fault(found.url, allowed, http.networks):
-                raise Rejected(f"The stub would connect to {found.url[:200]!r}: {fault}.")
-            return _signed(found, keys, must_be_signed)
+                raise _unusable(domain, f"It would connect to {found.url[:200]!r}: {fault}.")
+            try:
+                return _signed(found, keys, must_be_signed)
+            except BadSignature as error:
+                raise _unusable(domain, str(error)) from None
     if failure:
-        raise NotReached(failure)
-    raise NotFound
+        raise GatewayTimeout(f"The domain {domain}: {failure}")
+    raise NotFound(f"There is no node for the domain {domain}.")
+
+
+def _unusable(domain: str, why: str) -> BadGateway:
+    return BadGateway(f"The stub of {domain} cannot be used: {why}")
 
 
 def _signed(found: FoundStub, keys: str, must_be_signed: bool) -> FoundStub:
-    """The stub with the id of the key that has signed it, if required. Raises Rejected."""
+    """The stub with the id of the key that has signed it, if required. Raises BadSignature."""
     if not keys:
         if must_be_signed:
-            raise Rejected("Stubs must be signed here, and no key was given for this peer.")
+            raise BadSignature("Stubs must be signed here, and no key was given for this peer.")
         return found
-    try:
-        signer = stub_signature.signer_of(found.content, found.signature, keys)
-    except stub_signature.BadSignature as error:
-        raise Rejected(str(error)) from None
-    return replace(found, signed_by=signer)
+    return replace(found, signed_by=signer_of(found.content, found.signature, keys))
 
 
 def bases_of(domain: str, url: str) -> list[str]:

@@ -82,7 +82,7 @@ class HeldSubscriptions:
         observed: is told the results.
         wake: called when there is something to request.
         clock: a monotonic clock, in seconds.
-        list_field: where the peer reads the addresses of a request (peer_kinds.py).
+        list_field: where the peer reads the addresses of a request (kinds.py).
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class WriterSubscriptions:
         domain: the peer's domain.
         runtime_url: this node's runtime URL there.
         post: passes a message to the stub.
-        list_field: where the peer reads the addresses of a request (peer_kinds.py).
+        list_field: where the peer reads the addresses of a request (kinds.py).
         clock: a monotonic clock, in seconds.
     """
 

@@ -8,6 +8,9 @@ Rules
 - It is not read faster than LINES_PER_SECOND and BYTES_PER_SECOND: then the pipe fills and it
   blocks.
 - Unread output to it is bounded; `is_full` tells writers.
+- Its engine is Deno, started without permissions. The program comes with the package `deno`
+  (`pip install 'messaging-node[federation]'`), or is installed on the machine. Where bubblewrap
+  works the process also has neither files nor a network.
 """
 
 from __future__ import annotations
@@ -15,19 +18,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import sysconfig
 import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
 
-from . import deno, pipe
+from . import pipe
 from .pipe import InvalidLine, Logged, Pong, Said
 
 log = logging.getLogger(__name__)
@@ -53,7 +61,7 @@ class SandboxLimits:
     """The limits of one sandbox.
 
     Attributes:
-        heap_mib, data_mib: limits of JavaScript's heap, and of all memory (see deno.command).
+        heap_mib, data_mib: limits of JavaScript's heap, and of all memory (see deno_command).
         memory_mib: limit of the resident memory.
         silence: seconds without an answer to a heartbeat.
         max_frame: bytes of the largest message.
@@ -104,7 +112,7 @@ class SandboxProcess:
     Args:
         limits: its limits.
         said: called with each operation it sends, except for heartbeats and logs.
-        command: replaces the command of deno.py.
+        command: replaces that of Deno.
     """
 
     def __init__(
@@ -153,7 +161,7 @@ class SandboxProcess:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=deno.environment(),
+            env=environment(),
             cwd=tempfile.gettempdir(),
             start_new_session=True,
         )
@@ -192,10 +200,10 @@ class SandboxProcess:
 
     def _deno(self) -> list[str]:
         limits = self._limits
-        self.is_wrapped = limits.wraps != "off" and deno.can_wrap()
+        self.is_wrapped = limits.wraps != "off" and can_wrap()
         if limits.wraps == "required" and not self.is_wrapped:
             raise OSError("bubblewrap is required and does not work here")
-        return deno.command(limits.heap_mib, limits.data_mib, self.is_wrapped)
+        return deno_command(limits.heap_mib, limits.data_mib, self.is_wrapped)
 
     @property
     def _unread(self) -> int:
@@ -319,3 +327,87 @@ def process_figures(pid: int) -> ProcessFigures:
         except (OSError, ValueError, IndexError):
             continue
     return ProcessFigures(memory, ticks / _TICKS)
+
+
+# --- the engine -----------------------------------------------------------------------------------
+_PACKAGE = Path(__file__).resolve().parent.parent
+SCRIPT = _PACKAGE / "federation" / "js" / "stub_host.js"
+_FORMS = _PACKAGE / "runtime" / "js" / "src" / "sandbox" / "module-forms.js"
+_CONFINE = Path(__file__).resolve().parent / "confine.py"
+_MIB = 1024 * 1024
+NO_DENO = "Deno is not installed: pip install 'messaging-node[federation]'"
+_PROBE_SECONDS = 10.0
+
+
+@lru_cache(maxsize=1)
+def find_deno() -> str:
+    """The path of Deno, "" if there is none. Searched once per process."""
+    scripts = sysconfig.get_path("scripts")
+    return shutil.which("deno", path=scripts) or shutil.which("deno") or ""
+
+
+def deno_command(heap_mib: int, data_mib: int, is_wrapped: bool) -> list[str]:
+    """The command that starts a sandbox.
+
+    Args:
+        heap_mib: limit of JavaScript's heap.
+        data_mib: limit of all its memory; below about 600 the engine does not start.
+        is_wrapped: whether to use bubblewrap.
+
+    Raises:
+        FileNotFoundError: there is no Deno.
+    """
+    engine = find_deno()
+    if not engine:
+        raise FileNotFoundError(NO_DENO)
+    options = ["--no-prompt", "--no-config", "--no-lock", "--no-remote", "--no-npm"]
+    options += ["--cached-only", f"--v8-flags=--max-old-space-size={heap_mib}"]
+    inner = [engine, "run", *options, str(SCRIPT)]
+    if is_wrapped:
+        places = ["/sandbox/deno", "run", *options, _in_sandbox(SCRIPT)]
+        inner = [*_wrapper(engine), *places]
+    return [sys.executable, "-I", "-S", str(_CONFINE), str(data_mib * _MIB), *inner]
+
+
+@lru_cache(maxsize=1)
+def can_wrap() -> bool:
+    """Whether bubblewrap works here; many containers forbid it. Tried once, and blocks."""
+    engine = find_deno()
+    if not engine or shutil.which("bwrap") is None:
+        return False
+    try:
+        done = subprocess.run(  # noqa: S603  (programs of this machine)
+            [*_wrapper(engine), "/sandbox/deno", "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PROBE_SECONDS,
+            env=environment(),
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
+
+
+def environment() -> dict[str, str]:
+    """The environment variables of a sandbox."""
+    return {"DENO_DIR": "/nonexistent", "NO_COLOR": "1", "DENO_NO_UPDATE_CHECK": "1"}
+
+
+def _wrapper(engine: str) -> list[str]:
+    bwrap = shutil.which("bwrap") or "bwrap"
+    command = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    command += ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108
+    for name in ("lib", "lib64"):
+        path = Path("/", name)
+        if path.is_symlink():
+            command += ["--symlink", f"usr/{name}", str(path)]
+        elif path.is_dir():
+            command += ["--ro-bind", str(path), str(path)]
+    command += ["--ro-bind", str(Path(engine).resolve()), "/sandbox/deno"]
+    for path in (SCRIPT, _FORMS):  # as far from one another as they are here
+        command += ["--ro-bind", str(path), _in_sandbox(path)]
+    return [*command, "--chdir", "/sandbox"]
+
+
+def _in_sandbox(path: Path) -> str:
+    return f"/sandbox/{path.relative_to(_PACKAGE)}"

@@ -33,18 +33,16 @@ from msgnode.net.http import HttpClient
 from msgnode.storage.alarms import STUB_CHANGED
 from msgnode.storage.control import Handler
 
-from . import deno, discovery, peer_kinds, peer_stub, store
-from .known_peers import KnownPeers
-from .monitoring import LinkFigures, PeerAlarms
+from . import discovery, kinds, sandbox, store
+from .discovery import KnownPeers
+from .monitoring import LinkFigures, PeerAlarms, WaitingMessages
 from .node_proofs import HEADER, NodeProofs, secret
 from .observers import Observers
-from .peer_link import PeerLink
+from .peer import LinkLimits, PeerLink, PeerStub, fault_of
 from .peer_session import Opener
-from .peer_stub import LinkLimits, PeerStub
+from .states import IDLE, LIVE, WAITING
 from .store import PeerRow
 from .stored_messages import StoredMessages
-from .stub_status import IDLE, LIVE, WAITING
-from .waiting_messages import WaitingMessages
 
 log = logging.getLogger(__name__)
 LOOKS_EVERY = 2.0
@@ -145,7 +143,7 @@ class Federation:
     @property
     def state(self) -> str:
         """The state in a word, for the health page."""
-        if not deno.find():
+        if not sandbox.find_deno():
             return "deno is missing"
         states = [link.state for link in self.links.values()]
         idle = f", {states.count(IDLE)} idle" if IDLE in states else ""
@@ -155,8 +153,8 @@ class Federation:
 
     async def run(self) -> None:
         """Serve peers while this worker has their claims. Runs until cancelled."""
-        if not deno.find():
-            self._raise_alarm(MISSING_ALARM, self._settings.domain, deno.MISSING)
+        if not sandbox.find_deno():
+            self._raise_alarm(MISSING_ALARM, self._settings.domain, sandbox.NO_DENO)
         else:
             self._clear_alarm(MISSING_ALARM, self._settings.domain)
         self._is_stale.set()
@@ -244,7 +242,7 @@ class Federation:
     async def _serve(self) -> None:
         """Start serving the peers of this worker, and stop serving the others."""
         rows = list(self._peers.rows.values())
-        is_able = self._holds_lease() and bool(deno.find())
+        is_able = self._holds_lease() and bool(sandbox.find_deno())
         wanted = [row for row in rows if row.is_served or row.needs_look] if is_able else []
         take = partial(store.take_claims, self._epoch, wanted, self._settings.max_stubs)
         mine: set[int] = await self._blocking(take) if wanted else set()
@@ -290,7 +288,7 @@ class Federation:
         at_peer = f"runtime://{self._settings.domain}/mn-{row.runtime_id}"
         named = (row.domain, row.stub_url, at_peer, row.approved_digest)
         hosts = discovery.hosts_of(row.domain, row.url, row.hosts)
-        return PeerStub(*named, *found, hosts, peer_kinds.kind_of(row.kind))
+        return PeerStub(*named, *found, hosts, kinds.kind_of(row.kind))
 
     async def _begin(self, row: PeerRow) -> None:
         stub, own = await self._stub(row), self._settings.domain
@@ -318,7 +316,7 @@ class Federation:
         """Replace the running stub by the approved one, if that can be loaded."""
         try:
             stub, link, before = await self._stub(row), self.links[row.pk], self._served[row.pk]
-            fault = await peer_stub.fault_of(stub, self._limits) if stub else "it is not known"
+            fault = await fault_of(stub, self._limits) if stub else "it is not known"
             if self.links.get(row.pk) is not link:
                 return  # it is no longer served
             if stub is not None and not fault:

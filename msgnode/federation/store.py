@@ -40,7 +40,7 @@ from msgnode.storage.alarms import (
 )
 from msgnode.storage.control import post
 
-from . import deno, peer_kinds, stub_signature
+from . import kinds, sandbox, stub_signature
 from .descriptor import FoundStub
 
 CHANGED = "peers.changed"
@@ -79,7 +79,7 @@ class PeerRow:
     runtime_id: str
     keys: str = ""
     is_unsigned: bool = False
-    kind: str = peer_kinds.UNKNOWN
+    kind: str = kinds.UNKNOWN
     has_visitors: bool = False
 
     @property
@@ -129,7 +129,7 @@ def read() -> list[PeerRow]:
     """All peers."""
     unsigned = unsigned_peers()
     peers = list(Peer.objects.all())
-    kinds = kinds_of(peers)
+    found = kinds_of(peers)
     return [
         PeerRow(
             row.pk,
@@ -143,8 +143,8 @@ def read() -> list[PeerRow]:
             row.runtime_id.hex,
             row.keys,
             row.pk in unsigned,
-            kinds[row.pk],
-            has_visitors(row, kinds[row.pk]),
+            found[row.pk],
+            has_visitors(row, found[row.pk]),
         )
         for row in peers
     ]
@@ -152,20 +152,20 @@ def read() -> list[PeerRow]:
 
 def kinds_of(peers: Iterable[Peer]) -> dict[int, str]:
     """The kind of each peer: as an operator has set it, else as its approved stub seems."""
-    kinds = {peer.pk: peer.kind for peer in peers}
-    unset = [pk for pk, kind in kinds.items() if not kind]
+    found = {peer.pk: peer.kind for peer in peers}
+    unset = [pk for pk, kind in found.items() if not kind]
     used = Q(digest=F("peer__approved_digest"))
-    found = Q(peer__approved_digest="", digest=F("peer__found_digest"))
-    stubs = PeerStub.objects.filter(used | found, peer__in=unset)
-    kinds |= dict(stubs.values_list("peer", "kind"))
-    return {pk: kind or peer_kinds.UNKNOWN for pk, kind in kinds.items()}
+    offered = Q(peer__approved_digest="", digest=F("peer__found_digest"))
+    stubs = PeerStub.objects.filter(used | offered, peer__in=unset)
+    found |= dict(stubs.values_list("peer", "kind"))
+    return {pk: kind or kinds.UNKNOWN for pk, kind in found.items()}
 
 
 def has_visitors(peer: Peer, kind: str) -> bool:
     """Whether runtimes of its domain may come here themselves, beside its node."""
     if peer.visitors:
         return peer.visitors == Peer.Visitors.ADMITTED
-    return peer_kinds.kind_of(kind).has_visitors
+    return kinds.kind_of(kind).has_visitors
 
 
 def take_claims(epoch: str, rows: list[PeerRow], at_most: int) -> set[int]:
@@ -427,8 +427,8 @@ def refusal_of(row: PeerRow) -> NodeError:
     if row.is_approved and row.is_unsigned:
         return BadGateway(f"The stub of {domain} cannot be used: it is not signed as it must be.")
     if row.is_served:
-        if not deno.find():
-            return BadGateway(f"The stub of {domain} cannot be run: {deno.MISSING}")
+        if not sandbox.find_deno():
+            return BadGateway(f"The stub of {domain} cannot be run: {sandbox.NO_DENO}")
         return Unavailable(f"The node of {domain} is not connected yet: try again.")
     if row.discovery:
         return GatewayTimeout(f"The node of {domain} cannot be used: {row.discovery}")

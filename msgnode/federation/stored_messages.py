@@ -33,8 +33,8 @@ from msgnode.core.redaction import cut, cut_id
 from msgnode.models import ADDRESS_LENGTH, StoredMessage
 from msgnode.models.federation import MESSAGE_ID
 
-from .peer_exchange import PeerExchange
-from .peer_queue import Waiting
+from .exchange import PeerExchange
+from .queue import Waiting
 
 SET_ASIDE_ALARM = "message-set-aside"
 SET_ASIDE_DAYS = 7

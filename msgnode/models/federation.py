@@ -17,7 +17,7 @@ class Peer(models.Model):
     """The node of another domain, and what an operator has decided about it."""
 
     class Kind(models.TextChoices):
-        """What its node is: what the link to it has to do (msgnode/federation/peer_kinds.py)."""
+        """What its node is: what the link to it has to do (msgnode/federation/kinds.py)."""
 
         AS_GUESSED = "", "as guessed from its stub"
         OURS = "ours", "a Messaging Node like this one"

@@ -17,7 +17,7 @@ import msgspec
 from msgnode.sessions.visitors import Visitors, frames_of
 
 if TYPE_CHECKING:
-    from msgnode.federation.peer_link import PeerLink
+    from msgnode.federation.peer import PeerLink
 
 SOONEST = 0.5
 MOST = 5.0

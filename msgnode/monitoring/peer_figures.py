@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from .metric_families import gauge
 
 if TYPE_CHECKING:
-    from msgnode.federation.peer_link import PeerLink
+    from msgnode.federation.peer import PeerLink
     from msgnode.federation.service import Federation
     from msgnode.sessions.visitors import Visitors
 

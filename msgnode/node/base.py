@@ -47,7 +47,7 @@ from .subsystem import Subsystem
 if TYPE_CHECKING:
     from msgnode.allocation.component import AllocationComponent
     from msgnode.bus.response_guard import ResponseGuard
-    from msgnode.federation.peer_link import PeerLink
+    from msgnode.federation.peer import PeerLink
     from msgnode.sessions.connection_limits import ConnectionLimits
     from msgnode.sessions.handshake import ConnectionParts
     from msgnode.sessions.manager import SessionManager

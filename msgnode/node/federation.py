@@ -10,14 +10,14 @@ from django.conf import settings
 
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.core.redaction import without_tokens
-from msgnode.federation.known_peers import KnownPeers
+from msgnode.federation.discovery import KnownPeers
 from msgnode.federation.observers import Observers
+from msgnode.federation.peer import QUEUE_BYTES, QUEUE_MESSAGES, LinkLimits
 from msgnode.federation.peer_session import PeerSessions
-from msgnode.federation.peer_stub import QUEUE_BYTES, QUEUE_MESSAGES, LinkLimits
 from msgnode.federation.sandbox import SandboxLimits
 from msgnode.federation.service import Federation, FederationSettings, ServingWorker
+from msgnode.federation.sockets import BYTES_PER_SECOND, MESSAGES_PER_SECOND, SocketLimits
 from msgnode.federation.stored_messages import StoredMessages, StoreLimits
-from msgnode.federation.stub_sockets import BYTES_PER_SECOND, MESSAGES_PER_SECOND, SocketLimits
 from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.monitoring import peer_figures
 from msgnode.net.http import HttpClient, Network

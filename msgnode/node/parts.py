@@ -87,7 +87,7 @@ from .monitoring import Monitoring, Sampled, infos
 from .subsystem import Subsystem
 
 if TYPE_CHECKING:
-    from msgnode.federation.peer_link import PeerLink
+    from msgnode.federation.peer import PeerLink
     from msgnode.workers.cluster import Cluster
     from policies.enforcement.pep import PolicyEnforcer
 

@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from msgnode.console.roles import OPERATOR, VIEWER
-from msgnode.federation import waiting_messages
+from msgnode.federation import monitoring
 from msgnode.models import Alarm, AuditEntry, ControlMessage, Peer, PeerMessage
 
 from .accounts import as_role
@@ -70,7 +70,7 @@ def test_discarding_asks_first_and_is_noted(rows: list[PeerMessage]) -> None:
     assert orders() == []
     said = act(operator, "discard", rows[0], confirmed="yes")
     assert "1 discarded" in said
-    assert orders() == [(waiting_messages.DISCARD, [1])]
+    assert orders() == [(monitoring.DISCARD, [1])]
     assert not PeerMessage.objects.filter(pk=rows[0].pk).exists()
     entry = AuditEntry.objects.get(action="peer.discard")
     assert (entry.actor, entry.object, entry.after["messages"]) == (OPERATOR, B, 1)
@@ -78,7 +78,7 @@ def test_discarding_asks_first_and_is_noted(rows: list[PeerMessage]) -> None:
 
 def test_what_is_retried_stays_in_the_list(rows: list[PeerMessage]) -> None:
     act(as_role(OPERATOR), "retry", *rows[:2])
-    assert orders() == [(waiting_messages.RETRY, [1, 2])]
+    assert orders() == [(monitoring.RETRY, [1, 2])]
     assert PeerMessage.objects.count() == 3
     assert AuditEntry.objects.filter(action="peer.retry").exists()
 
@@ -89,7 +89,7 @@ def test_all_that_waits_for_a_peer_is_discarded_after_a_question(rows: list[Peer
     assert b"answered 503" in operator.post(peers, form).content
     assert orders() == []
     operator.post(peers, {**form, "confirmed": "yes"})
-    assert orders() == [(waiting_messages.DISCARD, None)]
+    assert orders() == [(monitoring.DISCARD, None)]
     assert not PeerMessage.objects.exists()
 
 
@@ -117,9 +117,9 @@ def test_over_rest_one_reads_retries_and_discards(rows: list[PeerMessage]) -> No
     assert said.json() == {"messages": [first], "left": sorted([over, 999_999])}
     assert post(operator, f"{QUEUE}discard/", messages=[second]).json()["messages"] == [second]
     assert post(operator, f"{QUEUE}discard/", messages=[second]).json()["left"] == [second]
-    assert orders() == [(waiting_messages.RETRY, [1]), (waiting_messages.DISCARD, [2])]
+    assert orders() == [(monitoring.RETRY, [1]), (monitoring.DISCARD, [2])]
     assert post(operator, f"{QUEUE}discard/").status_code == 202
-    assert orders()[-1] == (waiting_messages.DISCARD, None)
+    assert orders()[-1] == (monitoring.DISCARD, None)
     assert operator.get(QUEUE).json()["results"] == []
 
 
@@ -154,9 +154,9 @@ def test_by_command_one_lists_retries_and_discards(rows: list[PeerMessage]) -> N
     with pytest.raises(CommandError, match="wait no more"):
         run("retry", B, "--messages", str(rows[0].pk))
     run("retry", B)
-    assert orders() == [(waiting_messages.DISCARD, [1]), (waiting_messages.RETRY, [2])]
+    assert orders() == [(monitoring.DISCARD, [1]), (monitoring.RETRY, [2])]
     run("discard", B)
-    assert orders()[-1] == (waiting_messages.DISCARD, None)
+    assert orders()[-1] == (monitoring.DISCARD, None)
 
 
 def test_the_alarm_of_a_stuck_peer_leads_to_what_waits_for_it(rows: list[PeerMessage]) -> None:

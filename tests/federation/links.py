@@ -16,12 +16,11 @@ from websockets.exceptions import ConnectionClosed
 
 from msgnode.core import messages
 from msgnode.core.messages import Message
-from msgnode.federation.peer_kinds import UNKNOWN, kind_of
-from msgnode.federation.peer_link import PeerLink
-from msgnode.federation.peer_stub import LinkLimits, PeerStub
+from msgnode.federation.kinds import UNKNOWN, kind_of
+from msgnode.federation.peer import LinkLimits, PeerLink, PeerStub
 from msgnode.federation.sandbox import SandboxLimits
-from msgnode.federation.stub_sockets import SocketLimits
-from msgnode.federation.stub_status import LIVE_SECONDS
+from msgnode.federation.sockets import SocketLimits
+from msgnode.federation.states import LIVE_SECONDS
 from tests.ports import free_port
 
 from .sandboxes import SECONDS

@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from msgnode.federation import deno, pipe
+from msgnode.federation import pipe
 from msgnode.federation.pipe import Said
-from msgnode.federation.sandbox import SandboxLimits, SandboxProcess
+from msgnode.federation.sandbox import SandboxLimits, SandboxProcess, find_deno
 
 STUBS = Path(__file__).parent / "stubs"
 STUB_URL = "runtime://b.example/protostub/1"
 SECONDS = 30.0
 
-needs_deno = pytest.mark.skipif(not deno.find(), reason="Deno is not installed")
+needs_deno = pytest.mark.skipif(not find_deno(), reason="Deno is not installed")
 
 Kind = TypeVar("Kind", bound=Any)
 

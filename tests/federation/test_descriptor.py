@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from msgnode.federation import descriptor
 from msgnode.federation.descriptor import BadDescriptor
-from msgnode.federation.stub_sockets import socket_fault
+from msgnode.federation.sockets import socket_fault
 from tests.node import ROOT
 
 SOURCE = "export default class {}"

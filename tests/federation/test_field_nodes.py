@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from msgnode.federation import peer_exchange, peer_kinds
+from msgnode.federation import exchange, kinds
 from tests.ports import free_port
 
 from .field_nodes import SM, FieldNode, NodejsNode, NomatrixNode, PollingNode
@@ -28,7 +28,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Linked, F
     node: FieldNode = request.param()
     node.port = free_port()  # which is in the configuration
     node.runtimes[THEIRS] = lambda asked: {"code": 200, "value": asked["body"].get("value")}
-    assert peer_kinds.guessed([node.stub]) == node.kind
+    assert kinds.guessed([node.stub]) == node.kind
     async with linked(node.stub, node, kind=node.kind, configuration=node.configuration) as link:
         await link.live()
         yield link, node
@@ -93,8 +93,8 @@ async def test_after_the_peer_was_killed_and_started_everything_is_as_before(
 async def test_a_request_to_nobody_there_is_answered_though_the_peer_says_nothing(
     world: tuple[Linked, FieldNode], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_exchange, "SILENT_SECONDS", 0.2)
-    monkeypatch.setattr(peer_exchange, "LEAST_SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(exchange, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(exchange, "LEAST_SILENT_SECONDS", 0.2)
     link, node = world
     link.post(1, to=f"hyperty://{B}/nobody")
     await link.until(lambda: answers(link) == [("m1", 504)])
@@ -124,7 +124,7 @@ async def test_writers_are_released_when_the_peer_is_not_needed_any_more() -> No
 async def test_a_peer_of_a_kind_that_learns_is_asked_for_nothing_more() -> None:
     node = NodejsNode()
     node.runtimes[THEIRS] = lambda asked: {"code": 200}
-    async with linked(node.stub, node, kind=peer_kinds.VERTX) as link:
+    async with linked(node.stub, node, kind=kinds.VERTX) as link:
         await link.live()
         link.post(1)
         await link.until(lambda: node.dropped)

@@ -9,9 +9,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from msgnode.core.back_off import BackOff
-from msgnode.federation import stub_sockets
-from msgnode.federation.session_watch import SessionWatch
-from msgnode.federation.stub_sockets import SocketLimits, StubSockets
+from msgnode.federation import sockets as stub_sockets
+from msgnode.federation.sockets import SocketLimits, StubSockets
+from msgnode.federation.states import SessionWatch
 
 from .test_slow_peer import deaf
 from .test_stub_sockets import HOSTS, LOOPBACK, Lines, sockets, wanted

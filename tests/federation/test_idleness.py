@@ -10,11 +10,11 @@ import psutil
 import pytest
 from websockets.asyncio.server import ServerConnection
 
+from msgnode.federation.exchange import ASKED_SECONDS, PeerExchange
 from msgnode.federation.held_subscriptions import HeldSubscriptions
 from msgnode.federation.monitoring import STUCK_SECONDS, PeerAlarms
-from msgnode.federation.peer_exchange import ASKED_SECONDS, PeerExchange
-from msgnode.federation.peer_link import Idleness
-from msgnode.federation.peer_queue import PeerQueue
+from msgnode.federation.peer import Idleness
+from msgnode.federation.queue import PeerQueue
 
 from .links import THEIRS, A, B, Played, linked
 from .sandboxes import needs_deno, stub

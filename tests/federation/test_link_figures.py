@@ -11,9 +11,9 @@ import pytest
 from django.utils import timezone
 
 from msgnode.federation import pipe, store
+from msgnode.federation.exchange import PeerCounters, Way
 from msgnode.federation.monitoring import FIGURES_SECONDS, LinkFigures
-from msgnode.federation.peer_exchange import PeerCounters, Way
-from msgnode.federation.peer_queue import PeerQueue
+from msgnode.federation.queue import PeerQueue
 from msgnode.models import Peer
 
 pytestmark = pytest.mark.django_db

@@ -8,7 +8,7 @@ import pytest
 
 from msgnode.core.errors import NodeError, NotFound
 from msgnode.core.faults import FAULTS
-from msgnode.federation.known_peers import (
+from msgnode.federation.discovery import (
     AT_ONCE,
     MAX_REMEMBERED,
     MAX_WAITING,

@@ -9,9 +9,9 @@ import pytest
 
 from msgnode.core import messages
 from msgnode.core.messages import Message
-from msgnode.federation import peer_exchange
-from msgnode.federation.peer_exchange import PeerExchange, Refused
-from msgnode.federation.peer_queue import PeerQueue
+from msgnode.federation import exchange
+from msgnode.federation.exchange import PeerExchange, Refused
+from msgnode.federation.queue import PeerQueue
 
 A, B = "a.example", "b.example"
 OURS, THEIRS = f"hyperty://{A}/1", f"hyperty://{B}/1"
@@ -170,7 +170,7 @@ def test_when_a_peer_is_served_no_more_what_waits_is_answered(place: Place) -> N
 def test_what_is_remembered_of_requests_is_bounded(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_exchange, "MAX_ASKED", 3)
+    monkeypatch.setattr(exchange, "MAX_ASKED", 3)
     for number in range(5):
         place.asked(number)
     with pytest.raises(Refused):

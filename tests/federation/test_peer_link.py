@@ -11,9 +11,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 
 from msgnode.core.messages import Message
-from msgnode.federation import deno
+from msgnode.federation import sandbox
 from msgnode.federation.monitoring import PeerAlarms
-from msgnode.federation.peer_queue import Waiting
+from msgnode.federation.queue import Waiting
 
 from .links import OURS, THEIRS, A, B, Played, linked
 from .sandboxes import needs_deno, stub
@@ -180,7 +180,7 @@ async def test_case_59_a_stored_request_that_was_lost_with_a_socket_is_sent_agai
 async def test_case_32_a_peer_says_that_bubblewrap_is_required(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(deno, "can_wrap", lambda: False)
+    monkeypatch.setattr(sandbox, "can_wrap", lambda: False)
     async with linked(stub("umd"), Played(), wraps="required") as one:
         await one.until(lambda: one.link.state == "waiting")
         assert "bubblewrap is required" in one.link.last_error

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from msgnode.core import messages
 from msgnode.core.messages import Message
-from msgnode.federation.peer_queue import MessageClass, PeerQueue, class_of
+from msgnode.federation.queue import MessageClass, PeerQueue, class_of
 from tests.fakes import Clock
 
 

@@ -17,9 +17,9 @@ from msgnode import models
 from msgnode.bus.table import RoutingTable
 from msgnode.checks import check_node
 from msgnode.core.errors import NodeError
-from msgnode.federation import deno, store
+from msgnode.federation import sandbox, store
 from msgnode.federation.descriptor import FoundStub
-from msgnode.federation.known_peers import KnownPeers
+from msgnode.federation.discovery import KnownPeers
 from msgnode.federation.monitoring import PeerAlarms
 from msgnode.federation.observers import Observers
 from msgnode.federation.service import Federation, FederationSettings, ServingWorker
@@ -329,8 +329,8 @@ def test_what_the_command_cannot_do_it_says(words: tuple[str, ...]) -> None:
 def test_what_is_set_wrong_is_said(
     settings: Any, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], said: str
 ) -> None:
-    monkeypatch.setattr(deno, "find", lambda: "/usr/bin/deno")
-    monkeypatch.setattr(deno, "can_wrap", lambda: True)
+    monkeypatch.setattr(sandbox, "find_deno", lambda: "/usr/bin/deno")
+    monkeypatch.setattr(sandbox, "can_wrap", lambda: True)
     settings.FEDERATION = "listed"
     assert [each.id for each in check_node()] == []
     for name, value in changed.items():
@@ -355,8 +355,8 @@ def test_what_is_set_wrong_is_said(
 def test_case_32_the_check_says_what_a_machine_without_bubblewrap_means(
     settings: Any, monkeypatch: pytest.MonkeyPatch, wraps: str, works: bool, told: list[str]
 ) -> None:
-    monkeypatch.setattr(deno, "find", lambda: "/usr/bin/deno")
-    monkeypatch.setattr(deno, "can_wrap", lambda: works)
+    monkeypatch.setattr(sandbox, "find_deno", lambda: "/usr/bin/deno")
+    monkeypatch.setattr(sandbox, "can_wrap", lambda: works)
     settings.FEDERATION = "listed"
     settings.SANDBOX = {**settings.SANDBOX, "BUBBLEWRAP": wraps}
     assert [each.id for each in check_node()] == told
@@ -365,7 +365,7 @@ def test_case_32_the_check_says_what_a_machine_without_bubblewrap_means(
 def test_case_31_a_node_without_deno_says_which_package_is_missing(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deno, "find", lambda: "")
+    monkeypatch.setattr(sandbox, "find_deno", lambda: "")
     assert check_node() == [], "it is switched off"
     settings.FEDERATION = "approve"
     (found,) = check_node()

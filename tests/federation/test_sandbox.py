@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from msgnode.federation import deno, pipe
+from msgnode.federation import pipe
 from msgnode.federation import sandbox as sandbox_process
 from tests.node import ROOT
 
@@ -241,7 +241,7 @@ async def test_a_stub_that_floods_is_read_no_faster_than_it_may() -> None:
 
 
 async def test_a_sandbox_has_an_environment_of_its_own() -> None:
-    assert set(deno.environment()) == {"DENO_DIR", "NO_COLOR", "DENO_NO_UPDATE_CHECK"}
+    assert set(sandbox_process.environment()) == {"DENO_DIR", "NO_COLOR", "DENO_NO_UPDATE_CHECK"}
 
 
 async def test_an_engine_that_cannot_be_started_says_so() -> None:
@@ -255,7 +255,7 @@ async def test_an_engine_that_cannot_be_started_says_so() -> None:
 async def test_case_32_without_bubblewrap_a_sandbox_runs_unless_it_is_required(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(deno, "can_wrap", lambda: False)
+    monkeypatch.setattr(sandbox_process, "can_wrap", lambda: False)
     for wraps in ("auto", "off"):
         async with sandbox(wraps=wraps) as one:
             one.load(stub("umd"))
@@ -269,7 +269,7 @@ async def test_case_32_without_bubblewrap_a_sandbox_runs_unless_it_is_required(
 
 async def test_case_32_where_bubblewrap_works_it_is_used_unless_it_is_off() -> None:
     for wraps, is_wrapped in (("auto", True), ("required", True), ("off", False)):
-        if is_wrapped and not deno.can_wrap():
+        if is_wrapped and not sandbox_process.can_wrap():
             continue
         async with sandbox(wraps=wraps) as one:
             one.load(stub("umd"))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from msgnode.federation.session_watch import LOOKS, SESSION, SessionWatch
+from msgnode.federation.states import LOOKS, SESSION, SessionWatch
 
 
 def answer(code: object = 200, **more: object) -> str:

@@ -15,14 +15,14 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.errors import Unavailable
 from msgnode.core.messages import Message
 from msgnode.federation import stored_messages
-from msgnode.federation.peer_exchange import (
+from msgnode.federation.exchange import (
     ASKED_SECONDS,
     ATTEMPTS,
     SOON,
     PeerExchange,
     Refused,
 )
-from msgnode.federation.peer_queue import MessageClass, PeerQueue, class_of
+from msgnode.federation.queue import MessageClass, PeerQueue, class_of
 from msgnode.federation.stored_messages import (
     SET_ASIDE_ALARM,
     PeerStore,

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection
 
-from msgnode.federation import peer_stub
-from msgnode.federation.peer_stub import LinkLimits, PeerStub
+from msgnode.federation.peer import LinkLimits, PeerStub, fault_of
 from msgnode.federation.sandbox import SandboxLimits
-from msgnode.federation.stub_sockets import SocketLimits
+from msgnode.federation.sockets import SocketLimits
 from tests.client import code
 
 from .links import OURS, STUB_URL, THEIRS, A, B, Played, linked
@@ -44,7 +43,7 @@ async def test_case_15_a_stub_is_tried_without_a_socket(source: str, fault: str)
     networks = [ipaddress.ip_network("127.0.0.0/8")]
     sockets = SocketLimits(frozenset({"127.0.0.1"}), networks)
     limits = LinkLimits(SandboxLimits(silence=12.0), sockets, 10, 10_000, 60.0)
-    found = await peer_stub.fault_of(tried(source), limits)
+    found = await fault_of(tried(source), limits)
     assert fault in found
     assert bool(found) == bool(fault)
 

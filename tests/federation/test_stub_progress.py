@@ -7,8 +7,8 @@ import time
 import pytest
 
 from msgnode.federation.monitoring import FAILING_AFTER, PeerAlarms
-from msgnode.federation.stub_sockets import HEARTBEAT_SECONDS, SILENCE_SECONDS
-from msgnode.federation.stub_status import (
+from msgnode.federation.sockets import HEARTBEAT_SECONDS, SILENCE_SECONDS
+from msgnode.federation.states import (
     CONNECTING,
     DISCONNECTED,
     LIVE,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from msgnode.core.back_off import BackOff
-from msgnode.federation import pipe, stub_requests
+from msgnode.federation import pipe, sockets
 from msgnode.federation.pipe import RequestWanted
-from msgnode.federation.session_watch import SessionWatch
-from msgnode.federation.stub_sockets import SocketLimits, StubSockets, tls_places
+from msgnode.federation.sockets import SocketLimits, StubSockets, tls_places
+from msgnode.federation.states import SessionWatch
 
 from .sandboxes import acting, needs_deno, sandbox
 
@@ -143,10 +143,10 @@ async def test_an_answer_that_is_no_answer_has_failed(place: Place, raw: bytes, 
 
 
 async def test_a_stub_has_few_requests_at_a_time_and_may_give_one_up(place: Place) -> None:
-    for number in range(1, stub_requests.MAX_REQUESTS + 2):
+    for number in range(1, sockets.MAX_REQUESTS + 2):
         place.ask(number, f"{place.url}/hangs")
     refused = await place.next()
-    assert refused["http"] == stub_requests.MAX_REQUESTS + 1
+    assert refused["http"] == sockets.MAX_REQUESTS + 1
     assert "under way" in refused["error"]
     place.sockets.requests.abort(1)
     place.ask(9)

@@ -16,9 +16,9 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 
 from msgnode.console.peer_actions import decision_word
 from msgnode.console.roles import OPERATOR
+from msgnode.core.errors import BadGateway
 from msgnode.federation import discovery, store, stub_signature
 from msgnode.federation.descriptor import FoundStub
-from msgnode.federation.discovery import Rejected
 from msgnode.federation.stub_signature import keys_fault
 from msgnode.models import Alarm, Peer, PeerStub
 from msgnode.net.http import Answer
@@ -73,16 +73,16 @@ def test_case_16_a_good_signature_names_the_key(algorithm: str) -> None:
 
 def test_case_16_an_altered_byte_is_rejected() -> None:
     for content in (SOURCE + b" ", SOURCE[1:], SOURCE.replace(b"\xff", b"\xfe")):
-        with pytest.raises(Rejected, match="altered"):
+        with pytest.raises(BadGateway, match="altered"):
             find(signed(), content=content)
-    with pytest.raises(Rejected, match="another source"):
+    with pytest.raises(BadGateway, match="another source"):
         find(whole(), content=SOURCE + b" ")
 
 
 def test_case_16_what_is_not_signed_is_rejected_where_keys_were_given_or_all_must_be() -> None:
-    with pytest.raises(Rejected, match="not signed"):
+    with pytest.raises(BadGateway, match="not signed"):
         find("")
-    with pytest.raises(Rejected, match="no key was given"):
+    with pytest.raises(BadGateway, match="no key was given"):
         find(signed(), keys="", must_be_signed=True)
     assert find("", keys="").signed_by == ""
     assert find("no signature at all", keys="").signed_by == "", "nobody looks at it"
@@ -92,7 +92,7 @@ def test_case_16_what_is_not_signed_is_rejected_where_keys_were_given_or_all_mus
     "signature", ["x", "x.y", "..", "a..b", "a.b.c.d", "." * 5_000, "e30..e30", "\ud800..x", "é..é"]
 )
 def test_what_is_no_signature_is_rejected(signature: str) -> None:
-    with pytest.raises(Rejected):
+    with pytest.raises(BadGateway):
         find(signature)
 
 
@@ -103,7 +103,7 @@ def test_case_16_a_signature_by_another_key_or_by_the_public_one_as_a_secret_is_
         jws.serialize_compact({"alg": "HS256"}, SOURCE, secret, ["HS256"]),
         jws.serialize_compact({"alg": "none"}, SOURCE, secret, ["none"]),
     ):
-        with pytest.raises(Rejected):
+        with pytest.raises(BadGateway):
             find(forged)
 
 

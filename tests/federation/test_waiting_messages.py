@@ -12,10 +12,10 @@ from django.utils import timezone
 
 from msgnode.core import messages
 from msgnode.core.redaction import without_tokens
-from msgnode.federation import waiting_messages
-from msgnode.federation.peer_exchange import PeerExchange
-from msgnode.federation.peer_queue import PeerQueue
-from msgnode.federation.waiting_messages import MOST, SHOWN_AFTER, WaitingMessages
+from msgnode.federation import monitoring
+from msgnode.federation.exchange import PeerExchange
+from msgnode.federation.monitoring import MOST, SHOWN_AFTER, WaitingMessages
+from msgnode.federation.queue import PeerQueue
 from msgnode.models import ControlMessage, Peer, PeerMessage
 
 from .test_peer_exchange import response
@@ -66,7 +66,7 @@ class Place:
     def order(self, kind: str, *rows: PeerMessage) -> None:
         """What an operator orders reaches the worker."""
         ControlMessage.objects.all().delete()
-        waiting_messages.order(kind, rows)
+        monitoring.order(kind, rows)
         self.apply()
 
     def apply(self) -> None:
@@ -134,7 +134,7 @@ def test_a_retried_message_waits_its_whole_time_and_the_peer_is_tried_at_once(
     place.put(1)
     place.put(2)
     first, second = place.follow(8.0)
-    place.order(waiting_messages.RETRY, first)
+    place.order(monitoring.RETRY, first)
     assert place.hurries == 1
     place.now += 8.0
     place.exchange.expire()
@@ -148,10 +148,10 @@ def test_a_discarded_message_is_answered_and_its_row_goes_at_once(place: Place) 
     place.put(1)
     place.put(2)
     first, _ = place.follow(SHOWN_AFTER)
-    place.order(waiting_messages.DISCARD, first)
+    place.order(monitoring.DISCARD, first)
     assert [row.number for row in PeerMessage.objects.all()] == [first.number + 1]
     assert [(each["id"], each["body"]["code"]) for each in place.answers] == [(1, 503)]
-    place.order(waiting_messages.DISCARD, first)
+    place.order(monitoring.DISCARD, first)
     assert len(place.answers) == 1, "ordered by two operators, it is done once"
 
 
@@ -161,8 +161,8 @@ def test_an_order_about_a_queue_that_is_no_more_does_nothing(place: Place) -> No
     (row,) = place.follow(SHOWN_AFTER)
     place.serve()
     place.put(7)
-    place.order(waiting_messages.DISCARD, row)
-    place.order(waiting_messages.RETRY, row)
+    place.order(monitoring.DISCARD, row)
+    place.order(monitoring.RETRY, row)
     assert place.answers == []
     assert place.hurries == 0
     assert len(place.exchange.queue) == 1
@@ -181,7 +181,7 @@ def test_all_that_waits_is_discarded_rows_or_not(place: Place) -> None:
     for number in range(MOST + 20):
         place.put(number)
     place.follow(SHOWN_AFTER)
-    waiting_messages.discard_all(Peer.objects.get())
+    monitoring.discard_all(Peer.objects.get())
     place.apply()
     assert len(place.answers) == MOST + 20
     assert not PeerMessage.objects.exists()

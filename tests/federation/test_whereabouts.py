@@ -17,8 +17,8 @@ from django.urls import reverse
 from msgnode.console.roles import OPERATOR
 from msgnode.core.record import Outcome, TrafficRecord
 from msgnode.federation import stored_messages
-from msgnode.federation.peer_exchange import ASKED_SECONDS
-from msgnode.federation.waiting_messages import MOST, SHOWN_AFTER
+from msgnode.federation.exchange import ASKED_SECONDS
+from msgnode.federation.monitoring import MOST, SHOWN_AFTER
 from msgnode.models import Peer, PeerMessage, StoredMessage
 from msgnode.traffic.recorder import ParquetRecorder, RecordOptions
 from tests.console.test_peer_messages import as_role

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from msgnode.federation.stub_status import IDLE, LIVE
+from msgnode.federation.states import IDLE, LIVE
 from msgnode.models import Peer
 from msgnode.monitoring.domain_watch import TOLD, DomainFigures, PeerFigures, VisitorFigures
 

@@ -19,13 +19,13 @@ from msgnode.federation import (
     crossing,
     descriptor,
     discovery,
+    monitoring,
+    sockets,
     store,
     stub_signature,
-    stub_sockets,
-    waiting_messages,
 )
 from msgnode.federation.descriptor import FoundStub
-from msgnode.federation.stub_status import IDLE, LIVE
+from msgnode.federation.states import IDLE, LIVE
 from msgnode.models import Peer
 from msgnode.storage.control import post
 from msgnode.storage.deletion import delete_with_dependents
@@ -176,7 +176,7 @@ class Command(Tool):
         if given is not None:
             hosts = discovery.hosts_of(domain, row["url"], frozenset(row["hosts"].lower().split()))
             networks = [ipaddress.ip_network(each) for each in settings.FEDERATION_NETWORKS]
-            if fault := stub_sockets.socket_fault(given.url, hosts, networks):
+            if fault := sockets.socket_fault(given.url, hosts, networks):
                 raise could_not_be_done(f"--config: {given.url or 'no url'}: {fault}.")
         before = Peer.objects.filter(domain=domain).values_list("keys", flat=True).first()
         peer, _ = Peer.objects.update_or_create(domain=domain, defaults=row)
@@ -209,7 +209,7 @@ class Command(Tool):
             self.stdout.write(f"{text} {told} {signed}".rstrip())
 
     def _queue(self, peer: Peer, options: dict[str, Any]) -> None:
-        rows = waiting_messages.waiting().filter(peer=peer).order_by("id")
+        rows = monitoring.waiting().filter(peer=peer).order_by("id")
         if options["json"]:
             names = ("id", "kind", "type", "sender", "to", "size", "since", "until", "text")
             self.say_json([{name: getattr(row, name) for name in names} for row in rows])
@@ -243,9 +243,9 @@ class Command(Tool):
             peer_actions.discard_all(peer, "command line")
             self.stdout.write(f"{peer.domain}: all waiting messages are discarded.")
             return
-        rows = waiting_messages.waiting().filter(peer=peer)
+        rows = monitoring.waiting().filter(peer=peer)
         found = list(rows if ids is None else rows.filter(pk__in=ids))
-        kind = waiting_messages.RETRY if action == "retry" else waiting_messages.DISCARD
+        kind = monitoring.RETRY if action == "retry" else monitoring.DISCARD
         peer_actions.order(kind, found, "command line")
         left = sorted(set(ids or ()) - {row.pk for row in found})
         if left:

@@ -42,7 +42,7 @@ from msgnode.core.messages import Message
 from msgnode.sessions.frame_connection import is_final
 
 from . import crossing, pipe
-from .peer_queue import MessageClass, PeerQueue, Waiting, class_of
+from .queue import MessageClass, PeerQueue, Waiting, class_of
 
 ASKED_SECONDS = 600.0
 MAX_ASKED = 20_000
