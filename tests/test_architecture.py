@@ -41,7 +41,6 @@ SMALL_WITH_REASON = {
 SMALL_MODULES = {
     "msgnode.core.bounded_cache",
     "msgnode.runtime.python.announcements",
-    "msgnode.runtime.python.p2p.node_path",
     "msgnode.runtime.python.stub_module",
     "msgnode.servers.affinity",
     "msgnode.servers.connection_rounds",

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { MessageBus } from "../src/messagebus.js";
-import { HandedStub, MAX_HANDED } from "../src/p2p/handed-stub.js";
+import { HandedStub, MAX_HANDED } from "../src/p2p/catalogue-peers.js";
 import { DESCRIPTOR, Net, newCataloguePeers } from "./p2p-runtimes.mjs";
 
 const DIRECT = /\/p2p(requester|handler)\//;

@@ -2,11 +2,11 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
-import { Transfers } from "../src/p2p/contents.js";
+import { Transfers } from "../src/p2p/frames.js";
 import { FieldLink } from "../src/p2p/field-link.js";
 import { BadFrame, read, write } from "../src/p2p/frames.js";
 import { Link } from "../src/p2p/link.js";
-import { Described } from "../src/p2p/remote-object.js";
+import { Described } from "../src/p2p/signalling.js";
 import { TIMERS } from "../src/p2p/settings.js";
 import { answerTo } from "../src/messages.js";
 import { FakeConnection, Net } from "./p2p-runtimes.mjs";

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { BadFrame, join, read, write } from "../src/p2p/frames.js";
-import { KnownPeers } from "../src/p2p/known-peers.js";
+import { KnownPeers } from "../src/p2p/remote-runtime.js";
 import { Link } from "../src/p2p/link.js";
 import { isForNode } from "../src/p2p/senders.js";
 import { TIMERS } from "../src/p2p/settings.js";

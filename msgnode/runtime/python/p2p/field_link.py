@@ -19,12 +19,9 @@ from typing import Any, Protocol
 
 from msgnode.runtime.python.messages import Message
 
-from .contents import Transfers
-from .frames import BadFrame, Begun, Bytes, Data, Sign, Text, read, write_plain
-from .held import Held
-from .outlet import Outlet, Way
+from .frames import BadFrame, Begun, Bytes, Data, Sign, Text, Transfers, read, write_plain
+from .link import Held, Item, Outlet, Way
 from .settings import P2PTimers
-from .window import Item
 
 MAX_FAULTS = 10  # frames in a row that cannot be read
 MAX_FRAME = 65_536  # characters: at most 256 KiB, which is what browsers take

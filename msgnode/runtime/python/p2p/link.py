@@ -18,19 +18,340 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
 
 from msgnode.runtime.python.messages import Message
 
-from .fences import Fences
-from .frames import BYES, BadFrame, Begun, Bytes, Data, Piece, Sign, read, sign, write
-from .held import Held
-from .incoming import Incoming
-from .outlet import Outlet, Way
+from .frames import (
+    BYES,
+    BadFrame,
+    Begun,
+    Bytes,
+    Data,
+    Piece,
+    Sign,
+    Transfer,
+    join,
+    read,
+    sign,
+    write,
+)
 from .settings import P2PTimers
-from .window import Item, Window
 
-__all__ = ["Link", "Way"]
+# What a link does things through, the channel, the node and the bus; and which way it takes.
+
+
+class Way(StrEnum):
+    """Where what is sent goes."""
+
+    NODE = "node"
+    FENCING = "fencing"
+    CHANNEL = "channel"
+    RESUMING = "resuming"
+
+
+class Outlet(Protocol):
+    """What a link does things through."""
+
+    def to_channel(self, frame: str | bytes) -> None:
+        """Hand a frame to the channel; one that has closed takes it without a word."""
+        ...
+
+    def has_room(self) -> bool:
+        """Whether the channel's buffer takes another frame."""
+        ...
+
+    def to_node(self, message: Message) -> None:
+        """Send a message through the node."""
+        ...
+
+    def ask(self, method: str, params: dict[str, Any]) -> None:
+        """Ask the other stub through the node; the answer comes to `Link.answered`."""
+        ...
+
+    def take(self, message: Message) -> bool:
+        """Deliver a message of the channel; False if it cannot be decided yet (`Link.proceed`)."""
+        ...
+
+    def refuse(self, message: Message, code: int, text: str) -> None:
+        """Tell the sender that his message does not go out; or say that there is a gap."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close the channel."""
+        ...
+
+
+# What was sent on a channel and is not acknowledged yet: bounded in number and size. Pure.
+
+
+@dataclass(slots=True)
+class Item:
+    """A message on its way; `is_for_node` is one that must not take the channel."""
+
+    message: Message
+    size: int
+    is_for_node: bool = False
+    seq: int = 0
+
+
+class Window:
+    """The messages of one direction, oldest first."""
+
+    def __init__(self, most: int, most_size: int) -> None:
+        self._most = most
+        self._most_size = most_size
+        self._items: deque[Item] = deque()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def is_full(self, item: Item) -> bool:
+        """Whether there is no room for this one; an empty window has room for any."""
+        is_long = self._size + item.size > self._most_size
+        return bool(self._items) and (is_long or len(self._items) >= self._most)
+
+    def add(self, item: Item) -> None:
+        """Keep a message that was sent."""
+        self._items.append(item)
+        self._size += item.size
+
+    def drop(self, upto: int) -> bool:
+        """Keep no longer what has arrived, up to this number; whether there was anything."""
+        is_any = False
+        while self._items and self._items[0].seq <= upto:
+            self._size -= self._items.popleft().size
+            is_any = True
+        return is_any
+
+    def take(self) -> list[Message]:
+        """Everything that is left; it is kept no longer."""
+        messages = [item.message for item in self._items]
+        self._items.clear()
+        self._size = 0
+        return messages
+
+
+# The messages that wait for their way: in order, and bounded in size. Pure.
+
+
+class Held:
+    """The messages of one direction, oldest first."""
+
+    def __init__(self, most_size: int) -> None:
+        self._most_size = most_size
+        self._items: deque[Item] = deque()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def first(self) -> Item:
+        """The oldest one."""
+        return self._items[0]
+
+    def add(self, item: Item) -> bool:
+        """Have a message wait; False if there is no room for it."""
+        if self._size + item.size > self._most_size:
+            return False
+        self._items.append(item)
+        self._size += item.size
+        return True
+
+    def take(self) -> Item:
+        """The oldest one; it waits no longer."""
+        item = self._items.popleft()
+        self._size -= item.size
+        return item
+
+
+# What comes on a channel: numbered, put together from pieces, delivered in order. Pure.
+#
+# Rules
+# - A message counts as received when it was delivered, not when it came: what still waits for a
+#   check
+#   when the channel ends is sent again by the other side.
+# - A message that came before is dropped. One that skips others ends the channel, since a channel
+#   neither loses nor swaps: the other side has lost count.
+
+
+class Incoming:
+    """One direction of one channel after the other."""
+
+    def __init__(self, outlet: Outlet, limit: int, most_size: int) -> None:
+        self.received = 0  # the last message that was delivered here
+        self.told = 0  # the last one that was acknowledged
+        self.faults = 0
+        self._outlet = outlet
+        self._limit = limit
+        self._most_size = most_size
+        self._seen = 0
+        self._inbox: deque[tuple[int, Message, int]] = deque()  # with the characters of each
+        self._size = 0  # of all of them
+        self._begun_size = 0  # of the one that is coming
+        self._pieces: list[str] = []
+        self._transfer: tuple[Begun, Transfer] | None = None  # of the message that comes next
+
+    def begin(self) -> None:
+        """A new channel: numbers start again."""
+        self.received = self.told = self._seen = 0
+        self.drop()
+
+    def drop(self) -> None:
+        """Take nothing more of what came and was not delivered."""
+        self._inbox.clear()
+        self._pieces.clear()
+        self._transfer = None
+        self._size = self._begun_size = 0
+
+    def has_waiting(self) -> bool:
+        """Whether something came that is not delivered yet."""
+        return bool(self._inbox)
+
+    def add(self, frame: Data | Begun | Piece, size: int) -> bool:
+        """Take a frame of so many characters.
+
+        Returns:
+            False if the channel has to end.
+
+        Raises:
+            BadFrame: the frame, or what it completes, cannot be read.
+        """
+        if self._transfer is not None:
+            self.faults += 1
+            return False  # a content comes in one go
+        if frame.seq != self._seen + 1:
+            self.faults += 1
+            return frame.seq <= self._seen
+        if isinstance(frame, Data):
+            self._begun_size = size
+            return self._arrived(frame.seq, frame.message)
+        if isinstance(frame, Begun):
+            self._begun_size = size + frame.size
+            self._transfer = frame, Transfer(frame)
+            return True
+        if frame.index != len(self._pieces):
+            self.faults += 1
+            return frame.index < len(self._pieces)
+        self._begun_size = size if not frame.index else self._begun_size + size
+        self._pieces.append(frame.text)
+        if len(self._pieces) < frame.count:
+            return True
+        pieces, self._pieces = self._pieces, []
+        return self._arrived(frame.seq, join(pieces))
+
+    def add_content(self, frame: Bytes) -> bool:
+        """Take a piece of a content. Returns False if the channel has to end. Raises BadFrame."""
+        if self._transfer is None or self._transfer[0].uuid != frame.uuid:
+            raise BadFrame("No content of this uuid is under way.")
+        begun, transfer = self._transfer
+        if transfer.add(frame):
+            self._transfer = None
+            return self._arrived(begun.seq, transfer.message())
+        if (progress := transfer.progress()) is not None:
+            self._outlet.take(progress)
+        return True
+
+    def _arrived(self, seq: int, message: Message) -> bool:
+        self._seen = seq
+        self._pieces.clear()
+        self._inbox.append((seq, message, self._begun_size))
+        self._size += self._begun_size
+        # Neither is more than the other side may have under way.
+        return len(self._inbox) <= self._limit and self._size <= self._most_size
+
+    def deliver(self) -> None:
+        """Deliver what came, as far as it can be decided."""
+        while self._inbox:
+            seq, message, size = self._inbox[0]
+            if not self._outlet.take(message):
+                return
+            if self._inbox and self._inbox[0][0] == seq:  # delivering it did not end the channel
+                self._inbox.popleft()
+                self._size -= size
+                self.received = seq
+
+
+# The fences of one channel, so that nothing on it overtakes what is still at the node. Pure.
+#
+# Rules
+# - The first one is for all that went through the node before the channel was open. If it is not
+#   answered everything goes on through the node, and it is tried once more.
+# - Where the channel is in use, and messages went through the node to an address of which nobody
+#   knew
+#   that it is at the other side, another one is for that address. If it is not answered the address
+#   stays with the node as long as the channel is open.
+
+
+TRIES = 2  # of the first one, for one channel
+
+
+class Fences:
+    """Their numbers, and what became of them."""
+
+    def __init__(self) -> None:
+        self.has_passed = False
+        self._number = 0
+        self._failures = 0
+        self._early = ("", 0)
+        self._waiting: set[str] = set()  # addresses
+        self._at_node: set[str] = set()
+
+    def opened(self) -> None:
+        """There is a new channel, with the first fence to come."""
+        self.has_passed = False
+        self._failures = 0
+        self._waiting.clear()
+        self._at_node.clear()
+
+    def next(self) -> int:
+        """The number of a fence that takes the place of those before."""
+        self._number += 1
+        return self._number
+
+    def is_current(self, number: object) -> bool:
+        """Whether it is the last one."""
+        return number == self._number
+
+    def add(self, address: str) -> bool:
+        """Another fence is for this address too; False if it stays with the node anyway."""
+        if address in self._at_node:
+            return False
+        self._waiting.add(address)
+        return True
+
+    def passed(self) -> None:
+        """The last one was answered, behind all that went before it."""
+        self.has_passed = True
+        self._waiting.clear()
+
+    def failed(self) -> bool:
+        """The last one was not answered; whether the first is to be tried again."""
+        if self.has_passed:
+            self._at_node |= self._waiting
+        else:
+            self._failures += 1
+        self._waiting.clear()
+        return self._failures < TRIES
+
+    def is_at_node(self, message: Message) -> bool:
+        """Whether a message stays with the node, for the sake of those before it."""
+        return message.get("to") in self._at_node and message.get("type") != "response"
+
+    def came_early(self, epoch: str, number: int) -> bool:
+        """One came through the node whose channel is not open here yet; True."""
+        self._early = epoch, number
+        return True
+
+    def early(self, epoch: str) -> int | None:
+        """The number of the one that came before this channel was open."""
+        return self._early[1] if self._early[0] == epoch else None
+
+
 MAX_FAULTS = 10  # frames in a row that cannot be read
 ACK_EVERY = 32  # messages
 

@@ -17,37 +17,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from collections import OrderedDict
 from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
 
 from msgnode.core import addresses
+from msgnode.runtime.python.destinations import NoDestination, destination
 from msgnode.runtime.python.listeners import Listening
-from msgnode.runtime.python.message_bus import Outside
+from msgnode.runtime.python.message_bus import MessageBus, Outside
 from msgnode.runtime.python.messages import Message, body_of, code_of
 from msgnode.runtime.python.qos import Qos
 from msgnode.runtime.python.resolver import Resolver
+from msgnode.runtime.python.settings import Settings
 
-from .arrivals import Arrivals
 from .frames import content_of
-from .known_peers import KnownPeers, StubTaken, plain
 from .link import Way
-from .node_path import NodePath
-from .peer import Connection, Peer
-from .redialling import Redialling
+from .remote_runtime import Connection, KnownPeers, Peer, StubTaken, plain
 from .senders import (
     NO_BYTES,
+    Arrivals,
     Whereabouts,
     is_for_node,
     runtime_of,
     without_bytes,
     without_peer,
 )
-from .set_up import SetUps
+from .set_up import Redialling, SetUps
 from .settings import P2PSettings, requester_stub_of
-from .signalling import Invited, SetUpError, Talk, count
+from .signalling import Invited, SetUpError, Talk, asked_of, count
 from .states import Event, State, runtime_of_handler
-from .stub_requests import StubRequests
 
 
 class PeerToPeer:
@@ -388,3 +387,120 @@ class PeerToPeer:
         self._working.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._bus.report("p2p.failed", f"A P2P set-up broke: {error!r}", error=error)
+
+
+# The way through the node, which nothing on a channel may overtake.
+#
+# A fence of the channel takes the way of the signalling, so only what is for the same node can be
+# behind it. What went to an address of which nobody knew that it is at a peer may still be on that
+# way when that is known: then another fence is needed. After SECONDS it has arrived.
+
+
+SECONDS = 60.0
+MOST = 1_000
+"""Addresses that are remembered; of more than that, those sent to last."""
+
+
+class NodePath:
+    """What one runtime sends through its node."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._sent_at: OrderedDict[str, float] = OrderedDict()
+
+    def is_shared(self, to: str, signalling: str) -> bool:
+        """Whether what is sent to an address goes the way of the signalling to a peer."""
+        try:
+            key = destination(signalling, self._settings).key
+            return destination(to, self._settings).key == key
+        except NoDestination:
+            return False
+
+    def sent(self, to: str, now: float) -> None:
+        """A message went there through the node; `now` is of the monotonic clock."""
+        self._sent_at[to] = now
+        self._sent_at.move_to_end(to)
+        if len(self._sent_at) > MOST:
+            self._sent_at.popitem(last=False)
+
+    def take(self, to: str, now: float) -> bool:
+        """Whether one may still be on the way there; only the first who asks is told so."""
+        at = self._sent_at.pop(to, None)
+        return at is not None and now - at < SECONDS
+
+
+# What is asked of our P2P stubs through the node: by the stubs of others, and by the node.
+
+
+MAX_DELIVERING = 100  # answers that wait for it to be known whose they are
+
+
+class StubRequests:
+    """Does what an `execute` asks: confirm, deliver, fence, resume; disconnect."""
+
+    def __init__(
+        self, bus: MessageBus, talk: Talk, known: KnownPeers, set_ups: SetUps, arrivals: Arrivals
+    ) -> None:
+        self._bus = bus
+        self._talk = talk
+        self._known = known
+        self._set_ups = set_ups
+        self._arrivals = arrivals
+        self._delivering = 0
+
+    def take(self, message: Message) -> None:
+        """Do it, and answer. Raises SetUpError."""
+        method, said = asked_of(message)
+        if method == "confirm":
+            self._set_ups.confirm(message, said)
+        elif method == "disconnect":
+            self._hang_up(message, said)
+        else:
+            peer = self._known.of_stub(message["from"])
+            if peer is None:
+                raise SetUpError(410, "There is no connection with that stub.")
+            self._of_peer(peer, message, method, said)
+
+    def _of_peer(self, peer: Peer, message: Message, method: Any, said: dict[str, Any]) -> None:
+        match method:
+            case "fence":
+                if not peer.link.fence_asked(str(said.get("epoch")), count(said.get("k"))):
+                    raise SetUpError(410, "The epoch is unknown.")
+                self._talk.answer(message, 200)
+            case "resume":
+                epoch, received = str(said.get("epoch")), count(said.get("received"))
+                got = peer.link.resume_asked(epoch, received, said.get("bye"))
+                if got is None:
+                    raise SetUpError(410, "The epoch is unknown.")
+                self._talk.answer(message, 200, "", {"epoch": epoch, "received": got})
+            case "deliver":
+                if said.get("type") != "response":
+                    raise SetUpError(403, "Only answers to what was asked are delivered so.")
+                if self._delivering >= MAX_DELIVERING:
+                    raise SetUpError(503, "Too many answers wait for a look-up of their senders.")
+                self._deliver(peer, message, said)
+            case _:
+                known = "confirm, deliver, disconnect, fence and resume"
+                raise SetUpError(405, f"A P2P stub knows {known}.")
+
+    def _deliver(self, peer: Peer, message: Message, said: dict[str, Any]) -> None:
+        """Take an answer in, as soon as it is known whose it is."""
+
+        def again() -> None:
+            self._delivering -= 1
+            self._deliver(peer, message, said)
+
+        if self._arrivals.take(peer, said, again):
+            self._talk.answer(message, 200)
+        else:
+            self._delivering += 1
+
+    def _hang_up(self, message: Message, said: dict[str, Any]) -> None:
+        """The node no longer vouches for a peer; it expects no answer."""
+        to, named = message["to"], said.get("peer")
+        if message["from"] != f"domain://msg-node.{addresses.parse(to).home}/p2p":
+            raise SetUpError(403, "The node alone orders to hang up.")
+        for peer in self._known.all_of(named) if isinstance(named, str) else []:
+            if to in (self._talk.handler, peer.via):
+                self._bus.counters["p2p.ordered-to-hang-up"] += 1
+                peer.forbid()

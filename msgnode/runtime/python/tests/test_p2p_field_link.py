@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from msgnode.runtime.python.messages import Message
-from msgnode.runtime.python.p2p.contents import Transfers
 from msgnode.runtime.python.p2p.field_link import FieldLink
-from msgnode.runtime.python.p2p.frames import BadFrame, Begun, Bytes, Text, read, write
+from msgnode.runtime.python.p2p.frames import BadFrame, Begun, Bytes, Text, Transfers, read, write
 from msgnode.runtime.python.p2p.link import Link, Way
-from msgnode.runtime.python.p2p.remote_object import Described
 from msgnode.runtime.python.p2p.settings import P2PTimers
+from msgnode.runtime.python.p2p.signalling import Described
 
 UUID = "abcdefghijkl"
 

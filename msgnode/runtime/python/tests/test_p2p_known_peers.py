@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message, answer_to
 from msgnode.runtime.python.p2p import set_up
-from msgnode.runtime.python.p2p.known_peers import KnownPeers, StubTaken
-from msgnode.runtime.python.p2p.peer import Peer
 from msgnode.runtime.python.p2p.peer_to_peer import PeerToPeer
+from msgnode.runtime.python.p2p.remote_runtime import KnownPeers, Peer, StubTaken
 from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
 from msgnode.runtime.python.settings import Settings
 

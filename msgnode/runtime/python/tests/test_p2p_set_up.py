@@ -14,8 +14,8 @@ from msgnode.runtime.python.faults import Fault
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message, answer_to, copy_of
 from msgnode.runtime.python.p2p import set_up
-from msgnode.runtime.python.p2p.peer import Peer
 from msgnode.runtime.python.p2p.peer_to_peer import PeerToPeer
+from msgnode.runtime.python.p2p.remote_runtime import Peer
 from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
 from msgnode.runtime.python.p2p.states import Redials
 from msgnode.runtime.python.settings import Settings

@@ -11,10 +11,8 @@
  *   asked. So does what is longer than a frame may be.
  */
 
-import { Transfers } from "./contents.js";
-import { BadFrame, read, writePlain } from "./frames.js";
-import { Held } from "./held.js";
-import { Queue } from "./queue.js";
+import { BadFrame, Transfers, read, writePlain } from "./frames.js";
+import { Held, Queue } from "./link.js";
 import { TIMERS } from "./settings.js";
 
 const MAX_FAULTS = 10; // frames in a row that cannot be read

@@ -14,13 +14,326 @@
  * - Time is passed in; `due()` is when `tick()` is needed next.
  */
 
-import { Fences } from "./fences.js";
-import { BYES, BadFrame, read, sign, write } from "./frames.js";
-import { Held } from "./held.js";
-import { Incoming } from "./incoming.js";
-import { Queue } from "./queue.js";
+import { BYES, BadFrame, Transfer, join, read, sign, write } from "./frames.js";
 import { TIMERS } from "./settings.js";
-import { Window } from "./window.js";
+
+/** A queue that gives its oldest item in constant time. */
+
+export class Queue {
+  #items = [];
+  #first = 0;
+
+  get length() {
+    return this.#items.length - this.#first;
+  }
+
+  /** The oldest item; undefined if there is none. */
+  get first() {
+    return this.#items[this.#first];
+  }
+
+  push(...items) {
+    this.#items.push(...items);
+  }
+
+  /** Take the oldest item out. */
+  shift() {
+    const item = this.#items[this.#first];
+    if (this.#first === this.#items.length) return undefined;
+    this.#items[this.#first] = undefined;
+    this.#first += 1;
+    if (this.#first * 2 > this.#items.length) {
+      this.#items.splice(0, this.#first);
+      this.#first = 0;
+    }
+    return item;
+  }
+
+  /** Take everything out, the oldest first. */
+  takeAll() {
+    const all = this.#items.slice(this.#first);
+    [this.#items, this.#first] = [[], 0];
+    return all;
+  }
+}
+
+/** The messages that wait for their way: in order, and bounded in size. Pure. */
+
+export class Held {
+  #mostSize;
+  #items = new Queue(); // {message, size, ...}
+  #size = 0;
+
+  constructor(mostSize) {
+    this.#mostSize = mostSize;
+  }
+
+  get length() {
+    return this.#items.length;
+  }
+
+  /** The oldest one; undefined if there is none. */
+  get first() {
+    return this.#items.first;
+  }
+
+  /** Have a message wait; false if there is no room for it. */
+  add(item) {
+    if (this.#size + item.size > this.#mostSize) return false;
+    this.#items.push(item);
+    this.#size += item.size;
+    return true;
+  }
+
+  /** The oldest one; it waits no longer. */
+  take() {
+    const item = this.#items.shift();
+    this.#size -= item.size;
+    return item;
+  }
+}
+
+/** What was sent on a channel and is not acknowledged yet: bounded in number and size. Pure. */
+
+export class Window {
+  #most;
+  #mostSize;
+  #items = new Queue(); // {message, size, seq}
+  #size = 0;
+
+  constructor(most, mostSize) {
+    this.#most = most;
+    this.#mostSize = mostSize;
+  }
+
+  get length() {
+    return this.#items.length;
+  }
+
+  /** Whether there is no room for this one; an empty window has room for any. */
+  isFull({ size }) {
+    return this.length > 0 && (this.#size + size > this.#mostSize || this.length >= this.#most);
+  }
+
+  /** Keep a message that was sent. */
+  add(item) {
+    this.#items.push(item);
+    this.#size += item.size;
+  }
+
+  /** Keep no longer what has arrived, up to this number; whether there was anything. */
+  drop(upto) {
+    let isAny = false;
+    while (this.#items.length && this.#items.first.seq <= upto) {
+      this.#size -= this.#items.shift().size;
+      isAny = true;
+    }
+    return isAny;
+  }
+
+  /** Everything that is left; it is kept no longer. */
+  take() {
+    this.#size = 0;
+    return this.#items.takeAll().map(({ message }) => message);
+  }
+}
+
+/**
+ * What comes on a channel: numbered, put together from pieces, delivered in order. Pure.
+ *
+ * Rules
+ * - A message counts as received when it was delivered, not when it came: what still waits for a check
+ *   when the channel ends is sent again by the other side.
+ * - A message that came before is dropped. One that skips others ends the channel, since a channel
+ *   neither loses nor swaps: the other side has lost count.
+ */
+
+export class Incoming {
+  received = 0; // the last message that was delivered here
+  told = 0; // the last one that was acknowledged
+  faults = 0;
+  #take;
+  #limit;
+  #mostSize;
+  #seen = 0;
+  #inbox = new Queue(); // {seq, message, size}
+  #size = 0; // of all of them
+  #begunSize = 0; // of the one that is coming
+  #pieces = [];
+  #transfer = null; // {begun, transfer} of the message that comes next
+
+  /**
+   * @param take delivers a message; false if it cannot be decided yet
+   * @param limits {inbox, inboxSize}: messages that may wait, and characters of them
+   */
+  constructor(take, { inbox, inboxSize }) {
+    this.#take = take;
+    this.#limit = inbox;
+    this.#mostSize = inboxSize;
+  }
+
+  /** A new channel: numbers start again. */
+  begin() {
+    this.received = this.told = this.#seen = 0;
+    this.drop();
+  }
+
+  /** Take nothing more of what came and was not delivered. */
+  drop() {
+    this.#inbox = new Queue();
+    this.#pieces = [];
+    this.#transfer = null;
+    this.#size = this.#begunSize = 0;
+  }
+
+  /** Whether something came that is not delivered yet. */
+  hasWaiting() {
+    return this.#inbox.length > 0;
+  }
+
+  /** Take a frame of so many characters. Returns false if the channel has to end. Throws BadFrame. */
+  add(frame, size) {
+    if (this.#transfer) {
+      this.faults += 1;
+      return false; // a content comes in one go
+    }
+    if (frame.seq !== this.#seen + 1) {
+      this.faults += 1;
+      return frame.seq <= this.#seen;
+    }
+    if (frame.kind === "data") {
+      this.#begunSize = size;
+      return this.#arrived(frame.seq, frame.message);
+    }
+    if (frame.kind === "begun") {
+      this.#begunSize = size + frame.size;
+      this.#transfer = { begun: frame, transfer: new Transfer(frame) };
+      return true;
+    }
+    if (frame.index !== this.#pieces.length) {
+      this.faults += 1;
+      return frame.index < this.#pieces.length;
+    }
+    this.#begunSize = frame.index ? this.#begunSize + size : size;
+    this.#pieces.push(frame.text);
+    if (this.#pieces.length < frame.count) return true;
+    const pieces = this.#pieces;
+    this.#pieces = [];
+    return this.#arrived(frame.seq, join(pieces));
+  }
+
+  /** Take a piece of a content. Returns false if the channel has to end. Throws BadFrame. */
+  addContent(frame) {
+    if (this.#transfer?.begun.uuid !== frame.uuid)
+      throw new BadFrame("No content of this uuid is under way.");
+    const { begun, transfer } = this.#transfer;
+    if (transfer.add(frame)) {
+      this.#transfer = null;
+      return this.#arrived(begun.seq, transfer.message());
+    }
+    const progress = transfer.progress();
+    if (progress) this.#take(progress);
+    return true;
+  }
+
+  /** Deliver what came, as far as it can be decided. */
+  deliver() {
+    const inbox = this.#inbox; // another one if delivering ends the channel
+    while (inbox.length && inbox === this.#inbox) {
+      const { seq, message, size } = inbox.first;
+      if (!this.#take(message) || inbox !== this.#inbox) return;
+      inbox.shift();
+      this.#size -= size;
+      this.received = seq;
+    }
+  }
+
+  #arrived(seq, message) {
+    this.#seen = seq;
+    this.#pieces = [];
+    this.#inbox.push({ seq, message, size: this.#begunSize });
+    this.#size += this.#begunSize;
+    return this.#inbox.length <= this.#limit && this.#size <= this.#mostSize; // more than may be under way
+  }
+}
+
+/**
+ * The fences of one channel, so that nothing on it overtakes what is still at the node. Pure.
+ *
+ * Rules
+ * - The first one is for all that went through the node before the channel was open. If it is not answered everything
+ *   goes on through the node, and it is tried once more.
+ * - Where the channel is in use, and messages went through the node to an address of which nobody knew that it is at
+ *   the other side, another one is for that address. If it is not answered the address stays with the node as long as
+ *   the channel is open.
+ */
+
+const TRIES = 2; // of the first one, for one channel
+
+/** Their numbers, and what became of them. */
+export class Fences {
+  hasPassed = false;
+  #number = 0;
+  #failures = 0;
+  #early = { epoch: "", k: 0 };
+  #waiting = new Set(); // addresses
+  #atNode = new Set();
+
+  /** There is a new channel, with the first fence to come. */
+  opened() {
+    this.hasPassed = false;
+    this.#failures = 0;
+    this.#waiting.clear();
+    this.#atNode.clear();
+  }
+
+  /** The number of a fence that takes the place of those before. */
+  next() {
+    return (this.#number += 1);
+  }
+
+  /** Whether it is the last one. */
+  isCurrent(number) {
+    return number === this.#number;
+  }
+
+  /** Another fence is for this address too; false if it stays with the node anyway. */
+  add(address) {
+    if (this.#atNode.has(address)) return false;
+    this.#waiting.add(address);
+    return true;
+  }
+
+  /** The last one was answered, behind all that went before it. */
+  passed() {
+    this.hasPassed = true;
+    this.#waiting.clear();
+  }
+
+  /** The last one was not answered; whether the first is to be tried again. */
+  failed() {
+    if (this.hasPassed) for (const address of this.#waiting) this.#atNode.add(address);
+    else this.#failures += 1;
+    this.#waiting.clear();
+    return this.#failures < TRIES;
+  }
+
+  /** Whether a message stays with the node, for the sake of those before it. */
+  isAtNode({ to, type }) {
+    return this.#atNode.has(to) && type !== "response";
+  }
+
+  /** One came through the node whose channel is not open here yet; true. */
+  cameEarly(epoch, number) {
+    this.#early = { epoch, k: number };
+    return true;
+  }
+
+  /** The number of the one that came before this channel was open; null for none. */
+  early(epoch) {
+    return this.#early.epoch === epoch ? this.#early.k : null;
+  }
+}
 
 const MAX_FAULTS = 10; // frames in a row that cannot be read
 const ACK_EVERY = 32; // messages

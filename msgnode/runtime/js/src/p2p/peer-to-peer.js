@@ -13,21 +13,23 @@
  * - Other runtimes are forgotten when they were not used for a while (`known-peers.js`).
  */
 
-import { RUNTIME_SCHEMES, parse, runtimeOf } from "../addresses.js";
+import { RUNTIME_SCHEMES, domainOf, parse, runtimeOf, stubFor } from "../addresses.js";
 import { limited } from "../clock.js";
 import { newId } from "../ids.js";
-import { Arrivals } from "./arrivals.js";
 import { contentOf } from "./frames.js";
-import { KnownPeers } from "./known-peers.js";
-import { NodePath } from "./node-path.js";
-import { Peer } from "./peer.js";
-import { Redialling } from "./redialling.js";
-import { NO_BYTES, Whereabouts, isForNode, withoutPeer, withoutBytes } from "./senders.js";
-import { SetUps } from "./set-up.js";
+import { KnownPeers, Peer } from "./remote-runtime.js";
+import {
+  Arrivals,
+  NO_BYTES,
+  Whereabouts,
+  isForNode,
+  withoutBytes,
+  withoutPeer,
+} from "./senders.js";
+import { Redialling, SetUps } from "./set-up.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
-import { SetUpError, Talk, countOf, invitedBy } from "./signalling.js";
+import { SetUpError, Talk, askedOf, countOf, invitedBy } from "./signalling.js";
 import { plain, runtimeOfHandler } from "./states.js";
-import { StubRequests } from "./stub-requests.js";
 
 const CLOSE_TIME = 1_000; // ms in which what was sent may arrive before the channels are closed
 
@@ -411,4 +413,123 @@ function sizeOf(message) {
 
 function keyOf({ to, id }) {
   return `${to}\n${id}`;
+}
+
+/**
+ * The way through the node, which nothing on a channel may overtake.
+ *
+ * A fence of the channel takes the way of the signalling, so only what is for the same node can be behind it. What went
+ * to an address of which nobody knew that it is at a peer may still be on that way when that is known: then another
+ * fence is needed. After TIME it has arrived.
+ */
+
+const TIME = 60_000; // ms
+const MOST = 1_000; // addresses that are remembered; of more than that, those sent to last
+
+/** What one runtime sends through its node. */
+export class NodePath {
+  #resolver;
+  #sentAt = new Map();
+
+  constructor(resolver) {
+    this.#resolver = resolver;
+  }
+
+  /** Whether what is sent to an address goes the way of the signalling to a peer. */
+  isShared(to, signalling) {
+    const { homeDomain, names } = this.#resolver;
+    const key = stubFor(to, homeDomain, names)?.key;
+    return Boolean(key) && key === stubFor(signalling, homeDomain, names)?.key;
+  }
+
+  /** A message went there through the node; `now` in milliseconds. */
+  sent(to, now) {
+    this.#sentAt.delete(to);
+    this.#sentAt.set(to, now);
+    if (this.#sentAt.size > MOST) this.#sentAt.delete(this.#sentAt.keys().next().value);
+  }
+
+  /** Whether one may still be on the way there; only the first who asks is told so. */
+  take(to, now) {
+    const at = this.#sentAt.get(to);
+    this.#sentAt.delete(to);
+    return at !== undefined && now - at < TIME;
+  }
+}
+
+/** What is asked of our P2P stubs through the node, by the stubs of others and by the node itself. */
+
+const MAX_DELIVERING = 100; // answers that wait for it to be known whose they are
+
+/** Does what an `execute` asks: confirm, deliver, fence, resume; disconnect. */
+export class StubRequests {
+  #bus;
+  #talk;
+  #known;
+  #setUps;
+  #arrivals;
+  #delivering = 0;
+
+  constructor(bus, { talk, known, setUps, arrivals }) {
+    [this.#bus, this.#talk, this.#known, this.#setUps, this.#arrivals] = [
+      bus,
+      talk,
+      known,
+      setUps,
+      arrivals,
+    ];
+  }
+
+  /** Do it, and answer. Throws SetUpError. */
+  take(message) {
+    const { method, said } = askedOf(message);
+    if (method === "confirm") this.#setUps.confirm(message, said);
+    else if (method === "disconnect") this.#hangUp(message, said);
+    else {
+      const peer = this.#known.ofStub(message.from);
+      if (!peer) throw new SetUpError(410, "There is no connection with that stub.");
+      this.#ofPeer(peer, message, method, said);
+    }
+  }
+
+  #ofPeer(peer, message, method, said) {
+    const epoch = String(said.epoch);
+    if (method === "fence") {
+      if (!peer.fenceAsked(epoch, countOf(said.k)))
+        throw new SetUpError(410, "The epoch is unknown.");
+      this.#talk.answer(message, 200);
+    } else if (method === "resume") {
+      const received = peer.resumeAsked(epoch, countOf(said.received), said.bye);
+      if (received === null) throw new SetUpError(410, "The epoch is unknown.");
+      this.#talk.answer(message, 200, "", { epoch, received });
+    } else if (method === "deliver") {
+      if (said.type !== "response")
+        throw new SetUpError(403, "Only answers to what was asked are delivered so.");
+      if (this.#delivering >= MAX_DELIVERING)
+        throw new SetUpError(503, "Too many answers wait for a look-up of their senders.");
+      this.#deliver(peer, message, said);
+    } else
+      throw new SetUpError(405, "A P2P stub knows confirm, deliver, disconnect, fence and resume.");
+  }
+
+  /** Take an answer in, as soon as it is known whose it is. */
+  #deliver(peer, message, said) {
+    const again = () => {
+      this.#delivering -= 1;
+      this.#deliver(peer, message, said);
+    };
+    if (this.#arrivals.take(peer, said, again)) this.#talk.answer(message, 200);
+    else this.#delivering += 1;
+  }
+
+  /** The node no longer vouches for a peer; it expects no answer. */
+  #hangUp({ from, to }, { peer: named }) {
+    if (from !== `domain://msg-node.${domainOf(to)}/p2p`)
+      throw new SetUpError(403, "The node alone orders to hang up.");
+    for (const peer of typeof named === "string" ? this.#known.allOf(named) : []) {
+      if (to !== this.#talk.handler && to !== peer.via) continue;
+      this.#bus.report("p2p.ordered-to-hang-up", { isQuiet: true });
+      peer.forbid();
+    }
+  }
 }
