@@ -1,8 +1,8 @@
 """Bundles JavaScript modules of the runtime into one ES module, for places that cannot import.
 
 Rules
-- The modules are plain: imports and exports are at the beginning of a line, an import is one line
-  of existing names in braces, and names are declared where they are exported.
+- The modules are plain: imports and exports are at the beginning of a line, an import is of
+  existing names in braces, and names are declared where they are exported.
 - Each module keeps a scope of its own, so names may repeat. The bundle exports what the first
   module exports.
 - The same files give the same text.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_IMPORT = re.compile(r'^import \{ ([^}]*) \} from "(\.[^"]*)";$', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.[^"]*)";$', re.MULTILINE)
 _ANY_IMPORT = re.compile(r"^import\b.*$", re.MULTILINE)
 _EXPORT = re.compile(
     r"^export (default )?(?=(?:async )?(?:class|function\*?|const|let) (\w+))", re.MULTILINE
@@ -60,7 +60,7 @@ def _add(path: Path, parts: dict[Path, str], above: tuple[Path, ...]) -> list[tu
             raise BundleError(f"{path.name}: {found[2]} has no {', '.join(sorted(lacking))}")
 
     def taken(found: re.Match[str]) -> str:
-        names = found[1].replace(" as ", ": ")
+        names = " ".join(found[1].split()).replace(" as ", ": ")
         return f"const {{ {names} }} = {_scope((path.parent / found[2]).resolve(), parts)};"
 
     body = _EXPORT.sub("", _IMPORT.sub(taken, text))
