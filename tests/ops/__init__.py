@@ -1,1 +1,1 @@
-"""What supervisors and scrapers ask."""
+"""What supervisors, scrapers and authors of clients ask: health, metrics, AsyncAPI."""

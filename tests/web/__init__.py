@@ -1,1 +1,1 @@
-"""Proxies and headers."""
+"""What pages share: proxies, headers, limits, threads, explanations, a database that is away."""
