@@ -18,7 +18,7 @@ from msgnode.federation.node_proofs import own_connection
 from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
 from msgnode.identity.provider.login import Login, console_login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged
-from msgnode.invitations.views import LeftView, PushView
+from msgnode.invitations.endpoints import LeftView, PushView
 from msgnode.ops import asyncapi
 from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView

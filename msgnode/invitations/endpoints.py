@@ -1,4 +1,4 @@
-"""The rows of push endpoints and of the invitations left there. Blocks: runs in threads.
+"""Push endpoints, and the invitations left there: their rows, and /push/<endpoint> over HTTP.
 
 Rules
 - An endpoint belongs to one runtime of one user. Its id is random: whoever knows it may invite
@@ -10,27 +10,47 @@ Rules
 - Whoever knows endpoint and name may withdraw it: then it is not delivered; if it may have been
   already, the withdrawal is delivered in the same way.
 - An endpoint has at most MAX_WAITING invitations that have not expired.
+- The functions of rows block: they run in threads.
+
+Over HTTP callers from elsewhere leave an invitation (as RFC 8030, section 5). POST leaves one:
+
+201 with Location for every invitation that is well-formed, whether or not anybody is there. 404 for
+an endpoint that is none, 413 above 4,096 bytes, 415 for what is not JSON, 400 for what is none, 429
+with Retry-After above the limits: by the address of the caller, and by the endpoint.
+
+DELETE of what Location named withdraws it: 204, whether or not it had been heard or was withdrawn
+before; 404 for one that is none, or has expired.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.views import View
+from django.views.decorators.csrf import csrf_exempt
 
 from msgnode import models
-from msgnode.core.errors import BadMessage, NotFound, TooMany
+from msgnode.core.errors import BadMessage, NodeError, NotFound, TooMany
+from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.identity.provider.cards import PUSH
 from msgnode.storage import control
 from msgnode.storage.deletion import delete_with_dependents
+from msgnode.web.proxies import source_of_request
 
+from . import wire
 from .wire import LEFT, Invitation
 
 DAYS = 30
@@ -189,3 +209,101 @@ def _waiting() -> QuerySet[models.Invitation]:
 def _is_active(subject: str) -> bool:
     users = get_user_model().objects
     return subject.isdecimal() and users.filter(pk=int(subject), is_active=True).exists()
+
+
+# --- over HTTP ------------------------------------------------------------------------------------
+SOURCE_FACTOR = 10
+"""A source address may leave this many times as many invitations as one endpoint accepts."""
+
+
+class TooLarge(NodeError):
+    """More than an invitation may have."""
+
+    code = 413
+    title = "Too large"
+
+
+class NoJson(NodeError):
+    """The content has another type, or is encrypted."""
+
+    code = 415
+    title = "Not JSON"
+
+
+@method_decorator(csrf_exempt, name="dispatch")  # no cookie says who calls
+class PushView(View):
+    """One endpoint."""
+
+    http_method_names = ["post", "options"]  # noqa: RUF012
+
+    def post(self, request: HttpRequest, endpoint: str) -> HttpResponse:
+        """Leave an invitation."""
+        return _answered(lambda: self._leave(request, endpoint))
+
+    def _leave(self, request: HttpRequest, endpoint: str) -> HttpResponse:
+        most = _allowed(request)
+        if int(request.headers.get("Content-Length") or 0) > wire.MAX_BYTES:
+            raise TooLarge(f"An invitation has at most {wire.MAX_BYTES} bytes.")
+        is_plain = request.content_type == "application/json"
+        if not is_plain or "Content-Encoding" in request.headers:
+            raise NoJson("An invitation is posted as application/json, and not encoded.")
+        body = request.read(wire.MAX_BYTES + 1)
+        if len(body) > wire.MAX_BYTES:
+            raise TooLarge(f"An invitation has at most {wire.MAX_BYTES} bytes.")
+        seconds = wire.seconds_kept(request.headers.get("TTL", ""))
+        invitation = wire.read(body, time.time())
+        _take("push", endpoint, most)
+        leave(endpoint, invitation, seconds)
+        answer = HttpResponse(status=201)
+        answer["Location"] = f"{url_of(endpoint)}/{quote(invitation.name, safe='')}"
+        answer["TTL"] = str(seconds)
+        return answer
+
+
+@method_decorator(csrf_exempt, name="dispatch")
+class LeftView(View):
+    """One invitation that was left."""
+
+    http_method_names = ["delete", "options"]  # noqa: RUF012
+
+    def delete(self, request: HttpRequest, endpoint: str, name: str) -> HttpResponse:
+        """Withdraw it."""
+
+        def answer() -> HttpResponse:
+            _allowed(request)
+            withdraw(endpoint, name)
+            return HttpResponse(status=204)
+
+        return _answered(answer)
+
+
+def _allowed(request: HttpRequest) -> int:
+    """How many invitations an endpoint takes a minute. Raises NotFound and TooMany."""
+    if not settings.INVITATIONS["ON"]:
+        raise NotFound("There is no such endpoint.")
+    most: int = settings.INVITATIONS["PER_MINUTE"]
+    _take("push-source", source_of_request(request), SOURCE_FACTOR * most)
+    return most
+
+
+def _answered(answer_to: Callable[[], HttpResponse]) -> HttpResponse:
+    try:
+        answer = answer_to()
+    except NodeError as error:
+        told = {"code": error.code, "desc": error.description}
+        answer = JsonResponse(told, status=error.code)
+        if isinstance(error, _Wait):
+            answer["Retry-After"] = str(int(error.seconds) + 1)
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+class _Wait(TooMany):
+    def __init__(self, seconds: float) -> None:
+        super().__init__("Too many invitations.")
+        self.seconds = seconds
+
+
+def _take(kind: str, who: str, per_minute: int) -> None:
+    if wait := HTTP_LIMITS.take(kind, who, per_minute):
+        raise _Wait(wait)

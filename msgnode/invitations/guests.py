@@ -20,28 +20,55 @@ Rules
 - A session may try MAX_TRIES names. A name that gave it nothing may be tried again after EVERY
   seconds, because the inviter may have reopened the invitation.
 - When a right ends, the guest's subscriptions by it end too, and its runtime is told of a gap.
+
+The rows of what was sent. Rules
+- Only a digest is kept of its name, which caller and callee alone know.
+- Whoever accepts it first, at its hyperty and before it expires, has it; from then on it belongs to
+  that runtime, in its newest session, until `ends_at`.
+- Its user may withdraw it until somebody has accepted it; exactly one of the two succeeds.
+- Its user may end it at any time: whoever has accepted it is no longer a guest.
+- Its user may reopen an accepted one until it expires, if whoever accepted it does nothing: that
+  session is no longer a guest, and whoever accepts it next has it. The node itself cannot know
+  whether a conversation came about.
+- A user has at most MAX_PER_USER valid ones.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
 
 from msgnode.bus.ports import Listener
-from msgnode.core.errors import BadMessage, Forbidden, TooMany, Unavailable
+from msgnode.core import addresses
+from msgnode.core.digest import digest
+from msgnode.core.errors import (
+    BadMessage,
+    Conflict,
+    Forbidden,
+    Gone,
+    NotFound,
+    TooMany,
+    Unavailable,
+)
 from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.identity.pending import waiting_for
+from msgnode.models import SentInvitation
 from msgnode.storage.database_threads import DatabaseThreads
 from msgnode.subscriptions import rules
 
-from . import sent, wire
-from .sent import Right
+from . import wire
 
 log = logging.getLogger(__name__)
 
@@ -175,8 +202,8 @@ class Guests:
         over: list[Right] = [each for rights in before.values() for each in rights]
 
         def read() -> list[Right]:
-            over.extend(sent.ended(_OVERLAP))
-            return list(sent.of(before))
+            over.extend(ended_rights(_OVERLAP))
+            return list(rights_of(before))
 
         now: dict[str, list[Right]] = {}
         for right in await self._threads.run(read):
@@ -184,7 +211,7 @@ class Guests:
         for id_, rights in before.items():
             guest = self._guests.get(id_)
             if guest is not None and guest.rights is rights:  # or it accepted another meanwhile
-                guest.rights = now.get(id_, [])[: sent.MAX_RIGHTS] or _ended(rights)
+                guest.rights = now.get(id_, [])[:MAX_RIGHTS] or _ended(rights)
                 self.steps["ended"] += _has_ended(rights) < _has_ended(guest.rights)
         for right in over:
             if right not in now.get(right.session, ()):
@@ -216,8 +243,8 @@ class Guests:
         id_, name = key
 
         def find() -> tuple[bool, list[Right]]:
-            accepted = bool(name) and sent.accept(name, to, session.runtime_url, id_)
-            return accepted, list(sent.of((id_,)))
+            accepted = bool(name) and accept(name, to, session.runtime_url, id_)
+            return accepted, list(rights_of((id_,)))
 
         try:
             accepted, rights = await asyncio.wait_for(self._threads.run(find), SECONDS)
@@ -230,7 +257,7 @@ class Guests:
                 self._tell(key, "The session has ended.")
                 return
             guest = self._guests.setdefault(id_, _Guest())
-            guest.rights = rights[: sent.MAX_RIGHTS] or _ended(guest.rights)
+            guest.rights = rights[:MAX_RIGHTS] or _ended(guest.rights)
             if name:
                 guest.tried[name] = self._clock() + EVERY
             if accepted:
@@ -288,3 +315,153 @@ def _presented(message: Message) -> str:
         if isinstance(name, str) and len(name) <= wire.MAX_NAME:
             return name
     return ""
+
+
+# --- the rows of what was sent: these functions block ---------------------------------------------
+MAX_PER_USER = 1_000
+MAX_RIGHTS = 16
+"""Of one session; the latest that it accepted count."""
+_BATCH = 500
+
+
+class Right(NamedTuple):
+    """What a session may speak to that was invited; `ends` is in seconds since the epoch."""
+
+    session: str
+    hyperty: str
+    resource: str
+    ends: float
+
+    def covers(self, address: str) -> bool:
+        """Whether it is the hyperty, the resource, or a part of the resource."""
+        is_part = bool(self.resource) and addresses.is_under(address, self.resource)
+        return is_part or address == self.hyperty
+
+
+def note_sent(
+    name: str, subject: str, hyperty: str, resource: str, expires: int, stay: int
+) -> None:
+    """Note an invitation before it is sent. Raises TooMany."""
+    now = timezone.now()
+    if SentInvitation.objects.filter(subject=subject, ends_at__gt=now).count() >= MAX_PER_USER:
+        raise TooMany(f"More than {MAX_PER_USER} invitations of this user are still valid.")
+    until = datetime.fromtimestamp(expires, UTC)
+    SentInvitation.objects.create(
+        digest=digest(name),
+        subject=subject,
+        hyperty=hyperty,
+        resource=resource,
+        stay=stay,
+        expires_at=until,
+        ends_at=until,
+    )
+
+
+def note_location(name: str, location: str) -> None:
+    """Remember by a digest where it can be withdrawn."""
+    it = SentInvitation.objects.filter(digest=digest(name))
+    it.update(location_digest=digest(location))
+
+
+def drop(name: str) -> bool:
+    """Forget an invitation that the endpoint has not confirmed; False if it was accepted."""
+    it = SentInvitation.objects.filter(digest=digest(name))
+    return bool(it.filter(runtime_url="").delete()[0]) or not it.exists()
+
+
+def withdraw(name: str, subject: str, location: str) -> None:
+    """Withdraw a user's invitation. Idempotent.
+
+    Raises:
+        NotFound: the user has not sent it, or long ago.
+        BadMessage: `location` is given, and not what the endpoint returned.
+        Conflict: it was accepted.
+    """
+    now = timezone.now()
+    it = SentInvitation.objects.filter(digest=digest(name), subject=subject)
+    row = it.first()
+    if row is None:
+        raise _none_such()
+    if location and digest(location) != row.location_digest:
+        raise BadMessage("params.location is not where this invitation was left.")
+    if it.filter(runtime_url="", expires_at__gt=now).update(expires_at=now, ends_at=now):
+        return
+    if it.exclude(runtime_url="").exists():
+        raise Conflict("The invitation was accepted before it was withdrawn.")
+
+
+def end(name: str, subject: str) -> None:
+    """End a user's invitation: it cannot be accepted, and whoever has is no longer a guest.
+
+    Raises:
+        NotFound: the user has not sent it, or long ago.
+    """
+    now = timezone.now()
+    it = SentInvitation.objects.filter(digest=digest(name), subject=subject)
+    if not it.filter(ends_at__gt=now).update(expires_at=now, ends_at=now) and not it.exists():
+        raise _none_such()
+
+
+def reopen(name: str, subject: str) -> datetime:
+    """An invitation of a user can be accepted again, whoever had it; until when.
+
+    What it was until now stays as a row that has ended, so that each worker ends what it gave.
+
+    Raises:
+        NotFound: the user has sent no such invitation, or long ago.
+        Gone: it can be accepted no more.
+    """
+    now = timezone.now()
+    with transaction.atomic():
+        it = SentInvitation.objects.select_for_update().filter(digest=digest(name), subject=subject)
+        row = it.first()
+        if row is None:
+            raise _none_such()
+        if row.expires_at <= now:
+            raise Gone("The invitation has expired, or was ended: send another one.")
+        if row.runtime_url:
+            it.update(digest=digest(secrets.token_urlsafe(24)), expires_at=now, ends_at=now)
+            row.runtime_url = row.session = ""
+            row.ends_at = row.expires_at
+            row.save(force_insert=True)
+    return row.expires_at
+
+
+def accept(name: str, hyperty: str, runtime_url: str, session: str) -> bool:
+    """Whether a session has an invitation from now on that it accepts at this hyperty."""
+    now = timezone.now()
+    it = SentInvitation.objects.filter(digest=digest(name), hyperty=hyperty)
+    row = it.filter(ends_at__gt=now).first()
+    if row is None:
+        return False
+    ends = max(row.ends_at, now + timedelta(seconds=row.stay))
+    if row.expires_at > now:
+        free = it.filter(runtime_url="", expires_at=row.expires_at)  # nobody has ended it meanwhile
+        if free.update(runtime_url=runtime_url, session=session, ends_at=ends):
+            return True
+    return bool(it.filter(runtime_url=runtime_url, ends_at__gt=now).update(session=session))
+
+
+def rights_of(sessions: Iterable[str]) -> Iterator[Right]:
+    """What these may speak to now, the latest first."""
+    ids = list(sessions)
+    good = SentInvitation.objects.filter(ends_at__gt=timezone.now())
+    for start in range(0, len(ids), _BATCH):
+        yield from _rights(good.filter(session__in=ids[start : start + _BATCH]))
+
+
+def ended_rights(seconds: float) -> Iterator[Right]:
+    """The invitations that have ended in the last so many seconds."""
+    now = timezone.now()
+    gone = SentInvitation.objects.filter(ends_at__lte=now, ends_at__gt=now - timedelta(0, seconds))
+    yield from _rights(gone.exclude(session=""))
+
+
+def _none_such() -> NotFound:
+    return NotFound("This user has not sent this invitation, or it ended long ago.")
+
+
+def _rights(rows: QuerySet[SentInvitation]) -> Iterator[Right]:
+    found = rows.order_by("-ends_at").values_list("session", "hyperty", "resource", "ends_at")
+    for session, hyperty, resource, ends_at in found:
+        yield Right(session, hyperty, resource, ends_at.timestamp())

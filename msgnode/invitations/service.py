@@ -53,7 +53,7 @@ from msgnode.identity.provider import cards
 from msgnode.net.http import MAX_URL, HttpClient, NoAnswer, NotAllowed
 from msgnode.storage.database_threads import DatabaseThreads
 
-from . import endpoints, sent, wire
+from . import endpoints, guests, wire
 
 SECONDS = 10.0
 """Seconds within which a push endpoint must answer."""
@@ -157,16 +157,16 @@ class InvitationService:
         with self._one_of_many(who.subject):
             body = await self._signed(who.subject, said, expires)
             await self._threads.run(
-                lambda: sent.keep(name, who.subject, hyperty, resource, expires, int(stay))
+                lambda: guests.note_sent(name, who.subject, hyperty, resource, expires, int(stay))
             )
             try:
                 location = await self._post(endpoint, body, int(seconds))
             except NodeError:
-                if await self._threads.run(lambda: sent.drop(name)):
+                if await self._threads.run(lambda: guests.drop(name)):
                     raise
                 location = ""  # it came all the same: somebody has accepted it
             if location:
-                await self._threads.run(lambda: sent.note_location(name, location))
+                await self._threads.run(lambda: guests.note_location(name, location))
         self.steps["sent"] += 1
         value = {"invitation": name, "expires": expires}
         return {"code": 200, "value": value | ({"location": location} if location else {})}
@@ -177,7 +177,7 @@ class InvitationService:
 
         def withdraw() -> None:
             _take("push-withdrawn", who.subject, most)
-            sent.withdraw(name, who.subject, location)
+            guests.withdraw(name, who.subject, location)
 
         await self._threads.run(withdraw)
         self.steps["withdrawn"] += 1
@@ -191,7 +191,7 @@ class InvitationService:
 
         def end() -> None:
             _take("push-withdrawn", who.subject, most)
-            sent.end(name, who.subject)
+            guests.end(name, who.subject)
 
         await self._threads.run(end)
         self.steps["ended_by_user"] += 1
@@ -203,7 +203,7 @@ class InvitationService:
 
         def reopen() -> datetime:
             _take("push-withdrawn", who.subject, most)
-            return sent.reopen(name, who.subject)
+            return guests.reopen(name, who.subject)
 
         expires = await self._threads.run(reopen)
         self.steps["reopened"] += 1

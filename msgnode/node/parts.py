@@ -56,10 +56,14 @@ from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.consumer import ForeignNodes
 from msgnode.sessions.expiry import run_expiry
-from msgnode.sessions.handshake import ConnectionParts, RuntimeChecks, SessionHandshake
+from msgnode.sessions.handshake import (
+    ConnectionParts,
+    RuntimeChecks,
+    SessionHandshake,
+    SessionLocator,
+)
 from msgnode.sessions.hang_ups import HangUps
 from msgnode.sessions.liveness import LivenessChecks
-from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.probe import NoRecord, ProbeAuthorizer, ProbeEndpoint
 from msgnode.sessions.rivals import Rivals
@@ -443,7 +447,7 @@ def _bus(
         Known(sessions.settings, at.table, held.owners, manager.sessions),
         locator,
         liveness,
-        Rivals(at.table, locator, sessions.settings.shares, others.findable),
+        Rivals(at.table, locator.ask_others, sessions.settings.shares, others.findable),
         RuntimeChecks(people.identities.authorize_runtime, people.visitors.check),
     )
     authorizer = SessionAuthorizer(

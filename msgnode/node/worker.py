@@ -23,7 +23,7 @@ from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms
 from msgnode.storage.database_threads import in_any_thread
 from msgnode.subscriptions.store import SubscriptionStore
-from msgnode.workers.fencing import note_fencing
+from msgnode.workers.control_handlers import note_fencing
 from msgnode.workers.inbox import LAYER_AWAY, LAYER_FULL
 
 from .parts import parts

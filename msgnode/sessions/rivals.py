@@ -8,7 +8,7 @@ larger id gives way, and the other waits until it has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from weakref import WeakSet
 
@@ -19,7 +19,6 @@ from msgnode.core import addresses
 from msgnode.core.errors import Unavailable
 from msgnode.core.pending import Pending
 
-from .locator import SessionLocator
 from .rules import State
 from .session import LiveSession
 
@@ -38,12 +37,12 @@ class Rivals:
     def __init__(
         self,
         table: RoutingTable,
-        locator: SessionLocator,
+        ask_others: Callable[[str, Hashable], None],
         shares: bool,
         findable: Findable = no_name_barrier,
     ) -> None:
         self._table = table
-        self._locator = locator
+        self._ask_others = ask_others
         self._shares = shares
         self._findable = findable
         self._undecided: WeakSet[LiveSession] = WeakSet()
@@ -64,7 +63,7 @@ class Rivals:
             then(True)
             return
         try:
-            self._locator.ask_others(session.runtime_url, ("entered", session.id))
+            self._ask_others(session.runtime_url, ("entered", session.id))
         except Pending as fact:
             fact.when_known(partial(self._look_again, session, then, until))
         except Unavailable:

@@ -20,12 +20,10 @@ from msgnode.redis.faults import Refused
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.session import LiveSession
 from msgnode.workers import membership_store
-from msgnode.workers.arriving_frames import ArrivingFrames
-from msgnode.workers.copies import SessionCopies
 from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.failover import Failover
-from msgnode.workers.handover import Handover
+from msgnode.workers.handover import ArrivingFrames, Handover
 from msgnode.workers.lease import Lease
 from msgnode.workers.moving_sessions import MovingSessions, OwnSessions
 from msgnode.workers.network import PeerNetwork
@@ -33,6 +31,7 @@ from msgnode.workers.orders import ArrivalChecks, Orders
 from msgnode.workers.peer import Peer
 from msgnode.workers.ports import ArrivalTracer
 from msgnode.workers.protocol import CheckSocket, Goodbye, SocketChecked
+from msgnode.workers.replication import SessionCopies
 from msgnode.workers.rpc import answer_lookups
 
 log = logging.getLogger(__name__)

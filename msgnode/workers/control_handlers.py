@@ -8,9 +8,13 @@ this worker is kept for some time (orders.py), because the session may be moving
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
+
+from django.db import connections
 
 from msgnode.allocation.component import AllocationComponent
 from msgnode.allocation.store import AllocationStore
@@ -22,10 +26,13 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import CloseCode, State
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.store import SessionStore
+from msgnode.storage import alarms, control
 from msgnode.storage.control import MESSAGE, Handler
 from msgnode.subscriptions.component import SubscriptionComponent
 
+from . import membership_store
 from .orders import Order, Orders
+from .worker_process import WorkerId
 
 ControlPayload = dict[str, Any]
 
@@ -137,3 +144,35 @@ class ControlHandlers:
         loading = self._writer.submit(Call(load))
         loading.add_done_callback(apply_bans)
         return loading
+
+
+# --- a worker that has lost its lease -------------------------------------------------------------
+log = logging.getLogger(__name__)
+
+KIND = "worker-fenced"
+_RETRY = 0.5
+_AT_ONCE = 500
+
+
+def note_fencing(me: WorkerId, why: str, missed: Iterable[str]) -> None:
+    """Retire the epoch and raise an alarm. Blocks until the database accepts it.
+
+    Args:
+        me: the worker, with the epoch that has ended.
+        why: why its lease is lost.
+        missed: the sessions of other workers that have missed something, which will be told.
+    """
+    while True:
+        try:
+            membership_store.retire(me.epoch)
+            text = f"The worker {me.name} lost its lease ({why}) and began again."
+            alarms.raise_alarm(KIND, me.name, text)
+            sessions = sorted(missed)
+            for start in range(0, len(sessions), _AT_ONCE):
+                control.post(MISSED, sessions=sessions[start : start + _AT_ONCE])
+            return
+        except Exception as error:
+            log.warning("The worker waits for the database to begin again: %s", error)
+            time.sleep(_RETRY)
+        finally:
+            connections.close_all()

@@ -23,12 +23,12 @@ from msgnode.sessions.store import FREE
 from msgnode.storage.database_threads import in_any_thread
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
-from msgnode.workers.copies import SessionCopies
 from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.moving_sessions import MovingSessions, OwnSessions
 from msgnode.workers.network import PeerNetwork
 from msgnode.workers.other_workers import LeaseWatch
 from msgnode.workers.peer import Peer
+from msgnode.workers.replication import SessionCopies
 from msgnode.workers.worker_process import has_ended
 
 log = logging.getLogger(__name__)

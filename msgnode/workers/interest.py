@@ -3,7 +3,7 @@
 Rules
 - Before a message is routed the names of its recipient are watched: every worker that is entered
   there (own_names.py) has told which of its sessions are, and announces every change. These
-  sessions are in the routing table (copies.py).
+  sessions are in the routing table (replication.py).
 - At the limit of watched names the oldest are no longer watched, and removed from the table.
 - If the listeners of a message could not be found out, those that are found later have missed it:
   they are told of a gap.

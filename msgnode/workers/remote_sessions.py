@@ -1,6 +1,6 @@
 """The sessions of other workers in this routing table, and their names.
 
-Which of them are there is decided by the announcements of their workers (copies.py) and by the
+Which of them are there is decided by the announcements of their workers (replication.py) and by the
 names that are watched here (interest.py). Two workers may give one address to two sessions before
 they hear of each other. `Rivals` decides whose it is in the meantime:
 - The database's unique commit decides an allocated address: what a peer announces as held, a

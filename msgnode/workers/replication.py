@@ -2,19 +2,44 @@
 
 A worker tells the watchers of a name (interest.py) which of its sessions are there, and every
 change; workers that were told of a session are told what becomes of it. Other sessions are not
-announced. copies.py processes what the others announce.
+announced.
+
+What the others announce makes copies of their sessions here:
+- A session of another worker is in the table only with names that are watched here (interest.py),
+  and is removed with the last of them.
+- If two workers have the same session for a moment, the one keeps it that its runtime used last.
+- If sessions of two workers hold an address for a moment, remote_sessions.py decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from msgnode.bus.ports import Layer, Listener
 from msgnode.bus.table import RoutingTable
+from msgnode.core.faults import FAULTS
 
 from .announcements import Announcements, as_up
+from .interest import Interest, InterestRenewal
 from .own_names import HOLDS, LISTENS, SPEAKS, OwnNames
 from .peer import Peer
-from .protocol import AddressAdded, AddressRemoved, EntriesOwed, SessionDown, Unwatch
-from .remote_sessions import Rivals, is_probe
+from .ports import LocalSessions
+from .protocol import (
+    AddressAdded,
+    AddressRemoved,
+    Backpressure,
+    EntriesOwed,
+    PeerMessage,
+    SessionDown,
+    SessionsAt,
+    SessionUp,
+    SnapshotBegins,
+    SnapshotEnds,
+    Unwatch,
+)
+from .remote import RemoteSession
+from .remote_sessions import RemoteSessions, Rivals, is_probe
 from .transport import PeerTransport
 
 _KINDS = {Layer.OWNED: HOLDS, Layer.SUBSCRIBED: LISTENS, Layer.LEARNED: SPEAKS}
@@ -97,3 +122,183 @@ class TableReplicator:
         self._names.unwatched(peer, message.names)
         for id_ in message.sessions:
             self._announcements.unwatched(id_, peer.epoch)
+
+
+# --- what others announce -------------------------------------------------------------------------
+class SessionCopies:
+    """One instance per worker.
+
+    Attributes:
+        on_new_stream: are told of a worker whose link to this one begins anew; what it had said
+            and is not here is lost.
+    """
+
+    def __init__(
+        self,
+        transport: PeerTransport,
+        local: LocalSessions,
+        names: OwnNames,
+        interest: Interest,
+        renewal: InterestRenewal,
+        remotes: RemoteSessions,
+        hand_off: Callable[[str, Peer], object],
+    ) -> None:
+        self.on_new_stream: list[Callable[[Peer], None]] = []
+        self._epoch = transport.me.epoch
+        self._local = local
+        self._names = names
+        self._interest = interest
+        self._renewal = renewal
+        self._remotes = remotes
+        self._hand_off = hand_off
+        self._old: dict[str, set[str]] = {}  # epoch -> sessions its snapshot has not named yet
+        transport.on_down.append(remotes.resume)
+        transport.heard_by.update(self._hear())
+
+    def _hear(self) -> dict[type[PeerMessage], Callable[[Peer, Any], None]]:
+        """The handlers of messages from other workers, by type."""
+        return {
+            AddressAdded: self._hold,
+            AddressRemoved: self._drop,
+            SessionUp: self._enter,
+            SessionDown: self._end,
+            Backpressure: self._are_behind,
+            SessionsAt: self._are_at,
+            SnapshotBegins: self._begin_snapshot,
+            SnapshotEnds: self._end_snapshot,
+        }
+
+    # --- what a worker says of its sessions -------------------------------------------------------
+
+    def _begin_snapshot(self, peer: Peer, _: SnapshotBegins) -> None:
+        """Begin a worker's snapshot of what is watched here."""
+        for told in self.on_new_stream:
+            told(peer)
+        self._old[peer.epoch] = {each.id for each in self._remotes.of(peer)}
+
+    def _end_snapshot(self, peer: Peer, _: SnapshotEnds) -> None:
+        """End a worker's snapshot: sessions it has not named have ended."""
+        for id_ in self._old.pop(peer.epoch, ()):
+            with FAULTS.kept_to("session"):
+                self._leave(id_, peer)
+
+    def _enter(self, peer: Peer, message: SessionUp) -> None:
+        """Add or update a session of another worker."""
+        if self._local.is_moving(message.session):
+            return  # the handover decides
+        ours = self._local.sessions.get(message.session)
+        if ours is not None:  # the link broke while it moved, or it was taken over
+            if (ours.bound_at, self._epoch) > (message.bound_at, peer.epoch):
+                self._local.reassert(ours)
+                peer.out.put(as_up(ours))
+                return
+            self._local.give_up(ours, peer.name, peer.epoch)
+            self._hand_off(message.session, peer)
+        session = self._remotes.by_id.get(message.session)
+        if session is None:
+            if not message.is_new:
+                return  # this worker no longer watches it, and has said so
+            session = self._remotes.begin(message.session, peer)
+        self._old.get(peer.epoch, set()).discard(message.session)
+        session.peer = peer
+        session.runtime_url = message.runtime_url
+        session.token_hash = message.token_hash
+        session.is_connected = message.is_connected
+        session.bound_at = message.bound_at
+        session.speaker = message.speaker
+        self._remotes.enter(session)
+        if not is_probe(session):
+            self._names.met(peer, session.runtime_url)
+
+    def _end(self, peer: Peer, message: SessionDown) -> None:
+        """Remove a session that has ended, unless it has moved from that worker meanwhile."""
+        self._leave(message.session, peer)
+
+    def _leave(self, id_: str, peer: Peer) -> None:
+        session = self._remotes.by_id.get(id_)
+        if session is not None and session.peer is peer:
+            self._remotes.remove(session)
+
+    def _hold(self, peer: Peer, message: AddressAdded) -> None:
+        """Add addresses of a session."""
+        session = self._remotes.by_id.get(message.session)
+        for name in message.addresses:
+            if not self._interest.accepts(name):
+                peer.out.put(Unwatch([name], []))
+                self._drop_unneeded(peer, [session] if session is not None else [])
+            elif session is None:
+                self._renewal.ask_again(name)
+            elif session.peer is peer or message.layer == Layer.SUBSCRIBED.value:
+                self._put_at(session, Layer(message.layer), name)
+
+    def _drop(self, peer: Peer, message: AddressRemoved) -> None:
+        """Remove addresses of a session."""
+        session = self._remotes.by_id.get(message.session)
+        if session is None or session.peer is not peer:
+            return
+        for name in message.addresses:
+            self._remotes.take_from(session, Layer(message.layer), name)
+        self._drop_unneeded(peer, [session])
+
+    def _are_at(self, peer: Peer, message: SessionsAt) -> None:
+        """Set the sessions of a worker at a name."""
+        name = message.name
+        if not self._interest.accepts(name):
+            dropped = self._interest.evict(name).get(peer, [])
+            peer.out.put(Unwatch([name], dropped))
+            return
+        gone: list[RemoteSession] = []
+        named = (message.owned, message.subscribed, message.learned)
+        for session in [each for each in self._remotes.at(name) if each.peer is peer]:
+            for layer, ids in zip(Layer, named, strict=True):
+                if session.id not in ids:
+                    self._remotes.take_from(session, layer, name)
+                    gone.append(session)
+        self._drop_unneeded(peer, gone)
+        for layer, ids in zip(Layer, named, strict=True):
+            for id_ in ids:
+                remote = self._remotes.by_id.get(id_)
+                if remote is not None:
+                    self._put_at(remote, layer, name)
+                elif id_ not in self._local.sessions and not self._local.is_moving(id_):
+                    self._renewal.ask_again(name)
+        if any(named):
+            self._names.met(peer, name)
+
+    def _are_behind(self, peer: Peer, message: Backpressure) -> None:
+        """Note that a session lags, or no longer does."""
+        session = self._remotes.by_id.get(message.session)
+        if session is None:
+            return
+        if message.is_behind:
+            session.is_behind = True
+        else:
+            session.resume()
+
+    # --- what goes --------------------------------------------------------------------------------
+
+    def forget(self, peer: Peer) -> None:
+        """Remove all sessions of a worker that has ended."""
+        for session in self._remotes.of(peer):
+            names = (session.runtime_url, *session.owned, *session.subscribed, *session.learned)
+            with FAULTS.kept_to("session"):
+                self._remotes.remove(session)
+            self._interest.doubt(names)  # its new worker may not have said so yet
+        self._names.forget(peer.epoch)
+        self._old.pop(peer.epoch, None)
+
+    def _drop_unneeded(self, peer: Peer, sessions: Iterable[RemoteSession]) -> None:
+        """Remove those of these sessions that are at no other name."""
+        dropped = []
+        for session in dict.fromkeys(sessions):
+            if not self._interest.needs(session):
+                dropped.append(session.id)
+                self._remotes.remove(session)
+        if dropped:
+            peer.out.put(Unwatch([], dropped))
+
+    def _put_at(self, session: RemoteSession, layer: Layer, name: str) -> None:
+        """Add a session at a name in a layer of the table."""
+        loser = self._remotes.put_at(session, layer, name)
+        if loser is not None:
+            self._local.withdraw(name, loser)

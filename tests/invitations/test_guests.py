@@ -17,7 +17,7 @@ from django.utils import timezone
 from msgnode.core import messages
 from msgnode.core.errors import Forbidden, TooMany, Unavailable
 from msgnode.core.pending import Pending
-from msgnode.invitations import guests, sent, service
+from msgnode.invitations import guests, service
 from msgnode.invitations.guests import Guests
 from msgnode.models import SentInvitation
 from msgnode.storage.database_threads import DatabaseThreads
@@ -87,7 +87,7 @@ def scene(threads: DatabaseThreads) -> Scene:
 
 @sync_to_async
 def invite(name: str = "i1", seconds: int = 60, stay: int = 0, resource: str = OBJECT) -> None:
-    sent.keep(name, "7", ALICE, resource, int(time.time()) + seconds, stay)
+    guests.note_sent(name, "7", ALICE, resource, int(time.time()) + seconds, stay)
 
 
 @sync_to_async
@@ -205,7 +205,7 @@ async def test_who_is_sent_away_by_his_inviter_is_refused_and_hears_nothing_at_e
     assert await other.may_say(OBJECT)
     for worker in (scene, other):
         worker.subscribed.add(f"{OBJECT}/changes")
-    await sync_to_async(sent.end)("i1", "7")
+    await sync_to_async(guests.end)("i1", "7")
     for worker in (scene, other):
         await worker.guests.look()
         assert worker.subscribed == set()
@@ -230,7 +230,7 @@ async def test_one_that_is_reopened_is_whose_runtime_accepts_it_next(
     for worker in (scene, other):
         worker.subscribed.add(f"{OBJECT}/changes")
     scene.guests.forget(scene.bob.id)
-    await sync_to_async(sent.reopen)("i1", "7")
+    await sync_to_async(guests.reopen)("i1", "7")
     for worker in (scene, other):
         await worker.guests.look()
         assert worker.subscribed == set()
@@ -284,10 +284,10 @@ async def test_without_an_answer_of_the_database_nobody_is_a_guest(scene: Scene)
 
 
 def test_a_user_has_so_many_that_are_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sent, "MAX_PER_USER", 1)
+    monkeypatch.setattr(guests, "MAX_PER_USER", 1)
     until = int(time.time()) + 60
-    sent.keep("i1", "7", ALICE, OBJECT, until, 0)
-    sent.keep("i2", "8", ALICE, OBJECT, until, 0)
+    guests.note_sent("i1", "7", ALICE, OBJECT, until, 0)
+    guests.note_sent("i2", "8", ALICE, OBJECT, until, 0)
     with pytest.raises(TooMany):
-        sent.keep("i3", "7", ALICE, OBJECT, until, 0)
+        guests.note_sent("i3", "7", ALICE, OBJECT, until, 0)
     assert not SentInvitation.objects.filter(digest="i1").exists()  # its name is kept nowhere

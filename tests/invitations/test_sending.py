@@ -19,7 +19,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.connectors.identity_requests import Execute
 from msgnode.core.errors import BadGateway, BadMessage, GatewayTimeout, Gone, NotFound, TooMany
 from msgnode.core.identity import Identity, Speaker
-from msgnode.invitations import sent, service
+from msgnode.invitations import guests, service
 from msgnode.invitations.service import InvitationService
 from msgnode.net.http import HttpClient
 from tests.devices.receiver import answering
@@ -124,35 +124,37 @@ async def test_a_withdrawal_of_which_a_frozen_node_is_not_told_holds_all_the_sam
     assert told == {"told": False}
     assert time.monotonic() - began < SECONDS + 5
     assert home.service.steps == {"sent": 1, "withdrawn": 1, "withdrawal_untold": 1}
-    accept = sync_to_async(sent.accept)
+    accept = sync_to_async(guests.accept)
     assert not await accept(value["invitation"], HYPERTY, "runtime://b.example/bob", "s")
 
 
 async def test_an_inviter_ends_what_he_has_sent_and_nothing_else(home: Home) -> None:
     async with answering(CREATED) as port:
         name = (await home.send(port))["invitation"]
-    await sync_to_async(sent.accept)(name, HYPERTY, "runtime://b.example/bob", "s")
+    await sync_to_async(guests.accept)(name, HYPERTY, "runtime://b.example/bob", "s")
     for wrong, asked in ((NotFound, {"invitation": "another"}), (BadMessage, {})):
         with pytest.raises(wrong, match="invitation"):
             await home.ask("endInvitation", **asked)
-    assert await sync_to_async(lambda: len(list(sent.of(["s"]))))() == 1
+    assert await sync_to_async(lambda: len(list(guests.rights_of(["s"]))))() == 1
     assert await home.ask("endInvitation", invitation=name) == {}
-    assert not await sync_to_async(lambda: list(sent.of(["s"])))()
+    assert not await sync_to_async(lambda: list(guests.rights_of(["s"])))()
     assert home.service.steps == {"sent": 1, "ended_by_user": 1}
 
 
 async def test_an_inviter_reopens_what_somebody_accepts_who_then_does_nothing(home: Home) -> None:
     async with answering(CREATED) as port:
         value = await home.send(port)
-    name, accept = value["invitation"], sync_to_async(sent.accept)
+    name, accept = value["invitation"], sync_to_async(guests.accept)
     bob, phone = "runtime://b.example/bob", "runtime://b.example/phone"
     assert await accept(name, HYPERTY, bob, "s")
     assert not await accept(name, HYPERTY, phone, "t")
     with pytest.raises(NotFound):
         await home.ask("reopenInvitation", invitation="another")
     assert await home.ask("reopenInvitation", invitation=name) == {"expires": value["expires"]}
-    assert not await sync_to_async(lambda: list(sent.of(["s"])))()
-    assert [each.session for each in await sync_to_async(lambda: list(sent.ended(60)))()] == ["s"]
+    assert not await sync_to_async(lambda: list(guests.rights_of(["s"])))()
+    assert [
+        each.session for each in await sync_to_async(lambda: list(guests.ended_rights(60)))()
+    ] == ["s"]
     assert await accept(name, HYPERTY, phone, "t")
     await home.ask("reopenInvitation", invitation=name)
     assert await home.ask("reopenInvitation", invitation=name), "nobody has accepted it since"

@@ -11,7 +11,7 @@ from django.test import Client
 
 from msgnode import models
 from msgnode.core.errors import BadMessage, Conflict, NotFound
-from msgnode.invitations import endpoints, sent
+from msgnode.invitations import endpoints, guests
 from msgnode.invitations.service import _beside
 from tests.invitations.conftest import invitation
 from tests.invitations.test_push import post
@@ -52,23 +52,23 @@ def test_withdrawals_are_limited_as_invitations_are(
 
 
 def keep(name: str = "n", subject: str = "1") -> None:
-    sent.keep(name, subject, HYPERTY, "", int(time.time()) + 60, 3600)
-    sent.note_location(name, WHERE)
+    guests.note_sent(name, subject, HYPERTY, "", int(time.time()) + 60, 3600)
+    guests.note_location(name, WHERE)
 
 
 def test_nobody_can_accept_what_was_withdrawn() -> None:
     keep()
     for _ in range(2):
-        sent.withdraw("n", "1", WHERE)
-    assert not sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
+        guests.withdraw("n", "1", WHERE)
+    assert not guests.accept("n", HYPERTY, "runtime://b.example/bob", "s")
 
 
 def test_what_was_accepted_stays_so() -> None:
     keep()
-    assert sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
+    assert guests.accept("n", HYPERTY, "runtime://b.example/bob", "s")
     with pytest.raises(Conflict):
-        sent.withdraw("n", "1", WHERE)
-    assert len(list(sent.of(["s"]))) == 1
+        guests.withdraw("n", "1", WHERE)
+    assert len(list(guests.rights_of(["s"]))) == 1
 
 
 def test_of_one_that_is_withdrawn_while_it_is_accepted_exactly_one_succeeds(
@@ -77,42 +77,42 @@ def test_of_one_that_is_withdrawn_while_it_is_accepted_exactly_one_succeeds(
     keep()
 
     def withdrawn_meanwhile(*seconds: Any, **named: Any) -> timedelta:
-        sent.withdraw("n", "1", WHERE)
+        guests.withdraw("n", "1", WHERE)
         return timedelta(*seconds, **named)
 
-    monkeypatch.setattr(sent, "timedelta", withdrawn_meanwhile)
-    assert not sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
-    assert not list(sent.of(["s"]))
+    monkeypatch.setattr(guests, "timedelta", withdrawn_meanwhile)
+    assert not guests.accept("n", HYPERTY, "runtime://b.example/bob", "s")
+    assert not list(guests.rights_of(["s"]))
 
 
 def test_who_has_accepted_is_sent_away_by_who_invited_him_and_nobody_else() -> None:
     keep()
-    assert sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
+    assert guests.accept("n", HYPERTY, "runtime://b.example/bob", "s")
     for name, subject in (("n", "2"), ("m", "1")):
         with pytest.raises(NotFound):
-            sent.end(name, subject)
-    assert len(list(sent.of(["s"]))) == 1
+            guests.end(name, subject)
+    assert len(list(guests.rights_of(["s"]))) == 1
     for _ in range(2):
-        sent.end("n", "1")
-    assert not list(sent.of(["s"]))
-    assert [each.session for each in sent.ended(5)] == ["s"]
-    assert not sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
+        guests.end("n", "1")
+    assert not list(guests.rights_of(["s"]))
+    assert [each.session for each in guests.ended_rights(5)] == ["s"]
+    assert not guests.accept("n", HYPERTY, "runtime://b.example/bob", "s")
 
 
 def test_nobody_can_accept_what_was_ended() -> None:
     keep()
-    sent.end("n", "1")
-    assert not sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
+    guests.end("n", "1")
+    assert not guests.accept("n", HYPERTY, "runtime://b.example/bob", "s")
 
 
 def test_only_who_sent_it_withdraws_it_and_where_it_was_left() -> None:
     keep()
     for name, subject in (("n", "2"), ("m", "1")):
         with pytest.raises(NotFound):
-            sent.withdraw(name, subject, "")
+            guests.withdraw(name, subject, "")
     with pytest.raises(BadMessage):
-        sent.withdraw("n", "1", "https://elsewhere.example/")
-    assert sent.accept("n", HYPERTY, "runtime://b.example/bob", "s")
+        guests.withdraw("n", "1", "https://elsewhere.example/")
+    assert guests.accept("n", HYPERTY, "runtime://b.example/bob", "s")
 
 
 def test_a_location_is_of_the_endpoints_own_server() -> None:

@@ -8,9 +8,8 @@ from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import no_name_barrier
 from msgnode.sessions.admission import Known
-from msgnode.sessions.handshake import RuntimeChecks, SessionHandshake
+from msgnode.sessions.handshake import RuntimeChecks, SessionHandshake, SessionLocator
 from msgnode.sessions.liveness import LivenessChecks
-from msgnode.sessions.locator import SessionLocator
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rivals import Findable, Rivals
 from msgnode.sessions.session_factory import SessionSettings
@@ -33,6 +32,6 @@ def handshake(
         Known(settings, table, LastOwnerCache(), sessions.sessions),
         locator,
         LivenessChecks(sessions, seconds=60),
-        Rivals(table, locator, settings.shares, findable),
+        Rivals(table, locator.ask_others, settings.shares, findable),
         RuntimeChecks(lambda *_: None),
     )

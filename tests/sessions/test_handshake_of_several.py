@@ -18,7 +18,7 @@ from msgnode.core.errors import NodeError, Unavailable
 from msgnode.core.pending import Pending
 from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
-from msgnode.sessions.locator import SessionLocator
+from msgnode.sessions.handshake import SessionLocator
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.session_factory import SessionSettings
 from tests.fakes import FakeLink, FakeSession

@@ -15,10 +15,8 @@ from msgnode.core.pending import Pending
 from msgnode.core.rates import Rates
 from msgnode.redis.directory import Kind
 from msgnode.workers.announcements import Announcements, Watchers, as_up
-from msgnode.workers.arriving_frames import ArrivingFrames
-from msgnode.workers.copies import SessionCopies
 from msgnode.workers.counter_sync import CounterSync
-from msgnode.workers.handover import Handover
+from msgnode.workers.handover import ArrivingFrames, Handover
 from msgnode.workers.homes import Homes
 from msgnode.workers.interest import Interest, InterestRenewal
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
@@ -26,7 +24,7 @@ from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import Backpressure
 from msgnode.workers.remote import RemoteSession
 from msgnode.workers.remote_sessions import RemoteSessions
-from msgnode.workers.replication import TableReplicator
+from msgnode.workers.replication import SessionCopies, TableReplicator
 from msgnode.workers.rpc import PeerRpc
 from msgnode.workers.transport import PeerTransport
 from msgnode.workers.worker_process import WorkerId
