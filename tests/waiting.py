@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -22,6 +23,13 @@ def until(
         time.sleep(pause)
         pause = min(pause * 1.2, every)
     return seen
+
+
+async def so(is_so: Callable[[], object], seconds: float = 30.0) -> None:
+    """Let the loop turn until something is so; what it looks at is in this process."""
+    async with asyncio.timeout(seconds):
+        while not is_so():  # noqa: ASYNC110  (no event announces it)
+            await asyncio.sleep(0.01)
 
 
 def in_page(page: Any, expression: str, seconds: float = 30.0) -> Any:

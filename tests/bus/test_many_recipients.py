@@ -21,7 +21,7 @@ from msgnode.core.record import Outcome
 from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import MAX_DEBT, FlowLimits
 from msgnode.sessions.turn_queue import Turns
-from tests.fakes import FakeCaller, FakeRecorder, FakeSession, pipeline
+from tests.fakes import FakeCaller, FakeLink, FakeRecorder, FakeSession, pipeline
 
 SENDER = "runtime://d/1"
 
@@ -77,23 +77,6 @@ def test_a_fan_out_gives_way_by_bytes_as_well() -> None:
     assert fan_out.outcome == (Outcome.DELIVERED, 20)
 
 
-class Link:
-    is_paused = False
-    unsent_bytes = 0
-
-    def __init__(self) -> None:
-        self.reads = True
-
-    def pause_reading(self) -> None:
-        self.reads = False
-
-    def resume_reading(self) -> None:
-        self.reads = True
-
-    def close(self, code: int, reason: str) -> None:
-        self.reads = False
-
-
 class Sessions:
     def __init__(self) -> None:
         self.lost_ones: list[Any] = []
@@ -102,8 +85,8 @@ class Sessions:
         self.lost_ones.append(connection)
 
 
-def connected(carry: Any, **limits: float) -> tuple[Connection, Link, Sessions]:
-    link, sessions = Link(), Sessions()
+def connected(carry: Any, **limits: float) -> tuple[Connection, FakeLink, Sessions]:
+    link, sessions = FakeLink(), Sessions()
     given: Any = sessions
     wire: Any = link
     flow = FlowLimits(limits.get("messages", 1e6), limits.get("size", 1e9), max_pending=10)
@@ -132,7 +115,7 @@ async def test_others_have_their_turn_and_the_senders_next_frame_waits() -> None
     connection, link, _ = connected(carry)
     connection.frame_received(b"many")
     connection.frame_received(b"next")
-    assert not link.reads
+    assert not link.is_reading
     turns = 0
     while "next" not in done:
         await asyncio.sleep(0)
@@ -140,7 +123,7 @@ async def test_others_have_their_turn_and_the_senders_next_frame_waits() -> None
         assert turns < 100
     assert done == ["0", "1", "2", "3", "4", "next"]
     assert turns >= 4
-    assert link.reads
+    assert link.is_reading
 
 
 async def test_what_is_under_way_is_carried_though_its_sender_is_lost() -> None:
@@ -165,9 +148,9 @@ async def test_what_is_under_way_is_carried_though_its_sender_is_lost() -> None:
 async def test_a_sender_pays_for_what_its_message_costs_within_bounds() -> None:
     connection, link, _ = connected(lambda text, caller: caller.charge(0, 500), size=1000)
     connection.frame_received(b"x" * 10)
-    assert link.reads
+    assert link.is_reading
     connection.frame_received(b"x" * 600)
-    assert not link.reads
+    assert not link.is_reading
     connection.charge(0, 10**12)
     assert connection.flow.seconds_until_credit() <= MAX_DEBT + 0.2
     connection.end(1000, "")

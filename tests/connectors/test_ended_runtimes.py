@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from time import monotonic
@@ -19,6 +19,7 @@ from msgnode.bus.ports import CLOSED_BY_RUNTIME
 from msgnode.connectors import ended_runtimes
 from msgnode.connectors.ended_runtimes import EndedRuntimes
 from registry.api import session_mark, subject_mark
+from tests import waiting
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -72,12 +73,6 @@ def store_closed(url: str, seconds_ago: float, **columns: Any) -> str:
     return async_to_sync(store)(url, CLOSED, **reason, **columns)
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 async def test_only_runtimes_without_any_session_are_ended_by_either_spelling() -> None:
     registry = Registry()
     await store("runtime://d/gone", CLOSED)
@@ -87,7 +82,7 @@ async def test_only_runtimes_without_any_session_are_ended_by_either_spelling() 
     async with running(registry) as runtimes:
         for name in ("two-tabs", "twin", "gone"):
             runtimes.note(f"runtime://d/{name}")
-        await until(lambda: bool(registry.groups) and not runtimes)
+        await waiting.so(lambda: bool(registry.groups) and not runtimes)
     assert registry.ended == ["runtime://d/gone"]
 
 
@@ -97,7 +92,7 @@ async def test_a_thousand_ends_are_a_few_groups() -> None:
     async with running(registry) as runtimes:
         for url in urls:
             runtimes.note(url)
-        await until(lambda: len(registry.ended) == len(urls))
+        await waiting.so(lambda: len(registry.ended) == len(urls))
     assert registry.ended == urls
     assert len(registry.groups) == 1000 // ended_runtimes.AT_ONCE
 
@@ -107,7 +102,7 @@ async def test_a_group_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch
     registry = Registry(failures=2)
     async with running(registry) as runtimes:
         runtimes.note("runtime://d/1")
-        await until(lambda: registry.ended == ["runtime://d/1"])
+        await waiting.so(lambda: registry.ended == ["runtime://d/1"])
 
 
 async def test_who_is_back_in_time_is_left_alone() -> None:
@@ -116,7 +111,7 @@ async def test_who_is_back_in_time_is_left_alone() -> None:
         runtimes.note("runtime://d/back")
         runtimes.note("runtime://d/gone")
         await store("runtime://d/back")
-        await until(lambda: not runtimes and bool(registry.groups))
+        await waiting.so(lambda: not runtimes and bool(registry.groups))
     assert registry.ended == ["runtime://d/gone"]
 
 
@@ -125,7 +120,7 @@ async def test_an_end_that_is_due_at_once_waits_for_no_grace_of_others() -> None
     async with running(registry, after=3600) as runtimes:
         runtimes.note("runtime://d/closed")
         runtimes.note("runtime://d/expired", after=0.0)
-        await until(lambda: bool(registry.groups))
+        await waiting.so(lambda: bool(registry.groups))
         assert registry.ended == ["runtime://d/expired"]
         assert len(runtimes) == 1
 
@@ -136,7 +131,7 @@ async def test_a_close_at_another_worker_has_its_whole_grace() -> None:
     await store_closed("runtime://d/1", seconds_ago=3599)
     async with running(registry, after=3600) as runtimes:
         runtimes.note("runtime://d/1", after=0.0)
-        await until(lambda: registry.ended == ["runtime://d/1"])
+        await waiting.so(lambda: registry.ended == ["runtime://d/1"])
     assert monotonic() - began >= 0.9
 
 
@@ -147,7 +142,7 @@ async def test_who_is_there_is_named_by_session_and_subject() -> None:
     gone = await store_closed(url, seconds_ago=3600, issuer="https://idp", subject="ben")
     async with running(registry, after=60) as runtimes:
         runtimes.note(url, after=0.0)
-        await until(lambda: url in registry.present)
+        await waiting.so(lambda: url in registry.present)
     marks = {session_mark(tab), session_mark(twin), subject_mark("https://idp", "ann")}
     assert registry.present[url] == marks
     assert session_mark(gone) not in marks
@@ -159,7 +154,7 @@ async def test_a_worker_that_starts_ends_what_was_closed_before() -> None:
     await store_closed("runtime://d/just-now", seconds_ago=0)
     await store_closed("runtime://d/long-ago", seconds_ago=3 * 3600)
     async with running(registry, after=60) as runtimes:
-        await until(lambda: bool(registry.groups))
+        await waiting.so(lambda: bool(registry.groups))
         assert registry.ended == ["runtime://d/before"]
         assert len(runtimes) == 1
 

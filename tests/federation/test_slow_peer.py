@@ -7,7 +7,7 @@ import base64
 import hashlib
 import resource
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,8 +17,9 @@ from msgnode.federation import pipe
 from msgnode.federation import sockets as stub_sockets
 from msgnode.federation.sockets import SocketLimits, StubSockets
 from msgnode.federation.states import SessionWatch
+from tests import waiting
 
-from .test_stub_sockets import HOSTS, LOOPBACK, SECONDS, Lines, sockets, wanted
+from .test_stub_sockets import HOSTS, LOOPBACK, Lines, sockets, wanted
 
 _ACCEPT = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _TEXT = "x" * 65_536
@@ -63,12 +64,6 @@ async def deaf(says: bytes = b"") -> AsyncIterator[Deaf]:
         server.close()
         for _, writer in one.links:
             writer.transport.abort()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not condition():  # noqa: ASYNC110  (a counter tells nobody)
-            await asyncio.sleep(0.01)
 
 
 async def hears_the_end(peer: Deaf) -> None:
@@ -139,7 +134,7 @@ async def test_case_57_one_that_says_what_it_may_not_and_does_not_read_is_left_t
         await lines.next("open")
         for _ in range(_MANY):
             one.send(pipe.SocketSend(ws=1, data=_TEXT))
-        await until(lambda: one.is_full)
+        await waiting.so(lambda: one.is_full)
         held.set()
         async with asyncio.timeout(_AT_ONCE):
             assert (await lines.next("close"))["ws"] == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,12 +13,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.node import alarms
 from msgnode.node.alarms import Alarms
 from msgnode.storage.fence import Fenced
-
-
-async def eventually(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+from tests import waiting
 
 
 class Database:
@@ -51,7 +45,7 @@ async def test_what_could_not_be_written_comes_later_with_all_that_followed_it()
     told.raise_alarm("k", "second", "text")
     told.clear_alarm("k", "first")
     told.raise_alarm("k", "third", "text")
-    await eventually(lambda: database.written[-1:] == ["third"])
+    await waiting.so(lambda: database.written[-1:] == ["third"])
     assert database.written == ["first", "second", "cleared", "third"]
 
 
@@ -62,8 +56,8 @@ async def test_a_clearing_never_comes_before_what_it_clears() -> None:
     await asyncio.sleep(0)
     told.raise_alarm("k", "lost", "text")
     told.clear_alarm("k", "lost")
-    await eventually(lambda: database.written.count("lost") == 1)
-    await eventually(lambda: database.written[-1] == "cleared")
+    await waiting.so(lambda: database.written.count("lost") == 1)
+    await waiting.so(lambda: database.written[-1] == "cleared")
 
 
 @pytest.mark.parametrize("error", [InternalFault(), Fenced()])
@@ -84,7 +78,7 @@ async def test_what_waits_has_a_bound_and_what_is_lost_is_counted(
     told = Alarms(database, again=0.05)
     for number in range(6):
         told.raise_alarm("k", str(number), "text")
-    await eventually(lambda: len(database.written) >= 3)
+    await waiting.so(lambda: len(database.written) >= 3)
     assert database.written == ["3", "4", "5"]
     assert FAULTS.counts["alarm that could not be written"] == before + 3
 
@@ -99,5 +93,5 @@ async def test_the_bound_holds_for_as_long_as_the_database_is_away(
         told.raise_alarm("k", str(number), "text")
         await asyncio.sleep(0)
     database.errors.clear()
-    await eventually(lambda: database.written[-1:] == ["99"])
+    await waiting.so(lambda: database.written[-1:] == ["99"])
     assert database.written == ["97", "98", "99"]

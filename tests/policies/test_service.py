@@ -18,6 +18,7 @@ from msgnode.policy.service import PolicyService
 from policies.enforcement import prp
 from policies.enforcement.snapshot import make_snapshot
 from policies.engine.language import CannotEvaluate
+from tests import waiting
 from tests.policies.test_pep import IN, parsed
 
 
@@ -89,12 +90,6 @@ def policy(heard, ended, alarms, told_of_gaps):
     )
 
 
-async def until(is_so):
-    async with asyncio.timeout(10):
-        while not is_so():  # noqa: ASYNC110 (what is waited for is a fact, not an event)
-            await asyncio.sleep(0.01)
-
-
 async def turn_in_which(is_so):
     while not is_so():  # noqa: ASYNC110 (turns of the loop are what is counted)
         await asyncio.sleep(0)
@@ -106,7 +101,7 @@ async def test_a_publication_is_taken_and_ends_what_it_does_not_allow(
     monkeypatch.setattr(prp, "active_sets", lambda known: deny_feed(1) if known < 1 else None)
     watching = asyncio.create_task(policy.watch())
     policy.published({"version": 1})
-    await until(lambda: told_of_gaps)
+    await waiting.so(lambda: told_of_gaps)
     watching.cancel()
     assert policy.enforcer.snapshot.version == 1
     assert ended == [(FEED, BOB)]
@@ -140,9 +135,9 @@ async def test_with_the_database_away_the_last_edition_stays_and_reading_is_trie
     monkeypatch.setattr(prp, "active_sets", active_sets)
     watching = asyncio.create_task(policy.watch())
     policy.published({})
-    await until(lambda: len(calls) == 1)
+    await waiting.so(lambda: len(calls) == 1)
     assert policy.enforcer.snapshot.version == 7
-    await until(lambda: policy.enforcer.snapshot.version == 8)
+    await waiting.so(lambda: policy.enforcer.snapshot.version == 8)
     watching.cancel()
     assert calls[:3] == [7, 7, 7]
     assert "the last ones stay: gone" in caplog.text

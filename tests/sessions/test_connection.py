@@ -11,23 +11,7 @@ import pytest
 from msgnode.core.pending import Pending
 from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
-
-
-class Link:
-    is_paused = False
-    unsent_bytes = 0
-
-    def __init__(self):
-        self.reads = True
-
-    def pause_reading(self):
-        self.reads = False
-
-    def resume_reading(self):
-        self.reads = True
-
-    def close(self, code, reason):
-        self.reads = False
+from tests.fakes import FakeLink
 
 
 class Sessions:
@@ -64,7 +48,7 @@ def sessions():
 
 def connected(bus, sessions):
     limits = ConnectionSettings(FlowLimits(1000, 1_000_000, 10), 60)
-    return Connection(Link(), "192.0.2.1", sessions, bus.carry, limits)
+    return Connection(FakeLink(), "192.0.2.1", sessions, bus.carry, limits)
 
 
 async def turn():
@@ -77,10 +61,10 @@ async def test_a_frame_that_needs_a_fact_and_those_after_it_wait_in_order(sessio
     connection = connected(bus, sessions)
     for frame in (b"1", b"2", b"3"):
         connection.frame_received(frame)
-    assert (bus.carried, connection.link.reads) == ([], False)
+    assert (bus.carried, connection.link.is_reading) == ([], False)
     bus.tell()
     await turn()
-    assert (bus.carried, connection.link.reads) == ([b"1", b"2", b"3"], True)
+    assert (bus.carried, connection.link.is_reading) == ([b"1", b"2", b"3"], True)
 
 
 async def test_each_frame_may_need_a_fact_of_its_own(sessions):
@@ -90,10 +74,10 @@ async def test_each_frame_may_need_a_fact_of_its_own(sessions):
         connection.frame_received(frame)
     bus.tell()
     await turn()
-    assert (bus.carried, connection.link.reads) == ([b"1"], False)
+    assert (bus.carried, connection.link.is_reading) == ([b"1"], False)
     bus.tell()
     await turn()
-    assert (bus.carried, connection.link.reads) == ([b"1", b"2", b"3"], True)
+    assert (bus.carried, connection.link.is_reading) == ([b"1", b"2", b"3"], True)
 
 
 async def test_what_was_sent_before_the_socket_was_lost_is_carried_when_the_fact_is_there(sessions):
@@ -124,12 +108,11 @@ async def test_a_frame_that_fails_ends_its_connection_and_the_session_is_told(se
         raise RuntimeError("broken")
 
     limits = ConnectionSettings(FlowLimits(1000, 1_000_000, 10), 60)
-    link = Link()
-    link.close = lambda code, reason: link.closed.append(code)
-    link.closed = []
+    link = FakeLink()
     connection = Connection(link, "192.0.2.1", sessions, broken, limits)
     connection.frame_received(b"{}")
-    assert link.closed == [3001]
+    assert link.closed is not None
+    assert link.closed[0] == 3001
     connection.lost()
     assert sessions.told == [connection]
 

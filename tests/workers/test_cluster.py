@@ -30,6 +30,7 @@ from msgnode.workers.protocol import (
     TransferBegin,
     decode,
 )
+from tests import waiting
 from tests.node import eventually
 from tests.workers.cluster import MOST_FRAMES, PATIENCE, Fellow, LossyLayer, Meet
 
@@ -115,10 +116,10 @@ async def test_a_worker_knows_by_itself_that_the_layer_does_not_work_for_it(
     one, other = await meet(2)
     assert one.transport.hears_itself
     layer.loses = lambda message: message["epoch"] == one.transport.me.epoch
-    await _until(lambda: not one.transport.hears_itself)
+    await waiting.so(lambda: not one.transport.hears_itself)
     assert other.transport.hears_itself
     layer.loses = lambda message: False
-    await _until(lambda: one.transport.hears_itself)
+    await waiting.so(lambda: one.transport.hears_itself)
 
 
 @pytest.mark.parametrize("protocol", [{}, {"protocol": 1}, {"protocol": PROTOCOL + 1}])
@@ -129,7 +130,7 @@ async def test_a_worker_that_speaks_another_protocol_is_named_once_and_no_peer(
     beat = {"type": "worker.beat", "epoch": "another", "name": "of another version", **protocol}
     for _ in range(3):
         await layer.group_send(one.transport.inbox.group, beat)
-    await _until(lambda: "worker-protocol" in one.alarms)
+    await waiting.so(lambda: "worker-protocol" in one.alarms)
     await one.settled()
     assert one.alarms == ["worker-protocol"]
     assert list(one.transport.peers) == [other.transport.me.epoch]
@@ -144,7 +145,7 @@ async def test_while_a_worker_is_down_it_is_not_known_what_all_have(
     assert one.transport.knows({other.transport.me.epoch})
     one.transport.down(peer, "is tested")
     assert not one.transport.knows(set())
-    await _until(lambda: one.transport.knows({other.transport.me.epoch}))
+    await waiting.so(lambda: one.transport.knows({other.transport.me.epoch}))
     one.transport.forget(peer)
     assert one.transport.knows(set())
 
@@ -162,7 +163,7 @@ async def test_a_beat_names_no_link_once_all_have_what_they_must_know(
         return False
 
     layer.loses = hears
-    await _until(lambda: len(beats) == 4 and not any(beats.values()))
+    await waiting.so(lambda: len(beats) == 4 and not any(beats.values()))
     epochs = {each.transport.me.epoch for each in workers}
     assert all(each.transport.knows(epochs - {each.transport.me.epoch}) for each in workers)
 
@@ -173,21 +174,21 @@ async def test_a_beat_names_no_link_once_all_have_what_they_must_know(
         or (message["type"] == "worker.batch" and message["epoch"] == one.transport.me.epoch)
     )
     one.transport.links._begin(there)
-    await _until(lambda: not other.transport.knows(set()))
+    await waiting.so(lambda: not other.transport.knows(set()))
     named = {other.transport.me.epoch: there.out.stream}
     assert beats == {each: named if each == one.transport.me.epoch else {} for each in epochs}
     assert third.transport.knows(epochs - {third.transport.me.epoch})
     layer.loses = hears
-    await _until(lambda: other.transport.knows(set()) and not any(beats.values()))
+    await waiting.so(lambda: other.transport.knows(set()) and not any(beats.values()))
 
 
 async def test_a_worker_that_was_taken_for_dead_hears_that_nothing_is_known_of_it(
     meet: Meet, layer: LossyLayer
 ) -> None:
     one, other = await meet(2)
-    await _until(lambda: all(each.transport.knows(set()) for each in (one, other)))
+    await waiting.so(lambda: all(each.transport.knows(set()) for each in (one, other)))
     one.transport.forget(one.transport.peers[other.transport.me.epoch])
-    await _until(lambda: not other.transport.knows(set()))
+    await waiting.so(lambda: not other.transport.knows(set()))
 
 
 async def test_frames_come_in_order_and_a_fan_out_is_sent_once(meet: Meet) -> None:
@@ -251,9 +252,9 @@ async def test_links_on_which_nothing_is_said_cost_nothing_and_stay_up(
         sent.append(message["type"])
         return False
 
-    await _until(lambda: all(not peer.out.bytes for one in workers for peer in _peers(one)))
+    await waiting.so(lambda: all(not peer.out.bytes for one in workers for peer in _peers(one)))
     layer.loses = count
-    await _until(lambda: sent.count("worker.beat") >= 15, 20)
+    await waiting.so(lambda: sent.count("worker.beat") >= 15, 20)
     assert sent.count("worker.batch") <= 6, "the last acknowledgements, one for each link"
     assert all(peer.is_up for one in workers for peer in _peers(one))
 
@@ -264,7 +265,7 @@ async def test_an_acknowledgement_that_was_lost_is_said_again(
     one, other = await meet(2)
     (there,) = _peers(other)
     (peer,) = _peers(one)
-    await _until(lambda: not peer.out.bytes)
+    await waiting.so(lambda: not peer.out.bytes)
     number, lost = there.incoming.next, 0
 
     def loses(message: dict[str, Any]) -> bool:
@@ -275,10 +276,10 @@ async def test_an_acknowledgement_that_was_lost_is_said_again(
 
     layer.loses = loses
     one.says_something()
-    await _until(lambda: lost > 2)
+    await waiting.so(lambda: lost > 2)
     assert peer.out.bytes
     layer.loses = lambda message: False
-    await _until(lambda: not peer.out.bytes)
+    await waiting.so(lambda: not peer.out.bytes)
 
 
 async def test_signs_of_life_do_not_overtake_what_was_sent_before(meet: Meet) -> None:
@@ -360,10 +361,10 @@ async def test_what_is_given_up_is_told_to_the_sessions_that_miss_it(
     assert remote.deliver(b"nor this") is DeliveryResult.DROPPED
     assert "worker-down" in one.alarms
     layer.loses = lambda message: False
-    await _until(lambda: missing.id in other.gaps)
+    await waiting.so(lambda: missing.id in other.gaps)
     assert whole.id not in other.gaps
     assert remote.deliver(b"again") is DeliveryResult.WRITTEN
-    await _until(lambda: missing.frames == [b"again"])
+    await waiting.so(lambda: missing.frames == [b"again"])
     (there,) = one.table.runtimes[missing.runtime_url]
     assert there is remote
 
@@ -384,9 +385,9 @@ async def test_a_full_link_holds_its_senders_back_and_is_relieved(
     remote.when_writable(lambda: relieved.append(1))
     assert not relieved
     layer.refuses = False
-    await _until(lambda: bool(relieved))
-    await _until(lambda: len(session.frames) == 60 - taken.count(DeliveryResult.DROPPED))
-    await _until(lambda: other.gaps == [session.id])
+    await waiting.so(lambda: bool(relieved))
+    await waiting.so(lambda: len(session.frames) == 60 - taken.count(DeliveryResult.DROPPED))
+    await waiting.so(lambda: other.gaps == [session.id])
 
 
 async def test_a_slow_reader_holds_back_the_senders_of_all_workers(meet: Meet) -> None:
@@ -398,12 +399,12 @@ async def test_a_slow_reader_holds_back_the_senders_of_all_workers(meet: Meet) -
     callbacks: list[Any] = []
     session.when_writable = callbacks.append  # type: ignore[method-assign]
     remote.deliver(b"1")
-    await _until(lambda: remote.deliver(b"2") is DeliveryResult.BEHIND)
+    await waiting.so(lambda: remote.deliver(b"2") is DeliveryResult.BEHIND)
     relieved: list[int] = []
     remote.when_writable(lambda: relieved.append(1))
     session.taken = DeliveryResult.WRITTEN
     callbacks[0]()
-    await _until(lambda: bool(relieved))
+    await waiting.so(lambda: bool(relieved))
     assert remote.deliver(b"3") is DeliveryResult.WRITTEN
 
 
@@ -452,7 +453,7 @@ async def test_w6_what_was_on_its_way_to_the_giver_comes_before_what_is_sent_to_
         remote.deliver(b"%d" % number)
     bringing = asyncio.create_task(other.moves.fetch(session.id))
     giver = third.transport.peers[one.transport.me.epoch]
-    await _until(lambda: third.remotes.by_id[session.id].peer is not giver)
+    await waiting.so(lambda: third.remotes.by_id[session.id].peer is not giver)
     for number in range(10, 20):
         third.remotes.by_id[session.id].deliver(b"%d" % number)
     for _ in range(5):  # time enough for acknowledgements that are not held up
@@ -484,7 +485,7 @@ async def test_w7_a_worker_that_stops_waits_for_one_that_starts(
     starts = Fellow(layer, "starts", one.secret)
     await starts.transport.start()
     try:
-        await _until(lambda: any(peer.is_up for peer in one.transport.peers.values()))
+        await waiting.so(lambda: any(peer.is_up for peer in one.transport.peers.values()))
         giving = asyncio.create_task(one.moves.give_all(lambda: [session.id], 10))
         await asyncio.sleep(0)
         assert not giving.done()
@@ -499,7 +500,7 @@ async def test_w7_what_one_that_stops_too_no_longer_takes_goes_to_another(meet: 
     one, other, third = await meet(3)
     ids = {one.enter().id for _ in range(4 * MAX_CONCURRENT)}
     giving = asyncio.create_task(one.moves.give_all(lambda: list(ids), 20))
-    await _until(lambda: bool(other.sessions))
+    await waiting.so(lambda: bool(other.sessions))
     other.transport.close()
     await giving
     assert not one.sessions
@@ -514,7 +515,7 @@ async def test_w7_a_frozen_worker_keeps_few_sessions_of_one_that_stops_from_the_
     layer.loses = lambda message: message["epoch"] == other.transport.me.epoch
     ids = {one.enter().id for _ in range(4 * MAX_CONCURRENT)}
     giving = asyncio.create_task(one.moves.give_all(lambda: list(ids), 60))
-    await _until(lambda: len(third.sessions) >= len(ids) - MAX_CONCURRENT)
+    await waiting.so(lambda: len(third.sessions) >= len(ids) - MAX_CONCURRENT)
     assert not giving.done()
     giving.cancel()
     await asyncio.wait({giving})
@@ -545,10 +546,10 @@ async def test_w7_what_does_not_arrive_keeps_no_other_session_at_a_worker_that_s
     assert state is not None
     link = other.transport.peers[one.transport.me.epoch].out
     link.put(TransferBegin(stuck.id, state, []))  # and nothing more
-    await _until(lambda: one.moves.is_moving(stuck.id))
+    await waiting.so(lambda: one.moves.is_moving(stuck.id))
     session = one.enter()
     giving = asyncio.create_task(one.moves.give_all(lambda: list(one.sessions), 60))
-    await _until(lambda: session.id in {*other.sessions, *third.sessions})
+    await waiting.so(lambda: session.id in {*other.sessions, *third.sessions})
     assert not giving.done()
     giving.cancel()
     await asyncio.wait({giving})
@@ -573,7 +574,7 @@ async def test_w7_workers_that_all_stop_do_not_wait_for_one_another(meet: Meet) 
     for worker in workers:
         worker.transport.close()
     peers = [peer for worker in workers for peer in worker.transport.peers.values()]
-    await _until(lambda: not any(peer.takes or peer.is_starting for peer in peers))
+    await waiting.so(lambda: not any(peer.takes or peer.is_starting for peer in peers))
     session = workers[0].enter()
     await asyncio.wait_for(workers[0].moves.give_all(lambda: [session.id], 60), 10)
     assert list(workers[0].sessions) == [session.id]
@@ -587,7 +588,7 @@ async def test_a_message_of_a_worker_that_cannot_be_processed_is_counted_and_hol
     to = one.transport.peers[other.transport.me.epoch].out
     to.put(TransferBegin("unknown", b"no session", []))
     to.put(LostFrames([other.enter().id]))
-    await _until(lambda: bool(other.gaps))
+    await waiting.so(lambda: bool(other.gaps))
     assert FAULTS.counts["worker link"] == before + 1
 
 
@@ -649,7 +650,7 @@ async def test_what_the_new_worker_of_a_session_says_of_it_counts_before_it_is_a
     await other.settled()
     assert (remote.is_connected, remote.token_hash) == (True, here.token_hash)
     acknowledged.set_result(None)
-    await _until(lambda: not one.watchers.leaving)
+    await waiting.so(lambda: not one.watchers.leaving)
 
 
 @pytest.mark.parametrize("newer", ["giver", "receiver", "neither"])
@@ -676,13 +677,13 @@ async def test_a_session_that_both_have_after_the_link_broke_is_soon_one_workers
     async def breaks() -> None:
         """The first part of the session comes, then the link begins anew, once."""
         del peer.room
-        await _until(lambda: bool(other.moves._arrivals))
+        await waiting.so(lambda: bool(other.moves._arrivals))
         one.transport.links._begin(peer)
 
     peer.room = breaks  # type: ignore[method-assign]
     other.transport.peers[one.transport.me.epoch].out.put(RequestSession(session.id))
-    await _until(lambda: bool(one.gaps and arrived))  # before that one has it alone, too
-    await _until(lambda: (session.id in one.sessions) is not (session.id in other.sessions))
+    await waiting.so(lambda: bool(one.gaps and arrived))  # before that one has it alone, too
+    await waiting.so(lambda: (session.id in one.sessions) is not (session.id in other.sessions))
     has = one if session.id in one.sessions else other
     if newer != "neither":
         assert has is (one if newer == "giver" else other)
@@ -701,13 +702,13 @@ async def test_w6_a_runtime_that_comes_to_where_its_session_is_going_to_finds_it
     one, other = await meet(2)
     session = one.enter()
     await one.settled()
-    await _until(lambda: all(peer.takes for peer in _peers(one)))
+    await waiting.so(lambda: all(peer.takes for peer in _peers(one)))
     epoch = one.transport.me.epoch
     layer.loses = lambda message: (
         "words" in message and message["epoch"] == epoch and bool(other.moves._arrivals)
     )
     leaving = asyncio.create_task(one.moves.give_all(lambda: [session.id], 10))
-    await _until(lambda: session.id not in one.sessions)
+    await waiting.so(lambda: session.id not in one.sessions)
     known = asyncio.Event()
     with pytest.raises(Pending) as fact:
         other.homes.find_runtime("comes", session.runtime_url)
@@ -734,7 +735,7 @@ async def test_frames_that_are_lost_on_the_way_to_a_session_that_has_moved_on_ar
     await other.know(session)
     await asyncio.wait_for(other.moves.fetch(session.id), 10)
     third.transport.peers[one.transport.me.epoch].lost.add(session.id)
-    await _until(lambda: other.gaps == [session.id])
+    await waiting.so(lambda: other.gaps == [session.id])
     assert not one.gaps
     assert not third.gaps
 
@@ -745,19 +746,19 @@ async def test_frames_that_are_lost_on_the_way_to_a_session_that_is_coming_are_t
     one, other, third = await meet(3)
     session = one.enter()
     await one.settled()
-    await _until(lambda: all(peer.takes for peer in _peers(one)))
+    await waiting.so(lambda: all(peer.takes for peer in _peers(one)))
     epoch = one.transport.me.epoch
     layer.loses = lambda message: (
         "words" in message and message["epoch"] == epoch and bool(other.moves._arrivals)
     )
     other.transport.peers[epoch].out.put(RequestSession(session.id))
-    await _until(lambda: bool(other.moves._arrivals))
+    await waiting.so(lambda: bool(other.moves._arrivals))
     third.transport.peers[other.transport.me.epoch].out.put(LostFrames([session.id]))
     told = third.transport.done_by(other.transport.me.epoch)
     assert told is not None
     await asyncio.wait_for(told, 10)
     layer.loses = lambda message: False
-    await _until(lambda: session.id in other.sessions)
+    await waiting.so(lambda: session.id in other.sessions)
     assert other.gaps == [session.id]
 
 
@@ -772,7 +773,7 @@ async def test_the_answer_finds_the_session_that_asked_and_nobody_else_is_told(m
     for each in (answers, observer):
         remote = await one.know(each)
         remote.deliver_request(b"request", path)
-    await _until(lambda: answers.frames == observer.frames == [b"request"])
+    await waiting.so(lambda: answers.frames == observer.frames == [b"request"])
     found = other.table.requester_of("runtime://d/1", "7")
     assert found is not None
     assert found.id == asks.id
@@ -805,7 +806,7 @@ async def test_the_way_back_goes_along_with_the_session_that_answers(meet: Meet)
     await bringing
     ask()
     here = third.sessions[answers.id]
-    await _until(lambda: len(here.frames) == number)
+    await waiting.so(lambda: len(here.frames) == number)
     for each in range(number):
         found = third.table.requester_of("runtime://d/1", str(each))
         assert found is not None
@@ -822,7 +823,7 @@ async def test_a_response_over_a_link_reaches_only_who_has_asked_its_giver(meet:
         remote.deliver_response(b"forged", Response("hyperty://d/a", "7", "eve"))
         remote.deliver_response(b"guessed", Response("hyperty://d/a", "8", "bob"))
         remote.deliver_response(b"real", Response("hyperty://d/a", "7", "bob"))
-    await _until(lambda: asks.frames == [b"real"] * 2)
+    await waiting.so(lambda: asks.frames == [b"real"] * 2)
     assert tab.frames == []
     assert one.guard.dropped == 4
 
@@ -850,7 +851,7 @@ async def test_responses_follow_a_session_that_moves_and_forged_ones_do_not(meet
     await bringing
     say()
     here = other.sessions[session.id]
-    await _until(lambda: len(here.frames) == number)
+    await waiting.so(lambda: len(here.frames) == number)
     assert here.frames == [b"%d" % each for each in range(number)]
     dropped = sum(each.guard.dropped for each in (one, other, third))
     assert dropped == number
@@ -863,7 +864,7 @@ async def test_a_frame_for_a_session_that_has_just_ended_is_not_passed_over(meet
     remote = await one.know(session)
     other.end(session)
     remote.deliver(b"late")
-    await _until(lambda: other.strays == [b"late"])
+    await waiting.so(lambda: other.strays == [b"late"])
 
 
 DEEDS = st.lists(
@@ -955,10 +956,3 @@ async def _meanwhile(job: asyncio.Task[None], is_so: Callable[[], bool]) -> None
         while not is_so():
             assert not job.done()
             await asyncio.sleep(0)
-
-
-async def _until(is_so: Any, seconds: float = 10.0) -> None:
-    """Something that no event announces."""
-    async with asyncio.timeout(seconds):
-        while not is_so():
-            await eventually()

@@ -18,9 +18,10 @@ from msgnode.workers import membership_store
 from msgnode.workers.cluster import Cluster
 from msgnode.workers.failover import Failover
 from msgnode.workers.protocol import PROTOCOL, Goodbye
+from tests import waiting
 from tests.client import ALLOCATION, address
 from tests.node import eventually
-from tests.workers.whole import Runtime, Start, freeze, until
+from tests.workers.whole import Runtime, Start, freeze
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,7 +30,7 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     live, frozen = await start(), await start()
     assert isinstance(live.parts.cluster, Cluster)
     assert isinstance(frozen.parts.cluster, Cluster)
-    await until(live.parts.cluster.network.knows_all)
+    await waiting.so(live.parts.cluster.network.knows_all)
     caught, stays = await Runtime(frozen).open(), await Runtime(live).open()
     held = await caught.allocate()
     nobody = address()
@@ -39,13 +40,13 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     freeze(frozen)
     assert await sync_to_async(membership_store.renew)(frozen.parts.epoch, -60.0)
     assert len(live.parts.sessions.sessions) == 1
-    await until(lambda: len(live.parts.sessions.sessions) == 2)
+    await waiting.so(lambda: len(live.parts.sessions.sessions) == 2)
     stays.say("create", held, {"value": "waits"})
-    await until(lambda: not frozen.parts.lease.is_held)
+    await waiting.so(lambda: not frozen.parts.lease.is_held)
     del frozen.parts.lease.renew  # it wakes
     caught.say("create", held, {"value": "read after the freeze"})
     id_ = caught.say("create", ALLOCATION, {"scheme": "hyperty", "value": {"number": 1}})
-    await until(lambda: frozen.parts.lease.is_lost)
+    await waiting.so(lambda: frozen.parts.lease.is_lost)
     assert lost == ["its epoch is retired"]
     assert not caught.answers(id_)
     await frozen.fence("its epoch is retired")
@@ -63,11 +64,11 @@ async def test_w1_a_worker_taken_for_dead_is_fenced_and_its_sessions_live_on(sta
     again = await start()
     assert isinstance(again.parts.cluster, Cluster)
     for each in (again.parts.cluster, live.parts.cluster):
-        await until(each.network.knows_all)
+        await waiting.so(each.network.knows_all)
     back = Runtime(again, caught.url)
     token_url = f"{caught.url}/{caught.token}"
     assert await back.ask("re-open", "mn:/session", sender=token_url) == {"code": 200}
-    await until(lambda: any(b'"waits"' in frame for frame in back.link.frames))
+    await waiting.so(lambda: any(b'"waits"' in frame for frame in back.link.frames))
     assert any(b'"gap"' in frame for frame in back.link.frames)
     assert (await stays.ask("create", nobody))["code"] == 404
 
@@ -114,7 +115,7 @@ async def test_a_worker_told_to_stop_while_it_loads_leaves_what_it_took_without_
         patched.setattr(Failover, "take_left", taking)
         second = Node()
         starting = asyncio.create_task(second.start())
-        await until(has_taken.is_set)
+        await waiting.so(has_taken.is_set)
         starting.cancel()
         await asyncio.wait({starting})
         ending = asyncio.create_task(second.give_up())
@@ -144,10 +145,10 @@ async def test_a_worker_that_says_goodbye_has_taken_leave_though_its_row_is_stil
     stays, leaves = await start(), await start()
     assert isinstance(stays.parts.cluster, Cluster)
     assert isinstance(leaves.parts.cluster, Cluster)
-    await until(stays.parts.cluster.network.knows_all)
+    await waiting.so(stays.parts.cluster.network.knows_all)
     await Runtime(leaves).open()
     leaves.parts.cluster.transport.tell(Goodbye())
-    await until(lambda: "sessions may have missed messages" in caplog.text)
+    await waiting.so(lambda: "sessions may have missed messages" in caplog.text)
     assert "without taking leave" not in caplog.text
     assert not await models.Worker.objects.filter(epoch=leaves.parts.epoch).aexists()
 
@@ -157,13 +158,13 @@ async def test_a_worker_takes_what_one_that_stopped_could_not_give_away_and_tell
 ) -> None:
     stays, leaves = await start(), await start()
     assert isinstance(stays.parts.cluster, Cluster)
-    await until(stays.parts.cluster.network.knows_all)
+    await waiting.so(stays.parts.cluster.network.knows_all)
     runtime = await Runtime(leaves).open()
     held = await runtime.allocate()
     monkeypatch.setitem(settings.NODE, "DRAIN_SECONDS", 0.0)
     await leaves.stop()
     there = stays.parts.sessions.sessions
-    await until(lambda: any(each.runtime_url == runtime.url for each in there.values()))
+    await waiting.so(lambda: any(each.runtime_url == runtime.url for each in there.values()))
     (session,) = there.values()
     assert not session.outbox.has_gap
     assert stays.parts.table.owner_of(held) is session
@@ -188,4 +189,4 @@ async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_
     token_url = f"{leaves.url}/{leaves.token}"
     assert await back.ask("re-open", "mn:/session", sender=token_url) == {"code": 200}
     asks.say("create", held, {"value": "found"})
-    await until(lambda: any(b'"found"' in frame for frame in back.link.frames))
+    await waiting.so(lambda: any(b'"found"' in frame for frame in back.link.frames))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Directory, Kind
 from msgnode.workers import homes, interest
+from tests import waiting
 from tests.node import eventually
 from tests.redis.servers import RedisServer
 from tests.workers.cluster import MOST_FRAMES, Fellow, LossyLayer
@@ -140,7 +141,7 @@ async def test_w5_while_a_listener_moves_everybody_reaches_it(
     third.says_something()
     await third.settled()
     await eventually()
-    await _until(lambda: len(arrived.frames) == number)
+    await waiting.so(lambda: len(arrived.frames) == number)
     assert arrived.frames == [b"%d" % each for each in range(number)]
     other.end(arrived)
     await other.settled()
@@ -163,7 +164,7 @@ async def test_w4_who_asks_where_a_session_was_is_told_where_it_is(three: Three)
     await third.watch(HELD)
     assert third.table.owners[HELD].id == session.id
     third.remotes.by_id[session.id].deliver(b"1")
-    await _until(lambda: other.sessions[session.id].frames == [b"1"])
+    await waiting.so(lambda: other.sessions[session.id].frames == [b"1"])
 
 
 async def test_w4_a_worker_that_stops_knows_where_a_session_went_until_all_others_do(
@@ -180,14 +181,14 @@ async def test_w4_a_worker_that_stops_knows_where_a_session_went_until_all_other
     send, layer.send = layer.send, _only(layer, inbox)  # type: ignore[method-assign]
     remote.deliver(b"1")
     coming = asyncio.create_task(other.moves.fetch(session.id))
-    await _until(lambda: not one.names.holds(session.runtime_url))
+    await waiting.so(lambda: not one.names.holds(session.runtime_url))
     other.announcements.tell_at(session.runtime_url, [one.transport.me.epoch])
-    await _until(lambda: remote.peer.name == "other")
-    await _until(lambda: not other.transport.peers[one.transport.me.epoch].out.bytes)
+    await waiting.so(lambda: remote.peer.name == "other")
+    await waiting.so(lambda: not other.transport.peers[one.transport.me.epoch].out.bytes)
     layer.send = send  # type: ignore[method-assign]
     layer.loses = lambda message: False
     await coming
-    await _until(lambda: other.sessions[session.id].frames == [b"1"])
+    await waiting.so(lambda: other.sessions[session.id].frames == [b"1"])
     assert not one.strays
 
 
@@ -241,8 +242,8 @@ async def test_a_frame_for_a_session_that_is_gone_is_answered_and_its_copy_goes(
     one.watchers.names.clear()
     one.end(session)
     remote.deliver(b"late")
-    await _until(lambda: one.strays == [b"late"])
-    await _until(lambda: session.id not in other.remotes.by_id)
+    await waiting.so(lambda: one.strays == [b"late"])
+    await waiting.so(lambda: session.id not in other.remotes.by_id)
     assert not other.table.owners
 
 
@@ -297,7 +298,7 @@ async def test_w7_who_could_not_be_found_out_is_told_of_a_gap_and_nobody_else(
         sender.renewal.look_after()
         return bool(other.gaps)
 
-    await _until(is_told)
+    await waiting.so(is_told)
     assert set(other.gaps) == {unknown.id}
     assert one.gaps == []
     assert heard_at(sender) == {known.id, unknown.id}
@@ -318,13 +319,13 @@ async def test_w11_after_an_engine_came_back_empty_subscriptions_are_heard_of_ag
     await one.settled()
     await other.watch(TO)
     server.stop()
-    await _until(lambda: not one.transport.hears_itself)
+    await waiting.so(lambda: not one.transport.hears_itself)
     one.table.subscribe(f"{TO}/2", during)
     server.start()
     operator = RedisClient(server.url)
     await operator.start()
-    await _until(lambda: one.presence.is_filled and other.presence.is_filled)
-    await _until(lambda: not one.watchers.owed and one.transport.hears_itself)
+    await waiting.so(lambda: one.presence.is_filled and other.presence.is_filled)
+    await waiting.so(lambda: not one.watchers.owed and one.transport.hears_itself)
     directory = Directory(server.url, one.transport.node)
     await directory.start()
     epochs = [each.transport.me.epoch for each in (one, other)]
@@ -359,12 +360,6 @@ async def test_w11_after_an_engine_came_back_empty_subscriptions_are_heard_of_ag
     server.stop()
 
 
-async def _until(is_so: Callable[[], bool], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not is_so():
-            await eventually()
-
-
 async def test_w11_after_somebody_emptied_redis_who_comes_is_heard_of_at_once(
     three: Three, redis_url: str
 ) -> None:
@@ -382,7 +377,7 @@ async def test_w11_after_somebody_emptied_redis_who_comes_is_heard_of_at_once(
     assert heard_at(other) == {first.id}
     assert HELD in other.table.owners
     kept = [asyncio.create_task(each.entries.run()) for each in (one, other, third)]
-    await _until(lambda: not one.names.tells_all)
+    await waiting.so(lambda: not one.names.tells_all)
     further = one.enter()
     one.table.subscribe(TO, further)
     await one.settled()
@@ -405,7 +400,7 @@ async def test_w4_emptied_while_it_is_asked_redis_does_not_know_that_nobody_is_t
 
     monkeypatch.setattr(other.in_redis, "join", emptied_before)
     other.homes.look_for([HELD])
-    await _until(lambda: other.homes.not_known > 0)
+    await waiting.so(lambda: other.homes.not_known > 0)
     assert not other.homes.hears(HELD)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -17,7 +17,7 @@ from msgnode.workers import lease as leases
 from msgnode.workers import membership_store
 from msgnode.workers.lease import Lease
 from msgnode.workers.worker_process import WorkerId
-from tests.node import eventually
+from tests import waiting
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -140,18 +140,18 @@ async def test_a_renewal_that_takes_longer_than_it_is_waited_for_counts_when_it_
     try:
         at = 100.1
         await lease.renew()
-        await _until(lambda: bool(sent))
+        await waiting.so(lambda: bool(sent))
         at = 100.2
         await lease.renew()
         assert (lease.failed, lease.renewed, len(sent)) == (2, 0, 1), "one is under way"
         at = 100.29
         is_done.set()
-        await _until(lambda: lease.renewed == 1)
+        await waiting.so(lambda: lease.renewed == 1)
         assert lease.until == pytest.approx(100.4), "it counts from when it was sent"
         at = 100.35
         assert refuses(lease) is None
         await lease.renew()
-        await _until(lambda: lease.renewed == 2)
+        await waiting.so(lambda: lease.renewed == 2)
         assert len(sent) == 2
         assert lease.until == pytest.approx(100.65)
     finally:
@@ -269,10 +269,3 @@ async def test_a_worker_that_cannot_catch_up_goes_on_after_some_time(
     await asyncio.wait_for(going_on.wait(), 20)
     assert not run.is_set()
     assert refuses(lease) is None
-
-
-async def _until(is_so: Callable[[], bool]) -> None:
-    """What a thread does."""
-    async with asyncio.timeout(30):
-        while not is_so():
-            await eventually()

@@ -23,8 +23,9 @@ from msgnode.sessions.session import LiveSession
 from msgnode.workers import membership_store
 from msgnode.workers.cluster import Cluster
 from msgnode.workers.peer import Peer
+from tests import waiting
 from tests.client import SESSION, SM, address, runtime
-from tests.workers.whole import Runtime, Start, freeze, until
+from tests.workers.whole import Runtime, Start, freeze
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -37,7 +38,7 @@ async def pair(start: Start) -> tuple[Node, Node]:
     pair = await start(reads_orders=False), await start(reads_orders=False)
     for each in pair:
         assert isinstance(each.parts.cluster, Cluster)
-        await until(each.parts.cluster.network.knows_all)
+        await waiting.so(each.parts.cluster.network.knows_all)
     return pair
 
 
@@ -133,7 +134,7 @@ async def test_what_a_runtime_has_asked_for_again_after_an_operator_took_it_stay
     else:
         freeze(one)
         assert await sync_to_async(membership_store.renew)(one.parts.epoch, -60.0)
-        await until(lambda: id_ in other.parts.sessions.sessions)
+        await waiting.so(lambda: id_ in other.parts.sessions.sessions)
     here = other.parts.sessions.sessions[id_]
     assert [each for each in other.parts.table.subscribers(heard) if each is here]
     assert other.parts.subscriptions.holdings(id_) == [heard]
@@ -186,7 +187,7 @@ async def test_what_was_decided_about_the_sessions_of_a_dead_worker_holds_for_wh
     await live.parts.control.read()
     stays = await Runtime(dead).open()  # so that it can be seen when they are taken
     assert await sync_to_async(membership_store.renew)(dead.parts.epoch, -60.0)
-    await until(lambda: session_of(stays).id in live.parts.sessions.sessions)
+    await waiting.so(lambda: session_of(stays).id in live.parts.sessions.sessions)
     for each, id_ in decided.items():
         assert id_ not in live.parts.sessions.sessions
         there = live.parts.table.runtimes.get(each.url, ())
@@ -217,7 +218,7 @@ async def test_what_is_under_way_for_a_session_that_moves_is_its_own_where_it_co
     else:
         caught.say("create", "domain://msg-node.localhost/address-allocation", {"scheme": POOL})
     coming = asyncio.create_task(back(other, caught))
-    await until(lambda: caught.link.closed is not None)  # its worker has been asked for it
+    await waiting.so(lambda: caught.link.closed is not None)  # its worker has been asked for it
     may_write.set()
     again, body = await asyncio.wait_for(coming, 30)
     assert body == {"code": 200}
@@ -245,7 +246,7 @@ async def test_a_session_that_misses_something_after_its_state_was_sent_is_told_
     moving.pack = and_then_lose_a_frame  # type: ignore[method-assign]
     again, body = await back(other, caught)
     assert body == {"code": 200}
-    await until(lambda: any(b'"gap"' in frame for frame in again.link.frames))
+    await waiting.so(lambda: any(b'"gap"' in frame for frame in again.link.frames))
     answer = await again.ask("create", address())
     assert answer["code"] == 404
     assert sum(b'"gap"' in frame for frame in again.link.frames) == 1
@@ -259,7 +260,7 @@ async def test_a_session_that_is_lost_on_its_way_is_its_givers_again(
     caught, asks = await Runtime(one).open(), await Runtime(other).open()
     id_, held = session_of(caught).id, await caught.allocate()
     asks.say("create", caught.url, {"value": "so that it is known there"})
-    await until(lambda: any(b"known there" in frame for frame in caught.link.frames))
+    await waiting.so(lambda: any(b"known there" in frame for frame in caught.link.frames))
     assert isinstance(one.parts.cluster, Cluster)
     transport = one.parts.cluster.transport
     lost: list[str] = []
@@ -276,14 +277,14 @@ async def test_a_session_that_is_lost_on_its_way_is_its_givers_again(
 
     transport.inbox.send = transport.inbox.send_to_all = refuse  # type: ignore[method-assign]
     coming = asyncio.create_task(back(other, caught))
-    await until(lambda: caught.link.closed is not None)  # its worker has been asked for it
-    await until(lambda: bool(lost))
+    await waiting.so(lambda: caught.link.closed is not None)  # its worker has been asked for it
+    await waiting.so(lambda: bool(lost))
     del transport.inbox.send, transport.inbox.send_to_all
     again, body = await asyncio.wait_for(coming, 30)
     assert body == {"code": 200}
     assert session_of(again).id == id_
     assert other.parts.table.owners[held] is session_of(again)
-    await until(lambda: any(b'"gap"' in frame for frame in again.link.frames))
+    await waiting.so(lambda: any(b'"gap"' in frame for frame in again.link.frames))
     (row,) = await rows(models.Session, id=id_)
     assert row.epoch == other.parts.epoch
 
@@ -313,16 +314,16 @@ async def test_the_row_of_a_session_that_both_had_names_the_worker_that_keeps_it
     async def breaks() -> None:
         """The first part of the session comes, then the link begins anew, once."""
         del peer.room
-        await until(lambda: bool(coming._arrivals))
+        await waiting.so(lambda: bool(coming._arrivals))
         giving._transport.links._begin(peer)
-        await until(lambda: session.id in other.parts.sessions.sessions)
+        await waiting.so(lambda: session.id in other.parts.sessions.sessions)
         await other.parts.session_store.written()
 
     peer.room = breaks  # type: ignore[method-assign]
-    await until(lambda: peer.takes)
+    await waiting.so(lambda: peer.takes)
     await giving.give_all(lambda: [session.id], 20)
     assert "room" not in vars(peer), "the link has broken"
-    await until(lambda: session.id not in other.parts.sessions.sessions)
+    await waiting.so(lambda: session.id not in other.parts.sessions.sessions)
     assert session.id in one.parts.sessions.sessions
     for each in pair:
         await each.parts.session_store.written()
@@ -354,7 +355,7 @@ async def test_after_a_freeze_nothing_is_taken_from_whom_was_revoked_meanwhile(
     for module in (time, pipeline):
         monkeypatch.setattr(module, "clock_gettime", lambda which: clock(which) + 60.0)
     caught.say("create", hears.url, {"value": "said into the freeze"})
-    await until(lambda: caught.link.closed is not None)
+    await waiting.so(lambda: caught.link.closed is not None)
     assert caught.link.closed is not None
     assert caught.link.closed[0] == 4401
     assert not any(b"into the freeze" in frame for frame in hears.link.frames)
@@ -370,7 +371,7 @@ async def test_of_two_that_come_to_two_workers_at_once_one_is_let_in(
     one, other = await start(), await start()
     for each in (one, other):
         assert isinstance(each.parts.cluster, Cluster)
-        await until(each.parts.cluster.network.knows_all)
+        await waiting.so(each.parts.cluster.network.knows_all)
     for number in range(10):
         url = runtime()
         above, comes = Runtime(one, url), Runtime(other, url + below)
@@ -387,7 +388,7 @@ async def test_of_two_that_come_to_two_workers_at_once_one_is_let_in(
         for worker in (one, other):
             if let_in.id in worker.parts.sessions.sessions:
                 worker.parts.sessions.end(let_in, 1000, "the next round")
-        await until(lambda: not (one.parts.table.runtimes or other.parts.table.runtimes))
+        await waiting.so(lambda: not (one.parts.table.runtimes or other.parts.table.runtimes))
 
 
 async def test_one_that_may_follow_another_is_let_in_above_it_at_once(
@@ -398,7 +399,7 @@ async def test_one_that_may_follow_another_is_let_in_above_it_at_once(
     one, other = await start(), await start()
     for each in (one, other):
         assert isinstance(each.parts.cluster, Cluster)
-        await until(each.parts.cluster.network.knows_all)
+        await waiting.so(each.parts.cluster.network.knows_all)
     for _ in range(5):
         url = runtime()
         rivals = Runtime(one, url), Runtime(other, f"{url}/tab")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.client import RedisClient
-from tests.node import eventually
+from tests import waiting
 from tests.redis.servers import RedisServer
 from tests.workers.cluster import Fellow
 
@@ -76,11 +76,11 @@ async def test_whatever_becomes_of_redis_nothing_is_lost_in_silence(pair: Pair, 
 async def test_while_redis_is_away_an_alarm_stands_at_every_worker(pair: Pair) -> None:
     one, other, server = pair
     server.stop()
-    await _until(lambda: "redis-away" in one.alarms and "redis-away" in other.alarms)
+    await waiting.so(lambda: "redis-away" in one.alarms and "redis-away" in other.alarms)
     assert one.alarms.count("redis-away") == 1
     assert not one.cleared
     server.start()
-    await _until(lambda: "redis-away" in one.cleared and "redis-away" in other.cleared)
+    await waiting.so(lambda: "redis-away" in one.cleared and "redis-away" in other.cleared)
 
 
 async def test_while_redis_is_full_an_alarm_stands_and_what_was_said_is_heard_afterwards(
@@ -92,16 +92,10 @@ async def test_while_redis_is_full_an_alarm_stands_and_what_was_said_is_heard_af
     await operator.execute("CONFIG", "SET", "maxmemory", "1mb")  # less than it uses
     session = one.enter()
     other.homes.look_for([session.runtime_url])
-    await _until(lambda: "redis-full" in other.alarms)
+    await waiting.so(lambda: "redis-full" in other.alarms)
     assert "redis-full" not in other.cleared
     assert session.runtime_url not in other.table.runtimes
     await operator.execute("CONFIG", "SET", "maxmemory", 0)
     await operator.close()
-    await _until(lambda: "redis-full" in other.cleared)
-    await _until(lambda: session.runtime_url in other.table.runtimes)
-
-
-async def _until(is_so: Callable[[], bool], seconds: float = 20.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not is_so():
-            await eventually()
+    await waiting.so(lambda: "redis-full" in other.cleared)
+    await waiting.so(lambda: session.runtime_url in other.table.runtimes)

@@ -11,9 +11,9 @@ from typing import Any
 from msgnode.node import Node
 from msgnode.sessions.connection import Connection
 from msgnode.workers.cluster import Cluster
+from tests import waiting
 from tests.client import ALLOCATION, runtime
 from tests.fakes import FakeLink
-from tests.node import eventually
 
 LEASE = 1.5
 Start = Callable[..., Coroutine[Any, Any, Node]]
@@ -40,7 +40,7 @@ class Runtime:
     async def ask(self, type_: str, to: str, body: Any = None, sender: str = "") -> dict[str, Any]:
         id_ = self.say(type_, to, body, sender)
         found: list[dict[str, Any]] = []
-        await until(lambda: bool(found.extend(self.answers(id_)) or found))
+        await waiting.so(lambda: bool(found.extend(self.answers(id_)) or found))
         return found[0]["body"]
 
     def answers(self, id_: int) -> list[dict[str, Any]]:
@@ -57,12 +57,6 @@ class Runtime:
         body = await self.ask("create", ALLOCATION, {"scheme": "hyperty", "value": {"number": 1}})
         assert body["code"] == 200, body
         return body["value"]["allocated"][0]
-
-
-async def until(is_so: Callable[[], bool], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not is_so():
-            await eventually()
 
 
 def freeze(worker: Node) -> None:
