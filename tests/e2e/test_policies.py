@@ -2,120 +2,112 @@
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Iterator
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 
-from tests.e2e.launched import Launched
-from tests.e2e.policed import DOMAIN, MANAGER, PolicedNode, Runtime, policed_node
-from tests.services import free_port, redis_server
+from tests import waiting
+from tests.client import DOMAIN, SESSION, Client, code, runtime
+from tests.conftest import arriving
+from tests.node import Node, running
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("policed")]
 
 
 @pytest.fixture(scope="module")
-def node(template: Path) -> Iterator[PolicedNode]:
-    with policed_node(template) as running:
-        yield running
+def policed(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[Node]:
+    with running(tmp_path_factory.mktemp("policed"), template) as node:
+        yield node
 
 
-def rules(*rules: dict[str, Any], **more: Any) -> list[Any]:
-    return [{"id": "S", "policies": [{"id": "P", "rules": list(rules)}], **more}]
+@pytest.fixture
+async def pair(policed: Node) -> AsyncIterator[tuple[Client, Client]]:
+    async with arriving(policed) as come:
+        yield await come(), await come()
 
 
-def deny(condition: Any, **more: Any) -> dict[str, Any]:
-    return {"effect": "deny", "condition": condition, **more}
+async def publish(node: Node, condition: Any, **more: Any) -> None:
+    """Have a rule that denies in force, in place of all others."""
+    rule = {"effect": "deny", "condition": condition, **more}
+    place = node.data_dir / "rules.json"
+    place.write_text(json.dumps([{"id": "S", "policies": [{"id": "P", "rules": [rule]}]}]))
+    await asyncio.to_thread(node.publish, place, "--replace", "--mode", "enforce")
 
 
-def pair(node: PolicedNode, name: str) -> tuple[Runtime, Runtime]:
-    return Runtime(node, f"{name}-a"), Runtime(node, f"{name}-b")
+async def test_a_blocked_request_is_answered_403_in_both_texts_and_nobody_hears_it(
+    policed: Node, pair: tuple[Client, Client]
+) -> None:
+    alice, bob = pair
+    secret = f"{bob.runtime_url}/secret"
+    for duty, said in (({}, "Blocked by policy"), ({"inform": "Not before 9."}, "Not before 9.")):
+        await publish(policed, {"msgTo": {"like": "*/secret"}}, obligations=duty)
+        answer = await alice.ask("read", secret)
+        assert answer["body"] == {"code": 403, "desc": said, "description": said}
+        assert answer["from"] == secret
+    assert await bob.received_from(alice) == []
 
 
-def test_a_blocked_request_is_answered_403_in_both_texts_and_nobody_hears_it(node):
-    node.publish(rules(deny({"msgTo": {"like": "*/secret"}})))
-    alice, bob = pair(node, "block")
-    answer = alice.ask("read", f"{bob.url}/secret")
-    assert answer["body"] == {
-        "code": 403,
-        "desc": "Blocked by policy",
-        "description": "Blocked by policy",
-    }
-    assert answer["from"] == f"{bob.url}/secret"
-    assert bob.hears(alice) == []
-
-
-def test_the_words_of_an_inform_obligation_are_told(node):
-    duty = {"inform": "Not before nine."}
-    node.publish(rules(deny({"msgTo": {"like": "*/secret"}}, obligations=duty)))
-    alice, bob = pair(node, "words")
-    assert alice.ask("read", f"{bob.url}/secret")["body"]["description"] == "Not before nine."
-
-
-def test_a_message_waits_for_what_the_registry_knows_and_keeps_its_place(node):
+async def test_a_message_waits_for_what_the_registry_knows_and_keeps_its_place(
+    policed: Node, pair: tuple[Client, Client]
+) -> None:
     duty = {"inform": "Only few are registered."}
-    node.publish(rules(deny({"userRegistries": {"lessThan": 5}}, obligations=duty)))
-    alice, bob = pair(node, "facts")
-    first = alice.send("read", bob.url, {"value": {"user": "user://idp.example/facts"}})
-    alice.send("update", bob.url, {"value": "second"})
-    refused = alice.receive(lambda m: m.get("id") == first)
-    assert refused["body"]["description"] == "Only few are registered."
-    assert bob.receive()["body"]["value"] == "second"
+    await publish(policed, {"userRegistries": {"lessThan": 5}}, obligations=duty)
+    alice, bob = pair
+    body = {"value": {"user": "user://idp.example/facts"}}
+    first = await alice.send("read", bob.runtime_url, body)
+    await alice.send("update", bob.runtime_url, {"value": "second"})
+    assert (await alice.answer(first))["body"]["description"] == "Only few are registered."
+    assert (await bob.receive())["body"]["value"] == "second"
 
 
-def test_a_subscription_is_decided_and_ends_when_its_permission_does(node):
-    node.publish(rules(deny({"subscribeTo": {"like": "comm://*/closed/*"}})))
-    alice, bob = pair(node, "sub")
-    address = f"comm://{DOMAIN}/feed/changes"
-    refused = bob.ask("subscribe", MANAGER, {"resources": [f"comm://{DOMAIN}/closed/changes"]})
-    assert refused["body"]["code"] == 403
-    assert bob.ask("subscribe", MANAGER, {"resources": [address]})["body"]["code"] == 200
-    reporter = address.removesuffix("/changes")
-    alice.send("update", address, {"value": 1}, sender=reporter)
-    assert bob.receive()["body"]["value"] == 1
-    node.publish(rules(deny({"subscribeTo": {"like": "comm://*/feed/*"}})))
-    told = bob.receive()
-    assert (told["to"], told["body"]["value"]) == (f"{bob.url}/status", "gap")
-    alice.send("update", address, {"value": 2}, sender=reporter)
-    alice.send("update", f"{bob.url}/x", {"value": 3})
-    assert bob.receive()["body"]["value"] == 3
+async def test_a_subscription_is_decided_and_ends_when_its_permission_does(
+    policed: Node, pair: tuple[Client, Client]
+) -> None:
+    await publish(policed, {"subscribeTo": {"like": "comm://*/closed/*"}})
+    alice, bob = pair
+    feed = f"comm://{DOMAIN}/feed"
+    assert code(await bob.subscribe(f"comm://{DOMAIN}/closed/changes")) == 403
+    assert code(await bob.subscribe(f"{feed}/changes")) == 200
+    await alice.send("update", f"{feed}/changes", {"value": 1}, sender=feed)
+    assert (await bob.receive())["body"]["value"] == 1
+    await publish(policed, {"subscribeTo": {"like": "comm://*/feed/*"}})
+    told = await bob.receive()
+    assert (told["to"], told["body"]["value"]) == (f"{bob.runtime_url}/status", "gap")
+    await alice.send("update", f"{feed}/changes", {"value": 2}, sender=feed)
+    assert await bob.received_from(alice) == []
 
 
-def test_publications_under_load_lose_and_misjudge_nothing(node):
+async def test_publications_under_load_lose_and_misjudge_nothing(
+    policed: Node, pair: tuple[Client, Client]
+) -> None:
     """Each version blocks one of two addresses; whatever is in force, one of a pair passes."""
-    here, there = "*/here", "*/there"
-    versions = [rules(deny({"msgTo": {"like": blocked}})) for blocked in (here, there)]
-    node.publish(versions[0])
-    alice, bob = pair(node, "load")
-    stop = threading.Event()
+    names = ("here", "there")
+    await publish(policed, {"msgTo": {"like": "*/here"}})
+    alice, bob = pair
+    enough = asyncio.Event()
     sent: list[int] = []
 
-    def talk() -> None:
+    async def talk() -> None:
         began = monotonic()
-        while not stop.is_set():
-            for _ in range(10):
-                for name in ("here", "there"):
-                    sent.append(alice.send("create", f"{bob.url}/{name}", {"value": len(sent)}))
-            ahead = len(sent) / 1000 - (monotonic() - began)
-            if ahead > 0:
-                stop.wait(ahead)
+        while not enough.is_set():
+            for name in names * 10:
+                sent.append(await alice.send("create", f"{bob.runtime_url}/{name}"))
+            await asyncio.sleep(max(0.0, len(sent) / 1000 - (monotonic() - began)))
 
-    talking = threading.Thread(target=talk)
-    talking.start()
+    talking = asyncio.create_task(talk())
     rounds = 0
-    try:
-        while rounds < 3 or len(sent) < 5000:
-            rounds += 1
-            node.publish(versions[rounds % 2])
-    finally:
-        stop.set()
-        talking.join()
-    delivered = {m["id"] for m in bob.hears(alice) if m["type"] == "create"}
-    refused = {m["id"] for m in alice.waiting if m["body"].get("code") == 403}
+    while rounds < 3 or len(sent) < 5000:
+        rounds += 1
+        await publish(policed, {"msgTo": {"like": f"*/{names[rounds % 2]}"}})
+    enough.set()
+    await talking
+    delivered = {each["id"] for each in await bob.received_from(alice)}
+    refused = {each["id"] for each in await alice.settled() if code(each) == 403}
     assert delivered | refused == set(sent)
     assert delivered & refused == set()
     pairs = list(zip(sent[::2], sent[1::2], strict=True))
@@ -123,40 +115,30 @@ def test_publications_under_load_lose_and_misjudge_nothing(node):
     assert len(uneven) <= rounds
 
 
-def test_what_was_decided_can_be_read_afterwards(node):
-    node.publish(rules(deny({"msgTo": {"like": "*/secret"}}, id="R", obligations={"log": "seen"})))
-    alice, bob = pair(node, "told")
-    alice.ask("read", f"{bob.url}/secret", {"value": "private", "resource": "user://a"})
-    node.process.line_with('"seen"')
-    code = (
-        "from time import sleep\n"
-        "from policies.models import *\n"
-        "while not RuleHits.objects.filter(path='S/P/R', hits__gt=0).exists():\n"
-        "    sleep(0.1)\n"  # it is written down behind what was said, and before that the entry
-        "e = DecisionEntry.objects.filter(path='S/P/R').first()\n"
-        "print(e.effect, e.message)\n"
+async def test_what_was_decided_can_be_read_afterwards(
+    policed: Node, pair: tuple[Client, Client]
+) -> None:
+    condition = {"msgTo": {"like": "*/secret"}}
+    await publish(policed, condition, id="R", obligations={"log": "seen"})
+    alice, bob = pair
+    await alice.ask(
+        "read", f"{bob.runtime_url}/secret", {"value": "private", "resource": "user://a"}
     )
-    said = node.manage("shell", "-v0", "-c", code)
-    assert said.startswith("deny ")
-    assert "user://a" in said
-    assert "private" not in said
+    query = "SELECT effect, message FROM policies_decisionentry WHERE path = 'S/P/R'"
+    rows = await asyncio.to_thread(waiting.until, lambda: policed.rows(query), 30.0)
+    assert rows[0][0] == "deny"
+    assert "user://a" in rows[0][1]
+    assert "private" not in rows[0][1]
+    hits = "SELECT hits FROM policies_rulehits WHERE path = 'S/P/R' AND hits > 0"
+    await asyncio.to_thread(waiting.until, lambda: policed.rows(hits), 30.0)
+    assert '"seen"' in policed.log()
 
 
-def test_a_default_of_refusal_refuses_what_nobody_permits(template):
-    with policed_node(template, POLICY_DELIVER_NOT_APPLICABLE="no") as strict:
-        alice = Runtime(strict, "strict")
-        assert alice.opened["body"]["code"] == 403
-
-
-def test_every_worker_puts_a_publication_in_force(template):
-    command = (sys.executable, "-m", "msgnode.servers.main")
-    with (
-        redis_server() as redis,
-        policed_node(template, REDIS_URL=redis) as node,
-        Launched(
-            node.process.data_dir, free_port(), command, {"DOMAIN": DOMAIN, "REDIS_URL": redis}
-        ) as second,
-    ):
-        second.line_with("The worker is ready")
-        number = node.publish(rules(deny({"msgTo": {"like": "*/secret"}})))
-        second.line_with(f"Policies of version {number} are in force")
+async def test_a_default_of_refusal_refuses_what_nobody_permits(
+    start_node: Callable[..., Node],
+) -> None:
+    node = start_node(POLICY_DELIVER_NOT_APPLICABLE="no")
+    async with node.ws() as client:
+        refused = await client.ask("open", SESSION, sender=runtime())
+        assert code(refused) == 403
+        assert refused["from"] == f"domain://msg-node.{DOMAIN}"
