@@ -1,7 +1,8 @@
 /** Takes part in the chat: node chat.mjs NAME [http://127.0.0.1:8000] */
 
 import { createInterface } from "node:readline";
-import { Runtime, Syncher } from "msgnode-runtime";
+import { Runtime } from "msgnode-runtime";
+import { Syncher } from "msgnode-runtime/syncher";
 
 const [name = "Somebody", node = "http://127.0.0.1:8000"] = process.argv.slice(2);
 const runtime = new Runtime({ domain: "localhost", catalogues: { localhost: node } });

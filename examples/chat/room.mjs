@@ -1,6 +1,7 @@
 /** Keeps the room: node room.mjs [http://127.0.0.1:8000] */
 
-import { Runtime, Syncher } from "msgnode-runtime";
+import { Runtime } from "msgnode-runtime";
+import { Syncher } from "msgnode-runtime/syncher";
 
 const [node = "http://127.0.0.1:8000"] = process.argv.slice(2);
 const runtime = new Runtime({ domain: "localhost", catalogues: { localhost: node } });

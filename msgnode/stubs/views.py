@@ -198,11 +198,13 @@ class ServedPackage:
     """A package the node serves.
 
     name     the catalogue's name for it       file_name   of the download
-    build    makes its bytes                   media_type  of the download
+    version  of the package, not of the node   media_type  of the download
+    build    makes its bytes
     """
 
     name: str
     file_name: str
+    version: str
     media_type: str
     language: str
     build: Callable[[], bytes]
@@ -218,6 +220,7 @@ class ServedPackage:
         return {
             "type": "RUNTIME",
             "objectName": self.name,
+            "version": self.version,
             "language": self.language,
             "sourcePackageURL": f"/.well-known/runtime/{self.file_name}",
             "integrity": f"sha256-{digest}",
@@ -243,9 +246,24 @@ def javascript_package() -> bytes:
     return gzip.compress(archive.getvalue(), mtime=0)
 
 
+_IN_JAVASCRIPT = json.loads((_JAVASCRIPT / "package.json").read_text(encoding="utf-8"))
 PACKAGES = (
-    ServedPackage("js", "js.tgz", "application/gzip", "JAVASCRIPT_ECMA6", javascript_package),
-    ServedPackage("python", wheel.FILE_NAME, "application/octet-stream", "PYTHON", wheel.build),
+    ServedPackage(
+        name="js",
+        file_name="js.tgz",
+        version=_IN_JAVASCRIPT["version"],
+        media_type="application/gzip",
+        language="JAVASCRIPT_ECMA6",
+        build=javascript_package,
+    ),
+    ServedPackage(
+        name="python",
+        file_name=wheel.FILE_NAME,
+        version=wheel.VERSION,
+        media_type="application/octet-stream",
+        language="PYTHON",
+        build=wheel.build,
+    ),
 )
 
 

@@ -1,10 +1,13 @@
 """The Python runtime as a wheel, made from the files of this repository when it is first asked for.
 
+    python -m msgnode.stubs.wheel FOLDER        writes the wheel, and a source distribution
+
 Rules
 - It holds the package `msgnode.runtime.python` and, of the node's pure modules (`msgnode.core`, the
   policy engine, signed records), those that it imports: one source, no copy in the repository.
 - In the wheel all of them are `hyperty_runtime.…`; only import statements are rewritten. The
   protostub has none of these and stays, to the byte, what the catalogue serves.
+- What the package says of itself is in its `pyproject.toml`, its version in its `settings.py`.
 - The same files give the same wheel.
 """
 
@@ -15,18 +18,27 @@ import base64
 import hashlib
 import io
 import re
+import sys
+import tarfile
+import tomllib
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgnode.resources import SHARED
 
-VERSION = "1.0.0"
+_ROOT = Path(__file__).resolve().parents[2]
+_PACKAGE = "msgnode.runtime.python"
+_FOLDER = _ROOT / "msgnode" / "runtime" / "python"
+
+
+_VERSIONS = re.findall(
+    r'^__version__ = "(.+)"$', (_FOLDER / "settings.py").read_text("utf-8"), re.MULTILINE
+)
+(VERSION,) = _VERSIONS
 NAME = "hyperty_runtime"
 FILE_NAME = f"{NAME}-{VERSION}-py3-none-any.whl"
 
-_ROOT = Path(__file__).resolve().parents[2]
-_PACKAGE = "msgnode.runtime.python"
 _NAMES = {
     _PACKAGE: NAME,
     "msgnode.core": f"{NAME}._core",
@@ -37,23 +49,6 @@ _IMPORT = re.compile(
     rf"^(\s*(?:from|import) )({'|'.join(map(re.escape, _NAMES))})(?=[. ]|$)", re.MULTILINE
 )
 _DATE = (2020, 1, 1, 0, 0, 0)  # of every file, so that equal content is an equal wheel
-_METADATA = f"""Metadata-Version: 2.1
-Name: hyperty-runtime
-Version: {VERSION}
-Summary: A hyperty runtime: buses, protocol on the fly, sandboxes, local policies
-License: Apache-2.0
-Requires-Python: >=3.11
-Requires-Dist: websockets>=14
-Provides-Extra: signatures
-Requires-Dist: cryptography>=42; extra == "signatures"
-Provides-Extra: p2p
-Requires-Dist: aiortc>=1.14,<2; extra == "p2p"
-Provides-Extra: graph
-Requires-Dist: cryptography>=42; extra == "graph"
-Requires-Dist: mnemonic>=0.21,<1; extra == "graph"
-Description-Content-Type: text/markdown
-
-"""
 _WHEEL = "Wheel-Version: 1.0\nGenerator: messaging-node\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
@@ -61,10 +56,9 @@ def build() -> bytes:
     """The content of the wheel."""
     files = dict(_files())
     info = f"{NAME}-{VERSION}.dist-info"
-    readme = (_ROOT / "msgnode/runtime/python/README.md").read_text(encoding="utf-8")
-    files[f"{info}/METADATA"] = (_METADATA + readme).encode()
+    files[f"{info}/METADATA"] = _metadata().encode()
     files[f"{info}/WHEEL"] = _WHEEL.encode()
-    files[f"{info}/LICENSE"] = (SHARED / "LICENSE").read_bytes()
+    files[f"{info}/licenses/LICENSE"] = (SHARED / "LICENSE").read_bytes()
     record = "".join(f"{name},sha256={_hash(data)},{len(data)}\n" for name, data in files.items())
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
     target = io.BytesIO()
@@ -75,6 +69,43 @@ def build() -> bytes:
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, data)
     return target.getvalue()
+
+
+def source() -> bytes:
+    """The content of the source distribution, of which `python -m build` makes the same."""
+    top = f"{NAME}-{VERSION}"
+    files = {
+        "PKG-INFO": _metadata().encode(),
+        "LICENSE": (SHARED / "LICENSE").read_bytes(),
+        **{name: (_FOLDER / name).read_bytes() for name in ("README.md", "pyproject.toml")},
+        **dict(_files()),
+    }
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(f"{top}/{name}")
+            entry.size, entry.mode = len(data), 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return target.getvalue()
+
+
+def _metadata() -> str:
+    said = tomllib.loads((_FOLDER / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = [
+        "Metadata-Version: 2.4",
+        f"Name: {said['name']}",
+        f"Version: {VERSION}",
+        f"Summary: {said['description']}",
+        f"License-Expression: {said['license']}",
+        *(f"License-File: {name}" for name in said["license-files"]),
+        f"Requires-Python: {said['requires-python']}",
+        *(f"Requires-Dist: {each}" for each in said["dependencies"]),
+    ]
+    for extra, needed in said["optional-dependencies"].items():
+        lines.append(f"Provides-Extra: {extra}")
+        lines += [f'Requires-Dist: {each}; extra == "{extra}"' for each in needed]
+    readme = (_FOLDER / "README.md").read_text(encoding="utf-8")
+    return "\n".join([*lines, "Description-Content-Type: text/markdown", "", readme])
 
 
 def _hash(data: bytes) -> str:
@@ -154,3 +185,10 @@ def _path_of(module: str) -> Path | None:
         if candidate.is_file():
             return candidate
     return None
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    place.mkdir(parents=True, exist_ok=True)
+    (place / FILE_NAME).write_bytes(build())
+    (place / f"{NAME}-{VERSION}.tar.gz").write_bytes(source())

@@ -5,7 +5,8 @@
  */
 
 import { createInterface } from "node:readline";
-import { Runtime, openid } from "../../msgnode/runtime/js/src/node.js";
+import { Runtime } from "../../msgnode/runtime/js/src/node.js";
+import { openid } from "../../msgnode/runtime/js/src/openid.js";
 
 const { issuer, identity, ...options } = JSON.parse(process.argv[2]);
 const runtime = new Runtime(options);

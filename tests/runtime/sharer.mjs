@@ -6,7 +6,8 @@
  */
 
 import { createInterface } from "node:readline";
-import { Runtime, Syncher } from "../../msgnode/runtime/js/src/node.js";
+import { Runtime } from "../../msgnode/runtime/js/src/node.js";
+import { Syncher } from "../../msgnode/runtime/js/src/syncher/index.js";
 import { sharing } from "./share.mjs";
 
 const runtime = new Runtime(JSON.parse(process.argv[2]));

@@ -10,7 +10,8 @@ from tests.runtime import started
 from tests.runtime.started import Options
 
 OPEN = """async (options) => {
-    const { Runtime, Syncher } = await import("/msgnode/runtime/js/src/index.js");
+    const { Runtime } = await import("/msgnode/runtime/js/src/index.js");
+    const { Syncher } = await import("/msgnode/runtime/js/src/syncher/index.js");
     const { sharing } = await import("/tests/runtime/share.mjs");
     window.act = await sharing(new Runtime(options), Syncher);
 }"""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tarfile
+import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from msgnode.stubs.views import javascript_package
+from msgnode.runtime.python import __version__
+from msgnode.stubs import wheel
+from msgnode.stubs.views import find_package, javascript_package
 from tests.node import ROOT, Node
 from tests.stubs.runtimes import node_js
 from tests.stubs.test_docs import fetch_as_the_page_says, found_command, install_as_the_page_says
@@ -66,13 +73,120 @@ def test_a_visitor_from_an_empty_folder(language: str, node: Node, tmp_path: Pat
     assert done.stdout.split() == ["404", "1"], done.stdout + done.stderr
 
 
+JAVASCRIPT = ROOT / "msgnode" / "runtime" / "js"
+_STATIC = re.compile(r'^(?:import|export)\b[^;]*?\bfrom\s+"(\.[^"]+)";', re.MULTILINE)
+MOST = 64 * 1024
+"""Bytes of the modules that a page loads before it has used anything, each gzipped by itself."""
+
+
+def modules_of(path: Path, found: dict[str, bytes] | None = None) -> dict[str, bytes]:
+    """A module and all that it imports at once, by its path in the package."""
+    found = {} if found is None else found
+    name = path.relative_to(JAVASCRIPT / "src").as_posix()
+    if name not in found:
+        found[name] = path.read_bytes()
+        for other in _STATIC.findall(found[name].decode()):
+            modules_of((path.parent / other).resolve(), found)
+    return found
+
+
+def test_a_page_loads_what_it_uses() -> None:
+    core = modules_of(JAVASCRIPT / "src" / "index.js")
+    folders = {name.partition("/")[0] for name in core if "/" in name}
+    assert folders == {"sandbox", "syncher"}
+    others = ("qos", "invitations", "cards", "openid", "log-in", "rest-registries", "sha256")
+    others = (*(f"{name}.js" for name in others), "sandbox/browser.js", "syncher/syncher.js")
+    assert not set(others) & set(core)
+    assert all((JAVASCRIPT / "src" / name).is_file() for name in others)
+    size = sum(len(gzip.compress(each, 9)) for each in core.values())
+    print(f"{len(core)} modules, {size} bytes gzipped")
+    assert size <= MOST
+
+
+@pytest.mark.parametrize("language", ["js", "python"])
+def test_a_package_has_a_version_of_its_own(language: str) -> None:
+    package = find_package(language)
+    assert package
+    if language == "js":
+        said = (JAVASCRIPT / "src" / "runtime.js").read_text()
+        assert f'export const VERSION = "{package.version}";' in said
+    else:
+        assert package.version == __version__ == wheel.VERSION
+    assert package.descriptor()["version"] == package.version
+
+
+@pytest.mark.long
+def test_the_source_distribution_makes_the_same_wheel_and_it_has_types(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "msgnode.stubs.wheel", str(tmp_path)], cwd=ROOT, timeout=60
+    )
+    assert done.returncode == 0
+    with tarfile.open(tmp_path / f"{wheel.NAME}-{__version__}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    source = tmp_path / f"{wheel.NAME}-{__version__}"
+    shutil.rmtree(source / "dist", ignore_errors=True)
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "-t",
+        "wheel",
+    ]  # as `python -m build` does
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=60)
+    made = zipfile.ZipFile(source / "dist" / wheel.FILE_NAME)
+    ours = zipfile.ZipFile(io.BytesIO(wheel.build()))
+    code = [name for name in ours.namelist() if ".dist-info/" not in name]
+    assert set(made.namelist()) == set(ours.namelist())
+    assert all(made.read(name) == ours.read(name) for name in code)
+
+    environment = tmp_path / "empty"
+    venv.create(environment, with_pip=False, symlinks=True)
+    python = str(environment / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index"]
+    subprocess.run(
+        [*pip, str(source / "dist" / wheel.FILE_NAME)], check=True, capture_output=True, timeout=60
+    )
+    program = tmp_path / "program.py"
+    program.write_text(TYPED)
+    checked = subprocess.run(
+        [*f"{sys.executable} -m mypy --strict --python-executable {python}".split(), str(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    errors = re.findall(r"^program.py:(\d+): error: .*$", checked.stdout, re.MULTILINE)
+    wrong = [str(n) for n, line in enumerate(TYPED.splitlines(), 1) if "# wrong" in line]
+    assert errors == wrong, checked.stdout
+
+
+TYPED = """
+from hyperty_runtime import Message, Runtime, Settings, openid
+
+
+def echo(value: str, message: Message) -> str:
+    return value
+
+
+async def main() -> str:
+    async with Runtime(Settings("example.org")) as runtime:
+        await runtime.log_in(openid(issuer="https://example.org/o", client_id="app"))
+        me = await runtime.hyperty("me", handlers=echo)
+        bob, *_ = await runtime.find(user="bob")
+        await me.request(bob, "hello", p2p="yes")  # wrong
+        await runtime.find(users="bob")  # wrong
+        return runtime.explain(bob).why + runtime.version
+"""
+
+
 @pytest.mark.long
 def test_npm_packs_what_the_node_serves_and_installs_it_in_an_empty_folder(tmp_path: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("no npm on this machine")
     source = tmp_path / "source"
-    shutil.copytree(ROOT / "msgnode" / "runtime" / "js", source)
+    shutil.copytree(JAVASCRIPT, source)
     shutil.copy(ROOT / "LICENSE", source)
 
     def run(*command: str, cwd: Path) -> str:
@@ -94,7 +208,9 @@ def test_npm_packs_what_the_node_serves_and_installs_it_in_an_empty_folder(tmp_p
     (empty / "package.json").write_text('{"type": "module"}')
     run(npm, "install", "--offline", "--no-audit", "--no-fund", str(packed), cwd=empty)
     program = """
-        import { Runtime, Syncher, openid } from "msgnode-runtime";
+        import { Runtime } from "msgnode-runtime";
+        import { openid } from "msgnode-runtime/openid";
+        import { Syncher } from "msgnode-runtime/syncher";
         import { PolicyEngine } from "msgnode-runtime/policies";
         import { activate } from "msgnode-runtime/protostub";
         const all = [Runtime, Syncher, openid, PolicyEngine, activate];

@@ -19,6 +19,7 @@ from msgnode.stubs import wheel
 from msgnode.stubs.views import javascript_package
 from tests.node import ROOT, Node, running
 from tests.stubs.runtimes import node_js
+from tests.stubs.test_docs import install_as_the_page_says
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("p2p")]
 
@@ -150,20 +151,27 @@ def test_hyperties_of_one_runtime_need_no_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "name"), [("js/README.md", "readme.mjs"), ("python/README.md", "readme.py")]
 )
-def test_the_first_lines_of_the_packages_page_run(
+def test_every_block_of_a_packages_page_runs(
     page: str, name: str, node: Node, tmp_path: Path
 ) -> None:
     text = (ROOT / "msgnode" / "runtime" / page).read_text(encoding="utf-8")
-    found = re.search(r"```(?:js|python)\n(.*?)```", text, re.DOTALL)
-    assert found
+    blocks = re.findall(r"```(\w+)\n(.*?)```", text, re.DOTALL)
+    assert blocks
     home = f"http://127.0.0.1:{node.port}"
-    program = found[1].replace(
-        'Runtime({ domain: "node.example" })',
-        f'Runtime({{ domain: "localhost", catalogues: {{ localhost: "{home}" }} }})',
-    )
-    program = program.replace(
-        'Settings("node.example")', f'Settings("localhost", catalogues={{"localhost": "{home}"}})'
-    )
-    assert program != found[1]
-    program = program.replace('"bob"', f'"{name}"')  # others of this node are called bob
-    assert Place(tmp_path, node.port).said(name, program) == ["You said hello."]
+    for language, block in blocks:
+        if language == "console":
+            first, second = (line.removeprefix("$ ") for line in block.splitlines())
+            assert first == "python3 -m venv env"
+            assert install_as_the_page_says(tmp_path / "empty", second, node)
+            continue
+        program = block.replace(
+            'Runtime({ domain: "node.example" })',
+            f'Runtime({{ domain: "localhost", catalogues: {{ localhost: "{home}" }} }})',
+        )
+        program = program.replace(
+            'Settings("node.example")',
+            f'Settings("localhost", catalogues={{"localhost": "{home}"}})',
+        )
+        assert program != block
+        program = program.replace('"bob"', f'"{name}"')  # others of this node are called bob
+        assert Place(tmp_path, node.port).said(name, program) == ["You said hello."]

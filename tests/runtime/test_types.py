@@ -60,6 +60,8 @@ def test_an_application_compiles_and_what_is_wrong_does_not(tsc: str, tmp_path: 
         ("index.d.ts", ["common.js", "browser.js"]),
         ("policies/index.d.ts", ["policies/index.js"]),
         ("protostub.d.ts", ["protostub.js"]),
+        ("openid.d.ts", ["openid.js"]),
+        ("syncher/index.d.ts", ["syncher/index.js"]),
     ],
 )
 def test_what_is_exported_has_a_type(types: str, modules: list[str]) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .qos import Qos, QosRefused, Reservation
     from .resolver import Resolver
     from .runtime import Runtime
-    from .settings import Limits, Settings
+    from .settings import Limits, Settings, __version__
     from .stub_list import StubList
     from .syncher.errors import SyncError
     from .syncher.observer import DataObjectObserver
@@ -85,6 +85,7 @@ _WHERE = {
     "SyncError": "syncher.errors",
     "Syncher": "syncher.syncher",
     "UserId": "graph.records",
+    "__version__": "settings",
     "activate": "protostub",
     "check_descriptor": "descriptor",
     "openid": "open_id",
@@ -137,6 +138,7 @@ __all__ = [
     "SyncError",
     "Syncher",
     "UserId",
+    "__version__",
     "activate",
     "check_descriptor",
     "openid",

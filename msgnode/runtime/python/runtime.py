@@ -34,7 +34,7 @@ from .policy import PolicyEngine, identity_of, policy_handler
 from .qos import Qos
 from .resolver import Resolver
 from .rest_registries import RestRegistries
-from .settings import Settings
+from .settings import Settings, __version__
 from .syncher.stored_objects import Storage
 from .syncher.sync_manager import SyncManager
 
@@ -117,6 +117,11 @@ class Runtime:
         if card.digests and card.domain != self.settings.domain:
             self.resolver.loader.catalogue.expect(card.domain, card.digests, card.expires)
         return card
+
+    @property
+    def version(self) -> str:
+        """The version of this package."""
+        return __version__
 
     @cached_property
     def graph(self) -> GraphConnector:

@@ -12,6 +12,9 @@ from .p2p.settings import P2PSettings
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
+__version__ = "1.1.0"
+"""Of this package: semantic, and not that of the node."""
+
 SANDBOX_WORDS = ("required", "best-effort")
 ROUTES = ("stub", "node", "stub-else-node")
 

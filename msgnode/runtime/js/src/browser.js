@@ -1,7 +1,6 @@
 /** The runtime in a browser's page. */
 
 import { Runtime as AnyRuntime } from "./runtime.js";
-import { openBrowserChannel, prepareBrowserChannel } from "./sandbox/browser.js";
 
 function platformOf({ sandboxPage } = {}) {
   if (sandboxPage !== undefined && !/^(https?:\/\/[^/]+)?\/[^*]*$/.test(sandboxPage)) {
@@ -12,8 +11,13 @@ function platformOf({ sandboxPage } = {}) {
   return {
     name: "browser",
     capabilities: ["http", "https", "ws", "wss", "webrtc", "datachannel", "mic", "camera"],
-    prepare: prepareBrowserChannel,
-    openChannel: (request) => openBrowserChannel(request, { sandboxPage }),
+    prepare: () =>
+      sandboxes().then(
+        ({ prepareBrowserChannel }) => prepareBrowserChannel(),
+        () => {}, // told to who opens one
+      ),
+    openChannel: async (request) =>
+      (await sandboxes()).openBrowserChannel(request, { sandboxPage }),
     loadOwn,
   };
 }
@@ -22,6 +26,11 @@ export class Runtime extends AnyRuntime {
   constructor(options) {
     super(options, platformOf(options));
   }
+}
+
+/** What only foreign stubs need. */
+function sandboxes() {
+  return import("./sandbox/browser.js");
 }
 
 /** A page that came from the stub's own origin trusts its scripts anyway; its policy may forbid others. */

@@ -10,6 +10,7 @@
 
 import { parse } from "./addresses.js";
 import { mayBePlain } from "./descriptor.js";
+import { CardError } from "./errors.js";
 import { decoded } from "./graph/base64.js";
 
 const AUDIENCE = "protofly";
@@ -18,15 +19,6 @@ const LEEWAY = 60; // s
 const MAX_CARD = 16_384;
 const MAX_DOCUMENT = 262_144;
 const MAX_DIGESTS = 100;
-
-/** There is no card that proves anything: 400 no such name, 404 no card, 502 not good, 504 no answer in time. */
-export class CardError extends Error {
-  constructor(code, text) {
-    super(text);
-    this.name = "CardError";
-    this.code = code;
-  }
-}
 
 /**
  * The card of bob@example.org or user://example.org/bob.

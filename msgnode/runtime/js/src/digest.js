@@ -7,7 +7,6 @@
  */
 
 import { LoadError } from "./errors.js";
-import { sha256 } from "./sha256.js";
 
 const STRENGTH = ["sha256", "sha384", "sha512"];
 const NAMES = { sha256: "SHA-256", sha384: "SHA-384", sha512: "SHA-512" };
@@ -17,7 +16,7 @@ export async function digestOf(source, kind = "sha256") {
   const bytes = typeof source === "string" ? new TextEncoder().encode(source) : source;
   if (globalThis.crypto?.subtle)
     return base64(new Uint8Array(await crypto.subtle.digest(NAMES[kind], bytes)));
-  if (kind === "sha256") return base64(sha256(bytes));
+  if (kind === "sha256") return base64((await import("./sha256.js")).sha256(bytes));
   throw new LoadError(
     502,
     `sourcePackage.integrity: ${kind} cannot be computed on a page without TLS`,

@@ -1,10 +1,30 @@
-/** Why a stub could not be had: an answer's code and a text that begins with what is wrong. */
+/** What has a code, as an answer has, and a text that begins with what is wrong. */
 
-export class LoadError extends Error {
+export class CodedError extends Error {
   /** @param code of the answer to those who wait; @param text says what is wrong */
   constructor(code, text) {
     super(text);
-    this.name = "LoadError";
     this.code = code;
   }
+}
+
+/** Why a stub, or a part of the runtime, could not be had. */
+export class LoadError extends CodedError {
+  name = "LoadError";
+}
+
+/** There is no card that proves anything: 400 no such name, 404 no card, 502 not good, 504 no answer in time. */
+export class CardError extends CodedError {
+  name = "CardError";
+}
+
+/**
+ * The words are no such words, or a registry refuses, lies or does not answer.
+ *
+ * `code`: 400 the words or a value are not good, 404 no record, 408 no answer, 409 somebody else was faster,
+ * or the record is older than one seen before, 410 revoked or timed out, 502 the registry's answer proves
+ * nothing; else the registry's own.
+ */
+export class GraphError extends CodedError {
+  name = "GraphError";
 }

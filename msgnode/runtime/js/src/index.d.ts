@@ -360,7 +360,7 @@ export interface IceServer { urls: string | string[]; username?: string; credent
 export interface IceConfiguration { iceServers: IceServer[]; iceTransportPolicy?: "all" | "relay" }
 export interface QosEnd { status: "released" | "exceeded" | "lost" | "ended" | (string & {}); reason: string }
 
-export class Reservation {
+export interface Reservation {
   readonly id: string;
   readonly domain: string;
   readonly class: string;
@@ -376,7 +376,7 @@ export class Reservation {
 }
 
 /** Quality of service: a Runtime has one. What is refused rejects with an AnswerError. */
-export class Qos {
+export interface Qos {
   inquire(criteria?: { mediaTypes?: string[]; cspId?: string; near?: string[]; domain?: string }): Promise<any>;
   reserve(order: QosOrder): Promise<Reservation>;
   reservations(domain?: string): Promise<any[]>;
@@ -421,7 +421,7 @@ export interface Invitation {
 }
 
 /** Conversations that the caller hosts. What the home node refuses rejects with an AnswerError. */
-export class Invitations {
+export interface Invitations {
   /** `withdrawn` hears of an invitation that its caller withdraws before it expires. */
   receive(
     listener: (invitation: Invitation) => unknown,
@@ -458,8 +458,7 @@ export interface Contact {
 }
 
 /** The address book; what is refused throws a GraphError. */
-export class Contacts implements Iterable<Contact> {
-  constructor(options: { key: string; storage?: TextStorage; onFailure(text: string, error: unknown): void; most?: number });
+export interface Contacts extends Iterable<Contact> {
   readonly size: number;
   [Symbol.iterator](): Iterator<Contact>;
   get(guid: string): Contact | undefined;
@@ -492,8 +491,7 @@ export interface Person {
 }
 
 /** A GUID of one's own, the global registry, contacts: a Runtime has one. Rejects with a GraphError. */
-export class GraphConnector {
-  constructor(bus: MessageBus, runtimeURL: string, contacts: Contacts);
+export interface GraphConnector {
   readonly url: string;
   readonly guid: string;
   readonly person: Person | null;
@@ -535,41 +533,10 @@ export interface IdentityEvent {
   error?: Error;
 }
 
-export interface OpenIdOptions {
-  /** URL of the provider; a Messaging Node's own is https://<node>/o. */
-  issuer: string;
-  clientId: string;
-  /** This page, if it is left out. */
-  redirectURI?: string;
-  /** "openid email profile" if it is left out. */
-  scope?: string;
-  /** Which is shown to the node: "access", as its own provider expects, or "id". */
-  token?: "access" | "id";
-  /** `sessionStorage` if it is left out. */
-  storage?: TextStorage;
-  /** Node.js: shows the address where the person logs in; the console does if it is left out. */
-  open?(url: string): unknown;
-  fetch?: Fetch;
-}
-
-/** Who logs in at an OpenID provider. */
-export class OpenId implements TokenSource {
-  private constructor();
-  token(): Promise<{ token: string; expires: number }>;
-  renew(): Promise<{ token: string; expires: number }>;
-  logOut(): Promise<void>;
-}
-
-export class OpenIdError extends Error {
-  constructor(code: number, text: string);
-  readonly code: number;
-}
-
-/** Throws a TypeError that names the option. */
-export function openid(options: OpenIdOptions): OpenId;
-
 export class Runtime {
   constructor(options: RuntimeOptions);
+  /** Of this package. */
+  readonly version: string;
   readonly url: string;
   readonly domain: string;
   readonly bus: MessageBus;
@@ -577,10 +544,11 @@ export class Runtime {
   readonly catalogue: Catalogue;
   readonly resolver: Resolver;
   readonly qos: Qos;
-  /** null unless it is asked for, and the platform has WebRTC. */
+  /** There from logIn() on, if it is asked for and the platform has WebRTC; else null. */
   readonly p2p: PeerToPeer | null;
   readonly invitations: Invitations;
-  readonly graph: GraphConnector;
+  /** Its code is loaded when it is first asked for. */
+  readonly graph: Promise<GraphConnector>;
   /** Rejects with a CardError. */
   cardOf(user: string): Promise<Card>;
   readonly counters: Record<string, number>;
@@ -606,104 +574,3 @@ export function newId(): string;
 export function answerTo(request: Message, body: any): Message;
 export function errorBody(code: number, text: string): { code: number; desc: string; description: string };
 export function codeOf(body: any): number;
-
-export interface Change {
-  /** Path of names and indexes, joined by dots; "" after all was read anew. */
-  attribute: string;
-  /** Missing: the attribute was removed. */
-  value?: any;
-  attributeType?: "array";
-  operation?: "add" | "remove";
-}
-
-export interface Child { readonly id: string; readonly source: string; readonly value: any }
-export interface ChildEvent extends Child { type: "create" | "update" | "delete" }
-
-export interface ObjectOptions {
-  name?: string;
-  /** URL of a schema; its name decides the scheme of the address. */
-  schema?: string;
-  scheme?: string;
-  resources?: string[];
-  /** An address to use again. */
-  url?: string;
-  /** Keep it for resume(). */
-  store?: boolean;
-  domain_registration?: boolean;
-  domain_routing?: boolean;
-}
-
-interface DataObject<Data> {
-  readonly url: string;
-  readonly schema: string;
-  readonly name: string;
-  /** The hyperty that reports it. */
-  readonly reporter: string;
-  readonly data: Data;
-  readonly children: readonly Child[];
-  onChild(listener: (event: ChildEvent) => unknown): Item;
-  /** Resolves with the child's id once the reporter has taken it. */
-  addChild(value: any, id?: string): Promise<string>;
-  updateChild(id: string, value: any): Promise<void>;
-  removeChild(id: string): Promise<void>;
-}
-
-type Judgement = boolean | void | Promise<boolean | void>;
-
-/** The one copy of a data object that may be changed; made by Syncher.create(). */
-export class DataObjectReporter<Data extends object = any> implements DataObject<Data> {
-  private constructor();
-  readonly url: string;
-  readonly schema: string;
-  readonly name: string;
-  readonly reporter: string;
-  /** Change it as any other object; observers get each change. */
-  readonly data: Data;
-  readonly version: number;
-  readonly observers: readonly string[];
-  readonly children: readonly Child[];
-  onSubscription(judge: (asked: { hyperty: string; identity?: any; isAsserted: boolean }) => Judgement): void;
-  onRead(judge: (asked: { from: string }) => Judgement): void;
-  onChild(listener: (event: ChildEvent) => unknown): Item;
-  addChild(value: any, id?: string): Promise<string>;
-  updateChild(id: string, value: any): Promise<void>;
-  removeChild(id: string): Promise<void>;
-  /** Address to the code of its answer; below 300 is a yes. */
-  invite(addresses: string | readonly string[]): Promise<Map<string, number>>;
-  delete(): Promise<void>;
-}
-
-/** A copy of a data object, for reading; made by Syncher.subscribe(). */
-export class DataObjectObserver<Data extends object = any> implements DataObject<Readonly<Data>> {
-  private constructor();
-  readonly url: string;
-  readonly schema: string;
-  readonly name: string;
-  readonly reporter: string;
-  readonly data: Readonly<Data>;
-  readonly version: number | null;
-  readonly status: "live" | "disconnected" | "ended";
-  readonly children: readonly Child[];
-  onChange(listener: (change: Change) => unknown): Item;
-  onChild(listener: (event: ChildEvent) => unknown): Item;
-  onStatus(listener: (status: "live" | "disconnected" | "ended") => unknown): Item;
-  addChild(value: any, id?: string): Promise<string>;
-  updateChild(id: string, value: any): Promise<void>;
-  removeChild(id: string): Promise<void>;
-  unsubscribe(): Promise<void>;
-}
-
-/** A reporter invites to observe its object. */
-export interface ObjectInvitation { url: string; schema?: string; name?: string; from?: string; identity?: any }
-
-/** Data objects for a hyperty. Errors have a `code`. */
-export class Syncher {
-  constructor(hyperty: { url: string; bus: Bus; runtimeURL: string });
-  create<Data extends object>(data: Data, options?: ObjectOptions): Promise<DataObjectReporter<Data>>;
-  subscribe<Data extends object = any>(url: string, options?: { schema?: string; identity?: any }): Promise<DataObjectObserver<Data>>;
-  /** Resolves once the hyperty can be reached. */
-  onInvitation(judge: (invitation: ObjectInvitation) => Judgement): Promise<void>;
-  resume(criteria?: { resource?: string; schema?: string; name?: string }): Promise<DataObjectReporter[]>;
-  resumeObservers(criteria?: { resource?: string; schema?: string; name?: string }): Promise<DataObjectObserver[]>;
-  close(): Promise<void>;
-}

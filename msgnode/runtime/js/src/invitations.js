@@ -16,7 +16,8 @@
  */
 
 import { domainOf } from "./addresses.js";
-import { CardError, checkedToken } from "./cards.js";
+import { checkedToken } from "./cards.js";
+import { CardError } from "./errors.js";
 
 const AT_ONCE = 4;
 const MAX_SEEN = 1_000;

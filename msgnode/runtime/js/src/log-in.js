@@ -28,9 +28,8 @@ export class LogIn {
   #expires = Infinity;
   #timer = null;
   #failures = 0;
-  #listeners = new Set();
 
-  /** @param parts {bus, domain, show(identity): have the home stub show it from now on} */
+  /** @param parts {bus, domain, listeners: who hears of it, show(identity): have the home stub show it from now on} */
   constructor(parts) {
     this.#parts = parts;
   }
@@ -70,12 +69,6 @@ export class LogIn {
     await source?.logOut?.();
     this.#tell("logged-out");
     this.user = "";
-  }
-
-  /** Hear of {state: "logged-in", "renewed", "expired", "failed" or "logged-out", user, expires?, error?}. */
-  listen(listener) {
-    this.#listeners.add(listener);
-    return { remove: () => this.#listeners.delete(listener) };
   }
 
   /** The home stub says that it was refused: an identity that has ended meanwhile is renewed. */
@@ -141,8 +134,9 @@ export class LogIn {
   #tell(state, error) {
     const expires = this.#expires === Infinity ? undefined : this.#expires;
     const event = { state, user: this.user, expires, ...(error ? { error } : {}) };
-    for (const listener of [...this.#listeners]) this.#parts.bus.call(listener, event);
-    if (error && !this.#listeners.size) this.#parts.bus.report("identity.lost", { error });
+    const { listeners } = this.#parts;
+    for (const listener of [...listeners]) this.#parts.bus.call(listener, event);
+    if (error && !listeners.size) this.#parts.bus.report("identity.lost", { error });
   }
 }
 

@@ -11,19 +11,17 @@
  * - Tokens are kept in `storage`, in a page the tab's own; renewal and log-out use the provider's addresses.
  */
 
+import { CodedError } from "./errors.js";
 import { newId } from "./ids.js";
 
+const NODE_HTTP = ["node", "http"].join(":"); // bundlers for pages need not look for it
 const FETCH_TIME = 10_000; // ms
 const PERSON_TIME = 300_000; // ms that somebody may take to log in
 const OPTIONS = ["issuer", "clientId", "redirectURI", "scope", "token", "storage", "open", "fetch"];
 
 /** The provider refuses, or answers what is not to be believed. `code` 401, or 504 for no answer. */
-export class OpenIdError extends Error {
-  constructor(code, text) {
-    super(text);
-    this.name = "OpenIdError";
-    this.code = code;
-  }
+export class OpenIdError extends CodedError {
+  name = "OpenIdError";
 }
 
 /**
@@ -120,7 +118,7 @@ export class OpenId {
 
   /** Wait at a port of this machine for the person's browser. */
   async #listen() {
-    const { createServer } = await import("node:http");
+    const { createServer } = await import(/* @vite-ignore */ NODE_HTTP);
     const server = createServer();
     await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
     const asked = newQuestion(`http://127.0.0.1:${server.address().port}/`);

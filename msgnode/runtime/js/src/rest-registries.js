@@ -20,7 +20,6 @@ const TIME = 12_000; // ms
 const AT_ONCE = 8;
 const MAX_WAITING = 100;
 const MAX_ANSWER = 1_000_000; // bytes
-const ADDRESS = /^domain:\/\/registry\.([^/]+)\/?$/i;
 
 export class RestRegistries {
   #bus;
@@ -37,10 +36,6 @@ export class RestRegistries {
    * @param options {registries: domain to base URL, registryKeys: domain to API key, clock}
    */
   constructor({ bus, catalogue }, { registries = {}, registryKeys = {}, clock }) {
-    for (const [domain, url] of Object.entries(registries)) {
-      if (!/^https?:\/\/[^/]/.test(url))
-        throw new TypeError(`registries: ${url}, of ${domain}, is no http or https URL.`);
-    }
     [this.#bus, this.#catalogue, this.#registries, this.#keys, this.#clock] = [
       bus,
       catalogue,
@@ -50,18 +45,11 @@ export class RestRegistries {
     ];
   }
 
-  /** Whether a message was taken: it goes to a registry over REST, or was refused. */
-  takes(message) {
-    const domain = ADDRESS.exec(message.to)?.[1].toLowerCase();
-    if (
-      domain === undefined ||
-      message.type === "response" ||
-      !Object.hasOwn(this.#registries, domain)
-    )
-      return false;
+  /** Take a request to the registry of one of the domains: it goes there over REST, or is refused. */
+  take(message, domain) {
     if (this.#count >= MAX_WAITING) {
       this.#bus.refuse(message, 503, `Too many requests to the registry of ${domain} wait.`);
-      return true;
+      return;
     }
     this.#count += 1;
     const job = { message, domain, isOver: false, isAsking: false, giveUp: new AbortController() };
@@ -74,7 +62,6 @@ export class RestRegistries {
     if (lane) lane.push(job);
     else this.#lanes.set(message.from, [job]);
     this.#next();
-    return true;
   }
 
   /** Give up what is under way. */

@@ -15,33 +15,30 @@
  */
 
 import { domainOf } from "./addresses.js";
-import { cardOf } from "./cards.js";
 import { Catalogue } from "./catalogue.js";
 import { limited, systemClock } from "./clock.js";
 import { LoadError } from "./errors.js";
-import { Contacts } from "./graph/contacts.js";
-import { GraphConnector } from "./graph/graph-connector.js";
 import { Hyperties } from "./hyperties.js";
 import { newId } from "./ids.js";
-import { Invitations } from "./invitations.js";
+import { whenUsed } from "./lazy.js";
 import { Loader } from "./loader.js";
-import { LogIn } from "./log-in.js";
 import { MessageBus } from "./messagebus.js";
 import { AnswerError } from "./bus.js";
 import { errorBody } from "./messages.js";
 import { MiniBus } from "./minibus.js";
-import { CataloguePeers } from "./p2p/catalogue-peers.js";
-import { PeerToPeer } from "./p2p/peer-to-peer.js";
-import { Qos } from "./qos.js";
 import { Resolver } from "./resolver.js";
-import { RestRegistries } from "./rest-registries.js";
 import { Sandboxes } from "./sandbox/sandboxes.js";
 import { StubList } from "./stub-list.js";
-import { SyncManager } from "./syncher/sync-manager.js";
+import { NodeSubscriptions } from "./syncher/node-subscriptions.js";
+import { Registrations } from "./syncher/registrations.js";
 
 const KEY = "msgnode.runtime-url";
 const HANDLER_KEY = "msgnode.p2p-handler";
 const CLOSE_TIME = 3_000; // ms that hyperties have when the runtime closes
+const REGISTRY = /^domain:\/\/registry\.([^/]+)\/?$/i;
+
+/** The version of this package: that of package.json. */
+export const VERSION = "1.1.0";
 
 export class Runtime {
   #options;
@@ -49,11 +46,20 @@ export class Runtime {
   #loader;
   #sandboxes;
   #hyperties = new Map(); // url -> {listen, remove}
+  #node; // what is claimed there
+  #registrations;
   #syncManager;
-  #logIn;
-  #graph;
+  #objects = null; // the SyncManager, once it was loaded
+  #logIn = null; // once somebody has logged in
+  #identityListeners = new Set();
+  #graph = null;
   #named;
+  #used = []; // of each part that is loaded when it is used: its promise
+  #p2pThere;
   #isClosed = false;
+  /** Direct connections, once they are there; null without them. */
+  p2p = null;
+  #attach = (hyperty, address) => this.#hyperties.get(hyperty)?.listen(address);
   #onLine = () => this.#tell({ value: "online" });
   #offLine = () => this.#tell({ value: "offline" });
 
@@ -70,11 +76,6 @@ export class Runtime {
     this.url = options.runtimeURL ?? this.#keptURL();
     this.bus = new MessageBus(this.url, { ...options, clock });
     this.stubs = new StubList();
-    this.#logIn = new LogIn({
-      bus: this.bus,
-      domain: this.domain,
-      show: (identity) => this.#loader.connect(this.stubs.get(this.domain), identity),
-    });
     this.catalogue = new Catalogue(this.domain, { ...options, platform: platform.name, clock });
     const core = {
       isLocal: (address) => this.bus.isLocal(address),
@@ -98,10 +99,10 @@ export class Runtime {
         platform: platform.name,
         capabilities: options.capabilities ?? platform.capabilities,
         clock,
-        identity: () => this.#logIn.identity,
+        identity: () => this.#logIn?.identity,
         onStatus: (entry, { value, desc }) => {
           this.#tell({ value, desc, resource: entry.url || entry.key });
-          if (value === "failed" && entry.key === this.domain) this.#logIn.refused();
+          if (value === "failed" && entry.key === this.domain) this.#logIn?.refused();
         },
       },
     );
@@ -111,36 +112,40 @@ export class Runtime {
       clock,
     });
     this.bus.resolver = this.resolver;
-    if (options.registries)
-      this.resolver.registries = new RestRegistries(this, { ...options, clock });
-    const attach = (hyperty, address) => this.#hyperties.get(hyperty)?.listen(address);
-    this.#syncManager = new SyncManager({
-      bus: this.bus,
-      domain: this.domain,
-      attach,
-      storage: options.storage,
+    if (options.registries) this.resolver.registries = this.#newRegistries(options.registries);
+    this.#node = new NodeSubscriptions(this.bus, this.#attach);
+    this.#registrations = new Registrations(this.bus, this.domain);
+    const part = (load, ...names) => this.#part(load, names);
+    this.#syncManager = part(() => this.#newSyncManager(), "receive");
+    this.bus.addListener(`${this.url}/sm`, (message) => {
+      if (message.type !== "response") this.#orRefuse(this.#syncManager.receive(message), message);
     });
     this.#named = new Hyperties({
       bus: this.bus,
       domain: this.domain,
       resolver: this.resolver,
-      registrations: this.#syncManager.registrations,
+      registrations: this.#registrations,
       add: (address) => this.addHyperty(address),
-      claim: (address) => this.#syncManager.claim(address),
-      unclaim: (address) => this.#syncManager.unclaim(address),
+      claim: (address) => this.#node.claim(address),
+      unclaim: (address) => this.#node.unclaim(address),
       kept: (...asked) => this.#kept(...asked),
       user: () => this.user,
       p2p: () => this.p2p,
       whyNoP2P: () =>
         options.p2p ? "this platform has no WebRTC." : "the runtime has no option p2p.",
     });
-    this.qos = new Qos(this);
-    this.p2p = this.#newPeerToPeer();
-    const { bus, url, domain, catalogue } = this;
-    const parts = { bus, url, domain, catalogue, cardOf: (user) => this.cardOf(user) };
-    this.invitations = new Invitations(parts, (...said) => this.#loader.sources.expect(...said));
+    const newQos = async () => new (await import("./qos.js")).Qos(this);
+    this.qos = part(newQos, "inquire", "reserve", "reservations", "iceServers");
+    this.invitations = part(() => this.#newInvitations(), "receive", "send", "stop");
+    this.#p2pThere = this.#loadPeerToPeer();
+    this.#p2pThere.catch(() => {}); // told to who logs in
     globalThis.addEventListener?.("online", this.#onLine);
     globalThis.addEventListener?.("offline", this.#offLine);
+  }
+
+  /** The version of this package. */
+  get version() {
+    return VERSION;
   }
 
   /** What was dropped, refused or reported, by reason. */
@@ -158,28 +163,22 @@ export class Runtime {
    * @throws CardError: there is none, or it proves nothing; nothing has changed then
    */
   async cardOf(user) {
+    const { cardOf } = await import("./cards.js");
     const card = await cardOf(user, this.catalogue);
     if (card.digests.length && card.domain !== this.domain)
       this.#loader.sources.expect(card.domain, card.digests, card.expires);
     return card;
   }
 
-  /** The Graph Connector; made when it is first asked for. */
+  /** A promise of the Graph Connector, whose code is loaded when it is first asked for. */
   get graph() {
-    const onFailure = (text, error) =>
-      this.bus.report("storage.failed", { error: new Error(text, { cause: error }) });
-    const kept = {
-      key: `msgnode.contacts.${this.domain}`,
-      storage: this.#options.storage,
-      onFailure,
-    };
-    this.#graph ??= new GraphConnector(this.bus, this.url, new Contacts(kept));
+    this.#graph ??= this.#newGraph();
     return this.#graph;
   }
 
   /** The user URL of who is logged in, "" for nobody. */
   get user() {
-    return this.#logIn.user;
+    return this.#logIn?.user ?? "";
   }
 
   /**
@@ -190,23 +189,26 @@ export class Runtime {
    *   become live in time, AnswerError if the node does not accept the identity
    */
   async logIn(identity) {
-    const shown = await this.#logIn.take(identity);
+    await this.#p2pThere;
+    if (identity !== undefined && identity !== null) this.#logIn ??= await this.#newLogIn();
+    const shown = await this.#logIn?.take(identity);
     const entry = await this.connect(this.domain, shown);
-    await this.#logIn.accepted();
+    await this.#logIn?.accepted();
     await this.p2p?.start();
     return entry;
   }
 
   /** Log out: the session ends, and what it held; the next message or logIn() opens another. */
   async logOut() {
-    await this.#logIn.end();
+    await this.#logIn?.end();
     const entry = this.stubs.get(this.domain);
     if (entry) await this.#loader.unload(entry, "The user has logged out.");
   }
 
   /** Hear of the log-in: {state: "logged-in", "renewed", "expired", "failed", "logged-out", user, expires?, error?}. */
   onIdentity(listener) {
-    return this.#logIn.listen(listener);
+    this.#identityListeners.add(listener);
+    return { remove: () => this.#identityListeners.delete(listener) };
   }
 
   /** Load a domain's stub without a message, and have it connect. */
@@ -238,7 +240,8 @@ export class Runtime {
    * @returns Hyperty {url, request(to, value), send(to, value), on(type, handler), close()}
    * @throws TypeError, AnswerError: which step failed, and why
    */
-  hyperty(name, options) {
+  async hyperty(name, options) {
+    await this.#p2pThere;
     return this.#named.make(name, options);
   }
 
@@ -273,7 +276,7 @@ export class Runtime {
     };
     listen(url);
     const remove = () => {
-      this.#syncManager.hypertyGone(url);
+      this.#hypertyGone(url);
       items.forEach((item) => item.remove());
       bus.close();
       this.bus.removeAllListenersOf(url);
@@ -304,7 +307,7 @@ export class Runtime {
     };
     listen(url);
     const gone = () => {
-      this.#syncManager.hypertyGone(url);
+      this.#hypertyGone(url);
       items.forEach((item) => item.remove());
       this.bus.removeAllListenersOf(url);
       this.#hyperties.delete(url);
@@ -322,7 +325,7 @@ export class Runtime {
         domain: domainOf(url),
         sourceCode,
         config: { ...config, runtimeURL: this.url },
-        mayReport: (address) => this.#syncManager.mayReport(url, address),
+        mayReport: (address) => this.#objects?.mayReport(url, address) ?? false,
         onMessage: (message) => this.bus.postMessage(message),
         onDeath: (reason) => {
           gone();
@@ -337,6 +340,11 @@ export class Runtime {
     return { url, remove };
   }
 
+  #hypertyGone(url) {
+    this.#objects?.hypertyGone(url);
+    this.#node.forget(url);
+  }
+
   #refuseTwice(url) {
     if (this.#hyperties.has(url)) throw new LoadError(500, `Instance ${url} already exist!`);
   }
@@ -347,13 +355,18 @@ export class Runtime {
     this.#isClosed = true;
     globalThis.removeEventListener?.("online", this.#onLine);
     globalThis.removeEventListener?.("offline", this.#offLine);
-    await Promise.all([
-      this.qos.close(),
-      ...[...this.#hyperties.keys()].map((url) => this.#closeHyperty(url)),
-    ]);
-    this.#logIn.stop();
-    this.resolver.registries?.close();
-    this.#syncManager.close();
+    await Promise.all([...this.#hyperties.keys()].map((url) => this.#closeHyperty(url)));
+    await Promise.all(
+      this.#used.map((used) =>
+        used()
+          ?.then((part) => part.close?.())
+          .catch(() => {}),
+      ),
+    );
+    this.#logIn?.stop();
+    this.#registrations.close();
+    this.#node.close();
+    await this.#p2pThere.catch(() => {});
     await this.p2p?.close();
     await this.#loader.close();
     this.#sandboxes.close();
@@ -405,22 +418,32 @@ export class Runtime {
     return this.#kept(KEY, `${start}${newId()}`, (kept) => kept.startsWith(start));
   }
 
-  /** Direct connections, where they are asked for and the platform has WebRTC; else null. */
-  #newPeerToPeer() {
+  // --- parts that are loaded when they are used -------------------------------------------------------
+
+  #part(load, names) {
+    const { part, used } = whenUsed(load, names);
+    this.#used.push(used);
+    return part;
+  }
+
+  /** Direct connections, where they are asked for and the platform has WebRTC; else `p2p` stays null. */
+  async #loadPeerToPeer() {
     const { p2p, RTCPeerConnection = globalThis.RTCPeerConnection } = this.#options;
-    if (!p2p || typeof RTCPeerConnection !== "function") return null;
+    if (!p2p || typeof RTCPeerConnection !== "function") return;
     const handlerId =
       p2p.handlerId ?? this.#kept(HANDLER_KEY, newId(), (kept) => /^[\w-]{1,64}$/.test(kept));
     const chosen = { ...p2p, handlerId };
-    const made =
-      p2p.stubs === "catalogue"
-        ? this.#newCataloguePeers(chosen)
-        : new PeerToPeer(this.resolver, chosen, { RTCPeerConnection, qos: this.qos });
-    this.bus.registeredWith = made.registration;
-    return made;
+    if (p2p.stubs === "catalogue") {
+      const { CataloguePeers } = await import("./p2p/catalogue-peers.js");
+      this.p2p = this.#newCataloguePeers(CataloguePeers, chosen);
+    } else {
+      const { PeerToPeer } = await import("./p2p/peer-to-peer.js");
+      this.p2p = new PeerToPeer(this.resolver, chosen, { RTCPeerConnection, qos: this.qos });
+    }
+    this.bus.registeredWith = this.p2p.registration;
   }
 
-  #newCataloguePeers(chosen) {
+  #newCataloguePeers(CataloguePeers, chosen) {
     const { resolver, catalogue } = this;
     const { name: platform, capabilities } = this.#platform;
     const parts = { resolver, catalogue, sandboxes: this.#sandboxes };
@@ -429,6 +452,67 @@ export class Runtime {
       capabilities: this.#options.capabilities ?? capabilities,
       signers: this.#options.signers,
     });
+  }
+
+  async #newSyncManager() {
+    const { SyncManager } = await import("./syncher/sync-manager.js");
+    const { bus, domain } = this;
+    this.#objects = new SyncManager({
+      bus,
+      domain,
+      attach: this.#attach,
+      node: this.#node,
+      registrations: this.#registrations,
+      storage: this.#options.storage,
+    });
+    return this.#objects;
+  }
+
+  /** Registries that are asked over REST, for the resolver. */
+  #newRegistries(registries) {
+    const load = async () => {
+      const { RestRegistries } = await import("./rest-registries.js");
+      return new RestRegistries(this, { clock: systemClock, ...this.#options });
+    };
+    const asked = this.#part(load, ["take"]);
+    const takes = (message) => {
+      const domain = REGISTRY.exec(message.to)?.[1].toLowerCase();
+      const isOne = domain !== undefined && message.type !== "response";
+      if (!isOne || !Object.hasOwn(registries, domain)) return false;
+      this.#orRefuse(asked.take(message, domain), message);
+      return true;
+    };
+    return { takes };
+  }
+
+  #orRefuse(done, message) {
+    done.catch((error) => this.bus.refuse(message, error.code ?? 503, error.message));
+  }
+
+  async #newLogIn() {
+    const { LogIn } = await import("./log-in.js");
+    const { bus, domain } = this;
+    const show = (identity) => this.#loader.connect(this.stubs.get(domain), identity);
+    return new LogIn({ bus, domain, listeners: this.#identityListeners, show });
+  }
+
+  async #newInvitations() {
+    const { Invitations } = await import("./invitations.js");
+    const { bus, url, domain, catalogue } = this;
+    const parts = { bus, url, domain, catalogue, cardOf: (user) => this.cardOf(user) };
+    return new Invitations(parts, (...said) => this.#loader.sources.expect(...said));
+  }
+
+  async #newGraph() {
+    const [{ Contacts }, { GraphConnector }] = await Promise.all([
+      import("./graph/contacts.js"),
+      import("./graph/graph-connector.js"),
+    ]);
+    const onFailure = (text, error) =>
+      this.bus.report("storage.failed", { error: new Error(text, { cause: error }) });
+    const { storage } = this.#options;
+    const kept = { key: `msgnode.contacts.${this.domain}`, storage, onFailure };
+    return new GraphConnector(this.bus, this.url, new Contacts(kept));
   }
 
   /** What was kept by the last start, or something fresh. */
@@ -453,7 +537,7 @@ export class Runtime {
 
 const BY_DOMAIN = {
   catalogues: ["URLs", isURL],
-  registries: ["URLs", isURL],
+  registries: ["http or https URLs", (each) => isURL(each) && /^https?:/.test(each)],
   routing: ["stub, node or stub-else-node", (each) => ROUTES.includes(each)],
   stubConfig: ["objects", (each) => typeof each === "object" && each !== null],
   hosts: ["lists of hosts", Array.isArray],

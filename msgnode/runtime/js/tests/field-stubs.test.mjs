@@ -1,12 +1,15 @@
 /** The forms of stubs, and what descriptors say of them, case by case. The node and the Python runtime read the same file. */
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { checkDescriptor } from "../src/descriptor.js";
 import { exportsOf, startedStub } from "../src/sandbox/module-forms.js";
 
-const CASES = JSON.parse(readFileSync(new URL("field-stubs.json", import.meta.url), "utf8"));
+const CASES = globalThis.process
+  ? JSON.parse(
+      (await import("node:fs")).readFileSync(new URL("field-stubs.json", import.meta.url), "utf8"),
+    )
+  : await (await fetch("/tests/field-stubs.json")).json();
 const AT = "https://f/.well-known/protocolstub/default";
 const CONTEXT = { domain: "f", platform: "browser", capabilities: ["ws", "wss"] };
 

@@ -152,7 +152,7 @@ test("case 32: records in both encodings verify, with another letter none does",
 });
 
 test("case 33: what is published at one device is there at another", async () => {
-  const alice = runtime.graph;
+  const alice = await runtime.graph;
   const words = await alice.create();
   alice.addUserId(ALICE);
   alice.addUserId(ALICE);

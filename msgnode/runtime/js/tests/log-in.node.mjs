@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
-import { OpenIdError, openid } from "../src/common.js";
+import { OpenIdError, openid } from "../src/openid.js";
 import { newStorage } from "./peers.mjs";
 import { until } from "./world.mjs";
 

@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MessageBus, OpenIdError, openid } from "../src/common.js";
+import { MessageBus } from "../src/common.js";
+import { OpenIdError, openid } from "../src/openid.js";
 import { LogIn } from "../src/log-in.js";
 import { answerTo, errorBody } from "../src/messages.js";
 import { FakeClock, settled } from "./fake-clock.mjs";
@@ -26,8 +27,9 @@ function begin(answer = { code: 200, value: { userURL: "user://d/bob" } }) {
     all.asked.push(message.body.method);
     bus.postFrom("runtime://d/protostub/1", answerTo(message, all.answer));
   });
-  all.logIn = new LogIn({ bus, domain: "d", show: async (identity) => all.shown.push(identity) });
-  all.logIn.listen(({ state, user, error }) => all.events.push([state, user, error?.code]));
+  const hear = ({ state, user, error }) => all.events.push([state, user, error?.code]);
+  const show = async (identity) => all.shown.push(identity);
+  all.logIn = new LogIn({ bus, domain: "d", listeners: new Set([hear]), show });
   return all;
 }
 

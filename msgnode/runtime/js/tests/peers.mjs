@@ -2,6 +2,8 @@
 
 import { MessageBus } from "../src/messagebus.js";
 import { answerTo, errorBody, isAnswerable } from "../src/messages.js";
+import { NodeSubscriptions } from "../src/syncher/node-subscriptions.js";
+import { Registrations } from "../src/syncher/registrations.js";
 import { SyncManager } from "../src/syncher/sync-manager.js";
 import { Syncher } from "../src/syncher/syncher.js";
 import { FakeClock, settled } from "./fake-clock.mjs";
@@ -75,7 +77,15 @@ class Peer {
     this.bus.onError((error) => this.errors.push(error));
     this.bus.resolver = { route: () => this.stub, isHome: (via) => via === this.stub };
     this.bus.addListener(this.stub, (message) => node.received(this, message));
-    this.manager = new SyncManager({ bus: this.bus, domain: "d", storage });
+    const claims = new NodeSubscriptions(this.bus, () => undefined);
+    const registrations = new Registrations(this.bus, "d");
+    this.parts = [claims, registrations];
+    const { bus } = this;
+    const parts = { bus, domain: "d", node: claims, registrations, storage };
+    this.manager = new SyncManager(parts);
+    this.bus.addListener(`${this.url}/sm`, (message) => {
+      if (message.type !== "response") this.manager.receive(message);
+    });
     this.syncher = this.newSyncher();
   }
 
@@ -93,8 +103,12 @@ class Peer {
     });
   }
 
+  closeParts() {
+    for (const each of [this.manager, ...this.parts]) each.close();
+  }
+
   close() {
-    this.manager.close();
+    this.closeParts();
     this.bus.close();
   }
 }

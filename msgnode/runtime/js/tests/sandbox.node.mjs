@@ -8,7 +8,8 @@ import { createServer as createNetServer } from "node:net";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, afterEach, before, test } from "node:test";
-import { AnswerError, Runtime, Syncher } from "../src/node.js";
+import { AnswerError, Runtime } from "../src/node.js";
+import { Syncher } from "../src/syncher/index.js";
 import * as hostile from "./hostile.mjs";
 import { descriptorOf, until } from "./world.mjs";
 

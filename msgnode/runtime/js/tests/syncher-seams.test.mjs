@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { BadChange, applyChange } from "../src/syncher/changes.js";
 import { Follower } from "../src/syncher/follower.js";
-import { requestInParts } from "../src/syncher/talk.js";
+import { requestInParts } from "../src/syncher/objects.js";
 import { answerTo } from "../src/messages.js";
 import { settled } from "./fake-clock.mjs";
 import { FakeNode, newStorage } from "./peers.mjs";
@@ -249,7 +249,7 @@ test("an object that has ended can be changed no more, and says nothing", async 
 test("a runtime that closes complains of no answer that it does not wait for", async () => {
   await alice.syncher.create({ n: 0 });
   node.copies = () => 0;
-  alice.manager.close();
+  alice.closeParts();
   await settled();
   alice.bus.close();
   await settled();

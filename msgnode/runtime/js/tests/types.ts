@@ -1,8 +1,10 @@
 /** Compiled, never run: what an author of an application may write, and what the types refuse. */
 
-import { AnswerError, LoadError, MessageBus, MiniBus, Refusal, Runtime, Syncher, newId, openid, type Handler, type Message } from "msgnode-runtime";
+import { AnswerError, LoadError, MessageBus, MiniBus, Refusal, Runtime, newId, type Handler, type Message } from "msgnode-runtime";
+import { openid } from "msgnode-runtime/openid";
 import { PolicyEngine, policyHandler } from "msgnode-runtime/policies";
 import { activate } from "msgnode-runtime/protostub";
+import { Syncher } from "msgnode-runtime/syncher";
 
 export async function application(): Promise<string> {
   const runtime = new Runtime({
@@ -19,6 +21,7 @@ export async function application(): Promise<string> {
   const said: string = await echo.request<string>(bob, "hello", { p2p: true });
   if (runtime.explain(bob).way === "none") throw new Refusal(404, said);
   new Syncher(echo);
+  (await runtime.graph).addUserId("bob", runtime.version);
   const { url, bus } = runtime.addHyperty();
   bus.addListener(url, ({ id, from, to, body }: Message<{ value: number }>) =>
     bus.postMessage({ id, type: "response", from: to, to: from, body: { code: 200, value: body?.value } }),

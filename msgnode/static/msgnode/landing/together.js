@@ -4,7 +4,8 @@
  * Nothing runs until the visitor starts a board, or comes with the link of one (`#board=<address>`).
  */
 
-import { Runtime, Syncher } from "../runtime/index.js";
+import { Runtime } from "../runtime/index.js";
+import { Syncher } from "../runtime/syncher/index.js";
 import { element } from "./pane.js";
 
 const $ = (selector) => document.querySelector(`#together ${selector}`);

@@ -1,6 +1,6 @@
 /** The address book: names for GUIDs, kept by the runtime and shown to nobody. */
 
-import { GraphError } from "./errors.js";
+import { GraphError } from "../errors.js";
 import { bare, isGuid } from "./guids.js";
 
 const MAX_CONTACTS = 10_000;

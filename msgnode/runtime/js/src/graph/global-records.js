@@ -7,7 +7,7 @@
 
 import { AnswerError } from "../bus.js";
 import { codeOf } from "../messages.js";
-import { GraphError } from "./errors.js";
+import { GraphError } from "../errors.js";
 import { isGuid } from "./guids.js";
 import { personOf } from "./persons.js";
 

@@ -10,7 +10,7 @@
  * application's part.
  */
 
-import { GraphError } from "./errors.js";
+import { GraphError } from "../errors.js";
 import { GlobalRecords, wordsOf } from "./global-records.js";
 import { bare } from "./guids.js";
 import { keysOf, newWords } from "./keys.js";

@@ -7,7 +7,7 @@
  */
 
 import { base64 } from "./base64.js";
-import { GraphError } from "./errors.js";
+import { GraphError } from "../errors.js";
 import { derive, deriveLegacy, loadMathematics } from "./guids.js";
 
 const ENTROPY = 160; // bits: fifteen words

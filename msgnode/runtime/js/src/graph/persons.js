@@ -1,7 +1,7 @@
 /** What a person's record says, and records that are made; what somebody says of himself is his word. Pure. */
 
 import { parse } from "../addresses.js";
-import { GraphError } from "./errors.js";
+import { GraphError } from "../errors.js";
 import { MAX_LENGTH, read, sign } from "./signed.js";
 
 const LIFETIME = 3_650 * 86_400_000; // ms

@@ -1,4 +1,8 @@
-/** What the sync manager asks of nodes: subscriptions, and the addresses of hyperties. */
+/**
+ * What a runtime asks of nodes as `<runtime URL>/sm`: the addresses of its hyperties, and subscriptions.
+ *
+ * What a node held for a stub that was started anew is subscribed again.
+ */
 
 import { domainOf, isBelow } from "../addresses.js";
 import { Refusal, askUntilAnswered } from "./talk.js";
@@ -8,15 +12,21 @@ export class NodeSubscriptions {
   #url;
   #attach;
   #claims = new Map(); // hyperty -> {done: promise, item}
+  #live = new Map(); // domain -> the stub that was live last
+  #item;
+  /** Called with a domain whose node has lost what it held for this runtime. */
+  onLost = () => {};
 
-  /**
-   * @param url who asks: the runtime's sync manager
-   * @param attach has a hyperty hear an address
-   */
-  constructor(bus, url, attach) {
+  /** @param attach has a hyperty hear an address */
+  constructor(bus, attach) {
     this.#bus = bus;
-    this.#url = url;
+    this.#url = `${bus.runtimeURL}/sm`;
     this.#attach = attach;
+    this.#item = bus.addListener(`${bus.runtimeURL}/status`, ({ body }) => this.#status(body));
+  }
+
+  close() {
+    this.#item.remove();
   }
 
   /** Have the home node deliver here what is for a hyperty of this runtime. Rejects with a Refusal. */
@@ -32,6 +42,12 @@ export class NodeSubscriptions {
     });
     done.catch(() => this.forget(hyperty));
     return done;
+  }
+
+  /** It need not do so any more. */
+  async unclaim(hyperty) {
+    this.forget(hyperty);
+    await this.ask("unsubscribe", hyperty, [hyperty], hyperty).catch(() => {}); // it ends with the session
   }
 
   /** A hyperty has gone, or was refused. */
@@ -69,10 +85,23 @@ export class NodeSubscriptions {
     );
   }
 
-  /** The home node has forgotten all of them. */
-  announceHyperties() {
+  /** A stub that was started anew has no session, and at a gap a policy may have ended what one holds: say all again. */
+  #status({ value, resource } = {}) {
+    if (typeof resource !== "string") return;
+    const domain = domainOf(resource);
+    if (!this.#hasLost(value, resource, domain)) return;
     for (const hyperty of this.#claims.keys())
-      if (!this.#isOwn(hyperty)) this.announce(hyperty, [hyperty], hyperty);
+      if (domainOf(hyperty) === domain && !this.#isOwn(hyperty))
+        this.announce(hyperty, [hyperty], hyperty);
+    this.onLost(domain);
+  }
+
+  /** Whether the node of a domain has lost what it held for us, as far as a stub's word says. */
+  #hasLost(value, stub, domain) {
+    const before = this.#live.get(domain);
+    if (value === "live") this.#live.set(domain, stub);
+    if (value === "live") return before !== undefined && before !== stub; // after a log-out
+    return value === "gap" || (value === "created" && before === stub);
   }
 
   /** Addresses below the runtime's lead here anyway. */

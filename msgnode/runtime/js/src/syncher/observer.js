@@ -14,7 +14,8 @@ import { MAX_OBJECT, applyChange, plain, sizeOf } from "./changes.js";
 import { Children } from "./children.js";
 import { Follower } from "./follower.js";
 import { observe } from "./observed.js";
-import { Listeners, Refusal, requestInParts } from "./talk.js";
+import { Listeners, requestInParts } from "./objects.js";
+import { Refusal } from "./talk.js";
 
 const CHILD_RETRIES = 3;
 

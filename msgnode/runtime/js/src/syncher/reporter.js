@@ -17,7 +17,8 @@ import { AnswerError } from "../bus.js";
 import { MAX_OBJECT, sizeOf } from "./changes.js";
 import { Children, Done } from "./children.js";
 import { observe } from "./observed.js";
-import { Listeners, Refusal, answer, answerInTime } from "./talk.js";
+import { Listeners } from "./objects.js";
+import { Refusal, answer, answerInTime } from "./talk.js";
 
 const MAX_OBSERVERS = 10_000;
 

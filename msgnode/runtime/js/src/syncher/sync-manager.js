@@ -15,14 +15,13 @@
  * - It serves hyperties of this runtime alone; an object's reporter is who created it.
  * - Listeners stand before subscriptions are made, so that nothing falls between the two.
  * - What a node held for a stub that was started anew is subscribed again.
+ * - A runtime loads it with the first message to `<runtime URL>/sm` (runtime.js, which hands those on).
  */
 
 import { domainOf, parse } from "../addresses.js";
 import { newId } from "../ids.js";
 import { answerTo } from "../messages.js";
-import { NodeSubscriptions } from "./node-subscriptions.js";
 import { isMeant, partsOf, schemeFor } from "./objects.js";
-import { Registrations } from "./registrations.js";
 import { StoredObjects } from "./stored-objects.js";
 import { StoredSubscriptions } from "./stored-subscriptions.js";
 import { Refusal, answerInTime, askUntilAnswered } from "./talk.js";
@@ -39,40 +38,23 @@ export class SyncManager {
   #node;
   #stored;
   #kept; // what hyperties observe
-  /** What is in the domain registry. */
-  registrations;
+  #registrations;
   #judging = new Set(); // sender and id of requests that a reporter decides about
-  #live = new Map(); // domain -> the stub that was live last
-  #own;
 
   /**
    * @param parts {bus: MessageBus, domain, attach(hyperty, address): have a hyperty hear an address, returns
-   *   an item, or undefined for who listens on the MessageBUS itself; storage}
+   *   an item, or undefined for who listens on the MessageBUS itself; node: NodeSubscriptions, registrations, storage}
    */
-  constructor({ bus, domain, attach = () => undefined, storage }) {
+  constructor({ bus, domain, attach = () => undefined, node, registrations, storage }) {
     this.#bus = bus;
     this.#domain = domain;
     this.#attach = attach;
     this.#url = `${bus.runtimeURL}/sm`;
-    this.#node = new NodeSubscriptions(bus, this.#url, attach);
+    this.#node = node;
+    this.#registrations = registrations;
     this.#stored = new StoredObjects(bus, domain, storage);
     this.#kept = new StoredSubscriptions(bus, domain, storage);
-    this.registrations = new Registrations(bus, domain);
-    this.#own = [
-      bus.addListener(this.#url, (message) => this.#asked(message)),
-      bus.addListener(`${bus.runtimeURL}/status`, ({ body }) => this.#status(body)),
-    ];
-  }
-
-  /** Have the home node deliver here what is for a hyperty, from now on. Rejects with a Refusal. */
-  claim(hyperty) {
-    return this.#node.claim(hyperty);
-  }
-
-  /** It need not do so any more. */
-  async unclaim(hyperty) {
-    this.#node.forget(hyperty);
-    await this.#node.ask("unsubscribe", hyperty, [hyperty], hyperty).catch(() => {}); // it ends with the session
+    node.onLost = (lost) => this.#lost(lost);
   }
 
   /** Whether a hyperty may speak as an address: an object that it reports. */
@@ -89,23 +71,20 @@ export class SyncManager {
       if (!this.#stored.get(object)) this.#tellEnd(object, hyperty);
       this.#withdraw(object).catch(() => {});
     }
-    this.#node.forget(hyperty);
   }
 
   close() {
     for (const hyperty of new Set([...this.#reported.values()].map((each) => each.hyperty)))
       this.hypertyGone(hyperty);
-    for (const item of this.#own) item.remove();
-    this.registrations.close();
     this.#stored.close();
     this.#kept.close();
   }
 
   // --- what hyperties ask -------------------------------------------------------------------------
 
-  #asked(message) {
+  /** Carry out what a hyperty asks, and answer. */
+  receive(message) {
     const { type, from, body } = message;
-    if (type === "response") return;
     answerInTime(this.#bus, message, () => {
       if (body?.via !== undefined)
         throw new Refusal(403, "The sync manager serves the hyperties of its own runtime.");
@@ -172,7 +151,7 @@ export class SyncManager {
         await this.#node.ask("subscribe", object, [`${object}/children/`], hyperty);
       }
       if (value.domain_registration !== false && reported.isRouted)
-        this.registrations.add(object, { hyperty, ...value, schema: reported.schema });
+        this.#registrations.add(object, { hyperty, ...value, schema: reported.schema });
     } catch (error) {
       this.#dropReported(object);
       throw new Refusal(error.code === 403 ? 403 : 500, error.message);
@@ -337,7 +316,7 @@ export class SyncManager {
   async #withdraw(object) {
     const { hyperty, isRouted } = this.#reported.get(object);
     this.#dropReported(object);
-    this.registrations.remove(object);
+    this.#registrations.remove(object);
     if (!isRouted) return;
     const still = this.#bus.addPublish(`${object}/changes`); // that it ends is on its way
     await this.#node
@@ -438,21 +417,9 @@ export class SyncManager {
 
   // --- nodes --------------------------------------------------------------------------------------
 
-  /** Whether the node of a domain has lost what it held for us, as far as a stub's word says. */
-  #hasLost(value, stub, domain) {
-    const before = this.#live.get(domain);
-    if (value === "live") this.#live.set(domain, stub);
-    if (value === "live") return before !== undefined && before !== stub; // after a log-out
-    return value === "gap" || (value === "created" && before === stub);
-  }
-
-  /** A stub that was started anew has no session, and at a gap a policy may have ended what one holds: say all again. */
-  #status({ value, resource } = {}) {
-    if (typeof resource !== "string") return;
-    const domain = domainOf(resource);
-    if (!this.#hasLost(value, resource, domain)) return;
+  /** The node of a domain has lost what it held: say all again. */
+  #lost(domain) {
     if (domain === this.#domain) {
-      this.#node.announceHyperties();
       for (const [object, { hyperty, isRouted }] of this.#reported)
         if (isRouted)
           this.#node.announce(

@@ -1,7 +1,7 @@
-/** What both sides of a data object need to talk: events for the application, answers that take their time. */
+/** Answers that take their time, and requests that are repeated until they are answered. */
 
 import { domainOf } from "../addresses.js";
-import { answerTo, bytesOf, codeOf, errorBody } from "../messages.js";
+import { answerTo, errorBody } from "../messages.js";
 
 const PATIENCE = 10_000; // ms after which who waits is told that it goes on
 const MOST_PATIENCE = 9; // times: a bus lets ten provisional answers prolong its wait
@@ -9,33 +9,11 @@ const MOST_PATIENCE = 9; // times: a bus lets ten provisional answers prolong it
 const AGAIN_TIME = 100_000; // ms in which a request is repeated: as long as anybody waits for a decision
 const TRIES = 3;
 
-const MAX_WHOLE = 16 * 1024 * 1024; // bytes of an answer in parts: more than an object and its children have
-
 /** Thrown by a handler, or by who judges: who has asked gets this code and text. */
 export class Refusal extends Error {
   constructor(code, text) {
     super(text);
     this.code = code;
-  }
-}
-
-/** The application's listeners of one kind of event. One that throws is reported and stops nobody. */
-export class Listeners {
-  #bus;
-  #all = new Set();
-
-  constructor(bus) {
-    this.#bus = bus;
-  }
-
-  add(listener) {
-    this.#all.add(listener);
-    return { remove: () => this.#all.delete(listener) };
-  }
-
-  tell(event) {
-    for (const listener of [...this.#all])
-      if (this.#all.has(listener)) this.#bus.call(listener, event);
   }
 }
 
@@ -131,48 +109,4 @@ export function askUntilAnswered(bus, message, onAnswer) {
     onAnswer(reply);
   }
   post();
-}
-
-/**
- * Post a request whose answer may come in parts: one of code below 200 whose value has `responses: n`, and
- * n - 1 more with parts of the children, 16 MiB together at most. Resolves with the body of the whole, rejects with a
- * Refusal.
- */
-export function requestInParts(bus, message) {
-  return new Promise((resolve, reject) => {
-    let whole = null;
-    let left = 0;
-    let size = 0;
-    let id;
-    const finish = () => {
-      if (codeOf(whole) < 200) bus.removeResponseListener(message.from, id);
-      resolve({ ...whole, code: 200 });
-    };
-    id = bus.postMessage(message, ({ body }) => {
-      const { value } = body;
-      if (body.code >= 300)
-        reject(
-          new Refusal(
-            body.code,
-            body.desc ?? body.description ?? `${message.to} answered ${body.code}.`,
-          ),
-        );
-      else if (whole && (size += bytesOf(body)) > MAX_WHOLE) {
-        bus.removeResponseListener(message.from, id);
-        reject(new Refusal(413, `${message.to} answers with more than ${MAX_WHOLE} bytes.`));
-      } else if (whole) {
-        Object.assign((whole.value.childrenObjects ??= {}), value?.childrenObjects);
-        left -= 1;
-        whole.code = body.code;
-        if (left === 0) finish();
-        else if (body.code >= 200)
-          reject(new Refusal(502, `${message.to} has left out ${left} parts of its answer.`));
-      } else if (Number.isInteger(value?.responses) && value.responses > 1) {
-        whole = body;
-        left = value.responses - 1;
-        if (body.code >= 200)
-          reject(new Refusal(502, `${message.to} has left out ${left} parts of its answer.`));
-      } else if (body.code >= 200) resolve(body);
-    });
-  });
 }
