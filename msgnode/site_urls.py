@@ -23,7 +23,7 @@ from msgnode.ops import asyncapi
 from msgnode.settings.access import PROVIDER_PATH
 from msgnode.stubs.views import IDP_TYPES, OTHER_TYPES, STUB_TYPES, CatalogueView
 from msgnode.web import explained
-from msgnode.web.landing import favicon, landing
+from msgnode.web.landing import favicon, landing, runtime
 
 _TYPES = "|".join(STUB_TYPES + IDP_TYPES + OTHER_TYPES)
 _CATALOGUE = rf"^\.well-known/(?P<kind>{_TYPES})(?:/(?P<rest>.*))?$"
@@ -37,6 +37,7 @@ for each in (acted_meanwhile, edited_meanwhile, prefilled):
 
 urlpatterns = [
     path("", landing, name="newcomer"),
+    path("runtime", runtime, name="runtime"),
     path("favicon.ico", favicon),
     re_path(_CATALOGUE, CatalogueView.as_view(), name="catalogue"),
     path(f"{node_proofs.PATH}/<str:domain>/<slug:digest>", own_connection, name="own-connection"),

@@ -1,7 +1,8 @@
 """`/`: the page that explains the node to a newcomer and runs live examples in the browser.
 
-`/?with=<domain>@<origin>` names a second node, for the examples between two domains: the page may
-ask that origin as well, and nobody else.
+`/runtime` shows what there is in a runtime that connects from the browser, and how it reaches whom.
+`?with=<domain>@<origin>` names a second node, for what is between two domains: the page may ask
+that origin as well, and nobody else.
 """
 
 from __future__ import annotations
@@ -38,14 +39,26 @@ def favicon(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def landing(request: HttpRequest) -> HttpResponse:
-    """The page, under a policy that lets it talk to this node, and to one that the URL names."""
+    """The page with its examples."""
+    return _page(request, "landing.html")
+
+
+@never_cache
+@require_safe
+def runtime(request: HttpRequest) -> HttpResponse:
+    """The page that shows a runtime."""
+    return _page(request, "runtime.html")
+
+
+def _page(request: HttpRequest, template: str) -> HttpResponse:
+    """A page, under a policy that lets it talk to this node, and to one that the URL names."""
     secure = "s" if request.is_secure() else ""
     host = request.get_host()
     sockets = f"ws{secure}://{host}"
     other = _other(request)
     facts = {"domain": settings.DOMAIN, "http": f"http{secure}://{host}", "sockets": sockets}
     shown = {**facts, "other": other, "invites": settings.INVITATIONS["ON"]}
-    response = render(request, "landing.html", shown)
+    response = render(request, template, shown)
     asked = f"'self' {sockets} {other.origin}" if other else f"'self' {sockets}"
     response["Content-Security-Policy"] = (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -58,6 +58,7 @@ def test_an_application_compiles_and_what_is_wrong_does_not(tsc: str, tmp_path: 
     ("types", "modules"),
     [
         ("index.d.ts", ["common.js", "browser.js"]),
+        ("panel.d.ts", ["panel.js"]),
         ("policies/index.d.ts", ["policies/index.js"]),
         ("protostub.d.ts", ["protostub.js"]),
         ("openid.d.ts", ["openid.js"]),

@@ -11,7 +11,6 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -45,11 +44,23 @@ class Wait:
 class Answers:
     """The waits of one bus."""
 
-    def __init__(self, call: Callable[[OnAnswer, Message], None], counters: Counter[str]) -> None:
-        """`call` calls who waits, and reports it if that raises."""
+    def __init__(
+        self,
+        call: Callable[[OnAnswer, Message], None],
+        timed_out: Callable[[Message], None],
+        failed: Callable[[Message], None],
+    ) -> None:
+        """The waits of nobody yet.
+
+        Args:
+            call: calls who waits, and reports it if that raises.
+            timed_out: hears of each request that stays unanswered.
+            failed: hears of each answer that is an error.
+        """
         self.waits: dict[tuple[str, str], Wait] = {}
         self._call = call
-        self._counters = counters
+        self._hear_timed_out = timed_out
+        self._hear_failed = failed
 
     def expect(self, request: Message, on_answer: OnAnswer, seconds: float) -> None:
         """Call `on_answer` with the answers to a request; 0 seconds wait without end."""
@@ -90,6 +101,8 @@ class Answers:
         if wait is None or (wait.stub != via and (via or not wait.is_published)):
             return False
         code = code_of(answer)
+        if code >= 400:
+            self._hear_failed(answer)
         body = answer.get("body")
         answer["body"] = {**body, "code": code} if isinstance(body, dict) else {"code": code}
         if is_final(code):
@@ -110,7 +123,7 @@ class Answers:
         if self.to(wait.request) is not wait:
             return
         self.forget(wait.request["from"], wait.request["id"])
-        self._counters["answers.timeout"] += 1
+        self._hear_timed_out(wait.request)
         body = {"code": 408, "desc": "Response timeout!", "description": "Response timeout!"}
         answer = {"id": wait.request["id"], "type": "response"}
         self._call(wait.on_answer, {**answer, "body": {**body, "value": wait.request}})

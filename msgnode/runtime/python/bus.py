@@ -19,6 +19,7 @@ import logging
 import secrets
 from collections import Counter, deque
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from msgnode.core import addresses
@@ -39,6 +40,8 @@ from .messages import (
     size_of,
 )
 
+MAX_ERRORS = 20  # that are kept for who debugs
+MAX_TEXT = 300  # characters of one
 MAX_QUEUED = 100_000  # messages that wait for their turn on one bus
 _TURN = 1_000  # messages delivered before the event loop has its turn again
 
@@ -51,9 +54,10 @@ class Bus:
     def __init__(self, max_size: int = 0) -> None:
         self.max_size = max_size  # characters of one message, 0 for no limit
         self.counters: Counter[str] = Counter()
+        self.errors: deque[dict[str, str]] = deque(maxlen=MAX_ERRORS)  # at, reason, text
         self._on_error: OnError = log_error
         self._listeners: dict[str, list[Listening]] = {}
-        self._answers = Answers(self._call, self.counters)
+        self._answers = Answers(self._call, self._timed_out, self._failed)
         self._queue: deque[tuple[Message, str, int]] = deque()
         self._is_scheduled = False
         # Two runtimes of one URL, such as tabs, do not use the same ids.
@@ -257,6 +261,7 @@ class Bus:
     def undeliverable(self, message: Message, code: int, text: str) -> None:
         """Tell the sender; what is not answered (an answer, an event) is counted."""
         self.counters[f"undeliverable.{code}"] += 1
+        self._keep(f"undeliverable.{code}", text, message)
         if is_answerable(message):
             self._answer(answer_to(message, code, text))
         elif message["type"] == "response":
@@ -306,7 +311,26 @@ class Bus:
         self.counters[reason] += 1
         self._tell(Fault(reason, text, message, error))
 
+    def _timed_out(self, request: Message) -> None:
+        self.counters["answers.timeout"] += 1
+        self._keep("answers.timeout", "No answer came.", request)
+
+    def _failed(self, answer: Message) -> None:
+        body = body_of(answer)
+        words = body.get("desc") or body.get("description") or "no words"
+        self._keep(f"answer.{code_of(answer)}", str(words), answer)
+
+    def _keep(self, reason: str, text: str, message: Message | None) -> None:
+        """Keep what went wrong for who debugs."""
+        if message is not None:
+            get = message.get
+            text = f"{text} ({get('type')} {get('from')} -> {get('to')})"
+        at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self.errors.append({"at": at, "reason": reason, "text": text[:MAX_TEXT]})
+
     def _tell(self, fault: Fault) -> None:
+        text = f"{fault.text}: {fault.error!r}" if fault.error else fault.text
+        self._keep(fault.reason, text, fault.message)
         try:
             self._on_error(fault)
         except Exception:

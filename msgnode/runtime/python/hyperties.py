@@ -298,6 +298,14 @@ class Hyperties:
         urls = [each.get("hypertyID") or each.get("url") for each in live]
         return [each for each in urls if isinstance(each, str)]
 
+    def listed(self) -> list[dict[str, Any]]:
+        """Each: name, url, isRegistered."""
+        has = self._registrations.has
+        return [
+            {"name": each.name, "url": each.url, "isRegistered": has(each.url)}
+            for each in self._all.values()
+        ]
+
     def explain(self, address: str, sender: str = "") -> Explanation:
         """What the runtime does about an address, and how a message would get there."""
         _check_address("address", address)
@@ -333,16 +341,21 @@ class Hyperties:
         p2p = self.runtime.p2p
         if p2p is not None:
             way, why = p2p.explain(address, sender or f"{self.runtime.url}/app")
-        elif settings.p2p is None:
-            way, why = "node", "the settings have no p2p."
         else:
-            way, why = "node", "aiortc is not installed."
+            way, why = "node", self.why_no_p2p()
         if way != "node":
             return told(way, why)
         if entry.status in ("failed", "deployment-failed"):
             return told("none", f"The stub of {target.domain} is {entry.status}: {entry.desc}")
         through = f"Through the stub of {target.domain}, which is {entry.status}."
         return told("node", f"{through} No channel: {why}")
+
+    def why_no_p2p(self) -> str:
+        """Why there are no channels, "" where there may be some."""
+        if self.runtime.p2p is not None:
+            return ""
+        is_off = self.runtime.settings.p2p is None
+        return "the settings have no p2p." if is_off else "aiortc is not installed."
 
     async def leave(self, hyperty: Hyperty) -> None:
         """It leaves with the runtime: the registry is told."""

@@ -24,7 +24,7 @@ from .faults import OnError
 from .housekeeping import keep_house, unload
 from .hyperties import Explanation, Handlers, Hyperties, Hyperty
 from .invitations import Invitations
-from .loader import LoadError
+from .loader import LoadError, OwnStub
 from .log_in import IdentityEvent, LogIn
 from .message_bus import MessageBus, decisions
 from .messages import Message, body_of
@@ -35,6 +35,7 @@ from .qos import Qos
 from .resolver import Resolver
 from .rest_registries import RestRegistries
 from .settings import Settings, __version__
+from .stub_list import Stub, StubEntry
 from .syncher.stored_objects import Storage
 from .syncher.sync_manager import SyncManager
 
@@ -256,6 +257,31 @@ class Runtime:
         """What the runtime does about an address, and how a message would get there."""
         return self._hyperties.explain(address, sender)
 
+    def state(self) -> dict[str, Any]:
+        """What there is in this runtime now, as JSON; JavaScript has the same.
+
+        Returns:
+            runtime, domain, user, hyperties, routes (a stub each, with the addresses it claims at
+            its node), sandboxes, channels, whyNoChannels, errors (the last), counters.
+        """
+        stubs = list(self.resolver.stubs)
+        return {
+            "runtime": self.url,
+            "domain": self.settings.domain,
+            "user": self.user,
+            "hyperties": self._hyperties.listed(),
+            "routes": [_route(each) for each in stubs],
+            "sandboxes": [
+                {"name": f"stub {_place(each.stub)} {each.domain}", "components": [each.url]}
+                for each in stubs
+                if each.stub is not None
+            ],
+            "channels": [each._asdict() for each in (self.p2p.connections if self.p2p else ())],
+            "whyNoChannels": self._hyperties.why_no_p2p(),
+            "errors": [dict(each) for each in self.bus.errors],
+            "counters": dict(self.bus.counters),
+        }
+
     async def close(self) -> None:
         """Tell hyperties, disconnect the stubs, end the sandboxes. Nothing is left running."""
         self._log_in.stop()
@@ -295,6 +321,25 @@ class Runtime:
             for to in self.bus.listened("hyperty")
         ]
         await asyncio.gather(*asked, return_exceptions=True)
+
+
+def _place(stub: Stub) -> str:
+    return "own" if isinstance(stub, OwnStub) else "process"
+
+
+def _route(entry: StubEntry) -> dict[str, Any]:
+    """A stub, as state() tells of it."""
+    return {
+        "to": entry.key,
+        "domain": entry.domain,
+        "stub": entry.url,
+        "status": entry.status,
+        "desc": entry.desc,
+        "version": str(entry.descriptor.version) if entry.descriptor else "",
+        "waiting": len(entry.waiting),
+        "unanswered": len(entry.open),
+        "claims": list(entry.held),
+    }
 
 
 def _check(settings: object, debug: object) -> None:

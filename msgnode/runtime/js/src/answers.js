@@ -25,14 +25,25 @@ export class Answers {
   #time;
   #call;
   #onTimeout;
+  #onError;
 
   /**
    * @param call called with a wait's callback and what it gets
-   * @param options {clock, answerTime: ms, onTimeout: called for each wait that ends unanswered}
+   * @param options {clock, answerTime: ms, onTimeout: called with each request that stays unanswered, onError: with each
+   *   answer that is an error}
    */
-  constructor(call, { clock = systemClock, answerTime = ANSWER_TIME, onTimeout = () => {} } = {}) {
+  constructor(
+    call,
+    {
+      clock = systemClock,
+      answerTime = ANSWER_TIME,
+      onTimeout = () => {},
+      onError = () => {},
+    } = {},
+  ) {
     this.#call = call;
     this.#onTimeout = onTimeout;
+    this.#onError = onError;
     this.#clock = clock;
     this.#time = answerTime;
   }
@@ -92,7 +103,7 @@ export class Answers {
     if (via !== undefined && via !== wait.stub && !(isHome && message.from === wait.to))
       return false;
     const code = codeOf(message.body);
-    if (code >= 200) this.#end(wait);
+    if (code >= 200) this.#answered(wait, code, message);
     else if (wait.until && wait.renewals > 0) {
       wait.renewals -= 1;
       this.#run(wait);
@@ -134,7 +145,7 @@ export class Answers {
         this.#arm(Math.max(1, wait.until - now));
         return;
       }
-      this.#onTimeout();
+      this.#onTimeout(wait.request);
       this.#fail(wait, { ...errorBody(408, "Response timeout!"), value: wait.request });
     }
   }
@@ -142,6 +153,11 @@ export class Answers {
   #fail(wait, body) {
     this.#end(wait);
     this.#call(wait.onAnswer, Object.freeze({ id: wait.id, type: "response", body }));
+  }
+
+  #answered(wait, code, message) {
+    this.#end(wait);
+    if (code >= 400) this.#onError(message);
   }
 
   #end(wait) {

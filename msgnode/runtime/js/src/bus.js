@@ -14,7 +14,18 @@ import { systemClock } from "./clock.js";
 import { MAX_MESSAGE, codeOf, copyFor, taken } from "./messages.js";
 
 const IN_A_ROW = 10_000; // deliveries before other events get their turn
+const MAX_ERRORS = 20; // that are kept for who debugs
+const MAX_TEXT = 300; // characters of one
 const NOBODY = Object.freeze([]);
+
+/** What something says that was thrown, or is a stranger's. */
+function textOf(error) {
+  try {
+    return String(error?.message ?? error ?? "");
+  } catch {
+    return "It cannot be shown.";
+  }
+}
 
 /** The final answer was an error. `code` and `body` are the answer's. */
 export class AnswerError extends Error {
@@ -29,6 +40,8 @@ export class AnswerError extends Error {
 export class Bus {
   /** What was dropped or refused, by reason. */
   counters = {};
+  /** The last of that, and of answers that are errors, the newest last: {at, reason, text}. */
+  errors;
   #listeners = new Map(); // url -> items, replaced and never changed
   #queue = [];
   #isDraining = false;
@@ -36,14 +49,20 @@ export class Bus {
   #errorListener = null;
   #endings = new Set();
 
-  /** @param options {clock, answerTime: ms, maxMessage: bytes} */
-  constructor({ clock = systemClock, answerTime, maxMessage = MAX_MESSAGE } = {}) {
+  /** @param options {clock, answerTime: ms, maxMessage: bytes, errors: a list that buses of one runtime share} */
+  constructor({ clock = systemClock, answerTime, maxMessage = MAX_MESSAGE, errors = [] } = {}) {
+    this.errors = errors;
     this.clock = clock;
     this.maxMessage = maxMessage;
     this.answers = new Answers((onAnswer, message) => this.call(onAnswer, message), {
       clock,
       answerTime,
-      onTimeout: () => this.report("answers.timeout", { isQuiet: true }),
+      onError: (message) => {
+        const { desc, description } = message.body ?? {};
+        this.#keep(`answer.${codeOf(message.body)}`, textOf(desc ?? description), message);
+      },
+      onTimeout: (message) =>
+        this.report("answers.timeout", { message, text: "No answer came.", isQuiet: true }),
     });
   }
 
@@ -138,9 +157,10 @@ export class Bus {
     this.#errorListener = listener;
   }
 
-  /** Count what went wrong; report it if it has an error or is asked for. */
-  report(reason, { error, message, isQuiet = false } = {}) {
+  /** Count what went wrong, and keep the last; report it unless it `isQuiet`. */
+  report(reason, { error, message, text = "", isQuiet = false } = {}) {
     this.counters[reason] = (this.counters[reason] ?? 0) + 1;
+    if (error || message) this.#keep(reason, textOf(error) || text, message);
     if (isQuiet) return;
     if (!this.#errorListener) {
       console.error(`${reason}:`, error ?? message);
@@ -151,6 +171,13 @@ export class Bus {
     } catch (fault) {
       console.error("The error hook failed:", fault);
     }
+  }
+
+  #keep(reason, text, message) {
+    const { type, from, to } = message ?? {}; // what they say may be anybody's, and any length
+    const about = message ? `${text} (${type} ${from} -> ${to})` : text;
+    this.errors.push({ at: new Date().toISOString(), reason, text: about.slice(0, MAX_TEXT) });
+    if (this.errors.length > MAX_ERRORS) this.errors.shift();
   }
 
   /** Have `ending` called when the bus closes, such as to end timers. */

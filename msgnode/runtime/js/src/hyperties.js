@@ -191,6 +191,16 @@ export class Hyperties {
       .filter((each) => typeof each === "string");
   }
 
+  /** Each: {name, url, isRegistered}. */
+  listed() {
+    const { registrations } = this.#parts;
+    return [...this.#all.values()].map(({ name, url }) => ({
+      name,
+      url,
+      isRegistered: registrations.has(url),
+    }));
+  }
+
   /**
    * What the runtime does about an address, and how a message would get there.
    *

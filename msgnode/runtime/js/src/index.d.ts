@@ -533,6 +533,33 @@ export interface IdentityEvent {
   error?: Error;
 }
 
+/** What there is in a runtime now. */
+export interface RuntimeState {
+  runtime: string;
+  domain: string;
+  user: string;
+  hyperties: { name: string; url: string; isRegistered: boolean }[];
+  /** A stub each; `claims`: the addresses that its node holds for this runtime. */
+  routes: {
+    to: string;
+    domain: string;
+    stub: string;
+    status: string;
+    desc: string;
+    version: string;
+    waiting: number;
+    unanswered: number;
+    claims: string[];
+  }[];
+  sandboxes: { name: string; components: string[] }[];
+  channels: { runtime: string; stub: string; state: string; way: string }[];
+  /** "" where there may be some. */
+  whyNoChannels: string;
+  /** The last 20, the newest last; the reason is that of a counter, or `answer.<code>`. */
+  errors: { at: string; reason: string; text: string }[];
+  counters: Record<string, number>;
+}
+
 export class Runtime {
   constructor(options: RuntimeOptions);
   /** Of this package. */
@@ -563,6 +590,7 @@ export class Runtime {
   /** The addresses of a user's hyperties that can be reached now. */
   find(criteria: { user: string; resources?: string[]; dataSchemes?: string[] }): Promise<string[]>;
   explain(address: string, from?: string): Explanation;
+  state(): RuntimeState;
   /** The user URL of who is logged in, "" for nobody. */
   readonly user: string;
   addHyperty(url?: string): BareHyperty;

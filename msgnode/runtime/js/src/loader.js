@@ -241,7 +241,7 @@ export class Loader {
     }
     entry.sandbox = null;
     entry.isLoading = false;
-    this.#bus.report("loads.failed", { isQuiet: true });
+    this.#bus.report("loads.failed", { error, isQuiet: true });
     entry.failures += 1;
     entry.retryAt =
       this.#clock.now() + backOff(entry.failures, this.#times.leastRetry, this.#times.mostRetry);

@@ -139,7 +139,7 @@ export class MessageBus extends Bus {
 
   /** Say that a message is not delivered, to who sent it; count it if he does not want to know. */
   refuse(message, code, text) {
-    this.report(`undeliverable.${code}`, { message, isQuiet: true });
+    this.report(`undeliverable.${code}`, { message, text, isQuiet: true });
     this.#trace(message, "--", "none", `${code} ${text}`);
     if (isAnswerable(message)) {
       this.enqueue({ message: taken(answerTo(message, errorBody(code, text)), 0), via: undefined });

@@ -131,8 +131,7 @@ export class Runtime {
       kept: (...asked) => this.#kept(...asked),
       user: () => this.user,
       p2p: () => this.p2p,
-      whyNoP2P: () =>
-        options.p2p ? "this platform has no WebRTC." : "the runtime has no option p2p.",
+      whyNoP2P: () => this.#whyNoP2P(),
     });
     const newQos = async () => new (await import("./qos.js")).Qos(this);
     this.qos = part(newQos, "inquire", "reserve", "reservations", "iceServers");
@@ -256,6 +255,32 @@ export class Runtime {
   }
 
   /**
+   * What there is in this runtime now, as JSON; Python has the same. `mountPanel` of msgnode-runtime/panel shows it.
+   *
+   * @returns {runtime, domain, user, hyperties, routes: a stub each, with the addresses it claims at its node,
+   *   sandboxes, channels, whyNoChannels, errors: the last, counters}
+   */
+  state() {
+    const { url: runtime, domain, user, bus, stubs, p2p } = this;
+    return {
+      runtime,
+      domain,
+      user,
+      hyperties: this.#named.listed(),
+      routes: [...stubs].map(routeOf),
+      sandboxes: [...this.#sandboxes].map(({ key, urls }) => ({ name: key, components: urls })),
+      channels: p2p?.connections ?? [],
+      whyNoChannels: p2p ? "" : this.#whyNoP2P(),
+      errors: bus.errors.map((each) => ({ ...each })),
+      counters: { ...bus.counters },
+    };
+  }
+
+  #whyNoP2P() {
+    return this.#options.p2p ? "this platform has no WebRTC." : "the runtime has no option p2p.";
+  }
+
+  /**
    * A hyperty of which only this runtime knows, until its address is claimed: its own MiniBUS, joined with the
    * MessageBUS at its URL.
    *
@@ -267,6 +292,7 @@ export class Runtime {
     this.#refuseTwice(url);
     const bus = new MiniBus((message) => this.bus.postMessage(message), {
       clock: this.#options.clock,
+      errors: this.bus.errors,
     });
     const items = [];
     const listen = (address) => {
@@ -533,6 +559,21 @@ export class Runtime {
   #ownScript() {
     return `${this.catalogue.baseOf(this.domain)}/.well-known/protocolstub/default.ps.js`;
   }
+}
+
+/** A stub, as state() tells of it. */
+function routeOf({ key, domain, url, status, desc, descriptor, queue, open, held }) {
+  return {
+    to: key,
+    domain,
+    stub: url,
+    status,
+    desc,
+    version: String(descriptor?.version ?? ""),
+    waiting: queue.length,
+    unanswered: open.size,
+    claims: [...held.keys()],
+  };
 }
 
 const BY_DOMAIN = {

@@ -329,6 +329,10 @@ test("R15 nobody below the own runtime is 404, and silent for a status", async (
   await settled();
   assert.deepEqual([answers, asked], [[], []]);
   assert.equal(bus.counters["undeliverable.404"], 2);
+  for (let n = 0; n < 30; n += 1) bus.postMessage(read(`${R}/nobody/${"x".repeat(400)}`));
+  await settled();
+  assert.deepEqual([...new Set(bus.errors.map(({ text }) => text.length))], [300]);
+  assert.equal(bus.errors.length, 20); // the last, for who debugs
 });
 
 test("R16 both spellings of the own runtime are one", async () => {

@@ -96,6 +96,30 @@ async function brought({ bring: { type, value }, answered }, node, bus, url) {
   assert.deepEqual([id, from, to, body], [7, url, "hyperty://f/9", answered]);
 }
 
+/** What went out. */
+function said(sent, found, url) {
+  const wanted = filled(sent, url || (found[0]?.body?.resources?.[0] ?? ""));
+  assert.deepEqual(
+    found.map(({ type }) => type),
+    wanted.map(({ type }) => type),
+  );
+  wanted.forEach((each, at) => has(found[at], each, `${at}`));
+}
+
+/** What the runtime tells of itself; of errors the reason, and words of the text. */
+function told(state, found, url) {
+  const wanted = JSON.parse(JSON.stringify(filled(state, url)).replaceAll("URL", url));
+  const { errors, ...others } = wanted;
+  has(found, others);
+  assert.equal(found.errors.length, errors.length);
+  found.errors.forEach(({ at, reason, text }, number) => {
+    assert.ok(Date.parse(at) > 0);
+    assert.equal(reason, errors[number][0]);
+    assert.ok(text.includes(errors[number][1]), text);
+  });
+  assert.deepEqual(JSON.parse(JSON.stringify(found)), found);
+}
+
 function refused(error, [name, code, ...words]) {
   assert.equal(error.constructor, { TypeError, AnswerError }[name], error.stack);
   if (code) assert.equal(error.code, code);
@@ -124,15 +148,8 @@ for (const the of CASES) {
       refused(error, the.error);
     }
     await settled();
-    if (the.sent) {
-      url ||= node.sent[0]?.body?.resources?.[0] ?? "";
-      const wanted = filled(the.sent, url);
-      assert.deepEqual(
-        node.sent.map(({ type }) => type),
-        wanted.map(({ type }) => type),
-      );
-      wanted.forEach((each, at) => has(node.sent[at], each, `${at}`));
-    }
+    if (the.state) told(the.state, runtime.state(), url || node.sent[0].body.resources[0]);
+    if (the.sent) said(the.sent, node.sent, url);
     bus.close();
     clock.turn(0);
   });

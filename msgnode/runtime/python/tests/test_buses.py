@@ -139,6 +139,10 @@ async def test_r15_nobody_below_the_runtime(bench: Bench) -> None:
     assert [(each["from"], each["body"]["code"]) for each in got] == [(R + "/nobody", 404)]
     assert bench.bus.counters["undeliverable.404"] == 2
     assert not bench.out.sent
+    for _ in range(30):
+        bench.bus.post_message(message(R + "/nobody/" + "x" * 400, "read"))
+    await turn()
+    assert [len(each["text"]) for each in bench.bus.errors] == [300] * 20  # for who debugs
 
 
 async def test_r16_the_other_spelling_of_a_runtime(bench: Bench) -> None:

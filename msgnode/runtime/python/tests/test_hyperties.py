@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,18 @@ def has(found: Any, wanted: dict[str, Any], where: str = "") -> None:
             assert found[key] == value, f"{where}.{key}"
 
 
+def told_of(state: dict[str, Any], found: dict[str, Any], url: str) -> None:
+    """What the runtime tells of itself; of errors the reason, and words of the text."""
+    wanted = json.loads(json.dumps(filled(state, url)).replace("URL", url))
+    errors = wanted.pop("errors")
+    has(found, wanted)
+    for each, (reason, words) in zip(found["errors"], errors, strict=True):
+        assert datetime.fromisoformat(each["at"])
+        assert each["reason"] == reason
+        assert words in each["text"]
+    assert json.loads(json.dumps(found)) == found
+
+
 def options_of(said: dict[str, Any]) -> dict[str, Any]:
     options = {OPTIONS.get(key, key): value for key, value in said.items()}
     handlers = options.get("handlers")
@@ -142,6 +155,8 @@ async def test_shared(case: dict[str, Any]) -> None:
                 assert [answer["id"], answer["from"], answer["to"]] == [7, url, "hyperty://f/9"]
                 assert answer["body"] == case["answered"]
         await settled()
+        if "state" in case:
+            told_of(case["state"], runtime.state(), url or node.sent[0]["body"]["resources"][0])
         if "sent" in case:
             if not url and "resources" in node.sent[0].get("body", {}):
                 url = node.sent[0]["body"]["resources"][0]

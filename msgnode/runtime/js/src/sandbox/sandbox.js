@@ -55,6 +55,11 @@ export class Sandbox {
     return this.#components.size === 0;
   }
 
+  /** URLs of its components. */
+  get urls() {
+    return [...this.#components.keys()];
+  }
+
   /**
    * Start a component.
    *

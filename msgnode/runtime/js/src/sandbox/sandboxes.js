@@ -66,6 +66,10 @@ export class Sandboxes {
     if (sandbox.isEmpty) sandbox.kill();
   }
 
+  [Symbol.iterator]() {
+    return this.#open.values();
+  }
+
   close() {
     this.#isClosed = true;
     for (const sandbox of this.#open.values()) sandbox.kill("The runtime closes.");
