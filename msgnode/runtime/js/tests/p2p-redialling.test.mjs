@@ -137,7 +137,7 @@ test("P20 P33 a try that comes while the other side is left alone is made when i
   assert.ok(alice.states.at(-1) === "failed" && peer.hasRedial);
   const at = invitations(bob);
   peer.hasRedial = false; // as when the timer goes off a little early
-  alice.p2p.setUps.dial(peer);
+  alice.p2p.dial(peer.runtime, peer.handler);
   assert.ok(at.length === 0 && peer.hasRedial);
   await net.turn(MINUTE);
   assert.equal(alice.states.at(-1), "live");

@@ -324,10 +324,13 @@ test("P48 who speaks for others on a channel is answered 403; the tenth time end
   const [alice, bob] = await connected();
   const peer = alice.peerOf(bob);
   const forged = (n, from) =>
-    peer.send(
-      { id: `x${n}`, type: "create", from, to: bob.app, body: { value: { n: 99 }, auth: true } },
-      100,
-    );
+    peer.send({
+      id: `x${n}`,
+      type: "create",
+      from,
+      to: bob.app,
+      body: { value: { n: 99 }, auth: true },
+    });
   forged(0, "runtime://d/77/app");
   await net.turn();
   assert.ok(net.frames.some((frame) => frame.includes('"code":403')));
@@ -344,9 +347,7 @@ test("P49 what a channel says of a sender's identity is taken away", async () =>
   const taken = [];
   bob.bus.addListener(`${bob.url}/who`, (message) => taken.push(message.body));
   const body = { auth: true, assertedIdentity: true, via: "x", peer: "x", value: 1 };
-  alice
-    .peerOf(bob)
-    .send({ id: 1, type: "update", from: alice.app, to: `${bob.url}/who`, body }, 100);
+  alice.peerOf(bob).send({ id: 1, type: "update", from: alice.app, to: `${bob.url}/who`, body });
   await net.turn();
   assert.deepEqual(taken, [{ value: 1, via: bob.peerOf(alice).via }]);
 });
@@ -369,10 +370,7 @@ test("P53 the policies of the runtime decide on what comes by channel", async ()
   bob.bus.addListener("hyperty://d/b", (message) => bob.heard(message));
   alice
     .peerOf(bob)
-    .send(
-      { id: "blocked", type: "create", from, to: "hyperty://d/b", body: { value: { n: 2 } } },
-      100,
-    );
+    .send({ id: "blocked", type: "create", from, to: "hyperty://d/b", body: { value: { n: 2 } } });
   await net.turn();
   assert.ok(
     net.frames.some((frame) => frame.includes('"blocked"') && frame.includes('"code":403')),

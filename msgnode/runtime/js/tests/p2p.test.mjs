@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { BadFrame, join, read, write } from "../src/p2p/frames.js";
-import { KnownPeers } from "../src/p2p/remote-runtime.js";
+import { KnownRuntimes } from "../src/p2p/remote-runtime.js";
 import { Link } from "../src/p2p/link.js";
 import { isForNode } from "../src/p2p/senders.js";
 import { TIMERS } from "../src/p2p/settings.js";
@@ -436,24 +436,31 @@ class Other {
     this.via = `runtime://d/p2prequester/${number}`;
   }
 
+  get isBusy() {
+    return this.link.isOpen;
+  }
+
   isNeeded() {
     return this.needed;
   }
+
+  forget() {}
 }
 
 test("ten thousand come and go: the bound holds, who is needed stays, and others' stubs are theirs", () => {
-  const gone = [];
-  const known = new KnownPeers({ ...TIMERS, peers: 50 }, (peer) => gone.push(peer));
+  let gone = 0;
+  const known = new KnownRuntimes({ ...TIMERS, peers: 50 });
   const kept = new Other(0);
   kept.needed = true;
   assert.ok(known.add(kept, 0));
   for (let n = 1; n <= 10_000; n += 1) {
     const other = new Other(n);
+    other.forget = () => (gone += 1);
     assert.ok(known.add(other, n));
     for (let stub = 0; stub < 8; stub += 1) assert.ok(known.signals(other, `${n} ${stub}`));
     assert.ok(known.size <= 50 && other.stubs.size <= TIMERS.keepEpochs + 1);
   }
-  assert.equal(gone.length, 10_001 - 50);
+  assert.equal(gone, 10_001 - 50);
   assert.equal(known.of("runtime://d/0"), kept);
   assert.equal(known.ofStub("9999 7"), known.of("runtime://d/9999"));
   assert.equal(known.signals(kept, "9999 7"), false);
@@ -465,7 +472,7 @@ test("ten thousand come and go: the bound holds, who is needed stays, and others
 });
 
 test("P29 two tabs of one runtime URL: who names a handler gets the tab that has it, or none", () => {
-  const known = new KnownPeers({ ...TIMERS, peers: 50 }, () => {});
+  const known = new KnownRuntimes({ ...TIMERS, peers: 50 });
   const tab = (handler, instance) => {
     const peer = Object.assign(new Other(1), { handler, instance });
     peer.via += handler;

@@ -3,19 +3,13 @@
  *
  *     node  ──channel opens──►  channel  ──lost──►  node
  *
- * Rules
- * - Nothing tells what has arrived, so there is no fence and no resume: a message on the channel may overtake
- *   one that is still at the node, and what was sent shortly before the end may be lost. Who sent it is told so.
- * - The answer to a request says that all before it has arrived, because a channel keeps the order.
- * - Requests go through the node: the field answers there, and the node delivers no answer to what it was not
- *   asked. So does what is longer than a frame may be.
+ * It follows docs/reference/p2p.md, rows 9-11.
  */
 
 import { BadFrame, Transfers, read, writePlain } from "./frames.js";
-import { Held, Queue } from "./link.js";
+import { Inbox, MAX_FAULTS, SizedQueue } from "./link.js";
 import { TIMERS } from "./settings.js";
 
-const MAX_FAULTS = 10; // frames in a row that cannot be read
 const MAX_FRAME = 65_536; // characters: at most 256 KiB, which is what browsers take
 const UNSURE = 30_000; // ms before the end of a channel in which what was sent may be lost
 
@@ -33,11 +27,9 @@ export class FieldLink {
   #idleAt = null;
   #sent = 0;
   #held; // {message, size}
-  #frames = new Queue();
-  #unsure = []; // {at, message, size}
-  #unsureSize = 0;
-  #inbox = new Queue();
-  #inboxSize = 0; // characters that came since something waits in it
+  #frames = [];
+  #unsure; // {at, message, size}
+  #inbox;
   #transfers = new Transfers();
   #badInARow = 0;
 
@@ -45,7 +37,9 @@ export class FieldLink {
   constructor(outlet, timers = TIMERS) {
     this.#outlet = outlet;
     this.#timers = timers;
-    this.#held = new Held(timers.heldSize);
+    this.#held = new SizedQueue(timers.heldSize);
+    this.#unsure = new SizedQueue(timers.windowSize, timers.window);
+    this.#inbox = new Inbox((message) => outlet.take(message), timers);
   }
 
   /** Messages that may be lost if the channel ends now. */
@@ -70,8 +64,12 @@ export class FieldLink {
       this.#outlet.toNode(message);
       return;
     }
-    if (this.#held.add({ message, size })) this.pump(now);
-    else this.#outlet.refuse(message, 503, "Too many messages wait for their way.");
+    if (!this.#held.hasRoomFor({ size })) {
+      this.#outlet.refuse(message, 503, "Too many messages wait for their way.");
+      return;
+    }
+    this.#held.push({ message, size });
+    this.pump(now);
   }
 
   /** Send what the channel has room for. */
@@ -80,31 +78,22 @@ export class FieldLink {
       while (this.#frames.length && this.#outlet.hasRoom())
         this.#outlet.toChannel(this.#frames.shift());
       if (this.#frames.length || !this.#held.length) return;
-      const { message, size } = this.#held.take();
+      const { message, size } = this.#held.shift();
       this.#sent += 1;
       this.#idleAt = now + this.#timers.idle;
       this.#frames.push(
         ...writePlain(`m${String(this.#sent % 10 ** 11).padStart(11, "0")}`, message),
       );
       this.#unsure.push({ at: now, message, size });
-      this.#unsureSize += size;
       this.#forgetBefore(now - UNSURE);
     }
   }
 
   /** What was sent so long ago, or before so much, has arrived or is not kept. */
   #forgetBefore(then) {
-    const all = this.#unsure;
-    const { window, windowSize } = this.#timers;
-    let [gone, size] = [0, this.#unsureSize];
-    while (gone < all.length) {
-      const left = all.length - gone;
-      if (all[gone].at >= then && left <= window && !(size > windowSize && left > 1)) break;
-      size -= all[gone].size;
-      gone += 1;
-    }
-    if (gone) all.splice(0, gone);
-    this.#unsureSize = size;
+    const unsure = this.#unsure;
+    while (unsure.length && (unsure.first.at < then || (unsure.isOverfull && unsure.length > 1)))
+      unsure.shift();
   }
 
   // --- the channel --------------------------------------------------------------------------------
@@ -135,17 +124,14 @@ export class FieldLink {
   #end(reason, unsureFrom) {
     if (!this.isOpen) return;
     [this.isOpen, this.way, this.#idleAt] = [false, "node", null];
-    this.#inbox = new Queue();
-    this.#inboxSize = 0;
-    this.#frames.takeAll();
+    this.#inbox.clear();
+    this.#frames = [];
     this.#transfers = new Transfers();
     this.#outlet.close(reason);
     this.#forgetBefore(unsureFrom);
-    const unsure = this.#unsure.splice(0);
-    this.#unsureSize = 0;
-    for (const { message } of unsure)
+    for (const { message } of this.#unsure.takeAll())
       this.#outlet.refuse(message, 503, "It may be lost: its channel has ended.");
-    while (this.#held.length) this.#outlet.toNode(this.#held.take().message);
+    while (this.#held.length) this.#outlet.toNode(this.#held.shift().message);
   }
 
   // --- taking -------------------------------------------------------------------------------------
@@ -153,10 +139,10 @@ export class FieldLink {
   /** A frame came on the channel. */
   frame(text, now) {
     if (!this.isOpen) return;
-    let message;
-    if (this.#inbox.length) this.#inboxSize += text?.byteLength ?? text?.length ?? 0;
+    let frame, message;
     try {
-      message = this.#read(read(text), now);
+      frame = read(text);
+      message = this.#read(frame, now);
       this.#badInARow = 0;
     } catch (error) {
       if (!(error instanceof BadFrame)) throw error;
@@ -167,10 +153,10 @@ export class FieldLink {
     }
     if (!message) return;
     this.#idleAt = now + this.#timers.idle;
-    this.#inbox.push(message);
-    const { inbox, inboxSize } = this.#timers;
-    if (this.#inbox.length > inbox || this.#inboxSize > inboxSize) this.lost("closing", now);
-    else this.proceed();
+    const content = frame.kind === "data" ? text : message.body.value?.content;
+    const size = content?.byteLength ?? content?.length ?? 0;
+    if (this.#inbox.add({ message, size })) this.proceed();
+    else this.lost("closing", now);
   }
 
   #read(frame, now) {
@@ -188,20 +174,13 @@ export class FieldLink {
   /** An answer came: its request has arrived, and all that was sent before. */
   #arrivedBefore({ type, to, id }) {
     if (type !== "response") return;
-    const index = this.#unsure.findIndex(
-      ({ message }) => message.from === to && String(message.id) === String(id),
-    );
-    for (const { size } of this.#unsure.splice(0, index + 1)) this.#unsureSize -= size;
+    const isAsked = ({ message }) => message.from === to && String(message.id) === String(id);
+    this.#unsure.dropThrough(isAsked);
   }
 
   /** Deliver what came, as far as it can be decided. */
   proceed() {
-    const inbox = this.#inbox; // another one if delivering ends the channel
-    while (inbox.length && inbox === this.#inbox) {
-      if (!this.#outlet.take(inbox.first) || inbox !== this.#inbox) return;
-      inbox.shift();
-    }
-    this.#inboxSize = 0;
+    this.#inbox.deliver();
   }
 
   // --- what the field does not know ---------------------------------------------------------------

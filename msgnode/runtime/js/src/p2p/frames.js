@@ -3,10 +3,10 @@
  *
  *     {uuid, seq, ack?, data: {uuid, sendingTime, dataSize: 0, textMessage: <message>}}
  *     {uuid, seq, ack?, part: [i, n], text}      piece i of n (from 0) of a message that is too long
- *     {uuid, data: <text>}, <uuid><bytes>        piece of a content (`contents.js`)
+ *     {uuid, data: <text>}, <uuid><bytes>        piece of a content
  *     {ack}  {fenceAck}  {ping}  {pong}  {bye}
  *
- * A frame without `seq` is one of the field's, which counts nothing.
+ * A frame without `seq` is one of the field's, which counts nothing. See docs/reference/p2p.md, section 4.
  */
 
 import { answerTo, errorBody } from "../messages.js";
@@ -17,6 +17,8 @@ const MAX_PIECES = (2 * MAX_MESSAGE) / PIECE;
 const UUID = 12; // characters that we write, and that stand before bytes
 const MAX_UUID = 64;
 export const BYES = ["idle", "closing", "forbidden"];
+const MAX_TRANSFERS = 8; // at a time, on one channel
+const PROGRESS = errorBody(183, "Message reception is progressing");
 const SIGNS = ["fenceAck", "ack", "ping", "pong"];
 
 /** A frame that cannot be read; the text names what is wrong. */
@@ -211,18 +213,6 @@ function markOf(value) {
 function isCount(value) {
   return Number.isSafeInteger(value) && value >= 0;
 }
-
-/**
- * Contents of messages that arrive behind them on a channel, and are put into them again. Pure.
- *
- * Rules
- * - The first frame says how much is to come: bytes, or UTF-16 units of a text. What is empty, too much, of
- *   the other kind or of a transfer that never began is a bad frame.
- * - Who waits for an answer with such a content is told of its progress (183), as it grows.
- */
-
-const MAX_TRANSFERS = 8; // at a time, on one channel
-const PROGRESS = errorBody(183, "Message reception is progressing");
 
 /** A content that arrives. */
 export class Transfer {

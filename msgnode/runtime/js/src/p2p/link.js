@@ -1,27 +1,31 @@
 /**
- * The way of messages to one other runtime: the node or a channel, in order and exactly once. Pure.
+ * The way of messages to one other runtime: the node or a channel, in order and exactly once. Pure: time is passed in,
+ * and `due()` is when `tick()` is needed next.
  *
  *     node  ──channel opens──►  fencing  ──fenceAck──►  channel  ──lost──►  resuming  ──►  node
  *                                  └──no answer──►  node, tried once more
  *
- * Rules
- * - A fence goes through the node behind all that went there before; its answer comes on the channel. Until then what
- *   is sent waits (`fences.js`).
- * - What went on the channel is kept until the other side says that it has delivered it. When the channel is lost, each
- *   side tells the other through the node how far it has come (`resume`) and takes nothing more from that channel; what
- *   had not arrived goes through the node, then what waits.
- * - If the other side no longer knows the epoch or does not answer, what was not acknowledged is lost, and said to be.
- * - Time is passed in; `due()` is when `tick()` is needed next.
+ * It follows docs/reference/p2p.md, rows 1-8.
  */
 
 import { BYES, BadFrame, Transfer, join, read, sign, write } from "./frames.js";
 import { TIMERS } from "./settings.js";
 
-/** A queue that gives its oldest item in constant time. */
+export const MAX_FAULTS = 10; // frames in a row that cannot be read
+const ACK_EVERY = 32; // messages
+const FENCE_TRIES = 2; // of the first one, for one channel
 
-export class Queue {
+/** Items with a `size`, oldest first, bounded in number and in size; the oldest is taken in constant time. */
+export class SizedQueue {
+  #most;
+  #mostSize;
   #items = [];
   #first = 0;
+  #size = 0;
+
+  constructor(mostSize, most = Infinity) {
+    [this.#mostSize, this.#most] = [mostSize, most];
+  }
 
   get length() {
     return this.#items.length - this.#first;
@@ -32,144 +36,94 @@ export class Queue {
     return this.#items[this.#first];
   }
 
-  push(...items) {
-    this.#items.push(...items);
+  /** Whether there is room for this one besides. */
+  hasRoomFor({ size }) {
+    return this.length < this.#most && this.#size + size <= this.#mostSize;
+  }
+
+  /** Whether there is more than there may be. */
+  get isOverfull() {
+    return this.length > this.#most || this.#size > this.#mostSize;
+  }
+
+  push(item) {
+    this.#items.push(item);
+    this.#size += item.size;
   }
 
   /** Take the oldest item out. */
   shift() {
-    const item = this.#items[this.#first];
-    if (this.#first === this.#items.length) return undefined;
+    const item = this.first;
     this.#items[this.#first] = undefined;
     this.#first += 1;
-    if (this.#first * 2 > this.#items.length) {
-      this.#items.splice(0, this.#first);
-      this.#first = 0;
-    }
+    this.#size -= item.size;
+    if (this.#first * 2 > this.#items.length)
+      (this.#items.splice(0, this.#first), (this.#first = 0));
     return item;
+  }
+
+  /** Take out what is older than the first item of which this is true, and that one; nothing if there is none. */
+  dropThrough(isLast) {
+    const last = this.#items.findIndex((item) => item && isLast(item));
+    for (let count = last + 1 - this.#first; last >= 0 && count > 0; count -= 1) this.shift();
   }
 
   /** Take everything out, the oldest first. */
   takeAll() {
     const all = this.#items.slice(this.#first);
-    [this.#items, this.#first] = [[], 0];
+    [this.#items, this.#first, this.#size] = [[], 0, 0];
     return all;
   }
 }
 
-/** The messages that wait for their way: in order, and bounded in size. Pure. */
+/** What came on a channel and waits for a check: `take` delivers a message, or returns false if it cannot yet. */
+export class Inbox {
+  #take;
+  #items;
 
-export class Held {
-  #mostSize;
-  #items = new Queue(); // {message, size, ...}
-  #size = 0;
-
-  constructor(mostSize) {
-    this.#mostSize = mostSize;
+  constructor(take, { inbox, inboxSize }) {
+    this.#take = take;
+    this.#items = new SizedQueue(inboxSize, inbox);
   }
 
   get length() {
     return this.#items.length;
   }
 
-  /** The oldest one; undefined if there is none. */
-  get first() {
-    return this.#items.first;
-  }
-
-  /** Have a message wait; false if there is no room for it. */
-  add(item) {
-    if (this.#size + item.size > this.#mostSize) return false;
-    this.#items.push(item);
-    this.#size += item.size;
-    return true;
-  }
-
-  /** The oldest one; it waits no longer. */
-  take() {
-    const item = this.#items.shift();
-    this.#size -= item.size;
-    return item;
-  }
-}
-
-/** What was sent on a channel and is not acknowledged yet: bounded in number and size. Pure. */
-
-export class Window {
-  #most;
-  #mostSize;
-  #items = new Queue(); // {message, size, seq}
-  #size = 0;
-
-  constructor(most, mostSize) {
-    this.#most = most;
-    this.#mostSize = mostSize;
-  }
-
-  get length() {
-    return this.#items.length;
-  }
-
-  /** Whether there is no room for this one; an empty window has room for any. */
-  isFull({ size }) {
-    return this.length > 0 && (this.#size + size > this.#mostSize || this.length >= this.#most);
-  }
-
-  /** Keep a message that was sent. */
+  /** Take an item {message, size}; whether no more waits than the other side may have under way. */
   add(item) {
     this.#items.push(item);
-    this.#size += item.size;
+    return !this.#items.isOverfull;
   }
 
-  /** Keep no longer what has arrived, up to this number; whether there was anything. */
-  drop(upto) {
-    let isAny = false;
-    while (this.#items.length && this.#items.first.seq <= upto) {
-      this.#size -= this.#items.shift().size;
-      isAny = true;
+  /** Deliver what came, as far as it can be decided; calls `delivered` with each item. */
+  deliver(delivered = () => {}) {
+    for (let item = this.#items.first; item; item = this.#items.first) {
+      if (!this.#take(item.message) || this.#items.first !== item) return; // delivering it may end the channel
+      delivered(this.#items.shift());
     }
-    return isAny;
   }
 
-  /** Everything that is left; it is kept no longer. */
-  take() {
-    this.#size = 0;
-    return this.#items.takeAll().map(({ message }) => message);
+  clear() {
+    this.#items.takeAll();
   }
 }
 
-/**
- * What comes on a channel: numbered, put together from pieces, delivered in order. Pure.
- *
- * Rules
- * - A message counts as received when it was delivered, not when it came: what still waits for a check
- *   when the channel ends is sent again by the other side.
- * - A message that came before is dropped. One that skips others ends the channel, since a channel
- *   neither loses nor swaps: the other side has lost count.
- */
-
-export class Incoming {
+/** What comes on a channel: numbered, put together from pieces, delivered in order. */
+class Incoming {
   received = 0; // the last message that was delivered here
   told = 0; // the last one that was acknowledged
   faults = 0;
   #take;
-  #limit;
-  #mostSize;
+  #inbox; // of {seq, message, size}
   #seen = 0;
-  #inbox = new Queue(); // {seq, message, size}
-  #size = 0; // of all of them
-  #begunSize = 0; // of the one that is coming
+  #begunSize = 0; // of the message that is coming
   #pieces = [];
-  #transfer = null; // {begun, transfer} of the message that comes next
+  #content = null; // {begun, transfer} of it
 
-  /**
-   * @param take delivers a message; false if it cannot be decided yet
-   * @param limits {inbox, inboxSize}: messages that may wait, and characters of them
-   */
-  constructor(take, { inbox, inboxSize }) {
+  constructor(take, timers) {
     this.#take = take;
-    this.#limit = inbox;
-    this.#mostSize = inboxSize;
+    this.#inbox = new Inbox(take, timers);
   }
 
   /** A new channel: numbers start again. */
@@ -180,56 +134,40 @@ export class Incoming {
 
   /** Take nothing more of what came and was not delivered. */
   drop() {
-    this.#inbox = new Queue();
+    this.#inbox.clear();
     this.#pieces = [];
-    this.#transfer = null;
-    this.#size = this.#begunSize = 0;
+    this.#content = null;
   }
 
-  /** Whether something came that is not delivered yet. */
   hasWaiting() {
     return this.#inbox.length > 0;
   }
 
   /** Take a frame of so many characters. Returns false if the channel has to end. Throws BadFrame. */
   add(frame, size) {
-    if (this.#transfer) {
-      this.faults += 1;
-      return false; // a content comes in one go
-    }
-    if (frame.seq !== this.#seen + 1) {
-      this.faults += 1;
-      return frame.seq <= this.#seen;
-    }
-    if (frame.kind === "data") {
-      this.#begunSize = size;
-      return this.#arrived(frame.seq, frame.message);
-    }
+    if (this.#content) return this.#fault(false); // a content comes in one go
+    if (frame.seq !== this.#seen + 1) return this.#fault(frame.seq <= this.#seen);
+    if (frame.kind === "data") return this.#arrived(frame.seq, frame.message, size);
     if (frame.kind === "begun") {
       this.#begunSize = size + frame.size;
-      this.#transfer = { begun: frame, transfer: new Transfer(frame) };
+      this.#content = { begun: frame, transfer: new Transfer(frame) };
       return true;
     }
-    if (frame.index !== this.#pieces.length) {
-      this.faults += 1;
-      return frame.index < this.#pieces.length;
-    }
+    if (frame.index !== this.#pieces.length) return this.#fault(frame.index < this.#pieces.length);
     this.#begunSize = frame.index ? this.#begunSize + size : size;
     this.#pieces.push(frame.text);
     if (this.#pieces.length < frame.count) return true;
-    const pieces = this.#pieces;
-    this.#pieces = [];
-    return this.#arrived(frame.seq, join(pieces));
+    const pieces = this.#pieces.splice(0);
+    return this.#arrived(frame.seq, join(pieces), this.#begunSize);
   }
 
   /** Take a piece of a content. Returns false if the channel has to end. Throws BadFrame. */
   addContent(frame) {
-    if (this.#transfer?.begun.uuid !== frame.uuid)
-      throw new BadFrame("No content of this uuid is under way.");
-    const { begun, transfer } = this.#transfer;
+    const { begun, transfer } = this.#content ?? {};
+    if (begun?.uuid !== frame.uuid) throw new BadFrame("No content of this uuid is under way.");
     if (transfer.add(frame)) {
-      this.#transfer = null;
-      return this.#arrived(begun.seq, transfer.message());
+      this.#content = null;
+      return this.#arrived(begun.seq, transfer.message(), this.#begunSize);
     }
     const progress = transfer.progress();
     if (progress) this.#take(progress);
@@ -238,44 +176,27 @@ export class Incoming {
 
   /** Deliver what came, as far as it can be decided. */
   deliver() {
-    const inbox = this.#inbox; // another one if delivering ends the channel
-    while (inbox.length && inbox === this.#inbox) {
-      const { seq, message, size } = inbox.first;
-      if (!this.#take(message) || inbox !== this.#inbox) return;
-      inbox.shift();
-      this.#size -= size;
-      this.received = seq;
-    }
+    this.#inbox.deliver(({ seq }) => (this.received = seq));
   }
 
-  #arrived(seq, message) {
+  #fault(isGood) {
+    this.faults += 1;
+    return isGood;
+  }
+
+  #arrived(seq, message, size) {
     this.#seen = seq;
     this.#pieces = [];
-    this.#inbox.push({ seq, message, size: this.#begunSize });
-    this.#size += this.#begunSize;
-    return this.#inbox.length <= this.#limit && this.#size <= this.#mostSize; // more than may be under way
+    return this.#inbox.add({ seq, message, size });
   }
 }
 
-/**
- * The fences of one channel, so that nothing on it overtakes what is still at the node. Pure.
- *
- * Rules
- * - The first one is for all that went through the node before the channel was open. If it is not answered everything
- *   goes on through the node, and it is tried once more.
- * - Where the channel is in use, and messages went through the node to an address of which nobody knew that it is at
- *   the other side, another one is for that address. If it is not answered the address stays with the node as long as
- *   the channel is open.
- */
-
-const TRIES = 2; // of the first one, for one channel
-
-/** Their numbers, and what became of them. */
-export class Fences {
+/** The fences of one channel: their numbers, and what became of them. */
+class Fences {
   hasPassed = false;
   #number = 0;
   #failures = 0;
-  #early = { epoch: "", k: 0 };
+  #early = { epoch: "", k: 0 }; // one that came before its channel was open here
   #waiting = new Set(); // addresses
   #atNode = new Set();
 
@@ -292,7 +213,6 @@ export class Fences {
     return (this.#number += 1);
   }
 
-  /** Whether it is the last one. */
   isCurrent(number) {
     return number === this.#number;
   }
@@ -315,7 +235,7 @@ export class Fences {
     if (this.hasPassed) for (const address of this.#waiting) this.#atNode.add(address);
     else this.#failures += 1;
     this.#waiting.clear();
-    return this.#failures < TRIES;
+    return this.#failures < FENCE_TRIES;
   }
 
   /** Whether a message stays with the node, for the sake of those before it. */
@@ -324,8 +244,8 @@ export class Fences {
   }
 
   /** One came through the node whose channel is not open here yet; true. */
-  cameEarly(epoch, number) {
-    this.#early = { epoch, k: number };
+  cameEarly(epoch, k) {
+    this.#early = { epoch, k };
     return true;
   }
 
@@ -334,9 +254,6 @@ export class Fences {
     return this.#early.epoch === epoch ? this.#early.k : null;
   }
 }
-
-const MAX_FAULTS = 10; // frames in a row that cannot be read
-const ACK_EVERY = 32; // messages
 
 /** Both directions to one other runtime, over all epochs of their channel. */
 export class Link {
@@ -354,7 +271,7 @@ export class Link {
   #due = new Map(); // name -> when
   #held; // {message, size, isForNode, seq}
   #window;
-  #frames = new Queue(); // pieces that wait for room in the channel
+  #frames = []; // pieces that wait for room in the channel
   #sent = 0;
   #fences = new Fences();
   #ended = new Map(); // epoch -> received
@@ -377,8 +294,8 @@ export class Link {
     this.#outlet = outlet;
     this.#timers = timers;
     this.#incoming = new Incoming((message) => outlet.take(message), timers);
-    this.#held = new Held(timers.heldSize);
-    this.#window = new Window(timers.window, timers.windowSize);
+    this.#held = new SizedQueue(timers.heldSize);
+    this.#window = new SizedQueue(timers.windowSize, timers.window);
   }
 
   /** Frames that could not be read or came out of turn. */
@@ -420,8 +337,13 @@ export class Link {
       this.#outlet.toNode(message);
       return;
     }
-    if (this.#held.add({ message, size, isForNode, seq: 0 })) this.pump(now);
-    else this.#outlet.refuse(message, 503, "Too many messages wait for their way.");
+    const item = { message, size, isForNode, seq: 0 };
+    if (!this.#held.hasRoomFor(item)) {
+      this.#outlet.refuse(message, 503, "Too many messages wait for their way.");
+      return;
+    }
+    this.#held.push(item);
+    this.pump(now);
   }
 
   /** Send what the channel and the window have room for. */
@@ -432,14 +354,14 @@ export class Link {
       const item = this.#held.first;
       if (!this.isOpen || this.#frames.length || !item) return; // a frame that the channel does not take ends it
       const isForNode = item.isForNode || this.#fences.isAtNode(item.message);
-      if (!isForNode && this.#window.isFull(item)) return;
-      this.#held.take();
+      if (!isForNode && this.#window.length && !this.#window.hasRoomFor(item)) return;
+      this.#held.shift();
       if (isForNode) {
         this.#outlet.toNode(item.message);
         continue;
       }
       item.seq = this.#sent += 1;
-      this.#window.add(item);
+      this.#window.push(item);
       this.#due.set("idle", now + this.#timers.idle);
       this.#frames.push(...write(item.seq, item.message, this.#ridingAck()));
     }
@@ -496,7 +418,7 @@ export class Link {
   #endChannel(reason) {
     this.isOpen = false;
     this.#incoming.drop();
-    this.#frames.takeAll();
+    this.#frames = [];
     this.#due.clear();
     this.#ended.set(this.epoch, this.#incoming.received);
     if (this.#ended.size > this.#timers.keepEpochs)
@@ -554,7 +476,14 @@ export class Link {
   }
 
   #acknowledged(upto, now) {
-    if (upto && this.#window.drop(Math.min(upto, this.#sent))) this.pump(now);
+    if (upto && this.#drop(Math.min(upto, this.#sent))) this.pump(now);
+  }
+
+  /** Keep no longer what has arrived, up to this number; whether there was anything. */
+  #drop(upto) {
+    const before = this.#window.length;
+    while (this.#window.first?.seq <= upto) this.#window.shift();
+    return this.#window.length < before;
   }
 
   // --- from the node to the channel ---------------------------------------------------------------
@@ -628,22 +557,22 @@ export class Link {
   }
 
   #settle(received) {
-    this.#window.drop(received);
+    this.#drop(received);
     this.resent += this.#window.length;
-    for (const message of this.#window.take()) this.#outlet.toNode(message);
+    for (const { message } of this.#window.takeAll()) this.#outlet.toNode(message);
     this.#allToNode();
   }
 
   #giveUp() {
     const text = "It was lost at switch-over: the other runtime does not say what it got.";
-    for (const message of this.#window.take()) this.#outlet.refuse(message, 503, text);
+    for (const { message } of this.#window.takeAll()) this.#outlet.refuse(message, 503, text);
     this.#allToNode();
   }
 
   #allToNode() {
     this.way = "node";
     for (const name of ["fence", "resume"]) this.#due.delete(name);
-    while (this.#held.length) this.#outlet.toNode(this.#held.take().message);
+    while (this.#held.length) this.#outlet.toNode(this.#held.shift().message);
   }
 
   // --- time ---------------------------------------------------------------------------------------

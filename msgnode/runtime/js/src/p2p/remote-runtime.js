@@ -1,16 +1,24 @@
-/** What a runtime has with one other: the state of their connection, its channel, its link. */
+/**
+ * The other runtimes that a runtime knows: what it has with each, and for how long it knows them.
+ *
+ * It follows docs/reference/p2p.md, rows 26-29.
+ */
 
 import { parse } from "../addresses.js";
 import { newId } from "../ids.js";
+import { answerTo, codeOf, errorBody, isAnswerable, withoutMarks } from "../messages.js";
 import { FieldLink } from "./field-link.js";
+import { contentOf } from "./frames.js";
 import { Link } from "./link.js";
-import { HANDLER, REQUESTER, Redials, after, keepNewest, plain } from "./states.js";
+import { withoutBytes } from "./senders.js";
+import { countOf } from "./signalling.js";
+import { HANDLER, NO_RETURN, REQUESTER, Redials, after, keepNewest, plain } from "./states.js";
 
-const MAX_WRAPS = 10_000; // requests that came on the channel and are not answered
+const MAX_UNANSWERED = 10_000; // requests that came on the channel and are not answered
 const EVENTS = { idle: "idle", forbidden: "forbidden" };
 
-/** One other runtime. It is the outlet of its link. */
-export class Peer {
+/** One other runtime: the state of the connection with it, its channel, its link. It is the outlet of its link. */
+export class RemoteRuntime {
   /** The URL of our requester stub, which marks what came on the channel. */
   via;
   /** The stubs' URLs that the current connection is signalled between. */
@@ -32,25 +40,25 @@ export class Peer {
   usedAt = 0;
   redials = new Redials();
   link;
-  #owner;
-  #clock;
+  /** Called when its live connection has ended. */
+  onLost = () => {};
+  #bus;
+  #talk;
+  #node;
+  #whereabouts;
   #timers;
-  #wraps = new Map();
+  #unanswered = new Map();
   #rtc = null;
   #isReplacing = false;
   #timer = null;
   #armedFor = 0;
 
-  /**
-   * @param owner {throughNode(peer, message), ask(peer, method, params), take(peer, message), refuse(message, code,
-   *   text), isAwaited(message), tellStatus(peer, desc), lost(peer, event)}
-   */
-  constructor(owner, runtime, handler, { timers, clock, via = "" }) {
+  /** @param shared {talk, node: the NodePath, whereabouts, timers, requesterURL: "" for one of its own} */
+  constructor({ talk, node, whereabouts, timers, requesterURL }, runtime, handler) {
     this.runtime = runtime;
     this.handler = handler;
-    this.via = via || `runtime://${parse(runtime).domain}/p2prequester/${newId()}`;
-    this.#owner = owner;
-    this.#clock = clock;
+    this.via = requesterURL || `runtime://${parse(runtime).domain}/p2prequester/${newId()}`;
+    [this.#bus, this.#talk, this.#node, this.#whereabouts] = [talk.bus, talk, node, whereabouts];
     this.#timers = timers;
     this.link = new Link(this, timers);
   }
@@ -65,12 +73,26 @@ export class Peer {
     this.enter("deployed");
   }
 
-  /** Something happened to the connection. */
+  /** Something happened to the connection; who listens to the status of the stub or of our runtime is told. */
   enter(event, desc = "") {
     const state = after(this.isRequester ? REQUESTER : HANDLER, this.state, event);
     if (state === this.state) return;
     [this.state, this.desc] = [state, desc];
-    if (state !== "ended") this.#owner.tellStatus(this, desc);
+    if (state === "ended") return;
+    const { runtimeURL } = this.#bus;
+    const said = { value: state, ...(desc ? { desc } : {}) };
+    this.#tell(this.stub, { ...said, resource: this.runtime });
+    this.#tell(runtimeURL, { ...said, resource: this.stub, peer: this.runtime });
+  }
+
+  #tell(from, body) {
+    const to = `${from}/status`;
+    if (this.#bus.isHeard(to)) this.#bus.postMessage({ type: "update", from, to, body });
+  }
+
+  /** Our stub that the connection is of. */
+  get stub() {
+    return this.isRequester ? this.via : this.#talk.handler;
   }
 
   get isSettingUp() {
@@ -80,6 +102,11 @@ export class Peer {
   /** Whether what is sent does not simply go through the node. */
   get isOnChannel() {
     return this.link.way !== "node";
+  }
+
+  /** Whether it is in use, or about to be. */
+  get isBusy() {
+    return this.link.isOpen || this.isOnChannel || Boolean(this.handling || this.dialling);
   }
 
   /** Whether it must not be forgotten: something is under way, or about to be. */
@@ -109,9 +136,16 @@ export class Peer {
     this.enter("opened");
   }
 
-  /** Send a message in its turn. */
-  send(message, size, isForNode = false) {
+  /** Send a message in its turn; `isForNode`: through the node, as its request came. */
+  send(message, isForNode = false) {
+    const size = JSON.stringify(message).length + (contentOf(message)?.byteLength ?? 0);
     this.#do((now) => this.link.send(message, size, now, isForNode));
+  }
+
+  /** Answer what came on the channel. */
+  answer(message) {
+    keepNewest(this.#unanswered, keyOf(message), true, MAX_UNANSWERED);
+    this.send(message);
   }
 
   /** Let nothing overtake what went to an address through the node while this was open; the field knows no fences. */
@@ -119,17 +153,7 @@ export class Peer {
     if (!this.link.isField) this.#do((now) => this.link.fenceAgain(address, now));
   }
 
-  /** Deliver what waited for a check. */
-  proceed() {
-    this.#do((now) => this.link.proceed(now));
-  }
-
-  /** The other stub has answered, or refused (null). */
-  answered(method, params, received) {
-    this.#do((now) => this.link.answered(method, params, received, now));
-  }
-
-  /** The other side asks through the node. */
+  /** The other side's fence or resume came through the node; see fenceAsked and resumeAsked of Link. */
   fenceAsked(epoch, k) {
     return this.link.fenceAsked(epoch, k);
   }
@@ -155,26 +179,17 @@ export class Peer {
     this.bye("forbidden");
   }
 
-  /** The request came on the channel: the node does not expect the answer. */
-  wrap(key) {
-    keepNewest(this.#wraps, key, true, MAX_WRAPS);
-  }
-
-  /** Whether the node does not expect this answer; asked once. */
-  unwrap(key) {
-    return this.#wraps.delete(key);
-  }
-
   #do(call) {
-    this.usedAt = this.#clock.now();
+    this.usedAt = this.#bus.clock.now();
     call(this.usedAt);
     this.#arm();
   }
 
   #arm() {
+    const { clock } = this.#bus;
     const due = this.link.due();
     if (this.#timer !== null && due !== null && this.#armedFor <= due) return; // early does no harm
-    if (this.#timer !== null) this.#clock.clearTimeout(this.#timer);
+    if (this.#timer !== null) clock.clearTimeout(this.#timer);
     this.#timer = null;
     if (due === null) return;
     this.#armedFor = due;
@@ -182,15 +197,23 @@ export class Peer {
       this.#timer = null;
       this.#do((now) => this.link.tick(now));
     };
-    this.#timer = this.#clock.setTimeout(tick, Math.max(0, Math.ceil(due - this.#clock.now())));
+    this.#timer = clock.setTimeout(tick, Math.max(0, Math.ceil(due - clock.now())));
   }
 
   /** Nothing happens any more. Resolves when the connection is closed. */
   stop() {
-    if (this.#timer !== null) this.#clock.clearTimeout(this.#timer);
+    if (this.#timer !== null) this.#bus.clock.clearTimeout(this.#timer);
     this.#timer = null;
     this.dialling?.cancel();
     return this.#rtc?.close();
+  }
+
+  /** It is known no longer: nothing is left of it. */
+  forget() {
+    this.enter("forgotten");
+    this.stop();
+    this.listening.remove();
+    if (this.isClaimed) this.#talk.unclaim([this.via]);
   }
 
   // --- outlet of the link -------------------------------------------------------------------------
@@ -203,24 +226,86 @@ export class Peer {
     return this.#rtc?.hasRoom() ?? false;
   }
 
+  /** An answer whose request came on the channel goes from stub to stub: the node does not expect it. */
   toNode(message) {
-    this.#owner.throughNode(this, message);
+    const isExpected = message.type !== "response" || !this.#unanswered.delete(keyOf(message));
+    if (isExpected || this.link.isField) {
+      this.#node.send(message);
+      return;
+    }
+    this.#execute("deliver", contentOf(message) ? withoutBytes(message) : message, (code) => {
+      if (code >= 300) this.#bus.report("p2p.not-delivered", { message });
+    });
   }
 
   ask(method, params) {
-    this.#owner.ask(this, method, params);
+    this.#execute(method, params, (code, value) => {
+      const received = code === 200 ? countOf(value?.received) : null;
+      if (code >= 200) this.#do((now) => this.link.answered(method, params, received, now));
+    });
   }
 
-  take(message) {
-    return this.#owner.take(this, message);
+  #execute(method, said, onAnswer) {
+    const { own: from, theirs: to } = this;
+    const body = { method, params: [said] };
+    this.#bus.postMessage({ type: "execute", from, to, body }, ({ body: { code, value } }) =>
+      onAnswer(code, value),
+    );
+  }
+
+  /**
+   * Take in what came from the other side; false if its sender has to be looked up first.
+   *
+   * @param again called after that
+   */
+  take(message, again = null) {
+    const { verdict, about } = this.#whereabouts.judge(message, this.runtime);
+    if (verdict === "unknown")
+      this.#whereabouts.ask(about, again ?? this, again ?? (() => this.#proceed()));
+    else if (verdict === "forged") this.#forged(message, about);
+    else if (verdict === "bad" || !this.#takenIn(message))
+      this.#bus.report("p2p.bad", { message, isQuiet: true });
+    return verdict !== "unknown";
+  }
+
+  #proceed() {
+    this.#do((now) => this.link.proceed(now));
+  }
+
+  /** Hand a message to the bus; false if it is none. */
+  #takenIn(message) {
+    const { body } = message;
+    if (message.type.toLowerCase() === "response") {
+      if (!this.#bus.isExpected(message, this.via)) {
+        this.#bus.unclaimed(message);
+        return true;
+      }
+      if (codeOf(body) === 404) this.#whereabouts.forget(message.from);
+    }
+    const said = typeof body === "string" ? { value: body } : (body ?? {});
+    try {
+      this.#bus.postFrom(this.via, withoutMarks({ ...message, body: said }));
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  #forged(message, text) {
+    const error = new Error(`${this.runtime} posted as another: ${text}`);
+    this.#bus.report("p2p.forged", { error, message });
+    if (this.#whereabouts.isTooManyForged(this.runtime))
+      queueMicrotask(() => this.bye("forbidden"));
+    else if (isAnswerable(message) && message.id)
+      this.answer(answerTo(message, errorBody(403, text)));
   }
 
   refuse(message, code, text) {
-    this.#owner.refuse(message, code, text);
+    this.#bus.refuse(message, code, text);
   }
 
   isAwaited(message) {
-    return this.#owner.isAwaited(message);
+    return message.type !== "response" && this.#bus.isAwaited(message);
   }
 
   close(reason) {
@@ -230,37 +315,21 @@ export class Peer {
     if (this.state !== "live") return;
     const event = EVENTS[reason] ?? "lost";
     this.enter(event, reason);
-    this.#owner.lost(this, event);
+    this.isLost = this.isRequester && !NO_RETURN.has(event);
+    this.lostAt = this.#bus.clock.now();
+    this.onLost();
   }
 }
 
-/**
- * The remote runtimes that a runtime knows: bounded in number and time. Pure.
- *
- * Rules
- * - One that was not used for a while is forgotten; one with a channel, a set-up, or messages that
- *   have not arrived, is not. Neither is one whose channel has just ended: what was asked on it is
- *   still answered, and the other side may still say how far it came.
- * - Where there are too many, the one that was unused longest goes. If none may go, nobody new is
- *   known: there is no channel then, and messages go through the node.
- * - Two tabs may share a runtime URL: each is an instance, has a handler and a connection of its own. What is for a
- *   hyperty goes to the tab whose handler its registration names; what names none goes to the one that came last, as
- *   at the node.
- * - A stub of the other side belongs to one runtime, which has so many of them at most as there are
- *   epochs that are remembered.
- */
-
-export class KnownPeers {
+/** The remote runtimes that are known: bounded in number and time. Pure. */
+export class KnownRuntimes {
   #timers;
-  #gone;
   #byRuntime = new Map();
   #byVia = new Map();
   #byStub = new Map();
 
-  /** @param gone called with each peer that is forgotten */
-  constructor(timers, gone) {
+  constructor(timers) {
     this.#timers = timers;
-    this.#gone = gone;
   }
 
   get size() {
@@ -277,44 +346,44 @@ export class KnownPeers {
     return this.#byRuntime.values();
   }
 
-  /** The peer of a runtime URL, in either spelling of its scheme; with a handler, the tab that has it. */
+  /** The one of a runtime URL, in either spelling of its scheme; with a handler, the tab that has it. */
   of(runtime, handler = "") {
     const last = this.#byRuntime.get(plain(runtime));
     if (!last || !handler || ["", handler].includes(last.handler)) return last;
     return this.allOf(runtime).find((each) => each.handler === handler);
   }
 
-  /** The peer to dial for a handler; undefined if its runtime is known by others, which are in use. */
+  /** The one to dial for a handler; undefined if its runtime is known by others, which are in use. */
   toDial(runtime, handler) {
     const known = this.of(runtime, handler);
     if (known) return known;
     const last = this.of(runtime);
-    if (!last || !isBusy(last)) return last; // it has started again
+    if (!last?.isBusy) return last; // it has started again
     this.#setAside(last);
     return undefined;
   }
 
-  /** The peer whose channel messages are marked so. */
+  /** The one whose channel messages are marked so. */
   ofVia(via) {
     return this.#byVia.get(via);
   }
 
-  /** The peer that has this stub. */
+  /** The one that has this stub. */
   ofStub(stub) {
     return this.#byStub.get(stub);
   }
 
-  /** Know a peer from now on; false if there are too many that may not be forgotten. */
-  add(peer, now) {
+  /** Know one from now on; false if there are too many that may not be forgotten. */
+  add(remote, now) {
     if (this.size >= this.#timers.peers && !this.#makeRoom(now)) return false;
-    this.#byRuntime.set(plain(peer.runtime), peer);
-    this.#byVia.set(peer.via, peer);
-    peer.usedAt = now;
+    this.#byRuntime.set(plain(remote.runtime), remote);
+    this.#byVia.set(remote.via, remote);
+    remote.usedAt = now;
     return true;
   }
 
   /**
-   * The peer for an instance of a runtime: its own, or one whose channel has ended. Who talks with another
+   * The one for an instance of a runtime: its own, or one whose channel has ended. Who talks with another
    * instance, or is being invited by it, is set aside for it. One that has not said which instance it is, is the one
    * that has its handler.
    */
@@ -326,7 +395,7 @@ export class KnownPeers {
     if (!known || !instance || isIt(known)) return known;
     const all = this.allOf(runtime);
     const own = all.find((each) => each.instance === instance) ?? all.find(isIt);
-    if (!own && !isBusy(known)) return known; // it has started again
+    if (!own && !known.isBusy) return known; // it has started again
     this.#setAside(known);
     if (own) {
       this.#byRuntime.delete(`${key}#${own.via}`);
@@ -335,26 +404,26 @@ export class KnownPeers {
     return own;
   }
 
-  #setAside(peer) {
-    const key = plain(peer.runtime);
+  #setAside(remote) {
+    const key = plain(remote.runtime);
     this.#byRuntime.delete(key);
-    this.#byRuntime.set(`${key}#${peer.via}`, peer);
+    this.#byRuntime.set(`${key}#${remote.via}`, remote);
   }
 
-  /** The peers of all instances of a runtime. */
+  /** Those of all instances of a runtime. */
   allOf(runtime) {
     return [...this].filter((each) => plain(each.runtime) === plain(runtime));
   }
 
-  /** A peer's connection is signalled with this stub; false if it is another runtime's. */
-  signals(peer, stub) {
-    if ((this.#byStub.get(stub) ?? peer) !== peer) return false;
-    this.#byStub.set(stub, peer);
-    peer.stubs.delete(stub);
-    peer.stubs.add(stub);
-    if (peer.stubs.size > this.#timers.keepEpochs + 1) {
-      const [oldest] = peer.stubs;
-      peer.stubs.delete(oldest);
+  /** A connection is signalled with this stub; false if it is another runtime's. */
+  signals(remote, stub) {
+    if ((this.#byStub.get(stub) ?? remote) !== remote) return false;
+    this.#byStub.set(stub, remote);
+    remote.stubs.delete(stub);
+    remote.stubs.add(stub);
+    if (remote.stubs.size > this.#timers.keepEpochs + 1) {
+      const [oldest] = remote.stubs;
+      remote.stubs.delete(oldest);
       this.#byStub.delete(oldest);
     }
     return true;
@@ -362,8 +431,9 @@ export class KnownPeers {
 
   /** Forget who was not used for long. */
   forgetUnused(now) {
-    for (const peer of [...this]) {
-      if (now - peer.usedAt >= this.#timers.forget && this.#mayGo(peer, now)) this.#forget(peer);
+    for (const remote of [...this]) {
+      if (now - remote.usedAt >= this.#timers.forget && this.#mayGo(remote, now))
+        this.#forget(remote);
     }
   }
 
@@ -374,20 +444,20 @@ export class KnownPeers {
     return true;
   }
 
-  #mayGo(peer, now) {
-    const isSettled = !peer.link.epoch || now - peer.usedAt >= this.#timers.linger;
-    return isSettled && !peer.isNeeded();
+  #mayGo(remote, now) {
+    const isSettled = !remote.link.epoch || now - remote.usedAt >= this.#timers.linger;
+    return isSettled && !remote.isNeeded();
   }
 
-  #forget(peer) {
-    const key = plain(peer.runtime);
-    this.#byRuntime.delete(this.#byRuntime.get(key) === peer ? key : `${key}#${peer.via}`);
-    this.#byVia.delete(peer.via);
-    for (const stub of peer.stubs) this.#byStub.delete(stub);
-    this.#gone(peer);
+  #forget(remote) {
+    const key = plain(remote.runtime);
+    this.#byRuntime.delete(this.#byRuntime.get(key) === remote ? key : `${key}#${remote.via}`);
+    this.#byVia.delete(remote.via);
+    for (const stub of remote.stubs) this.#byStub.delete(stub);
+    remote.forget();
   }
 }
 
-function isBusy({ link, isOnChannel, handling, dialling }) {
-  return link.isOpen || isOnChannel || Boolean(handling) || Boolean(dialling);
+function keyOf({ to, id }) {
+  return `${to}\n${id}`;
 }

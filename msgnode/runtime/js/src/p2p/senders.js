@@ -1,10 +1,7 @@
 /**
- * Who may say what on a channel: only the runtime at its other end, and what is registered as its.
+ * Which messages take a channel, in which runtime an address is, and so who may say what on a channel.
  *
- * Rules
- * - An address below the runtime's URL is its own, one below another's is not. Any other is looked up in its domain's
- *   registry once in ten minutes: the entry has to name the runtime.
- * - The marks of a node are taken off: no node has seen what comes on a channel.
+ * It follows docs/reference/p2p.md, rows 34-38.
  */
 
 import {
@@ -15,16 +12,20 @@ import {
   resourceOf,
   runtimeOf,
   schemeOf,
+  stubFor,
 } from "../addresses.js";
 import { limited } from "../clock.js";
 import { isPrivateStatus } from "../inbound.js";
-import { answerTo, codeOf, errorBody, isAnswerable, without, withoutMarks } from "../messages.js";
-import { keepNewest, plain } from "./states.js";
+import { answerTo, errorBody, without } from "../messages.js";
+import { contentOf } from "./frames.js";
+import { keepNewest, plain, runtimeOfHandler } from "./states.js";
 
 const KNOWN_TIME = 600_000;
 const ASK_TIME = 10_000;
 const MAX_FORGED = 10;
 const MAX_WAITING = 1_000; // senders that have their receiver dialled after one look-up
+const ON_THE_WAY = 60_000; // ms after which what went through the node has arrived
+const MAX_SENT = 1_000; // addresses that are remembered; of more than that, those sent to last
 const BACK_ENDS = new Set(["domain", "global", "domain-idp", "mn"]);
 
 /** The addresses that a message says to come from. */
@@ -51,17 +52,45 @@ export function withoutBytes({ id, from, to }) {
   return answerTo({ id, from: to, to: from }, errorBody(503, NO_BYTES));
 }
 
-/** How often the other sides of channels have spoken for others. */
-export class Forgeries {
-  #at = new Map();
+/** The way through the node, which nothing on a channel may overtake. */
+export class NodePath {
+  #resolver;
+  #sentAt = new Map();
 
-  /** Count one; whether it is the tenth in a minute. */
-  isTooMany(runtime, now) {
-    const lately = [...(this.#at.get(runtime) ?? []).filter((at) => at > now - 60_000), now].slice(
-      -MAX_FORGED,
-    );
-    keepNewest(this.#at, runtime, lately);
-    return lately.length >= MAX_FORGED;
+  constructor(resolver) {
+    this.#resolver = resolver;
+  }
+
+  /** Send a message through the node; bytes, which JSON cannot carry, are refused. */
+  send(message, via) {
+    const { bus } = this.#resolver;
+    const hasBytes = contentOf(message) !== null;
+    if (hasBytes && message.type !== "response") {
+      bus.refuse(message, 503, NO_BYTES);
+      return;
+    }
+    const said = hasBytes ? withoutBytes(message) : message;
+    const stub = this.#resolver.routeByNode(said, via);
+    if (stub !== undefined) bus.forward(stub, said);
+  }
+
+  /** Whether what is sent to an address goes the way of the signalling with another runtime, which its fence takes. */
+  isShared(to, signalling) {
+    const { homeDomain, names } = this.#resolver;
+    const key = stubFor(to, homeDomain, names)?.key;
+    return Boolean(key) && key === stubFor(signalling, homeDomain, names)?.key;
+  }
+
+  /** A message went there through the node while a channel was in use. */
+  sent(to, now) {
+    keepNewest(this.#sentAt, to, now, MAX_SENT);
+  }
+
+  /** Whether one may still be on the way there; only the first who asks is told so. */
+  takeSent(to, now) {
+    const at = this.#sentAt.get(to);
+    this.#sentAt.delete(to);
+    return at !== undefined && now - at < ON_THE_WAY;
   }
 }
 
@@ -76,9 +105,38 @@ export class Whereabouts {
   #known = new Map(); // url -> {record, until}
   #said = new Map(); // sender and url -> {record, until}
   #asked = new Map(); // url -> who waits -> what is called for him
+  #forged = new Map(); // runtime -> when it spoke for others
 
   constructor(bus) {
     this.#bus = bus;
+  }
+
+  /**
+   * What a message is that a channel of `runtime` brought: {verdict: "good", "bad", "unknown" or "forged", about: the
+   * address to be looked up first, or what is wrong}.
+   */
+  judge(message, runtime) {
+    const { type, from, to } = message;
+    if (![type, from, to].every((each) => typeof each === "string" && each))
+      return { verdict: "bad" };
+    for (const name of namesOf(message)) {
+      if (isBelow(plain(name), plain(runtime))) continue;
+      const record = runtimeOf(name) ? {} : this.of(name);
+      if (record === null) return { verdict: "unknown", about: name };
+      if (typeof record.runtime !== "string" || plain(record.runtime) !== plain(runtime))
+        return { verdict: "forged", about: `${name} is not known to be in ${runtime}.` };
+    }
+    if (isP2P(to)) return { verdict: "forged", about: "Signalling goes through the node." };
+    return { verdict: isPrivateStatus(to, this.#bus.runtimeURL) ? "bad" : "good" };
+  }
+
+  /** Count a message in another's name; whether it is the tenth in a minute. */
+  isTooManyForged(runtime) {
+    const now = this.#bus.clock.now();
+    const before = (this.#forged.get(runtime) ?? []).filter((at) => at > now - 60_000);
+    const lately = [...before, now].slice(-MAX_FORGED);
+    keepNewest(this.#forged, runtime, lately);
+    return lately.length >= MAX_FORGED;
   }
 
   /** What is known of an address, {} if nothing; null if the registry has to be asked. The own word of `sender` counts
@@ -108,6 +166,20 @@ export class Whereabouts {
   saidBy(sender, address) {
     const said = this.#said.get(`${sender}\n${placed(address)}`);
     return said && said.until >= this.#bus.clock.now() ? said.record.p2pHandler : "";
+  }
+
+  /** Have a receiver's runtime dialled, as soon as it is known where that is: by its handler that is `named`, or that
+   *  the registry tells. `dial` is called with the runtime and its handler. */
+  toDial(address, sender, named, dial) {
+    if (named) this.say(sender, address, { runtime: runtimeOfHandler(named), p2pHandler: named });
+    const found = () => {
+      const { p2pHandler, runtime: place } = this.of(address, sender) ?? {};
+      const runtime = typeof p2pHandler === "string" ? runtimeOfHandler(p2pHandler) : "";
+      if (!runtime || (typeof place === "string" && plain(place) !== plain(runtime))) return;
+      if (plain(runtime) !== plain(this.#bus.runtimeURL)) dial(runtime, p2pHandler);
+    };
+    if (this.of(address, sender) === null) this.ask(address, sender, found);
+    else found();
   }
 
   /** Ask again if that was long ago; until then it counts. */
@@ -198,80 +270,5 @@ export class Whereabouts {
   /** Tell nobody any more. */
   close() {
     this.#asked.clear();
-  }
-}
-
-/** What channels bring: into the bus, if its sender is in the runtime at the other end. */
-
-/** Takes the messages of all channels of one runtime. */
-export class Arrivals {
-  #bus;
-  #whereabouts;
-  #forgeries = new Forgeries();
-
-  constructor(bus, whereabouts) {
-    this.#bus = bus;
-    this.#whereabouts = whereabouts;
-  }
-
-  /** Take in what came from a peer; false if its sender has to be looked up first, `then` being called after that. */
-  take(peer, message, then = null) {
-    if (![message.type, message.from, message.to].every((each) => typeof each === "string" && each))
-      return this.#bad(message);
-    for (const name of namesOf(message)) {
-      if (isBelow(plain(name), plain(peer.runtime))) continue;
-      const record = runtimeOf(name) ? {} : this.#whereabouts.of(name);
-      if (record === null) {
-        if (then) this.#whereabouts.ask(name, then, then);
-        else this.#whereabouts.ask(name, peer, () => peer.proceed());
-        return false;
-      }
-      if (typeof record.runtime !== "string" || plain(record.runtime) !== plain(peer.runtime)) {
-        this.#forbid(peer, message, `${name} is not known to be in ${peer.runtime}.`);
-        return true;
-      }
-    }
-    if (isP2P(message.to)) {
-      this.#forbid(peer, message, "Signalling goes through the node.");
-      return true;
-    }
-    if (isPrivateStatus(message.to, this.#bus.runtimeURL)) return this.#bad(message);
-    if (message.type.toLowerCase() === "response") {
-      if (!this.#bus.isExpected(message, peer.via)) {
-        this.#bus.unclaimed(message);
-        return true;
-      }
-      if (codeOf(message.body) === 404) this.#whereabouts.forget(message.from);
-    }
-    const { body } = message;
-    const isText = typeof body === "string";
-    try {
-      this.#bus.postFrom(
-        peer.via,
-        withoutMarks({ ...message, body: isText ? { value: body } : (body ?? {}) }),
-      );
-    } catch {
-      return this.#bad(message);
-    }
-    return true;
-  }
-
-  #bad(message) {
-    this.#bus.report("p2p.bad", { message, isQuiet: true });
-    return true;
-  }
-
-  #forbid(peer, message, text) {
-    this.#bus.report("p2p.forged", {
-      error: new Error(`${peer.runtime} posted as another: ${text}`),
-      message,
-    });
-    if (this.#forgeries.isTooMany(peer.runtime, this.#bus.clock.now()))
-      queueMicrotask(() => peer.bye("forbidden"));
-    else if (isAnswerable(message) && message.id) {
-      const answer = answerTo(message, errorBody(403, text));
-      peer.wrap(`${answer.to}\n${answer.id}`);
-      peer.send(answer, 0);
-    }
   }
 }

@@ -1,27 +1,17 @@
 /**
- * Setting connections up, from both sides: dialling another runtime, and being dialled by one.
+ * Setting connections up, from both sides: dialling another runtime, being dialled by one, and dialling again what was
+ * lost.
  *
- * Rules
- * - Nothing of a set-up outlives it: what was claimed at the node is given back, and a channel that
- *   did not open in time is closed.
- * - Both sides may invite at once: one invitation is refused 409, and its sender waits for the other.
- *   The same one gives way if it had been taken before.
- * - A runtime with which a set-up failed is left alone for a while.
- * - Who invites has proved nothing yet: until he has confirmed it, or read our answer in the name of his
- *   runtime (the field), nothing that is known of that runtime changes.
+ * It follows docs/reference/p2p.md, rows 16-25.
  */
 
 import { newId } from "../ids.js";
 import { BadDescription, PROTOCOL, RtcConnection } from "./rtc.js";
 import { ConnectionObject, RemoteObject, SetUpError } from "./signalling.js";
-import {
-  Handled,
-  NO_RETURN,
-  Quarantine,
-  plain,
-  runtimeOfHandler,
-  staysRequester,
-} from "./states.js";
+import { Handled, Quarantine, plain, runtimeOfHandler, staysRequester } from "./states.js";
+
+const FINAL = new Set([403, 501]); // refusals after which there is no other try
+const SETTLING = 100; // ms between two looks at what the last channel left
 
 /** What runs until it is done, cancelled, or out of time. */
 class Attempt {
@@ -59,11 +49,13 @@ class Attempt {
 
 /** The set-ups of one runtime. */
 export class SetUps {
-  #peers;
-  #settings;
   #bus;
   #talk;
+  #known;
+  #newRemote;
+  #settings;
   #platform;
+  #isClosed = false;
   #handled = new Handled();
   #quarantine;
   #objects = new Map(); // url -> ConnectionObject
@@ -72,101 +64,102 @@ export class SetUps {
   #timers = new Set();
 
   /**
-   * @param peers {known, peer(runtime, handler), signals(peer, stub), claim(peer), failed(peer, until, code), isClosed}
+   * @param parts {talk, known: the KnownRuntimes, newRemote(runtime, handler): one that is known from now on, or null,
+   *   settings}
    * @param platform {RTCPeerConnection, qos: gives TURN servers, where the settings ask for some}
    */
-  constructor(peers, settings, bus, talk, platform) {
-    [this.#peers, this.#settings, this.#bus, this.#talk, this.#platform] = [
-      peers,
-      settings,
-      bus,
-      talk,
-      platform,
-    ];
+  constructor({ talk, known, newRemote, settings }, platform) {
+    [this.#bus, this.#talk, this.#known, this.#newRemote] = [talk.bus, talk, known, newRemote];
+    [this.#settings, this.#platform] = [settings, platform];
     this.#quarantine = new Quarantine(settings.timers.quarantine);
   }
 
   // --- dialling -----------------------------------------------------------------------------------
 
   /** Set a connection up, unless there is one, or it is no time for one. */
-  dial(peer) {
-    const isBusy = peer.isSettingUp || peer.dialling !== null;
-    if (this.#peers.isClosed || isBusy || peer.link.isOpen || peer.isOnChannel) return;
-    const until = this.#quarantine.until(peer.runtime);
+  dial(remote) {
+    const isBusy = remote.isSettingUp || remote.dialling !== null;
+    if (this.#isClosed || isBusy || remote.link.isOpen || remote.isOnChannel) return;
+    const until = this.#quarantine.until(remote.runtime);
     if (until > this.#bus.clock.now()) {
-      this.#peers.failed(peer, until, 0);
+      this.#planAfter(remote, until);
       return;
     }
     const attempt = this.#begin();
-    peer.dialling = attempt;
-    this.#request(peer, attempt).catch((error) => this.#bus.report("p2p.failed", { error }));
+    remote.dialling = attempt;
+    this.#request(remote, attempt).catch((error) => this.#bus.report("p2p.failed", { error }));
   }
 
   /** Set a connection up as requester. */
-  async #request(peer, attempt) {
+  async #request(remote, attempt) {
     const talk = this.#talk;
-    peer.begin(true, peer.via, peer.handler);
+    remote.begin(true, remote.via, remote.handler);
     const made = {
       epoch: newId().slice(0, 16),
-      peer,
-      attempt: peer.attempt,
+      remote,
+      attempt: remote.attempt,
       expires: Date.now() / 1000 + this.#settings.timers.setUp / 1000,
     };
     const answer = new Promise((resolve) => {
       made.takeAnswer = resolve;
     });
-    this.#awaiting.set(peer.via, made);
+    this.#awaiting.set(remote.via, made);
     try {
-      this.#peers.signals(peer, peer.handler);
+      this.#signals(remote, remote.handler);
       await attempt.step(this.#connection(made));
       const described = await attempt.step(made.rtc.offer());
-      await attempt.step(this.#peers.claim(peer));
-      this.#object(made, { stub: peer.via, to: peer.handler, runtime: peer.runtime, described });
+      if (!remote.isClaimed) await attempt.step(talk.claim([remote.via]));
+      remote.isClaimed = true;
+      this.#object(made, {
+        stub: remote.via,
+        to: remote.handler,
+        runtime: remote.runtime,
+        described,
+      });
       await attempt.step(made.object.offer(made.expires));
-      peer.enter("answered");
+      remote.enter("answered");
       const { url, isField } = await attempt.step(answer);
-      if (!isField) await attempt.step(talk.confirm(peer.via, peer.handler, made.epoch, url));
+      if (!isField) await attempt.step(talk.confirm(remote.via, remote.handler, made.epoch, url));
       const answered = isField
-        ? this.#observed(made, { url, own: peer.via, kind: "answer" })
-        : talk.described(url, peer.via);
+        ? this.#observed(made, { url, own: remote.via, kind: "answer" })
+        : talk.described(url, remote.via);
       await attempt.step(made.rtc.accept(await attempt.step(answered)));
-      made.remote?.giveCandidates((candidate) => made.rtc.addCandidate(candidate));
+      made.observed?.giveCandidates((candidate) => made.rtc.addCandidate(candidate));
       await attempt.step(made.opened);
     } catch (error) {
       if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
       if (error.code === 409)
-        this.#awaitInvitation(peer); // it invites us, too
-      else if (!attempt.isCancelled) this.#failed(peer, error.message, error.code);
+        this.#awaitInvitation(remote); // it invites us, too
+      else if (!attempt.isCancelled) this.#failed(remote, error.message, error.code);
     } finally {
-      if (peer.dialling === attempt) peer.dialling = null;
-      if (this.#awaiting.get(peer.via) === made) this.#awaiting.delete(peer.via);
+      if (remote.dialling === attempt) remote.dialling = null;
+      if (this.#awaiting.get(remote.via) === made) this.#awaiting.delete(remote.via);
       this.#end(attempt, made);
     }
   }
 
   /** The description of the other side's object, whenever it comes. */
   #observed(made, said) {
-    made.remote = new RemoteObject(this.#talk, said);
-    return made.remote.description();
+    made.observed = new RemoteObject(this.#talk, said);
+    return made.observed.description();
   }
 
   /** The other side's invitation counts; it has the time of a set-up to come about. */
-  #awaitInvitation(peer) {
-    peer.enter("glare", "glare");
-    const { attempt } = peer;
-    const timer = this.#bus.clock.setTimeout(() => {
-      this.#timers.delete(timer);
-      if (peer.attempt === attempt)
-        this.#failed(peer, "The other side's invitation did not come about.");
-    }, this.#settings.timers.setUp);
-    this.#timers.add(timer);
+  #awaitInvitation(remote) {
+    remote.enter("glare", "glare");
+    const { attempt } = remote;
+    this.#in(this.#settings.timers.setUp, () => {
+      if (remote.attempt === attempt)
+        this.#failed(remote, "The other side's invitation did not come about.");
+    });
   }
 
-  #failed(peer, text, code = 0) {
-    if (!peer.isSettingUp) return;
-    const until = this.#quarantine.failed(peer.runtime, this.#bus.clock.now());
-    peer.enter("broken", text);
-    this.#peers.failed(peer, until, code);
+  #failed(remote, text, code = 0) {
+    if (!remote.isSettingUp) return;
+    const until = this.#quarantine.failed(remote.runtime, this.#bus.clock.now());
+    remote.enter("broken", text);
+    if (FINAL.has(code)) remote.isLost = false;
+    this.#planAfter(remote, until);
   }
 
   #begin() {
@@ -179,7 +172,7 @@ export class SetUps {
     attempt.end();
     this.#attempts.delete(attempt);
     made.isOver = true;
-    made.remote?.free();
+    made.observed?.free();
     if (made.object) {
       this.#objects.delete(made.object.url);
       made.object.free();
@@ -225,11 +218,11 @@ export class SetUps {
     made.opened = new Promise((resolve) => {
       rtc.onOpen = () => {
         // Nobody has read what opens it, or it must not come about any more.
-        if (!made.peer || made.attempt !== made.peer.attempt) return;
+        if (!made.remote || made.attempt !== made.remote.attempt) return;
         made.isOpen = true;
         this.#handled.end(made);
-        this.#quarantine.lift(made.peer.runtime);
-        made.peer.opened(rtc, made.epoch, Boolean(made.remote));
+        this.#quarantine.lift(made.remote.runtime);
+        made.remote.opened(rtc, made.epoch, Boolean(made.observed));
         resolve();
       };
     });
@@ -239,7 +232,6 @@ export class SetUps {
 
   /** Take an invitation. Throws SetUpError. */
   invited(message, invited) {
-    const { known } = this.#peers;
     const own = this.#bus.runtimeURL;
     const { runtime, isField } = invited;
     this.#checkProtocol(invited);
@@ -248,14 +240,14 @@ export class SetUps {
     if (!isNamed || !isOwnStub || plain(own) === plain(runtime)) {
       throw new SetUpError(403, "An invitation names the runtime that it is of.");
     }
-    const peer = known.of(runtime, invited.handler);
-    const open = [...known].filter((each) => each !== peer && each.link.isOpen).length;
-    if (this.#handled.isTooMany(invited, open, this.#bus.clock.now()) || this.#peers.isClosed) {
+    const remote = this.#known.of(runtime, invited.handler);
+    const open = [...this.#known].filter((each) => each !== remote && each.link.isOpen).length;
+    if (this.#handled.isTooMany(invited, open, this.#bus.clock.now()) || this.#isClosed) {
       throw new SetUpError(429, "This runtime takes no more connections at the moment.");
     }
-    if (peer?.dialling && staysRequester(own, runtime)) throw new SetUpError(409, "glare");
+    if (remote?.dialling && staysRequester(own, runtime)) throw new SetUpError(409, "glare");
     this.#talk.answer(message, 200);
-    const made = { epoch: invited.epoch, peer: null };
+    const made = { epoch: invited.epoch, remote: null };
     this.#handled.begin(made, invited);
     this.#handle(made, invited).catch((error) => this.#bus.report("p2p.failed", { error }));
   }
@@ -280,61 +272,67 @@ export class SetUps {
         ? this.#observed(made, { url, own: talk.handler, kind: "offer" })
         : talk.described(url, talk.handler);
       const described = await attempt.step(made.rtc.answer(await attempt.step(offered)));
-      made.remote?.giveCandidates((candidate) => made.rtc.addCandidate(candidate));
+      made.observed?.giveCandidates((candidate) => made.rtc.addCandidate(candidate));
       this.#object(made, { stub: talk.handler, to: stub, runtime, described });
       if (isField) made.object.onRead = () => this.#proved(made, invited).enter("announced");
       await attempt.step(made.object.offer(Date.now() / 1000 + this.#settings.timers.setUp / 1000));
       if (isField) await attempt.step(made.object.read);
-      made.peer.enter("announced");
+      made.remote.enter("announced");
       await attempt.step(made.opened);
     } catch (error) {
       if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
       this.#bus.report("p2p.not-handled", { isQuiet: true });
-      if (!made.peer && error.code === 404) this.#handled.denied(runtime);
-      if (made.peer?.isSettingUp && !attempt.isCancelled) {
-        made.peer.enter("broken", error.message);
-        this.#peers.failed(made.peer, this.#bus.clock.now(), 0); // it may have come in the place of one that we began
+      if (!made.remote && error.code === 404) this.#handled.denied(runtime);
+      if (made.remote?.isSettingUp && !attempt.isCancelled) {
+        made.remote.enter("broken", error.message);
+        this.#plan(made.remote, 0); // it may have come in the place of one that we began
       }
     } finally {
       this.#handled.end(made);
-      if (made.peer?.handling === attempt) made.peer.handling = null;
+      if (made.remote?.handling === attempt) made.remote.handling = null;
       this.#end(attempt, made);
     }
   }
 
   /** The inviter is the runtime that he says. Throws SetUpError. */
   #proved(made, { runtime, handler, stub, instance, isField }) {
-    const peer = this.#peers.peer(runtime, handler, instance);
-    if (!peer) throw new SetUpError(429, "This runtime knows too many others at the moment.");
-    this.#peers.signals(peer, stub);
+    const remote =
+      this.#known.instance(runtime, instance, handler) ?? this.#newRemote(runtime, handler);
+    if (!remote) throw new SetUpError(429, "This runtime knows too many others at the moment.");
+    this.#signals(remote, stub);
     // Were each to give way to the other, nothing would be left.
-    if (peer.dialling && !isField && staysRequester(this.#bus.runtimeURL, runtime))
+    if (remote.dialling && !isField && staysRequester(this.#bus.runtimeURL, runtime))
       throw new SetUpError(409, "glare");
-    if (peer.dialling) {
-      peer.dialling.cancel(); // its invitation counts
-      peer.dialling = null;
-      this.#awaitInvitation(peer);
+    if (remote.dialling) {
+      remote.dialling.cancel(); // its invitation counts
+      remote.dialling = null;
+      this.#awaitInvitation(remote);
     }
-    peer.handling?.cancel(); // the other side has begun anew
-    made.peer = peer;
-    peer.instance = instance;
-    peer.handler = handler || peer.handler;
-    peer.begin(false, this.#talk.handler, stub);
-    made.attempt = peer.attempt;
-    peer.handling = made.handling;
-    return peer;
+    remote.handling?.cancel(); // the other side has begun anew
+    made.remote = remote;
+    remote.instance = instance;
+    remote.handler = handler || remote.handler;
+    remote.begin(false, this.#talk.handler, stub);
+    made.attempt = remote.attempt;
+    remote.handling = made.handling;
+    return remote;
+  }
+
+  #signals(remote, stub) {
+    if (!this.#known.signals(remote, stub))
+      throw new SetUpError(403, `${stub} is another runtime's.`);
   }
 
   /** The other side has answered our invitation. Throws SetUpError. */
-  announced(peer, message, invited) {
+  announced(remote, message, invited) {
     this.#checkProtocol(invited);
     const waiting = this.#awaiting.get(message.to);
-    const isTheirs = peer && waiting?.peer === peer && waiting.object?.wasRead;
+    const isTheirs = remote && waiting?.remote === remote && waiting.object?.wasRead;
     if (!isTheirs || (!invited.isField && waiting.epoch !== invited.epoch))
       throw new SetUpError(404, "Nobody here waits for this connection.");
     this.#awaiting.delete(message.to);
     this.#talk.answer(message, 200);
-    peer.instance = invited.instance;
+    remote.instance = invited.instance;
     waiting.takeAnswer(invited);
   }
 
@@ -345,83 +343,57 @@ export class SetUps {
     this.#talk.answer(message, 200);
   }
 
-  /** End what is under way. */
-  close() {
-    for (const attempt of [...this.#attempts]) attempt.cancel();
-    for (const timer of this.#timers) this.#bus.clock.clearTimeout(timer);
-    this.#timers.clear();
-  }
-}
+  // --- dialling again -----------------------------------------------------------------------------
 
-/**
- * Dialling lost connections again.
- *
- * Rules
- * - Who had set a connection up dials again when it is lost; not when it ended because nobody used it, or nobody may.
- * - A try that fails is followed by the next when the other side need not be left alone any more, until there is a
- *   channel again, for ten minutes, and at most six times in these. After a refusal (403, 501) there is no other.
- * - A set-up that a message asked for, and that failed, is a later message's to ask for again.
- */
-
-const FINAL = new Set([403, 501]);
-const SETTLING = 100; // ms between two looks at what the last channel left
-
-export class Redialling {
-  #clock;
-  #dial;
-  #timers = new Set();
-  #isClosed = false;
-
-  /** @param dial(peer) sets a connection up, unless it is no time for one */
-  constructor(clock, dial) {
-    [this.#clock, this.#dial] = [clock, dial];
+  /** A live connection has ended: it is dialled again, if it is ours to dial. */
+  lost(remote) {
+    this.#plan(remote, 0);
   }
 
-  /** A live connection has ended. */
-  lost(peer, event) {
-    peer.isLost = peer.isRequester && !NO_RETURN.has(event);
-    peer.lostAt = this.#clock.now();
-    this.#plan(peer, 0);
-  }
-
-  /** A set-up has failed, or is not begun; its runtime is left alone until then. `code` is that of a refusal. */
-  failed(peer, until, code) {
-    if (FINAL.has(code)) peer.isLost = false;
-    this.#plan(peer, until - this.#clock.now());
-  }
-
-  /** Dial no more. */
-  close() {
-    this.#isClosed = true;
-    for (const timer of this.#timers) this.#clock.clearTimeout(timer);
-    this.#timers.clear();
+  /** Plan the next try for when the other side need not be left alone any more. */
+  #planAfter(remote, until) {
+    this.#plan(remote, until - this.#bus.clock.now());
   }
 
   /** Plan the next try, which is not before `least` ms. */
-  #plan(peer, least) {
-    if (!peer.isLost || peer.hasRedial || this.#isClosed) return;
-    const [now, jitter] = [this.#clock.now(), Math.random()];
-    const next = peer.redials.next(now, jitter);
+  #plan(remote, least) {
+    if (!remote.isLost || remote.hasRedial || this.#isClosed) return;
+    const [now, jitter] = [this.#bus.clock.now(), Math.random()];
+    const next = remote.redials.next(now, jitter);
     const delay = Math.max(next, least && least + jitter * 1_000);
-    if (next === null || now + delay - peer.lostAt > peer.redials.span) {
-      peer.isLost = false;
-      peer.enter("exhausted");
+    if (next === null || now + delay - remote.lostAt > remote.redials.span) {
+      remote.isLost = false;
+      remote.enter("exhausted");
       return;
     }
-    peer.hasRedial = true;
-    this.#in(delay, peer);
+    remote.hasRedial = true;
+    this.#in(delay, () => this.#redial(remote));
   }
 
-  #in(delay, peer) {
-    const timer = this.#clock.setTimeout(() => {
+  #redial(remote) {
+    if (remote.isOnChannel && !remote.link.isOpen) {
+      this.#in(SETTLING, () => this.#redial(remote)); // what the last channel left is settled within a resume's time
+      return;
+    }
+    remote.hasRedial = false;
+    const last = this.#known.of(remote.runtime);
+    const isAnothers = last !== remote && last?.handler === remote.handler; // a newer tab would answer
+    if (remote.isLost && !isAnothers) this.dial(remote);
+  }
+
+  #in(delay, call) {
+    const timer = this.#bus.clock.setTimeout(() => {
       this.#timers.delete(timer);
-      if (peer.isOnChannel && !peer.link.isOpen) {
-        this.#in(SETTLING, peer); // what the last channel left is settled within the time of a resume
-        return;
-      }
-      peer.hasRedial = false;
-      if (peer.isLost) this.#dial(peer);
+      call();
     }, delay);
     this.#timers.add(timer);
+  }
+
+  /** End what is under way, and begin nothing more. */
+  close() {
+    this.#isClosed = true;
+    for (const attempt of [...this.#attempts]) attempt.cancel();
+    for (const timer of this.#timers) this.#bus.clock.clearTimeout(timer);
+    this.#timers.clear();
   }
 }

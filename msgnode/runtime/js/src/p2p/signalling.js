@@ -9,15 +9,9 @@
  *     execute R -> H: confirm               ──►
  *     subscribe to D/subscription: answer   ──►
  *
- * With a runtime of the field nobody is asked to confirm, and descriptions come late (`remote-object.js`).
+ * With a runtime of the field nobody is asked to confirm, and descriptions come late (RemoteObject).
  *
- * Rules
- * - An object of a connection is known to the two stubs alone, answers the runtime alone that it
- *   is for, and is gone when the channel is open or has failed.
- * - `confirm` asks an address that only the claimed runtime can answer for, whether it made the
- *   object: so nobody sets up a connection in the name of another runtime. The field has no such
- *   request. There the answer to an offer is for who asks for it in the name of that runtime, which the
- *   node checks; without it no channel opens.
+ * It follows docs/reference/p2p.md, rows 12-15.
  */
 
 import { domainOf, isBelow, isP2P, parse, resourceOf } from "../addresses.js";
@@ -28,6 +22,7 @@ import { answerTo, errorBody } from "../messages.js";
 import { MAX_CANDIDATES, MAX_SDP, PROTOCOL } from "./rtc.js";
 
 const MAX_ADDRESS = 600; // characters
+const MAX_CANDIDATE = 1_024; // characters
 const SKEW = 30; // s that the clocks of two runtimes may differ
 
 /** A step of the set-up was refused; `code` as in the answer. */
@@ -280,17 +275,6 @@ function nodeOf(address) {
 function textOf(value) {
   return typeof value === "string" && value.length <= MAX_ADDRESS ? value : "";
 }
-
-/**
- * The other side's connection object as the field writes it: piece by piece, in any order.
- *
- * Rules
- * - The description is in the object, or comes as one change, or as two for its text and its type.
- * - Candidates may come before it, twice, empty, or be of no use; who applies them passes over those.
- * - What comes of anybody but the object, or beyond the limits, is not taken.
- */
-
-const MAX_CANDIDATE = 1_024; // characters
 
 /** What is known of the other side's connection. Pure. */
 export class Described {

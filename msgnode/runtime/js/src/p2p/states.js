@@ -10,11 +10,8 @@
  * Handler, for each remote runtime
  *     created ──announced──► in-progress ──opened──► live ──lost──► disconnected ──forgotten──► ended
  *
- * Rules
- * - An event that a state does not know changes nothing: it came late.
- * - Of two runtimes that invite each other at once, the one with the smaller URL stays requester.
- * - After a failure a remote runtime is left alone for 30 s, doubling to 30 min.
- * - "" and "ended" are told to nobody; the others are the words of `<stub URL>/status`.
+ * "" and "ended" are told to nobody; the others are the words of `<stub URL>/status`. It follows
+ * docs/reference/p2p.md, rows 17-25.
  */
 
 import { RUNTIME_SCHEMES, parse } from "../addresses.js";
@@ -174,9 +171,7 @@ export class Invitations {
 /**
  * The invitations that come, and the set-ups that were begun for them.
  *
- * Nobody has proved who he is when he invites, so one who names another runtime uses up what that may begin. It is
- * given back when the runtime denies the invitation, but for that stub; those of the field, which nobody is asked to
- * confirm, are counted apart, and few of them are set up at a time.
+ * Nobody has proved who he is when he invites: see docs/reference/p2p.md, row 24.
  */
 export class Handled {
   #ofRuntimes = new Invitations();

@@ -4,15 +4,9 @@
  *   activate(stubURL, bus, config)                       as loaders before 2019 do
  *   new Stub()._start(stubURL, bus, config, factory)     where Stub is the default export
  *
- * Rules
- * - The handler, `{isHandlerStub: true, runtimeURL}`, is invited by many; `body.peer` of what it is to send names the
- *   runtime that it is for. The requester, `{p2pRequesterStub: true, runtimeURL, remoteRuntimeURL, p2pHandler,
- *   handlerURL}`, dials one, at once; `handlerURL`, an address `<runtimeURL>/p2phandler/<id>`, is where it is asked
- *   whether it does.
- * - The loader delivers to a stub what is for its URL, for `handlerURL`, and for the connection objects that it claims.
- * - Everything for the other runtime is handed to the stub, from its start to its end: so the order is kept. What it
- *   cannot send on a channel it posts as it got it, for the node.
- * - What a channel brings is posted with the stub's URL as `via`; the answer comes back to this stub.
+ * The handler, `{isHandlerStub: true, runtimeURL}`, is invited by many; `body.peer` of what it is to send names the
+ * runtime that it is for. The requester, `{p2pRequesterStub: true, runtimeURL, remoteRuntimeURL, p2pHandler,
+ * handlerURL}`, dials one, at once. What the loader does: docs/reference/p2p.md, rows 40-46.
  */
 
 import { domainOf, isBelow, isP2P } from "../addresses.js";
@@ -141,26 +135,24 @@ export default class P2PStub {
     this.#bus.close();
   }
 
-  /** The requester's one peer; it is dialled unless there is a channel, or it is no time for that. */
+  /** The requester's one runtime; it is dialled unless there is a channel, or it is no time for that. */
   #dial() {
-    const peer = this.#p2p.peer(this.#remote.runtime, this.#remote.handler);
-    if (!peer.isOnChannel) this.#p2p.setUps.dial(peer);
-    return peer;
+    return this.#p2p.dial(this.#remote.runtime, this.#remote.handler);
   }
 
   /** What the loader wants to have sent. */
   #carry(message) {
     if (message.type === "response") {
-      const peer = this.#p2p.known.ofVia(this.#bus.wayBack(message));
-      if (peer) this.#p2p.send(peer, message);
+      const remote = this.#p2p.known.ofVia(this.#bus.wayBack(message));
+      if (remote) this.#p2p.send(remote, message);
       else if (!isForNode(message)) this.#bus.handBack(message);
       return;
     }
     if (isForNode(message)) return; // it was for the stub itself
     const { p2p, peer: named } = message.body ?? {};
     const known = this.#p2p.known.of(this.#remote?.runtime ?? String(named));
-    const peer = this.#remote && p2p === true ? this.#dial() : known;
-    if (peer) this.#p2p.send(peer, message);
+    const remote = this.#remote && p2p === true ? this.#dial() : known;
+    if (remote) this.#p2p.send(remote, message);
     else this.#bus.handBack(withoutPeer(message));
   }
 }
