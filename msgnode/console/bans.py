@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from datetime import timedelta
 from typing import Any
 
@@ -17,11 +16,9 @@ from unfold.widgets import UnfoldBooleanWidget
 from msgnode.core import addresses
 from msgnode.models import Ban, Session
 from msgnode.sessions.bans import Ban as Rule
-from msgnode.sessions.bans import BanList, network_fault
-from msgnode.sessions.rules import runtime_url_fault
+from msgnode.sessions.bans import BanList
 
 from . import operator_actions
-from .definitions import visitors_domain_fault
 from .lists import AuditedAdmin
 
 ENDS_UNASKED = 10
@@ -51,19 +48,11 @@ class BanForm(forms.ModelForm):
         kind, value = cleaned.get("kind"), (cleaned.get("value") or "").strip()
         if not kind or not value:
             return cleaned
-        fault = ""
-        if kind == Ban.Kind.SOURCE:
-            fault = network_fault(value)
-            value = value if fault else _network_text(value)
-        elif kind == Ban.Kind.RUNTIME:
-            fault = runtime_url_fault(value)
-        elif kind == Ban.Kind.DOMAIN:
-            value = addresses.home_domain(value)
-            fault = visitors_domain_fault(value)
-        if fault:
-            self.add_error("value", f"This {fault}.")
+        try:
+            value = cleaned["value"] = operator_actions.cleaned_ban(kind, value)
+        except forms.ValidationError as fault:
+            self.add_error("value", fault)
             return cleaned
-        cleaned["value"] = value
         met = sessions_met(kind, value)
         if met > ENDS_UNASKED and not cleaned.get("confirmed") and "value" in self.changed_data:
             self.add_error(
@@ -84,11 +73,6 @@ def sessions_met(kind: str, value: str) -> int:
     ban = BanList([Rule(kind, value)])
     sources = live.values_list("remote_address", flat=True)
     return sum(ban.of_source(source, 0) is not None for source in sources.iterator())
-
-
-def _network_text(value: str) -> str:
-    network = ipaddress.ip_network(value, strict=False)
-    return str(network.network_address) if network.num_addresses == 1 else str(network)
 
 
 @admin.register(Ban)

@@ -6,18 +6,16 @@ and never deletes; repeating it changes nothing. The document has no tokens, pas
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 import msgspec
-from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from msgnode.core import addresses
-from msgnode.federation import crossing
 from msgnode.models import AddressPool, Ban, Session, Subscription
-from msgnode.sessions.bans import network_fault
-from msgnode.sessions.rules import runtime_url_fault
 
 from . import operator_actions, pool_import
 from .audit import note
@@ -93,32 +91,30 @@ def read(document: bytes) -> Definitions:
 
 
 def faults(found: Definitions) -> list[str]:
-    """Every reason not to take it in."""
+    """Put every value as it is stored; return every reason not to take the document in."""
     told: list[str] = []
     for pool in found.pools:
+        with _told(told, f"pool {pool.scheme!r}"):
+            pool.scheme = operator_actions.cleaned_scheme(pool.scheme)
         every = [*pool.addresses, *(pool.for_visitors or ())]
         lines = pool_import.of_text("\n".join(every), pool.scheme)
         told += [f"pool {pool.scheme}, address {fault}" for fault in lines.faults]
     for ban in found.bans:
-        fault = _ban_fault(ban)
-        if fault:
-            told.append(f"ban of {ban.value!r}: {fault}")
+        with _told(told, f"ban of {ban.value!r}"):
+            ban.value = operator_actions.cleaned_ban(ban.kind, ban.value)
     for wanted in found.subscriptions:
-        if why := addresses.fault(wanted.address):
-            told.append(f"subscription of {wanted.runtime_url}: the address {why}")
+        with _told(told, f"subscription of {wanted.runtime_url} to {wanted.address!r}"):
+            wanted.address = operator_actions.cleaned_subscription(wanted.address)
     return told
 
 
-def _ban_fault(ban: BanDefinition) -> str:
-    if ban.kind not in Ban.Kind.values:
-        return f"{ban.kind!r} is not one of {', '.join(Ban.Kind.values)}"
-    if ban.kind == Ban.Kind.SOURCE:
-        return network_fault(ban.value)
-    if ban.kind == Ban.Kind.RUNTIME:
-        return runtime_url_fault(ban.value)
-    if ban.kind == Ban.Kind.DOMAIN:
-        return visitors_domain_fault(ban.value)
-    return "" if ban.value else "is empty"
+@contextmanager
+def _told(told: list[str], what: str) -> Iterator[None]:
+    """Add what is wrong with a value to the faults."""
+    try:
+        yield
+    except ValidationError as fault:
+        told.append(f"{what}: {fault.messages[0]}")
 
 
 def take_in(found: Definitions, actor: str) -> dict[str, int]:
@@ -175,10 +171,3 @@ def _session_of(wanted: SubscriptionDefinition) -> Session | None:
     sessions = list(live.order_by("-opened_at")[:16])
     same = [session for session in sessions if session.pk.hex == wanted.session]
     return next(iter(same or sessions), None)
-
-
-def visitors_domain_fault(domain: str) -> str:
-    """Why there can be no visitors of a domain, "" if there can."""
-    if domain == addresses.home_domain(settings.DOMAIN):
-        return "is this node's own domain"
-    return crossing.domain_fault(domain)

@@ -1,20 +1,30 @@
-"""Operators' changes to the running node: the rows, the audit and the message to the workers.
+"""Operators' changes to the running node: their checks, rows, audit and message to the workers.
 
-Each function changes the database and posts a control message in one transaction; the workers apply
-it within a second, and one that starts later reads the rows. Bulk work is done in batches, because
-SQLite has one writer and the workers' commits must not wait for it.
+Pages, REST and commands call these and present the outcome. A `cleaned_` function returns a value
+as it is stored, or raises ValidationError with a sentence. Each other function changes the database
+and posts a control message in one transaction; the workers apply it within a second, and one that
+starts later reads the rows. Bulk work is done in batches, because SQLite has one writer and the
+workers' commits must not wait for it.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
+from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from msgnode.models import AddressPool, Allocation, PoolAddress, Session, Subscription
+from msgnode.core import addresses
+from msgnode.federation import crossing
+from msgnode.models import AddressPool, Allocation, Ban, PoolAddress, Session, Subscription
+from msgnode.sessions.bans import network_fault
+from msgnode.sessions.rules import runtime_url_fault
 from msgnode.storage.alarms import POOL_EXHAUSTED, clear_alarm
 from msgnode.storage.control import post
 
@@ -23,6 +33,44 @@ from .audit import fields_of, note
 PORTION = 50
 LARGEST_TRANSACTION = 1_000
 Row = TypeVar("Row")
+
+
+def cleaned_ban(kind: str, value: str) -> str:
+    """Whom or what a ban is of."""
+    value, fault = value.strip(), ""
+    if kind == Ban.Kind.SOURCE and not (fault := network_fault(value)):
+        network = ipaddress.ip_network(value, strict=False)
+        value = str(network.network_address if network.num_addresses == 1 else network)
+    elif kind == Ban.Kind.RUNTIME:
+        fault = runtime_url_fault(value)
+    elif kind == Ban.Kind.DOMAIN:
+        value = addresses.home_domain(value)
+        is_own = value == addresses.home_domain(settings.DOMAIN)
+        fault = "is this node's own domain" if is_own else crossing.domain_fault(value)
+    elif kind not in Ban.Kind.values:
+        raise ValidationError(f"{kind!r} is not one of {', '.join(Ban.Kind.values)}.")
+    if fault or not value:
+        raise ValidationError(f"This {fault or 'is empty'}.")
+    return value
+
+
+def cleaned_scheme(text: str) -> str:
+    """The scheme of a pool."""
+    scheme = text.strip().lower().rstrip(":/")
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
+        raise ValidationError("The scheme is the part before the colon, e.g. sip.")
+    return scheme
+
+
+def cleaned_subscription(text: str) -> str:
+    """The address of a subscription that an operator makes."""
+    address = text.strip()
+    parsed, fault = addresses.parse(address), addresses.fault(address)
+    if not fault and not (parsed.scheme and parsed.path.strip("/")):
+        fault = "is not an address (<scheme>://<domain>/<id>)"
+    if fault:
+        raise ValidationError(f"This {fault}.")
+    return address
 
 
 def end_sessions(sessions: Iterable[Session], actor: str, reason: str, *, may_return: bool) -> int:
@@ -90,14 +138,14 @@ def add_subscription(subscription: Subscription, actor: str) -> None:
     )
 
 
-def fill_pool(pool: AddressPool, addresses: Sequence[str], is_for_visitors: bool = False) -> int:
+def fill_pool(pool: AddressPool, given: Sequence[str], is_for_visitors: bool = False) -> int:
     """Put addresses into a pool; how many were new. One that any pool has stays as it is."""
     before = pool.addresses.count()
-    for start in range(0, len(addresses), LARGEST_TRANSACTION):
+    for start in range(0, len(given), LARGEST_TRANSACTION):
         PoolAddress.objects.bulk_create(
             (
                 PoolAddress(pool=pool, address=address, for_visitors=is_for_visitors)
-                for address in addresses[start : start + LARGEST_TRANSACTION]
+                for address in given[start : start + LARGEST_TRANSACTION]
             ),
             ignore_conflicts=True,
         )

@@ -16,13 +16,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timezone import localtime
 
-from msgnode.federation import crossing, kinds, store, stub_signature
+from msgnode.core.errors import Conflict
+from msgnode.federation import kinds, store
 from msgnode.models import Peer
 from msgnode.storage.control import post
 
+from . import peer_actions
 from .confirm import ask, too_many
 from .lists import AuditedAdmin
-from .peer_actions import decision_word, discard_all, restart, url_of_node_fault
 from .peer_messages import list_of
 
 
@@ -64,27 +65,21 @@ class PeerForm(forms.ModelForm):
 
     class Meta:
         model = Peer
-        fields = ("domain", "url", "hosts", "keys", "kind", "visitors")
+        fields = peer_actions.SETTABLE
 
-    def clean_domain(self) -> str:
-        domain: str = self.cleaned_data["domain"].strip().lower()
-        if fault := crossing.domain_fault(domain):
-            raise forms.ValidationError(f"{domain} {fault}.")
-        if domain == settings.DOMAIN:
-            raise forms.ValidationError("It is this node's own domain.")
-        return domain
+    def clean(self) -> dict[str, Any]:
+        return peer_actions.cleaned(super().clean() or self.cleaned_data)
 
-    def clean_url(self) -> str:
-        url: str = self.cleaned_data["url"].strip()
-        if fault := url_of_node_fault(url):
-            raise forms.ValidationError(f"It {fault}.")
-        return url
 
-    def clean_keys(self) -> str:
-        keys: str = self.cleaned_data["keys"].strip()
-        if fault := stub_signature.keys_fault(keys):
-            raise forms.ValidationError(f"They {fault}.")
-        return keys
+def _for_each(action: str, label: str) -> Any:
+    """An action of the list that does one thing with each peer that is selected."""
+
+    @admin.action(description=label, permissions=["change"])
+    def run(self: PeerAdmin, request: HttpRequest, peers: QuerySet[Peer]) -> None:
+        for peer in peers:
+            self.act(request, action, peer)
+
+    return run
 
 
 @admin.register(Peer)
@@ -153,7 +148,7 @@ class PeerAdmin(AuditedAdmin):
 
     @admin.display(description="decision")
     def what_was_decided(self, peer: Peer) -> str:
-        return decision_word(peer)
+        return peer_actions.decision_word(peer)
 
     @admin.display(description="to it, from it")
     def traffic(self, peer: Peer) -> str:
@@ -204,17 +199,26 @@ class PeerAdmin(AuditedAdmin):
         return "" if found is None else found[0]
 
     def save_model(self, request: HttpRequest, obj: Peer, form: Any, change: bool) -> None:
-        obj.looked_at = None
-        super().save_model(request, obj, form, change)
-        store.keys_changed(obj, form.initial.get("keys", ""))
+        obj.pk = peer_actions.save(obj, form.cleaned_data).pk
 
     def publish(self) -> None:
         post(store.CHANGED)
 
-    @admin.action(description="Approve the stub that was found", permissions=["change"])
-    def approve(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
-        for peer in peers:
-            self._approve(request, peer, "")
+    def act(self, request: HttpRequest, action: str, peer: Peer, digest: str = "") -> None:
+        """Do something with a peer, and say what was done, or why it cannot be."""
+        try:
+            done = peer_actions.act(action, peer, request.user.get_username(), digest)
+        except Conflict as why:
+            messages.error(request, str(why))
+        else:
+            messages.success(request, done)
+
+    approve = _for_each("approve", "Approve the stub that was found")
+    pause = _for_each("pause", "Pause")
+    resume = _for_each("resume", "Resume with the approved stub")
+    block = _for_each("block", "Block")
+    restart = _for_each("restart", "Restart the stub")
+    look_again = _for_each("look", "Look for the stub again")
 
     @admin.action(description="Go back to an earlier stub", permissions=["change"])
     def go_back(self, request: HttpRequest, peers: QuerySet[Peer]) -> HttpResponse | None:
@@ -227,7 +231,7 @@ class PeerAdmin(AuditedAdmin):
         is_chosen = request.POST.get("confirmed") == "yes"
         form = WhichStub(peers[0], request.POST if is_chosen else None)
         if form.is_valid():
-            self._approve(request, peers[0], form.cleaned_data["digest"])
+            self.act(request, "approve", peers[0], form.cleaned_data["digest"])
             return None
         return ask(
             self,
@@ -238,38 +242,6 @@ class PeerAdmin(AuditedAdmin):
             warning="It replaces the running stub if it can be loaded.",
             form=form,
         )
-
-    def _approve(self, request: HttpRequest, peer: Peer, digest: str) -> None:
-        if why := store.approve(peer, request.user.get_username(), digest):
-            messages.error(request, why)
-        else:
-            text = f"{peer.domain}: the stub {peer.approved_digest[:12]} may run."
-            messages.success(request, text)
-
-    @admin.action(description="Pause", permissions=["change"])
-    def pause(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
-        self._decide(request, peers, Peer.Decision.PAUSED)
-
-    @admin.action(description="Resume with the approved stub", permissions=["change"])
-    def resume(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
-        self._decide(request, peers, Peer.Decision.APPROVED)
-
-    @admin.action(description="Block", permissions=["change"])
-    def block(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
-        self._decide(request, peers, Peer.Decision.BLOCKED)
-
-    @admin.action(description="Restart the stub", permissions=["change"])
-    def restart(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
-        for peer in peers:
-            if why := restart(peer, request.user.get_username()):
-                messages.error(request, why)
-            else:
-                messages.success(request, f"{peer.domain}: its stub restarts.")
-
-    @admin.action(description="Look for the stub again", permissions=["change"])
-    def look_again(self, request: HttpRequest, peers: QuerySet[Peer]) -> None:
-        for peer in peers:
-            store.look_again(peer)
 
     @admin.action(description="Discard all that waits", permissions=["change"])
     def discard(self, request: HttpRequest, peers: QuerySet[Peer]) -> HttpResponse | None:
@@ -286,16 +258,8 @@ class PeerAdmin(AuditedAdmin):
                 form=forms.Form(),
             )
         for peer in peers:
-            discard_all(peer, request.user.get_username())
-            messages.success(request, f"{peer.domain}: all waiting messages are discarded.")
+            self.act(request, "discard", peer)
         return None
-
-    def _decide(self, request: HttpRequest, peers: QuerySet[Peer], decision: str) -> None:
-        for peer in peers:
-            if why := store.decide(peer, decision):
-                messages.error(request, why)
-            else:
-                messages.success(request, f"{peer.domain}: {peer.get_decision_display()}.")
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         if settings.FEDERATION == "off":

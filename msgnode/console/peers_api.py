@@ -6,11 +6,10 @@ adding and removing those to add and to delete, everything else the permission t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from django.conf import settings
-from django.db import transaction
+from django.core.exceptions import ValidationError
 from django.db.models import Count, OuterRef, Subquery, Value
 from django.db.models.functions import Coalesce
 from drf_spectacular.types import OpenApiTypes
@@ -23,14 +22,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 
-from msgnode.core.errors import Conflict, Unavailable
-from msgnode.federation import crossing, kinds, monitoring, store, stub_signature
+from msgnode.core.errors import Unavailable
+from msgnode.federation import kinds, monitoring, store
 from msgnode.models import Peer, PeerMessage, PeerStub
-from msgnode.storage.control import post
-from msgnode.storage.deletion import delete_with_dependents
 
 from . import peer_actions, whereabouts
-from .peer_actions import restart, url_of_node_fault
 
 _RIGHTS = {
     "list": "view", "retrieve": "view", "queue": "view", "where": "view", "stubs": "view",
@@ -38,7 +34,6 @@ _RIGHTS = {
 }  # fmt: skip
 _FOUND = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("found_digest"))
 _APPROVED = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("approved_digest"))
-_SETTABLE = ("domain", "url", "hosts", "keys", "kind", "visitors")
 MOST = 500
 """Messages that one order names."""
 NAMED = 10
@@ -103,7 +98,7 @@ class PeerLine(KnownFields, serializers.ModelSerializer):
             "found_digest", "signed_by", "looked_at", "discovery", "approved_digest",
             "approved_by", "approved_at", "subscriptions", "figures",
         )  # fmt: skip
-        read_only_fields = tuple(name for name in fields if name not in _SETTABLE)
+        read_only_fields = tuple(name for name in fields if name not in peer_actions.SETTABLE)
 
     seems = serializers.SerializerMethodField(
         help_text="The kind that counts: `kind`, or if that is empty what the stub seems to be of."
@@ -116,12 +111,6 @@ class PeerLine(KnownFields, serializers.ModelSerializer):
         help_text="Id of the key that has signed the stub that was found; empty without `keys`.",
     )
 
-    def validate_keys(self, keys: str) -> str:
-        """The keys, if they can be a peer's."""
-        if fault := stub_signature.keys_fault(keys):
-            raise serializers.ValidationError(f"They {fault}.")
-        return keys.strip()
-
     def get_seems(self, peer: Peer) -> str:
         """The kind of node that counts for the peer."""
         return peer.kind or getattr(peer, "stub_kind", "") or kinds.UNKNOWN
@@ -130,24 +119,19 @@ class PeerLine(KnownFields, serializers.ModelSerializer):
         """What has passed to and from the peer, and what waits for it."""
         return store.figures_of(peer)
 
-    def validate_domain(self, domain: str) -> str:
-        """Refuse what is no domain, is this node's own, or would rename a peer."""
-        domain = domain.strip().lower()
-        if self.instance is not None and domain != self.instance.domain:
-            raise serializers.ValidationError(
-                "A peer keeps its domain: remove it, and add another."
-            )
-        if fault := crossing.domain_fault(domain):
-            raise serializers.ValidationError(f"{domain} {fault}.")
-        if domain == settings.DOMAIN:
-            raise serializers.ValidationError("It is this node's own domain.")
-        return domain
-
-    def validate_url(self, url: str) -> str:
-        """Refuse what cannot be the URL of a node."""
-        if fault := url_of_node_fault(url.strip()):
-            raise serializers.ValidationError(f"It {fault}.")
-        return url.strip()
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what cannot be a peer, as the console does, or would rename one."""
+        try:
+            attrs = peer_actions.cleaned(attrs)
+        except ValidationError as wrong:
+            raise serializers.ValidationError(wrong.message_dict) from None
+        domain, peer = attrs.get("domain", ""), self.instance
+        if peer is not None and domain not in ("", peer.domain):
+            words = "A peer keeps its domain: remove it, and add another."
+            raise serializers.ValidationError({"domain": words})
+        if peer is None and Peer.objects.filter(domain=domain).exists():
+            raise serializers.ValidationError({"domain": f"There is a peer {domain} already."})
+        return attrs
 
 
 class Approval(KnownFields):
@@ -249,26 +233,17 @@ class PeerViews(
     http_method_names = ("get", "post", "patch", "delete", "head", "options")
 
     def perform_create(self, serializer: Any) -> None:
-        """Add a peer, and have the workers read the peers again."""
-        super().perform_create(serializer)
-        post(store.CHANGED)
-
-    @transaction.atomic
-    def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Change a peer, as it is once nobody else writes its row: all of it is written back."""
-        Peer.objects.select_for_update().filter(domain=kwargs["domain"]).first()
-        return super().partial_update(request, *args, **kwargs)
+        """Add a peer."""
+        serializer.instance = peer_actions.save(Peer(), serializer.validated_data)
 
     def perform_update(self, serializer: Any) -> None:
         """Change a peer; its stub is looked for at once, where it may be now."""
-        before = serializer.instance.keys
-        store.keys_changed(serializer.save(looked_at=None), before)  # it is looked for there
-        post(store.CHANGED)
+        peer_actions.save(serializer.instance, serializer.validated_data)
+        serializer.instance = self.get_object()
 
     def perform_destroy(self, instance: Peer) -> None:
-        """Remove a peer, and have the workers read the peers again."""
-        delete_with_dependents(Peer.objects.filter(pk=instance.pk))
-        post(store.CHANGED)
+        """Remove a peer."""
+        peer_actions.act("remove", instance, self.request.user.get_username())
 
     @extend_schema(request=Approval, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})
     @action(detail=True, methods=["post"])
@@ -276,8 +251,7 @@ class PeerViews(
         """The stub that was found may run, or an earlier one again, and messages pass."""
         asked = Approval(data=request.data)
         asked.is_valid(raise_exception=True)
-        by, digest = request.user.get_username(), asked.validated_data["digest"]
-        return self._done(lambda peer: store.approve(peer, by, digest))
+        return self._act("approve", asked.validated_data["digest"])
 
     @extend_schema(responses={200: StubLine(many=True)}, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
@@ -289,31 +263,31 @@ class PeerViews(
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, domain: str) -> Response:
         """Nothing passes for now: 503."""
-        return self._done(lambda peer: store.decide(peer, Peer.Decision.PAUSED))
+        return self._act("pause")
 
     @extend_schema(request=None, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, domain: str) -> Response:
         """Messages pass again, through the stub that was approved."""
-        return self._done(lambda peer: store.decide(peer, Peer.Decision.APPROVED))
+        return self._act("resume")
 
     @extend_schema(request=None, responses={200: PeerLine})
     @action(detail=True, methods=["post"])
     def block(self, request: Request, domain: str) -> Response:
         """Nothing passes: 403."""
-        return self._done(lambda peer: store.decide(peer, Peer.Decision.BLOCKED))
+        return self._act("block")
 
     @extend_schema(request=None, responses={200: PeerLine, 409: OpenApiTypes.OBJECT})
     @action(detail=True, methods=["post"])
     def restart(self, request: Request, domain: str) -> Response:
         """Its stub begins anew, without waiting."""
-        return self._done(lambda peer: restart(peer, request.user.get_username()))
+        return self._act("restart")
 
     @extend_schema(request=None, responses={200: PeerLine})
     @action(detail=True, methods=["post"])
     def look(self, request: Request, domain: str) -> Response:
         """Its stub is looked for again."""
-        return self._done(store.look_again)
+        return self._act("look")
 
     @extend_schema(responses={200: MessageLine(many=True)})
     @action(detail=True, methods=["get"])
@@ -348,22 +322,18 @@ class PeerViews(
         asked = Discard(data=request.data)
         asked.is_valid(raise_exception=True)
         if "messages" not in asked.validated_data:
-            peer_actions.discard_all(self.get_object(), request.user.get_username())
+            self._act("discard")
             return Response({"messages": [], "left": []}, status=status.HTTP_202_ACCEPTED)
         return self._order(monitoring.DISCARD, asked)
 
     def _order(self, kind: str, asked: Order) -> Response:
         asked.is_valid(raise_exception=True)
-        ids = set(asked.validated_data["messages"])
-        rows = list(monitoring.waiting().filter(peer=self.get_object(), pk__in=ids))
-        peer_actions.order(kind, rows, self.request.user.get_username())
-        found = {row.pk for row in rows}
-        said = {"messages": sorted(found), "left": sorted(ids - found)}
-        return Response(said, status=status.HTTP_202_ACCEPTED)
+        peer, by = self.get_object(), self.request.user.get_username()
+        done, left = peer_actions.order_of(kind, peer, asked.validated_data["messages"], by)
+        return Response({"messages": done, "left": left}, status=status.HTTP_202_ACCEPTED)
 
-    def _done(self, do: Callable[[Peer], str | None]) -> Response:
-        if why := do(self.get_object()):
-            raise Conflict(why)
+    def _act(self, action: str, digest: str = "") -> Response:
+        peer_actions.act(action, self.get_object(), self.request.user.get_username(), digest)
         return Response(self.get_serializer(self.get_object()).data)
 
 

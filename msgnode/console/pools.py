@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from django import forms
@@ -60,10 +59,7 @@ class PoolForm(forms.ModelForm):
         fields = ("scheme", "note")
 
     def clean_scheme(self) -> str:
-        scheme: str = self.cleaned_data["scheme"].strip().lower().rstrip(":/")
-        if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
-            raise forms.ValidationError("The scheme is the part before the colon, e.g. sip.")
-        return scheme
+        return operator_actions.cleaned_scheme(self.cleaned_data["scheme"])
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}

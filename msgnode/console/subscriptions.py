@@ -13,11 +13,10 @@ from unfold.contrib.filters.admin import RangeDateTimeFilter
 from unfold.decorators import display
 
 from msgnode.allocation.rules import SCHEMES
-from msgnode.core import addresses
 from msgnode.models import Session, Subscription
 
 from .lists import address_filter, link, session_filter
-from .operator_actions import add_subscription, delete_subscriptions
+from .operator_actions import add_subscription, cleaned_subscription, delete_subscriptions
 from .release_addresses import HeldBySessions
 
 
@@ -29,14 +28,7 @@ class SubscriptionForm(forms.ModelForm):
         fields = ("session", "address")
 
     def clean_address(self) -> str:
-        address: str = self.cleaned_data["address"].strip()
-        parsed = addresses.parse(address)
-        fault = addresses.fault(address)
-        if not fault and not (parsed.scheme and parsed.path.strip("/")):
-            fault = "is not an address (<scheme>://<domain>/<id>)"
-        if fault:
-            raise forms.ValidationError(f"This {fault}.")
-        return address
+        return cleaned_subscription(self.cleaned_data["address"])
 
     def clean_session(self) -> Session:
         session: Session = self.cleaned_data["session"]

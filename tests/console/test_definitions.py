@@ -93,6 +93,8 @@ def test_no_secret_is_in_the_document(document):
         ({"bans": [{"kind": "source", "value": "10.0.0"}]}, "faults"),
         ({"bans": [{"kind": "planet", "value": "Mars"}]}, "faults"),
         ({"subscriptions": [{"session": "", "runtime_url": "x", "address": ""}]}, "faults"),
+        ({"subscriptions": [{"session": "", "runtime_url": "x", "address": "tel"}]}, "faults"),
+        ({"pools": [{"scheme": "one two"}]}, "faults"),
     ],
 )
 def test_a_document_with_a_fault_changes_nothing(document, change, fault):
@@ -103,6 +105,16 @@ def test_a_document_with_a_fault_changes_nothing(document, change, fault):
         run("definitions_import", str(document))
     assert refused.value.returncode == 1
     assert definitions.collect() == definitions.Definitions()
+
+
+def test_what_is_taken_in_is_stored_as_the_console_stores_it(document):
+    lose_everything()
+    bans = [{"kind": "source", "value": "192.0.2.7/24"}, {"kind": "domain", "value": "B.example"}]
+    told = {"kind": definitions.KIND, "version": 1, "pools": [{"scheme": "SIP:"}], "bans": bans}
+    document.write_text(json.dumps(told))
+    run("definitions_import", str(document))
+    assert AddressPool.objects.get().scheme == "sip"
+    assert set(Ban.objects.values_list("value", flat=True)) == {"192.0.2.0/24", "b.example"}
 
 
 def test_a_dry_run_only_looks(document):

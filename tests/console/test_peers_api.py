@@ -105,6 +105,7 @@ def test_another_url_has_the_stub_be_looked_for_there(operator: Client, peer: Pe
         ({"domain": "http://x y"}, "domain"),
         ({"domain": "10.0.0.1"}, "domain"),
         ({"domain": B}, "domain"),
+        ({"domain": B.upper()}, "domain"),
         ({"domain": "c.example", "url": "ftp://x"}, "url"),
     ],
 )
