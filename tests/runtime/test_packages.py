@@ -94,8 +94,8 @@ def test_a_page_loads_what_it_uses() -> None:
     core = modules_of(JAVASCRIPT / "src" / "index.js")
     folders = {name.partition("/")[0] for name in core if "/" in name}
     assert folders == {"sandbox", "syncher"}
-    others = ("qos", "invitations", "cards", "openid", "log-in", "rest-registries", "sha256")
-    others = (*(f"{name}.js" for name in others), "sandbox/browser.js", "syncher/syncher.js")
+    names = ("qos", "invitations", "cards", "openid", "log-in", "rest-registries", "sha256")
+    others = (*(f"{name}.js" for name in names), "sandbox/browser.js", "syncher/syncher.js")
     assert not set(others) & set(core)
     assert all((JAVASCRIPT / "src" / name).is_file() for name in others)
     size = sum(len(gzip.compress(each, 9)) for each in core.values())
