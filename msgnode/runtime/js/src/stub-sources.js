@@ -25,10 +25,11 @@ export class StubSources {
 
   /** Descriptor and source, checked. @throws LoadError */
   async fetch(entry) {
-    const { homeDomain, digests = {}, signers = {} } = this.#options;
+    const { homeDomain } = this.#options;
     const { domain } = entry;
     const kind = entry.kind === "idp" ? "IDP_PROXY" : "PROTOSTUB";
     let unsuitable = null;
+    let forBrowsers = null;
     for await (const { raw, url } of this.#catalogue.descriptors(domain, kind)) {
       const context = {
         ...this.#options,
@@ -43,23 +44,44 @@ export class StubSources {
       } catch (error) {
         if (error.code !== 501) throw error;
         unsuitable = error;
+        forBrowsers ??= forBrowser(raw, context);
         continue;
       }
-      const source =
-        descriptor.source ?? (await this.#catalogue.source(descriptor.sourceURL, MAX_SOURCE));
-      if (descriptor.integrity) await checkIntegrity(source, descriptor.integrity);
-      const expected =
-        digests[domain] ?? (kind === "PROTOSTUB" ? this.#assertedOf(domain) : undefined);
-      if (expected) await checkIntegrity(source, expected, "the digest listed for the domain");
-      if (signers[domain]) await checkSignature(source, descriptor.signature, signers[domain]);
-      return { descriptor, descriptorURL: url, source };
+      return this.#sourced(entry, kind, descriptor, url);
     }
-    throw unsuitable;
+    if (!forBrowsers) throw unsuitable;
+    return this.#sourced(entry, kind, ...forBrowsers);
+  }
+
+  async #sourced({ domain }, kind, descriptor, descriptorURL) {
+    const { digests = {}, signers = {} } = this.#options;
+    const source =
+      descriptor.source ?? (await this.#catalogue.source(descriptor.sourceURL, MAX_SOURCE));
+    if (descriptor.integrity) await checkIntegrity(source, descriptor.integrity);
+    const expected =
+      digests[domain] ?? (kind === "PROTOSTUB" ? this.#assertedOf(domain) : undefined);
+    if (expected) await checkIntegrity(source, expected, "the digest listed for the domain");
+    if (signers[domain]) await checkSignature(source, descriptor.signature, signers[domain]);
+    return { descriptor, descriptorURL, source };
   }
 
   /** Hosts beside the domain's own that its stub may connect to: where the operator put its catalogue. */
   #hostsOf(domain) {
     const named = this.#catalogue.catalogues[domain];
     return [...(this.#options.hosts?.[domain] ?? []), ...(named ? [new URL(named).host] : [])];
+  }
+}
+
+/**
+ * A stub for browsers, where nothing suits Node.js: [descriptor, its URL]; most of those of the field need nothing that
+ * only a page has. null for another one.
+ */
+function forBrowser(raw, context) {
+  if (context.platform !== "node") return null;
+  try {
+    const descriptor = checkDescriptor(raw, { ...context, platform: "browser" });
+    return descriptor.constraints.browser ? [descriptor, context.url] : null;
+  } catch {
+    return null; // why it does not suit was said already
   }
 }
