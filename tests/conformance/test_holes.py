@@ -1,7 +1,7 @@
 """docs/reference/messages.md, section 11: what running nodes of the field get wrong, shown over
 real sockets to be right.
 
-One test a row of the table, and what a little more malice makes of the same rows.
+The rows of the table that no numbered case shows, and what a little more malice makes of them.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ async def test_a_runtime_url_above_a_claimed_address_does_not_speak_as_it(come: 
     attacker = await come("runtime://localhost/p2prequester")
     assert code(await attacker.ask("create", target.runtime_url, sender=claimed)) == 403
     assert code(await attacker.subscribe(claimed)) == 403
+    await attacker.close_session()  # it stands above what other tests claim
 
 
 @pytest.mark.parametrize(
