@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -272,28 +272,3 @@ def health(prometheus: httpx.Client) -> list[str]:
     """Of what it looks at, when it looked last."""
     targets = prometheus.get("/api/v1/targets").json()["data"]["activeTargets"]
     return [target["health"] for target in targets]
-
-
-@pytest.mark.long
-def test_an_alert_fires_while_its_cause_stands_and_clears_with_it(
-    start_node: Callable[..., Node], tmp_path: Path
-) -> None:
-    node = start_node()
-    with looking_at(node, tmp_path) as prometheus:
-        until_scraped(prometheus)
-        until(lambda: health(prometheus) == ["up"], 30)
-
-        script = "from msgnode.storage import alarms; alarms.{}('gap', 'a test'{})"
-        assert alert(prometheus, "NodeAlarm", kind="gap") is None
-        node.manage("shell", "-c", script.format("raise_alarm", ", 'made by hand'"))
-        labels = until(lambda: alert(prometheus, "NodeAlarm", kind="gap"), 60)
-        assert labels and labels["severity"] == "warning"
-        node.manage("shell", "-c", script.format("clear_alarm", ""))
-        until(lambda: alert(prometheus, "NodeAlarm", kind="gap") is None, 60)
-
-        node.terminate()
-        assert node.status() == 0
-        labels = until(lambda: alert(prometheus, "NodeDoesNotAnswer"), 60)
-        assert labels and labels["severity"] == "critical"
-        node.start()
-        until(lambda: alert(prometheus, "NodeDoesNotAnswer") is None, 60)

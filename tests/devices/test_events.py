@@ -11,25 +11,6 @@ from msgnode.devices.events import GAP, HISTORY_BYTES, OVERHEAD, EventBuffer, Ev
 LIMIT = 2_000
 
 
-def test_events_are_numbered_and_come_in_order() -> None:
-    buffer = EventBuffer(LIMIT, None)
-    for frame in (b"a", b"b", b"c"):
-        buffer.append(frame)
-    assert [(id_.number, frame) for id_, frame in buffer.take(2, 100)] == [(1, b"a"), (2, b"b")]
-    assert [(id_.number, frame) for id_, frame in buffer.take(2, 100)] == [(3, b"c")]
-    assert not buffer.has_unsent
-
-
-def test_what_was_not_confirmed_comes_again() -> None:
-    buffer = EventBuffer(LIMIT, None)
-    for frame in (b"a", b"b", b"c"):
-        buffer.append(frame)
-    first, *_ = buffer.take(3, 100)
-    buffer.resume(first[0])
-    assert [frame for _, frame in buffer.take(3, 100)] == [b"b", b"c"]
-    assert not buffer.take_gap()
-
-
 def test_an_id_of_another_buffer_is_a_gap_and_loses_nothing_that_is_here() -> None:
     buffer = EventBuffer(LIMIT, None)
     buffer.append(b"a")

@@ -183,12 +183,6 @@ def test_a_code_shown_by_another_client_ends_nothing(party: RelyingParty) -> Non
     assert user_info(party.browser, tokens["access_token"]) == 200
 
 
-def test_a_code_that_nobody_was_given_ends_nothing(party: RelyingParty) -> None:
-    tokens = party.tokens()
-    assert party.redeem("made-up").status_code == 400
-    assert user_info(party.browser, tokens["access_token"]) == 200
-
-
 def user_info(browser: Client, token: str) -> int:
     answer = browser.get("/o/userinfo/", headers={"Authorization": f"Bearer {token}"})
     return int(answer.status_code)
@@ -249,14 +243,6 @@ def test_only_the_port_of_a_loopback_address_is_free(registered: str, uri: str, 
     assert is_registered(uri, [registered]) is may
 
 
-def test_after_a_log_out_a_browser_goes_where_the_client_has_registered(
-    party: RelyingParty,
-) -> None:
-    asked = {"client_id": "party", "post_logout_redirect_uri": "https://CLIENT.example.org/back"}
-    answer = party.browser.get("/o/logout/", asked)
-    assert answer.status_code == 400
-
-
 # --- discovery: every entry is what is taken ------------------------------------------------------
 
 
@@ -298,15 +284,6 @@ def test_the_response_types_are_those(
     answer = party.ask(response_type=type_)
     has_code = answer.status_code == 302 and "code" in query(answer["Location"])
     assert has_code is (type_ in said["response_types_supported"])
-
-
-@pytest.mark.parametrize("method", ["S256", "plain"])
-def test_the_challenge_methods_are_those(
-    party: RelyingParty, said: dict[str, Any], method: str
-) -> None:
-    answer = party.ask(code_challenge_method=method)
-    has_code = answer.status_code == 302 and "code" in query(answer["Location"])
-    assert has_code is (method in said["code_challenge_methods_supported"])
 
 
 @pytest.mark.parametrize(

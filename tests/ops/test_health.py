@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import OperationalError
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.utils import timezone
 
 from msgnode.core import database_errors
@@ -21,6 +21,7 @@ from msgnode.core.database_errors import NO_CONNECTION_LEFT, Connecting
 from msgnode.models import Worker
 from msgnode.ops import health
 from msgnode.ops.health import Health
+from msgnode.ops.metrics import metrics
 from tests.node import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -153,3 +154,9 @@ def test_a_refused_connection_counts_until_one_is_made(monkeypatch: pytest.Monke
     connecting.failed(Exception("FATAL: sorry, too many clients already"))
     now += 31
     assert not connecting.problem
+
+
+def test_the_metrics_of_a_worker_that_cannot_be_asked_for_are_refused() -> None:
+    answer = metrics(RequestFactory().get("/metrics?worker=bogus"))
+    assert answer.status_code == 400
+    assert b"`this`" in answer.content

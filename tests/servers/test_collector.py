@@ -125,22 +125,6 @@ def test_what_sessions_have_is_not_worth_a_look_through_everything() -> None:
     assert out.split() == ["True", "True"]
 
 
-def test_what_is_frozen_is_counted_only_where_as_much_more_memory_is_in_use() -> None:
-    out = run("""
-        counts = []
-        count = gc.get_freeze_count
-        gc.get_freeze_count = lambda: counts.append(count()) or counts[-1]
-        look(*args)
-        print(len(counts))
-        more = [object() for _ in range(2 * collector._WORTH_IT)]  # which are not collected
-        look(*args)
-        print(len(counts))
-        look(*args)
-        print(len(counts))
-    """)
-    assert out.split() == ["0", "1", "1"]
-
-
 def test_it_goes_on_looking() -> None:
     out = run("""
         look(*args)

@@ -150,18 +150,6 @@ def test_a_private_name_is_what_it_was(owner: Any, name: str, usage: str) -> Non
     assert drift(owner, name, usage) == ""
 
 
-def test_a_name_that_is_gone_or_called_otherwise_is_seen() -> None:
-    class Library:
-        kept = 1
-
-        def call(self, one: int) -> None: ...
-
-    assert drift(Library, "kept", "attribute") == drift(Library, "call", "(self, one)") == ""
-    assert drift(abstract.FileDescriptor, "left", "attribute") == "is set nowhere"
-    assert drift(Library, "gone", "(self)") == "is gone"
-    assert drift(Library, "call", "(self)") == "is called (self, one) now"
-
-
 def test_no_other_file_uses_a_private_name_of_theirs() -> None:
     private = {name for _, name, _ in INTERNALS if name.startswith("_")}
     own = {Path(daphne_internals.__file__), Path(daphne_reactor.__file__)}
