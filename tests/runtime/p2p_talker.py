@@ -73,19 +73,19 @@ class Talker:
         return self._states
 
     async def way(self, other: str) -> str:
-        peer = self._p2p.peers.get(other)
+        peer = self._p2p.known.get(other)
         return str(peer.link.way) if peer else "node"
 
     async def resent(self, other: str) -> int:
-        peer = self._p2p.peers.get(other)
+        peer = self._p2p.known.get(other)
         return peer.link.resent if peer else 0
 
     async def bye(self, other: str, reason: str) -> None:
-        self._p2p.peers[other].bye(reason)
+        self._p2p.known[other].bye(reason)
 
     async def cut(self) -> None:
         """Every frame vanishes from now on, in both directions, and nobody is told."""
-        for peer in self._p2p.peers.values():
+        for peer in self._p2p.known.values():
             rtc = peer._rtc
             if rtc is not None:
                 rtc.send = lambda frame: None  # type: ignore[method-assign]

@@ -39,7 +39,7 @@ class Talker:
         return self.runtime.p2p
 
     def way_to(self, other: Talker) -> Way:
-        peer = self.p2p.peers.get(other.runtime.url)
+        peer = self.p2p.known.get(other.runtime.url)
         return peer.link.way if peer else Way.NODE
 
     def say(self, other: Talker, number: Any, **body: Any) -> None:

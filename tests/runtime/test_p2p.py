@@ -52,7 +52,7 @@ async def test_case_p2_without_p2p_everything_goes_by_node_and_nobody_waits(node
         answer = await alice.runtime.bus.request(asked, 20)
         assert answer["body"]["value"] == 1
         await alice.until(lambda: (bob.runtime.url, "failed") in alice.states)
-        peer = alice.p2p.peers[bob.runtime.url]
+        peer = alice.p2p.known[bob.runtime.url]
         assert peer.state == "failed" and not peer.is_on_channel
         again = await alice.runtime.bus.request({**asked, "id": 0}, 20)
         assert again["body"]["value"] == 1
@@ -72,7 +72,7 @@ async def test_case_p32_numbers_survive_an_orderly_end(node: Node) -> None:
 
         async def end() -> None:
             await bob.until(lambda: len(bob.numbers) > 50)
-            alice.p2p.peers[bob.runtime.url].bye("idle")
+            alice.p2p.known[bob.runtime.url].bye("idle")
             await alice.until(lambda: alice.way_to(bob) is Way.NODE)
 
         await numbered(alice, bob, end)
@@ -94,7 +94,7 @@ async def test_case_p36_an_answer_comes_once_though_its_channel_is_gone(node: No
         async with asyncio.timeout(SECONDS):
             await asked.wait()
         assert "/p2prequester/" in taken[0]["body"]["via"]
-        alice.p2p.peers[bob.runtime.url].bye("idle")
+        alice.p2p.known[bob.runtime.url].bye("idle")
         await alice.until(lambda: alice.way_to(bob) is Way.NODE)
         await bob.until(lambda: bob.way_to(alice) is Way.NODE)
         head = {"id": taken[0]["id"], "type": "response", "from": address, "to": alice.url}
@@ -103,7 +103,7 @@ async def test_case_p36_an_answer_comes_once_though_its_channel_is_gone(node: No
         assert (await alice.ask(bob, 1))["value"] == 1  # behind it, by node
         assert [each["body"]["value"] for each in answers] == ["late"]
         assert not alice.runtime.bus.counters["answers.unexpected"]
-        assert len(taken) == 1 and not bob.p2p.peers[alice.runtime.url].wraps
+        assert len(taken) == 1 and not bob.p2p.known[alice.runtime.url].unanswered
 
 
 @pytest.mark.long
@@ -120,12 +120,12 @@ async def test_case_p43_a_channel_is_no_way_to_others(node: Node) -> None:
 async def test_case_p48_nobody_speaks_for_others_on_a_channel(node: Node, sender: str) -> None:
     async with talkers(node, P2P, P2P) as (alice, bob):
         await connect(alice, bob)
-        peer = alice.p2p.peers[bob.runtime.url]
+        peer = alice.p2p.known[bob.runtime.url]
         body = {"value": 7, "auth": True}
         for number in range(10):
             message = {"id": f"forged-{number}", "type": "create", "from": sender, "to": bob.url}
             peer.send({**message, "body": body}, 100)
-        await bob.until(lambda: not bob.p2p.peers[alice.runtime.url].link.is_open)
+        await bob.until(lambda: not bob.p2p.known[alice.runtime.url].link.is_open)
         assert bob.runtime.bus.counters["p2p.forged"] == 10
         assert (await alice.ask(bob, 8))["value"] == 8  # by node
 
@@ -135,7 +135,7 @@ async def test_case_p52_neither_marks_nor_tokens_enter_a_channel(
 ) -> None:
     async with talkers(node, P2P, P2P) as (alice, bob):
         await connect(alice, bob)
-        peer = alice.p2p.peers[bob.runtime.url]
+        peer = alice.p2p.known[bob.runtime.url]
         seen: list[str] = []
         to_channel = peer.to_channel
 
@@ -169,7 +169,7 @@ async def test_case_p26_both_invite_at_once_100_times_and_one_connection_comes_a
         await bob.until(lambda: bob.way_to(alice) is Way.CHANNEL)
         await alice.until(lambda: len(alice.numbers) == len(bob.numbers) == 10)
         assert alice.numbers == bob.numbers == list(range(10))
-        a, b = alice.p2p.peers[bob.runtime.url], bob.p2p.peers[alice.runtime.url]
+        a, b = alice.p2p.known[bob.runtime.url], bob.p2p.known[alice.runtime.url]
         assert a.is_requester is not b.is_requester and a.link.epoch == b.link.epoch
         states = [state for _, state in (*alice.states, *bob.states)]
         assert "failed" not in states and states.count("live") == 2
@@ -189,13 +189,13 @@ async def test_case_p31_numbers_survive_a_silent_loss(
         async def cut() -> None:
             await bob.until(lambda: len(bob.numbers) > 50)
             for talker, other in ((alice, bob), (bob, alice)):
-                rtc = talker.p2p.peers[other.runtime.url]._rtc
+                rtc = talker.p2p.known[other.runtime.url]._rtc
                 assert rtc is not None
                 monkeypatch.setattr(rtc, "send", lambda frame: None)
             await alice.until(lambda: alice.way_to(bob) is Way.NODE)
 
         await numbered(alice, bob, cut)
-        links = [alice.p2p.peers[bob.runtime.url].link, bob.p2p.peers[alice.runtime.url].link]
+        links = [alice.p2p.known[bob.runtime.url].link, bob.p2p.known[alice.runtime.url].link]
         assert sum(link.resent for link in links) > 0
 
 

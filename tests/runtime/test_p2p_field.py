@@ -50,7 +50,7 @@ def ask_of(alice: Talker, field: FieldPeer, value: Any, **named: Any) -> Any:
 
 
 def way(alice: Talker, field: FieldPeer) -> Way:
-    peer = alice.p2p.peers.get(field.runtime_url)
+    peer = alice.p2p.known.get(field.runtime_url)
     return peer.link.way if peer else Way.NODE
 
 
@@ -157,7 +157,7 @@ async def test_nobody_has_a_channel_of_the_field_in_the_name_of_another(node: No
 async def test_the_field_is_refused_where_the_settings_say_so(node: Node) -> None:
     async with pair(node, p2p=replace(P2P, field_peers=False)) as (alice, field):
         assert (await field.invite(alice.p2p.handler))["body"]["code"] == 501
-        assert not alice.p2p.peers
+        assert not alice.p2p.known
 
 
 async def test_case_p48_the_field_speaks_for_its_own_runtime_alone(node: Node) -> None:

@@ -67,7 +67,7 @@ async def test_case_p11_who_is_not_logged_in_sets_nothing_up(strict: Node, issue
         answer = await mallory.ask(alice, 1, p2p=True)
         assert answer["code"] == 401
         await mallory.until(lambda: (alice.runtime.url, "failed") in mallory.states)
-        assert not alice.p2p.peers and not alice.states
+        assert not alice.p2p.known and not alice.states
 
 
 async def test_case_p50_whose_identity_is_revoked_is_hung_up_on(

@@ -48,11 +48,11 @@ async def test_nobody_sets_a_connection_up_in_the_name_of_another(node: Node) ->
         async with asyncio.timeout(30):
             while not bob.runtime.bus.counters["p2p.not-handled"]:
                 await client.settled()
-        assert alice.runtime.url not in bob.p2p.peers
+        assert alice.runtime.url not in bob.p2p.known
         # Nor with the handler of one runtime and the name of another.
         answer = await mallory.invite(bob, runtime=alice.runtime.url)
         assert code(answer) == 403
-        assert not bob.p2p.peers
+        assert not bob.p2p.known
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ async def test_case_p23_an_invitation_that_has_expired_or_says_too_little_is_ref
     async with talkers(node, P2PSettings()) as (bob,), node.ws() as client:
         answer = await Inviter(await client.open()).invite(bob, **wrong)
         assert code(answer) == expected and answer["body"]["desc"]
-        assert not bob.p2p.peers
+        assert not bob.p2p.known
 
 
 async def test_case_p58_the_eleventh_invitation_in_a_minute_is_one_too_many(node: Node) -> None:

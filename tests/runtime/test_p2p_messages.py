@@ -86,5 +86,5 @@ async def test_case_p54_a_channel_that_is_not_used_is_left_and_dialled_when_it_i
         await left(alice, bob)
         await left(bob, alice)
         assert "/protostub/" in (await alice.ask(bob, 1))["cameBy"]
-        assert not alice.p2p.peers[bob.runtime.url].is_needed()  # nobody dials by himself
+        assert not alice.p2p.known[bob.runtime.url].is_needed()  # nobody dials by himself
         await connect(alice, bob)

@@ -55,7 +55,7 @@ async def test_case_p30_numbers_keep_their_order_over_two_workers(
     async with talkers(one, P2P, P2P, other=two) as (alice, bob):
         await numbered(alice, bob, lambda: connect(alice, bob))
         assert alice.by_channel and bob.by_channel
-        peer = alice.p2p.peers[bob.runtime.url]
+        peer = alice.p2p.known[bob.runtime.url]
         alice.numbers.clear()
         bob.numbers.clear()
 
@@ -79,7 +79,7 @@ async def test_case_p22_over_a_relay_alone_which_is_reserved_and_given_back(
             assert "/p2prequester/" in (await alice.ask(bob, 1))["cameBy"]
             both = (alice.runtime.qos, bob.runtime.qos)
             assert [len(await each.reservations()) for each in both] == [1, 1]
-            alice.p2p.peers[bob.runtime.url].bye("idle")
+            alice.p2p.known[bob.runtime.url].bye("idle")
             async with asyncio.timeout(SECONDS):
                 while any([await each.reservations() for each in both]):  # noqa: ASYNC110 (untold)
                     await asyncio.sleep(0.1)

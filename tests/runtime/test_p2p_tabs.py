@@ -56,7 +56,7 @@ async def test_case_p29_a_tab_sets_up_connections_though_another_came_after_it(
             message = {"type": "update", "from": carol.url, "to": tab.url, "body": invited}
             carol.runtime.bus.post_message(message)  # and as handler, whom carol has named
             await tab.until(lambda: tab.way_to(carol) is Way.CHANNEL)
-            assert runtime.p2p is not None and not runtime.p2p.peers
+            assert runtime.p2p is not None and not runtime.p2p.known
 
 
 async def test_case_p29_what_is_for_a_hyperty_of_a_tab_reaches_that_tab(node: Node) -> None:
@@ -108,4 +108,4 @@ async def test_case_p14_where_the_registry_tells_no_handler_nobody_is_dialled(no
             message = {"type": "create", "from": alice.url, "to": url}
             answer = await alice.runtime.bus.request({**message, "body": {"p2p": True}}, 60)
             assert "/protostub/" in answer["body"]["cameBy"], number
-        assert not alice.states and not alice.p2p.peers and not bob.by_channel
+        assert not alice.states and not alice.p2p.known and not bob.by_channel

@@ -2,38 +2,23 @@
 
     node  ──channel opens──►  channel  ──lost──►  node
 
-Rules
-- Nothing tells what has arrived, so there is no fence and no resume: a message on the channel may
-  overtake one that is still at the node, and what was sent shortly before the end may be lost. Who
-  sent it is told so.
-- The answer to a request says that all before it has arrived, because a channel keeps the order.
-- Requests go through the node: the field answers there, and the node delivers no answer to what it
-  was not asked. So does what is longer than a frame may be.
+It follows docs/reference/p2p.md, rows 9-11.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.messages import Message, body_of
 
-from .frames import BadFrame, Begun, Bytes, Data, Sign, Text, Transfers, read, write_plain
-from .link import Held, Item, Outlet, Way
+from .frames import BadFrame, Begun, Bytes, Data, Frame, Sign, Text, Transfers, read, write_plain
+from .link import MAX_FAULTS, Inbox, Item, Outlet, SizedQueue, Way
 from .settings import P2PTimers
 
-MAX_FAULTS = 10  # frames in a row that cannot be read
 MAX_FRAME = 65_536  # characters: at most 256 KiB, which is what browsers take
 UNSURE = 30.0  # seconds before the end of a channel in which what was sent may be lost
-
-
-class FieldOutlet(Outlet, Protocol):
-    """What a link to the field does things through."""
-
-    def is_awaited(self, message: Message) -> bool:
-        """Whether somebody here waits for the answer to a message."""
-        ...
 
 
 class FieldLink:
@@ -41,7 +26,7 @@ class FieldLink:
 
     resent = 0
 
-    def __init__(self, outlet: FieldOutlet, timers: P2PTimers | None = None) -> None:
+    def __init__(self, outlet: Outlet, timers: P2PTimers | None = None) -> None:
         self.way = Way.NODE
         self.epoch = ""
         self.is_open = False
@@ -50,12 +35,10 @@ class FieldLink:
         self._timers = timers or P2PTimers()
         self._idle_at: float | None = None
         self._sent = 0
-        self._held = Held(self._timers.held_size)
+        self._held = SizedQueue(self._timers.held_size)
         self._frames: deque[str | bytes] = deque()
-        self._unsure: deque[tuple[float, Item]] = deque()
-        self._unsure_size = 0
-        self._inbox: deque[Message] = deque()
-        self._inbox_size = 0  # characters that came since something waits in it
+        self._unsure = SizedQueue(self._timers.window_size, self._timers.window)
+        self._inbox = Inbox(lambda message: outlet.take(message), self._timers)
         self._transfers = Transfers()
         self._bad_in_a_row = 0
 
@@ -71,10 +54,11 @@ class FieldLink:
         if self.way is Way.NODE or is_for_node or is_long or self._outlet.is_awaited(message):
             self._outlet.to_node(message)
             return
-        if self._held.add(Item(message, size)):
-            self.pump(now)
-        else:
+        if not self._held.has_room_for(size):
             self._outlet.refuse(message, 503, "Too many messages wait for their way.")
+            return
+        self._held.push(Item(message, size))
+        self.pump(now)
 
     def pump(self, now: float) -> None:
         """Send what the channel has room for."""
@@ -83,23 +67,19 @@ class FieldLink:
                 self._outlet.to_channel(self._frames.popleft())
             if self._frames or not self._held:
                 return
-            item = self._held.take()
+            item = self._held.shift()
             self._sent += 1
             self._idle_at = now + self._timers.idle
             self._frames.extend(write_plain(f"m{self._sent % 10**11:011d}", item.message))
-            self._unsure.append((now, item))
-            self._unsure_size += item.size
+            item.at = now
+            self._unsure.push(item)
             self._forget_before(now - UNSURE)
 
     def _forget_before(self, then: float) -> None:
         """What was sent so long ago, or before so much, has arrived or is not kept."""
-        timers = self._timers
-        while self._unsure and (
-            self._unsure[0][0] < then
-            or len(self._unsure) > timers.window
-            or (self._unsure_size > timers.window_size and len(self._unsure) > 1)
-        ):
-            self._unsure_size -= self._unsure.popleft()[1].size
+        unsure = self._unsure
+        while unsure and (unsure[0].at < then or (unsure.is_overfull() and len(unsure) > 1)):
+            unsure.shift()
 
     # --- the channel ------------------------------------------------------------------------------
 
@@ -128,19 +108,15 @@ class FieldLink:
             return
         self.is_open, self.way, self._idle_at = False, Way.NODE, None
         self._inbox.clear()
-        self._inbox_size = 0
         self._frames.clear()
         self._transfers = Transfers()
         self._outlet.close(reason)
         if now is not None:
             self._forget_before(now - UNSURE)
-        unsure = [item.message for _, item in self._unsure]
-        self._unsure.clear()
-        self._unsure_size = 0
-        for message in unsure:
-            self._outlet.refuse(message, 503, "It may be lost: its channel has ended.")
+        for item in self._unsure.take_all():
+            self._outlet.refuse(item.message, 503, "It may be lost: its channel has ended.")
         while self._held:
-            self._outlet.to_node(self._held.take().message)
+            self._outlet.to_node(self._held.shift().message)
 
     # --- taking -----------------------------------------------------------------------------------
 
@@ -148,10 +124,9 @@ class FieldLink:
         """A frame came on the channel."""
         if not self.is_open:
             return
-        if self._inbox:
-            self._inbox_size += len(text) if isinstance(text, (str, bytes)) else 0
         try:
-            message = self._read(text, now)
+            frame = read(text)
+            message = self._read(frame, now)
             self._bad_in_a_row = 0
         except BadFrame:
             self.faults += 1
@@ -162,21 +137,24 @@ class FieldLink:
         if message is None:
             return
         self._idle_at = now + self._timers.idle
-        self._inbox.append(message)
-        if len(self._inbox) > self._timers.inbox or self._inbox_size > self._timers.inbox_size:
-            self.lost("closing", now)
-        else:
+        value = body_of(message).get("value")
+        content = value.get("content") if isinstance(value, dict) else None
+        content = text if isinstance(frame, Data) else content
+        size = len(content) if isinstance(content, (str, bytes)) else 0
+        if self._inbox.add(Item(message, size)):
             self.proceed(now)
+        else:
+            self.lost("closing", now)
 
-    def _read(self, text: object, now: float) -> Message | None:
-        match read(text):
+    def _read(self, frame: Frame, now: float) -> Message | None:
+        match frame:
             case Data(message=message):
                 self._arrived_before(message)
                 return message
-            case Begun() as begun:
-                self._transfers.begin(begun)
-            case Text() | Bytes() as piece:
-                return self._transfers.add(piece)
+            case Begun():
+                self._transfers.begin(frame)
+            case Text() | Bytes():
+                return self._transfers.add(frame)
             case Sign("bye", reason):
                 self.lost(str(reason), now)
             case Sign():
@@ -190,20 +168,15 @@ class FieldLink:
         if answer.get("type") != "response":
             return
         key = (answer.get("to"), str(answer.get("id")))
-        for index, (_, item) in enumerate(self._unsure):
+        for index, item in enumerate(self._unsure):
             if (item.message["from"], str(item.message.get("id"))) == key:
                 for _ in range(index + 1):
-                    self._unsure_size -= self._unsure.popleft()[1].size
+                    self._unsure.shift()
                 return
 
     def proceed(self, now: float) -> None:
         """Deliver what came, as far as it can be decided."""
-        while self._inbox and self.is_open:
-            if not self._outlet.take(self._inbox[0]):
-                return
-            if self._inbox:  # delivering it did not end the channel
-                self._inbox.popleft()
-        self._inbox_size = 0
+        self._inbox.deliver()
 
     # --- what the field does not know -------------------------------------------------------------
 

@@ -2,10 +2,11 @@
 
     {uuid, seq, ack?, data: {uuid, sendingTime, dataSize: 0, textMessage: <message>}}
     {uuid, seq, ack?, part: [i, n], text}      piece i of n (from 0) of a message that is too long
-    {uuid, data: <text>}, <uuid><bytes>        piece of a content (`contents.py`)
+    {uuid, data: <text>}, <uuid><bytes>        piece of a content
     {ack}  {fenceAck}  {ping}  {pong}  {bye}
 
-A frame without `seq` is one of the field's, which counts nothing.
+A frame without `seq` is one of the field's, which counts nothing. See docs/reference/p2p.md,
+section 4.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ MAX_MESSAGE = 1024 * 1024
 MAX_PIECES = 2 * MAX_MESSAGE // PIECE
 UUID = 12  # characters that we write, and that stand before bytes
 MAX_UUID = 64
+MAX_TRANSFERS = 8  # at a time, on one channel
 BYES = ("idle", "closing", "forbidden")
 
 
@@ -270,17 +272,6 @@ def _text(frame: dict[str, Any]) -> str:
 _JSON = json.JSONDecoder(parse_constant=_no_number)
 _HALF = re.compile("[\ud800-\udfff]")
 """Half a character, as a text has one that was cut anywhere."""
-
-
-# Contents of messages that arrive behind them on a channel, and are put into them again. Pure.
-#
-# Rules
-# - The first frame says how much is to come: bytes, or UTF-16 units of a text. What is empty, too
-#   much, of the other kind or of a transfer that never began is a bad frame.
-# - Who waits for an answer with such a content is told of its progress (183), as it grows.
-
-
-MAX_TRANSFERS = 8  # at a time, on one channel
 
 
 class Transfer:

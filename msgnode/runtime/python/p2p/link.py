@@ -3,21 +3,13 @@
     node  ──channel opens──►  fencing  ──fenceAck──►  channel  ──lost──►  resuming  ──►  node
                                  └──no answer──►  node, tried once more
 
-Rules
-- A fence goes through the node behind all that went there before; its answer comes on the channel.
-  Until then what is sent waits (fences.py).
-- What went on the channel is kept until the other side says that it has delivered it. When the
-  channel is lost, each side tells the other through the node how far it has come (`resume`) and
-  takes nothing more from that channel; what had not arrived goes through the node, then what waits.
-- If the other side no longer knows the epoch or does not answer, what was not acknowledged is lost,
-  and said to be.
-- Time is passed in; `due()` is when `tick()` is needed next.
+It follows docs/reference/p2p.md, rows 1-8. Time is passed in; `due()` is when `tick()` is needed.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -40,7 +32,9 @@ from .frames import (
 )
 from .settings import P2PTimers
 
-# What a link does things through, the channel, the node and the bus; and which way it takes.
+MAX_FAULTS = 10  # frames in a row that cannot be read
+ACK_EVERY = 32  # messages
+FENCE_TRIES = 2  # of the first one, for one channel
 
 
 class Way(StrEnum):
@@ -53,7 +47,7 @@ class Way(StrEnum):
 
 
 class Outlet(Protocol):
-    """What a link does things through."""
+    """What a link does things through: the channel, the node and the bus."""
 
     def to_channel(self, frame: str | bytes) -> None:
         """Hand a frame to the channel; one that has closed takes it without a word."""
@@ -79,12 +73,13 @@ class Outlet(Protocol):
         """Tell the sender that his message does not go out; or say that there is a gap."""
         ...
 
+    def is_awaited(self, message: Message) -> bool:
+        """Whether somebody here waits for the answer to a message; a link to the field asks."""
+        ...
+
     def close(self, reason: str) -> None:
         """Close the channel."""
         ...
-
-
-# What was sent on a channel and is not acknowledged yet: bounded in number and size. Pure.
 
 
 @dataclass(slots=True)
@@ -95,106 +90,92 @@ class Item:
     size: int
     is_for_node: bool = False
     seq: int = 0
+    at: float = 0.0
 
 
-class Window:
-    """The messages of one direction, oldest first."""
+class SizedQueue(deque[Item]):
+    """Items, oldest first, bounded in number and in size."""
 
-    def __init__(self, most: int, most_size: int) -> None:
+    def __init__(self, most_size: int, most: float = float("inf")) -> None:
+        super().__init__()
+        self._most_size = most_size
         self._most = most
-        self._most_size = most_size
-        self._items: deque[Item] = deque()
         self._size = 0
 
-    def __len__(self) -> int:
-        return len(self._items)
+    def has_room_for(self, size: int) -> bool:
+        """Whether there is room for one of this size besides."""
+        return len(self) < self._most and self._size + size <= self._most_size
 
-    def is_full(self, item: Item) -> bool:
-        """Whether there is no room for this one; an empty window has room for any."""
-        is_long = self._size + item.size > self._most_size
-        return bool(self._items) and (is_long or len(self._items) >= self._most)
+    def is_overfull(self) -> bool:
+        """Whether there is more than there may be."""
+        return len(self) > self._most or self._size > self._most_size
 
-    def add(self, item: Item) -> None:
-        """Keep a message that was sent."""
-        self._items.append(item)
+    def push(self, item: Item) -> None:
+        """Put an item behind the others."""
+        self.append(item)
         self._size += item.size
 
-    def drop(self, upto: int) -> bool:
-        """Keep no longer what has arrived, up to this number; whether there was anything."""
-        is_any = False
-        while self._items and self._items[0].seq <= upto:
-            self._size -= self._items.popleft().size
-            is_any = True
-        return is_any
-
-    def take(self) -> list[Message]:
-        """Everything that is left; it is kept no longer."""
-        messages = [item.message for item in self._items]
-        self._items.clear()
-        self._size = 0
-        return messages
-
-
-# The messages that wait for their way: in order, and bounded in size. Pure.
-
-
-class Held:
-    """The messages of one direction, oldest first."""
-
-    def __init__(self, most_size: int) -> None:
-        self._most_size = most_size
-        self._items: deque[Item] = deque()
-        self._size = 0
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @property
-    def first(self) -> Item:
-        """The oldest one."""
-        return self._items[0]
-
-    def add(self, item: Item) -> bool:
-        """Have a message wait; False if there is no room for it."""
-        if self._size + item.size > self._most_size:
-            return False
-        self._items.append(item)
-        self._size += item.size
-        return True
-
-    def take(self) -> Item:
-        """The oldest one; it waits no longer."""
-        item = self._items.popleft()
+    def shift(self) -> Item:
+        """Take the oldest item out."""
+        item = self.popleft()
         self._size -= item.size
         return item
 
+    def take_all(self) -> list[Item]:
+        """Take everything out, the oldest first."""
+        items = list(self)
+        self.clear()
+        self._size = 0
+        return items
 
-# What comes on a channel: numbered, put together from pieces, delivered in order. Pure.
-#
-# Rules
-# - A message counts as received when it was delivered, not when it came: what still waits for a
-#   check
-#   when the channel ends is sent again by the other side.
-# - A message that came before is dropped. One that skips others ends the channel, since a channel
-#   neither loses nor swaps: the other side has lost count.
+
+class Inbox:
+    """What came on a channel and waits for a check.
+
+    Args:
+        take: delivers a message; returns False if it cannot be decided yet.
+    """
+
+    def __init__(self, take: Callable[[Message], bool], timers: P2PTimers) -> None:
+        self._take = take
+        self._items = SizedQueue(timers.inbox_size, timers.inbox)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, item: Item) -> bool:
+        """Take an item; whether no more waits than the other side may have under way."""
+        self._items.push(item)
+        return not self._items.is_overfull()
+
+    def deliver(self, delivered: Callable[[Item], None] = lambda item: None) -> None:
+        """Deliver what came, as far as it can be decided; `delivered` is told of each item."""
+        while self._items:
+            item = self._items[0]
+            if not self._take(item.message):
+                return
+            if not self._items or self._items[0] is not item:
+                return  # delivering it ended the channel
+            delivered(self._items.shift())
+
+    def clear(self) -> None:
+        """Take nothing more of what came and was not delivered."""
+        self._items.take_all()
 
 
 class Incoming:
-    """One direction of one channel after the other."""
+    """What comes on a channel: numbered, put together from pieces, delivered in order."""
 
-    def __init__(self, outlet: Outlet, limit: int, most_size: int) -> None:
+    def __init__(self, take: Callable[[Message], bool], timers: P2PTimers) -> None:
         self.received = 0  # the last message that was delivered here
         self.told = 0  # the last one that was acknowledged
         self.faults = 0
-        self._outlet = outlet
-        self._limit = limit
-        self._most_size = most_size
+        self._take = take
+        self._inbox = Inbox(take, timers)
         self._seen = 0
-        self._inbox: deque[tuple[int, Message, int]] = deque()  # with the characters of each
-        self._size = 0  # of all of them
-        self._begun_size = 0  # of the one that is coming
+        self._begun_size = 0  # of the message that is coming
         self._pieces: list[str] = []
-        self._transfer: tuple[Begun, Transfer] | None = None  # of the message that comes next
+        self._content: tuple[Begun, Transfer] | None = None  # of it
 
     def begin(self) -> None:
         """A new channel: numbers start again."""
@@ -205,99 +186,70 @@ class Incoming:
         """Take nothing more of what came and was not delivered."""
         self._inbox.clear()
         self._pieces.clear()
-        self._transfer = None
-        self._size = self._begun_size = 0
+        self._content = None
 
     def has_waiting(self) -> bool:
         """Whether something came that is not delivered yet."""
         return bool(self._inbox)
 
     def add(self, frame: Data | Begun | Piece, size: int) -> bool:
-        """Take a frame of so many characters.
-
-        Returns:
-            False if the channel has to end.
-
-        Raises:
-            BadFrame: the frame, or what it completes, cannot be read.
-        """
-        if self._transfer is not None:
-            self.faults += 1
-            return False  # a content comes in one go
+        """Take a frame of so many characters; False if the channel has to end. Raises BadFrame."""
+        if self._content is not None:
+            return self._fault(False)  # a content comes in one go
         if frame.seq != self._seen + 1:
-            self.faults += 1
-            return frame.seq <= self._seen
+            return self._fault(frame.seq <= self._seen)
         if isinstance(frame, Data):
-            self._begun_size = size
-            return self._arrived(frame.seq, frame.message)
+            return self._arrived(frame.seq, frame.message, size)
         if isinstance(frame, Begun):
             self._begun_size = size + frame.size
-            self._transfer = frame, Transfer(frame)
+            self._content = frame, Transfer(frame)
             return True
         if frame.index != len(self._pieces):
-            self.faults += 1
-            return frame.index < len(self._pieces)
+            return self._fault(frame.index < len(self._pieces))
         self._begun_size = size if not frame.index else self._begun_size + size
         self._pieces.append(frame.text)
         if len(self._pieces) < frame.count:
             return True
         pieces, self._pieces = self._pieces, []
-        return self._arrived(frame.seq, join(pieces))
+        return self._arrived(frame.seq, join(pieces), self._begun_size)
 
     def add_content(self, frame: Bytes) -> bool:
-        """Take a piece of a content. Returns False if the channel has to end. Raises BadFrame."""
-        if self._transfer is None or self._transfer[0].uuid != frame.uuid:
+        """Take a piece of a content; False if the channel has to end. Raises BadFrame."""
+        if self._content is None or self._content[0].uuid != frame.uuid:
             raise BadFrame("No content of this uuid is under way.")
-        begun, transfer = self._transfer
+        begun, transfer = self._content
         if transfer.add(frame):
-            self._transfer = None
-            return self._arrived(begun.seq, transfer.message())
+            self._content = None
+            return self._arrived(begun.seq, transfer.message(), self._begun_size)
         if (progress := transfer.progress()) is not None:
-            self._outlet.take(progress)
+            self._take(progress)
         return True
-
-    def _arrived(self, seq: int, message: Message) -> bool:
-        self._seen = seq
-        self._pieces.clear()
-        self._inbox.append((seq, message, self._begun_size))
-        self._size += self._begun_size
-        # Neither is more than the other side may have under way.
-        return len(self._inbox) <= self._limit and self._size <= self._most_size
 
     def deliver(self) -> None:
         """Deliver what came, as far as it can be decided."""
-        while self._inbox:
-            seq, message, size = self._inbox[0]
-            if not self._outlet.take(message):
-                return
-            if self._inbox and self._inbox[0][0] == seq:  # delivering it did not end the channel
-                self._inbox.popleft()
-                self._size -= size
-                self.received = seq
+        self._inbox.deliver(self._delivered)
 
+    def _delivered(self, item: Item) -> None:
+        self.received = item.seq
 
-# The fences of one channel, so that nothing on it overtakes what is still at the node. Pure.
-#
-# Rules
-# - The first one is for all that went through the node before the channel was open. If it is not
-#   answered everything goes on through the node, and it is tried once more.
-# - Where the channel is in use, and messages went through the node to an address of which nobody
-#   knew
-#   that it is at the other side, another one is for that address. If it is not answered the address
-#   stays with the node as long as the channel is open.
+    def _fault(self, is_good: bool) -> bool:
+        self.faults += 1
+        return is_good
 
-
-TRIES = 2  # of the first one, for one channel
+    def _arrived(self, seq: int, message: Message, size: int) -> bool:
+        self._seen = seq
+        self._pieces.clear()
+        return self._inbox.add(Item(message, size, seq=seq))
 
 
 class Fences:
-    """Their numbers, and what became of them."""
+    """The fences of one channel: their numbers, and what became of them."""
 
     def __init__(self) -> None:
         self.has_passed = False
         self._number = 0
         self._failures = 0
-        self._early = ("", 0)
+        self._early = ("", 0)  # one that came before its channel was open here
         self._waiting: set[str] = set()  # addresses
         self._at_node: set[str] = set()
 
@@ -336,7 +288,7 @@ class Fences:
         else:
             self._failures += 1
         self._waiting.clear()
-        return self._failures < TRIES
+        return self._failures < FENCE_TRIES
 
     def is_at_node(self, message: Message) -> bool:
         """Whether a message stays with the node, for the sake of those before it."""
@@ -352,10 +304,6 @@ class Fences:
         return self._early[1] if self._early[0] == epoch else None
 
 
-MAX_FAULTS = 10  # frames in a row that cannot be read
-ACK_EVERY = 32  # messages
-
-
 class Link:
     """Both directions to one other runtime, over all epochs of their channel."""
 
@@ -367,10 +315,10 @@ class Link:
         self._bad = 0
         self._outlet = outlet
         self._timers = timers or P2PTimers()
-        self._incoming = Incoming(outlet, self._timers.inbox, self._timers.inbox_size)
+        self._incoming = Incoming(lambda message: outlet.take(message), self._timers)
         self._due: dict[str, float] = {}
-        self._held = Held(self._timers.held_size)
-        self._window = Window(self._timers.window, self._timers.window_size)
+        self._held = SizedQueue(self._timers.held_size)
+        self._window = SizedQueue(self._timers.window_size, self._timers.window)
         self._frames: deque[str | bytes] = deque()  # pieces that wait for room in the channel
         self._sent = 0
         self._fences = Fences()
@@ -402,10 +350,11 @@ class Link:
         if self.way is Way.NODE or (is_for_node and self.way is Way.CHANNEL and not self._held):
             self._outlet.to_node(message)
             return
-        if self._held.add(Item(message, size, is_for_node)):
-            self.pump(now)
-        else:
+        if not self._held.has_room_for(size):
             self._outlet.refuse(message, 503, "Too many messages wait for their way.")
+            return
+        self._held.push(Item(message, size, is_for_node))
+        self.pump(now)
 
     def pump(self, now: float) -> None:
         """Send what the channel and the window have room for."""
@@ -414,17 +363,17 @@ class Link:
                 self._outlet.to_channel(self._frames.popleft())
             if not self.is_open or self._frames or not self._held:
                 return  # a frame that the channel does not take ends it
-            item = self._held.first
+            item = self._held[0]
             is_for_node = item.is_for_node or self._fences.is_at_node(item.message)
-            if not is_for_node and self._window.is_full(item):
+            if not is_for_node and self._window and not self._window.has_room_for(item.size):
                 return
-            self._held.take()
+            self._held.shift()
             if is_for_node:
                 self._outlet.to_node(item.message)
                 continue
             self._sent += 1
             item.seq = self._sent
-            self._window.add(item)
+            self._window.push(item)
             self._due["idle"] = now + self._timers.idle
             self._frames.extend(write(item.seq, item.message, self._riding_ack()))
 
@@ -539,8 +488,15 @@ class Link:
             self._due.setdefault("ack", now + self._timers.ack)
 
     def _acknowledged(self, upto: int, now: float) -> None:
-        if upto and self._window.drop(min(upto, self._sent)):
+        if upto and self._drop(min(upto, self._sent)):
             self.pump(now)
+
+    def _drop(self, upto: int) -> bool:
+        """Keep no longer what has arrived, up to this number; whether there was anything."""
+        before = len(self._window)
+        while self._window and self._window[0].seq <= upto:
+            self._window.shift()
+        return len(self._window) < before
 
     # --- from the node to the channel -------------------------------------------------------------
 
@@ -614,16 +570,16 @@ class Link:
                 self._settle(received)
 
     def _settle(self, received: int) -> None:
-        self._window.drop(received)
+        self._drop(received)
         self.resent += len(self._window)
-        for message in self._window.take():
-            self._outlet.to_node(message)
+        for item in self._window.take_all():
+            self._outlet.to_node(item.message)
         self._all_to_node()
 
     def _give_up(self) -> None:
         text = "It was lost at switch-over: the other runtime does not say what it got."
-        for message in self._window.take():
-            self._outlet.refuse(message, 503, text)
+        for item in self._window.take_all():
+            self._outlet.refuse(item.message, 503, text)
         self._all_to_node()
 
     def _all_to_node(self) -> None:
@@ -631,7 +587,7 @@ class Link:
         for name in ("fence", "resume"):
             self._due.pop(name, None)
         while self._held:
-            self._outlet.to_node(self._held.take().message)
+            self._outlet.to_node(self._held.shift().message)
 
     # --- time -------------------------------------------------------------------------------------
 

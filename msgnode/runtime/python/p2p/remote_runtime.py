@@ -1,4 +1,7 @@
-"""What a runtime has with one other: the state of their connection, its channel, its link."""
+"""The other runtimes that a runtime knows: what it has with each, and for how long it knows them.
+
+It follows docs/reference/p2p.md, rows 26-29.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,41 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from msgnode.core import addresses
 from msgnode.runtime.python.listeners import Listening
-from msgnode.runtime.python.messages import Message
+from msgnode.runtime.python.messages import (
+    Message,
+    answer_to,
+    body_of,
+    code_of,
+    is_answerable,
+    without_marks,
+)
 
 from .field_link import FieldLink
+from .frames import content_of
 from .link import Link, Way
 from .rtc import RtcConnection
+from .senders import NodePath, Verdict, Whereabouts, without_bytes
 from .settings import P2PTimers
-from .states import HANDLER, REQUESTER, Event, Redials, State, after
+from .signalling import Talk, count
+from .states import (
+    HANDLER,
+    NO_RETURN,
+    REQUESTER,
+    SETTING_UP,
+    Event,
+    Redials,
+    State,
+    after,
+    keep_newest,
+    plain,
+)
 
-MAX_WRAPS = 10_000  # requests that came on the channel and are not answered
+MAX_UNANSWERED = 10_000  # requests that came on the channel and are not answered
+EVENTS = {"idle": Event.IDLE, "forbidden": Event.FORBIDDEN}
 
 
 class Connection(NamedTuple):
@@ -38,40 +63,19 @@ class Connection(NamedTuple):
     way: str
 
 
-class Owner(Protocol):
-    """The runtime's part that has the peers."""
+class Shared(NamedTuple):
+    """What a runtime has for all others: its signalling, the way through the node, the registry."""
 
-    def through_node(self, peer: Peer, message: Message) -> None:
-        """Send a message through the node."""
-        ...
-
-    def ask(self, peer: Peer, method: str, params: dict[str, Any]) -> None:
-        """Ask the other side's stub through the node."""
-        ...
-
-    def take(self, peer: Peer, message: Message) -> bool:
-        """Take in a message of the channel; False if its sender is not known yet."""
-        ...
-
-    def refuse(self, message: Message, code: int, text: str) -> None:
-        """Tell a sender that his message does not go out."""
-        ...
-
-    def is_awaited(self, message: Message) -> bool:
-        """Whether somebody here waits for the answer to a message."""
-        ...
-
-    def tell_status(self, peer: Peer, desc: str) -> None:
-        """Tell the runtime of a change of the peer's state."""
-        ...
-
-    def lost(self, peer: Peer, event: Event) -> None:
-        """A live connection has ended."""
-        ...
+    talk: Talk
+    node: NodePath
+    whereabouts: Whereabouts
+    timers: P2PTimers
 
 
-class Peer:
-    """One other runtime. It is the outlet of its link.
+class RemoteRuntime:
+    """One other runtime: the state of the connection with it, its channel, its link.
+
+    It is the outlet of its link.
 
     Attributes:
         via: the URL of our requester stub, which marks what came on the channel.
@@ -79,9 +83,10 @@ class Peer:
         instance: which of the runtimes of this URL it is, "" if it has not said so.
         is_lost, lost_at: its connection was, then, and is wanted again.
         has_redial: which is planned.
+        on_lost: called when its live connection has ended.
     """
 
-    def __init__(self, owner: Owner, runtime: str, handler: str, timers: P2PTimers) -> None:
+    def __init__(self, shared: Shared, runtime: str, handler: str) -> None:
         self.runtime = runtime
         self.handler = handler
         domain = addresses.parse(runtime).domain
@@ -90,20 +95,22 @@ class Peer:
         self.state = State.NONE
         self.desc = ""  # why it is in that state, if anything is known
         self.is_requester = True
-        self.link: Link | FieldLink = Link(self, timers)
+        self.link: Link | FieldLink = Link(self, shared.timers)
         self.redials = Redials()
         self.dialling: asyncio.Task[None] | None = None
         self.handling: asyncio.Task[None] | None = None
-        self.wraps: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self.listening: Listening | None = None  # for what comes to `via`, once it is claimed
+        self.unanswered: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self.is_claimed = False
+        self.listening: Listening | None = None  # for what comes to `via`
         self.stubs: OrderedDict[str, None] = OrderedDict()  # of theirs, newest last
         self.used_at = 0.0
         self.attempt = 0  # which set-up
         self.is_lost = False
         self.lost_at = 0.0
         self.has_redial = False
-        self._owner = owner
-        self._timers = timers
+        self.on_lost: Callable[[], None] = lambda: None
+        self._bus = shared.talk.bus
+        self._talk, self._node, self._whereabouts, self._timers = shared
         self._rtc: RtcConnection | None = None
         self._is_replacing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -118,22 +125,46 @@ class Peer:
         self.enter(Event.DEPLOYED)
 
     def enter(self, event: Event, desc: str = "") -> None:
-        """Something happened to the connection."""
-        table = REQUESTER if self.is_requester else HANDLER
-        state = after(table, self.state, event)
-        if state is not self.state:
-            self.state, self.desc = state, desc
-            if state is not State.ENDED:
-                self._owner.tell_status(self, desc)
+        """Something happened; who listens to the status of the stub or of our runtime is told."""
+        state = after(REQUESTER if self.is_requester else HANDLER, self.state, event)
+        if state is self.state:
+            return
+        self.state, self.desc = state, desc
+        if state is State.ENDED:
+            return
+        stub, runtime = self.stub, self._bus.runtime_url
+        said = {"value": str(state)} | ({"desc": desc} if desc else {})
+        for sender, about in (
+            (stub, {"resource": self.runtime}),
+            (runtime, {"resource": stub, "peer": self.runtime}),
+        ):
+            told = {"type": "update", "from": sender, "to": f"{sender}/status"}
+            self._bus.tell({**told, "body": {**said, **about}})
+
+    @property
+    def stub(self) -> str:
+        """Our stub that the connection is of."""
+        return self.via if self.is_requester else self._talk.handler
+
+    @property
+    def is_setting_up(self) -> bool:
+        """Whether a connection is being set up."""
+        return self.state in SETTING_UP
 
     @property
     def is_on_channel(self) -> bool:
         """Whether what is sent does not simply go through the node."""
         return self.link.way is not Way.NODE
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is in use, or about to be."""
+        is_dialled = self.handling is not None or self.dialling is not None
+        return self.link.is_open or self.is_on_channel or is_dialled
+
     def is_needed(self) -> bool:
         """Whether it must not be forgotten: something is under way, or about to be."""
-        is_busy = self.state in (State.CREATED, State.IN_PROGRESS, State.LIVE)
+        is_busy = self.is_setting_up or self.state is State.LIVE
         is_dialled = self.dialling is not None or self.has_redial
         return is_busy or is_dialled or self.link.is_open or not self.link.is_quiet()
 
@@ -161,10 +192,15 @@ class Peer:
         self.enter(Event.OPENED)
 
     def send(self, message: Message, size: int, is_for_node: bool = False) -> None:
-        """Send a message in its turn."""
+        """Send a message in its turn; `is_for_node`: through the node, as its request came."""
         self.used_at = now = asyncio.get_running_loop().time()
         self.link.send(message, size, now, is_for_node)
         self._arm()
+
+    def answer(self, message: Message, size: int) -> None:
+        """Answer what came on the channel."""
+        keep_newest(self.unanswered, _key(message), None, MAX_UNANSWERED)
+        self.send(message, size)
 
     def fence_again(self, address: str) -> None:
         """Let nothing overtake what went to an address through the node while this was open."""
@@ -174,12 +210,6 @@ class Peer:
     def proceed(self) -> None:
         """Deliver what waited for a check."""
         self._do(self.link.proceed)
-
-    def answered(self, method: str, params: dict[str, Any], received: int | None) -> None:
-        """The other stub has answered, or refused (None)."""
-        now = asyncio.get_running_loop().time()
-        self.link.answered(method, params, received, now)
-        self._arm()
 
     def bye(self, reason: str) -> None:
         """Leave the channel in good order."""
@@ -195,12 +225,6 @@ class Peer:
         if self.state is not State.LIVE:  # else the end of the channel says so
             self.enter(Event.FORBIDDEN, "forbidden")
         self.bye("forbidden")
-
-    def wrap(self, key: tuple[str, str]) -> None:
-        """The request came on the channel: the node does not expect the answer."""
-        self.wraps[key] = None
-        if len(self.wraps) > MAX_WRAPS:
-            self.wraps.popitem(last=False)
 
     def _do(self, call: Callable[..., None], *words: Any) -> None:
         self.used_at = asyncio.get_running_loop().time()
@@ -221,10 +245,18 @@ class Peer:
             self._timer.cancel()
         if self.dialling is not None:
             self.dialling.cancel()
-        rtc = self._rtc
-        if rtc is not None:
-            rtc.close()
-        return rtc
+        if self._rtc is not None:
+            self._rtc.close()
+        return self._rtc
+
+    def forget(self) -> None:
+        """It is known no longer: nothing is left of it."""
+        self.enter(Event.FORGOTTEN)
+        self.stop()
+        if self.listening is not None:
+            self.listening.remove()
+        if self.is_claimed:
+            self._talk.unclaim(self.via)
 
     # --- Outlet of the link -----------------------------------------------------------------------
 
@@ -238,24 +270,78 @@ class Peer:
         return self._rtc is not None and self._rtc.has_room()
 
     def to_node(self, message: Message) -> None:
-        """Send a message through the node."""
-        self._owner.through_node(self, message)
+        """Send a message through the node; from stub to stub if the node does not expect it."""
+        is_expected = message["type"] != "response" or _key(message) not in self.unanswered
+        if is_expected or self.is_field:
+            self._bus.goes_through(message, self._node.send(message, 0, ""))
+            return
+        del self.unanswered[_key(message)]
+
+        def delivered(answer: Message) -> None:
+            if (code := code_of(answer)) >= 300:
+                text = f"An answer to {message['to']} was not delivered: {code}"
+                self._bus.report("p2p.not-delivered", text, message)
+
+        said = message if content_of(message) is None else without_bytes(message)
+        self._bus.post_message(self._execute("deliver", said), delivered)
 
     def ask(self, method: str, params: dict[str, Any]) -> None:
-        """Ask the other stub through the node."""
-        self._owner.ask(self, method, params)
+        """Ask the other side's stub through the node."""
 
-    def take(self, message: Message) -> bool:
-        """Deliver a message of the channel."""
-        return self._owner.take(self, message)
+        def take(answer: Message) -> None:
+            value = body_of(answer).get("value")
+            received = value.get("received") if isinstance(value, dict) else None
+            got = count(received) if code_of(answer) == 200 else None
+            self._do(self.link.answered, method, params, got)
+
+        self._bus.post_message(self._execute(method, params), take, self._timers.resume)
+
+    def _execute(self, method: str, said: Any) -> Message:
+        body = {"method": method, "params": [said]}
+        return {"type": "execute", "from": self.own, "to": self.theirs, "body": body}
+
+    def take(self, message: Message, again: Callable[[], None] | None = None) -> bool:
+        """Take in what came from the other side.
+
+        Args:
+            message: on the channel, or in place of it.
+            again: is called after a look-up, instead of going on with the channel.
+
+        Returns:
+            False if its sender has to be looked up first.
+        """
+        verdict, about = self._whereabouts.judge(message, self.runtime)
+        match verdict:
+            case Verdict.UNKNOWN:
+                self._whereabouts.ask(about, again or self.proceed)
+            case Verdict.FORGED:
+                self._forged(message, about)
+            case Verdict.BAD:
+                self._bus.counters["p2p.bad"] += 1
+            case _ if message["type"] == "response" and not self._bus.is_expected(
+                message, self.via
+            ):
+                self._bus.unclaimed(message)
+            case _:
+                if message["type"] == "response" and code_of(message) == 404:
+                    self._whereabouts.forget(message["from"])
+                self._bus.receive(without_marks(message), self.via)
+        return verdict is not Verdict.UNKNOWN
+
+    def _forged(self, message: Message, text: str) -> None:
+        self._bus.report("p2p.forged", f"{self.runtime} posted as another: {text}")
+        if self._whereabouts.is_too_many_forged(self.runtime):
+            asyncio.get_running_loop().call_soon(self.bye, "forbidden")
+        elif is_answerable(message) and message.get("id"):
+            self.answer(answer_to(message, 403, text), 0)
 
     def refuse(self, message: Message, code: int, text: str) -> None:
         """Tell the sender that his message does not go out."""
-        self._owner.refuse(message, code, text)
+        self._bus.refuse(message, code, text)
 
     def is_awaited(self, message: Message) -> bool:
         """Whether somebody here waits for the answer to a message."""
-        return self._owner.is_awaited(message)
+        return message["type"] != "response" and self._bus.is_awaited(message)
 
     def close(self, reason: str) -> None:
         """Close the channel."""
@@ -264,64 +350,45 @@ class Peer:
         rtc, self._rtc = self._rtc, None
         if rtc is not None:
             rtc.close()
-        events = {"idle": Event.IDLE, "forbidden": Event.FORBIDDEN}
-        event = events.get(reason, Event.LOST)
-        if self.state is State.LIVE:
-            self.enter(event, reason)
-            self._owner.lost(self, event)
+        if self.state is not State.LIVE:
+            return
+        event = EVENTS.get(reason, Event.LOST)
+        self.enter(event, reason)
+        self.is_lost = self.is_requester and event not in NO_RETURN
+        self.lost_at = asyncio.get_running_loop().time()
+        self.on_lost()
 
 
-# The remote runtimes that a runtime knows: bounded in number and time. Pure.
-#
-# Rules
-# - One that was not used for a while is forgotten; one with a channel, a set-up, or messages that
-#   have not arrived, is not. Neither is one whose channel has just ended: what was asked on it is
-#   still answered, and the other side may still say how far it came.
-# - Where there are too many, the one that was unused longest goes. If none may go, nobody new is
-#   known: there is no channel then, and messages go through the node.
-# - Two tabs may share a runtime URL: each is an instance, has a handler and a connection of its
-#   own.
-#   What is for a hyperty goes to the tab whose handler its registration names; what names none goes
-#   to the one that came last, as at the node.
-# - A stub of the other side belongs to one runtime, which has so many of them at most as there are
-#   epochs that are remembered.
+def _key(message: Message) -> tuple[str, str]:
+    return message["to"], str(message.get("id"))
 
 
-class StubTaken(Exception):
-    """The stub is another runtime's."""
+class KnownRuntimes:
+    """The remote runtimes that are known: bounded in number and time. Pure."""
 
-
-class KnownPeers:
-    """The peers of one runtime.
-
-    Args:
-        gone: called with each peer that is forgotten.
-    """
-
-    def __init__(self, timers: P2PTimers, gone: Callable[[Peer], None]) -> None:
-        self.by_runtime: OrderedDict[str, Peer] = OrderedDict()
+    def __init__(self, timers: P2PTimers) -> None:
+        self.by_runtime: OrderedDict[str, RemoteRuntime] = OrderedDict()
         self._timers = timers
-        self._gone = gone
-        self._by_via: dict[str, Peer] = {}
-        self._by_stub: dict[str, Peer] = {}
+        self._by_via: dict[str, RemoteRuntime] = {}
+        self._by_stub: dict[str, RemoteRuntime] = {}
 
     def __len__(self) -> int:
         return len(self.by_runtime)
 
-    def of(self, runtime: str, handler: str = "") -> Peer | None:
-        """The peer of a runtime URL, in either spelling; with a handler, the tab that has it."""
+    def of(self, runtime: str, handler: str = "") -> RemoteRuntime | None:
+        """The one of a runtime URL, in either spelling; with a handler, the tab that has it."""
         last = self.by_runtime.get(plain(runtime))
         if last is None or not handler or last.handler in ("", handler):
             return last
         return next((each for each in self.all_of(runtime) if each.handler == handler), None)
 
-    def to_dial(self, runtime: str, handler: str) -> Peer | None:
-        """The peer to dial for a handler; None if its runtime is known by others, in use."""
+    def to_dial(self, runtime: str, handler: str) -> RemoteRuntime | None:
+        """The one to dial for a handler; None if its runtime is known by others, in use."""
         known = self.of(runtime, handler)
         last = self.of(runtime)
         if known is not None or last is None:
             return known
-        if not _is_busy(last):
+        if not last.is_busy:
             return last  # it has started again
         self._set_aside(last)
         return None
@@ -330,25 +397,25 @@ class KnownPeers:
         """Whether a channel is in use with any."""
         return any(each.is_on_channel for each in self.by_runtime.values())
 
-    def of_via(self, via: str) -> Peer | None:
-        """The peer whose channel messages are marked so."""
+    def of_via(self, via: str) -> RemoteRuntime | None:
+        """The one whose channel messages are marked so."""
         return self._by_via.get(via)
 
-    def of_stub(self, stub: str) -> Peer | None:
-        """The peer that has this stub."""
+    def of_stub(self, stub: str) -> RemoteRuntime | None:
+        """The one that has this stub."""
         return self._by_stub.get(stub)
 
-    def add(self, peer: Peer, now: float) -> bool:
-        """Know a peer from now on; False if there are too many that may not be forgotten."""
+    def add(self, remote: RemoteRuntime, now: float) -> bool:
+        """Know one from now on; False if there are too many that may not be forgotten."""
         if len(self) >= self._timers.peers and not self._make_room(now):
             return False
-        self.by_runtime[plain(peer.runtime)] = peer
-        self._by_via[peer.via] = peer
-        peer.used_at = now
+        self.by_runtime[plain(remote.runtime)] = remote
+        self._by_via[remote.via] = remote
+        remote.used_at = now
         return True
 
-    def instance(self, runtime: str, instance: str, handler: str = "") -> Peer | None:
-        """The peer for an instance of a runtime: its own, or one whose channel has ended.
+    def instance(self, runtime: str, instance: str, handler: str = "") -> RemoteRuntime | None:
+        """The one for an instance of a runtime: its own, or one whose channel has ended.
 
         Who talks with another instance, or is being invited by it, is set aside for it. One that
         has not said which instance it is, is the one that has its handler.
@@ -356,7 +423,7 @@ class KnownPeers:
         key = plain(runtime)
         known = self.by_runtime.get(key)
 
-        def is_it(each: Peer) -> bool:
+        def is_it(each: RemoteRuntime) -> bool:
             if each.instance:
                 return each.instance == instance
             return handler in ("", each.handler)
@@ -366,7 +433,7 @@ class KnownPeers:
         every = self.all_of(runtime)
         own = next((each for each in every if each.instance == instance), None)
         own = own or next(filter(is_it, every), None)
-        if own is None and not _is_busy(known):
+        if own is None and not known.is_busy:
             return known  # it has started again
         self._set_aside(known)
         if own is not None:
@@ -374,29 +441,30 @@ class KnownPeers:
             self.by_runtime[key] = own
         return own
 
-    def _set_aside(self, peer: Peer) -> None:
-        key = plain(peer.runtime)
+    def _set_aside(self, remote: RemoteRuntime) -> None:
+        key = plain(remote.runtime)
         del self.by_runtime[key]
-        self.by_runtime[f"{key}#{peer.via}"] = peer
+        self.by_runtime[f"{key}#{remote.via}"] = remote
 
-    def all_of(self, runtime: str) -> list[Peer]:
-        """The peers of all instances of a runtime."""
+    def all_of(self, runtime: str) -> list[RemoteRuntime]:
+        """Those of all instances of a runtime."""
         return [each for each in self.by_runtime.values() if plain(each.runtime) == plain(runtime)]
 
-    def signals(self, peer: Peer, stub: str) -> None:
-        """A peer's connection is signalled with this stub. Raises StubTaken."""
-        if self._by_stub.setdefault(stub, peer) is not peer:
-            raise StubTaken(f"{stub} is another runtime's.")
-        peer.stubs[stub] = None
-        peer.stubs.move_to_end(stub)
-        if len(peer.stubs) > self._timers.keep_epochs + 1:
-            del self._by_stub[peer.stubs.popitem(last=False)[0]]
+    def signals(self, remote: RemoteRuntime, stub: str) -> bool:
+        """A connection is signalled with this stub; False if it is another runtime's."""
+        if self._by_stub.setdefault(stub, remote) is not remote:
+            return False
+        remote.stubs[stub] = None
+        remote.stubs.move_to_end(stub)
+        if len(remote.stubs) > self._timers.keep_epochs + 1:
+            del self._by_stub[remote.stubs.popitem(last=False)[0]]
+        return True
 
     def forget_unused(self, now: float) -> None:
         """Forget who was not used for long."""
-        for peer in list(self.by_runtime.values()):
-            if now - peer.used_at >= self._timers.forget and self._may_go(peer, now):
-                self._forget(peer)
+        for remote in list(self.by_runtime.values()):
+            if now - remote.used_at >= self._timers.forget and self._may_go(remote, now):
+                self._forget(remote)
 
     def _make_room(self, now: float) -> bool:
         may_go = [each for each in self.by_runtime.values() if self._may_go(each, now)]
@@ -404,27 +472,17 @@ class KnownPeers:
             self._forget(min(may_go, key=lambda each: each.used_at))
         return bool(may_go)
 
-    def _may_go(self, peer: Peer, now: float) -> bool:
-        has_talked = bool(peer.link.epoch)
-        is_settled = not has_talked or now - peer.used_at >= self._timers.linger
-        return is_settled and not peer.is_needed()
+    def _may_go(self, remote: RemoteRuntime, now: float) -> bool:
+        has_talked = bool(remote.link.epoch)
+        is_settled = not has_talked or now - remote.used_at >= self._timers.linger
+        return is_settled and not remote.is_needed()
 
-    def _forget(self, peer: Peer) -> None:
-        key = plain(peer.runtime)
-        if self.by_runtime.get(key) is not peer:
-            key = f"{key}#{peer.via}"
+    def _forget(self, remote: RemoteRuntime) -> None:
+        key = plain(remote.runtime)
+        if self.by_runtime.get(key) is not remote:
+            key = f"{key}#{remote.via}"
         del self.by_runtime[key]
-        del self._by_via[peer.via]
-        for stub in peer.stubs:
+        del self._by_via[remote.via]
+        for stub in remote.stubs:
             del self._by_stub[stub]
-        self._gone(peer)
-
-
-def _is_busy(peer: Peer) -> bool:
-    is_in_use = peer.link.is_open or peer.is_on_channel
-    return is_in_use or peer.handling is not None or peer.dialling is not None
-
-
-def plain(runtime: str) -> str:
-    """A runtime URL in the spelling that it is known by here."""
-    return runtime.removeprefix("hyperty-")
+        remote.forget()

@@ -1,9 +1,6 @@
-"""Who may say what on a channel: only the runtime at its other end, and what is registered as its.
+"""Which messages take a channel, in which runtime an address is, and so who may say what.
 
-Rules
-- An address below the runtime's URL is its own, one below another's is not. Any other is looked up
-  in its domain's registry once in ten minutes: the entry has to name the runtime.
-- The marks of a node are taken off: no node has seen what comes on a channel.
+It follows docs/reference/p2p.md, rows 34-38.
 """
 
 from __future__ import annotations
@@ -11,29 +8,31 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
 from msgnode.core import addresses
+from msgnode.runtime.python.destinations import NoDestination, destination
 from msgnode.runtime.python.inbound import is_private_status
 from msgnode.runtime.python.listeners import Listening
-from msgnode.runtime.python.message_bus import MessageBus
+from msgnode.runtime.python.message_bus import MessageBus, Outside
 from msgnode.runtime.python.messages import (
     BadMessage,
     Message,
     answer_to,
     body_of,
     code_of,
-    is_answerable,
     recipients,
-    without_marks,
 )
+from msgnode.runtime.python.settings import Settings
 
-from .remote_runtime import Peer, plain
-from .signalling import is_of
+from .frames import content_of
+from .states import is_of, keep_newest, plain, runtime_of_handler
 
 KNOWN_SECONDS = 600.0
-MAX_KNOWN = 10_000
 MAX_FORGED = 10
+ON_THE_WAY = 60.0  # seconds after which what went through the node has arrived
+MAX_SENT = 1_000  # addresses that are remembered; of more than that, those sent to last
 NO_BYTES = "There is no channel, and JSON cannot carry bytes."
 _BACK_ENDS = frozenset({"domain", "global", "domain-idp", "mn"})
 
@@ -68,22 +67,6 @@ def without_bytes(answer: Message) -> Message:
     return answer_to(asked, 503, NO_BYTES)
 
 
-class Forgeries:
-    """How often the other sides of channels have spoken for others."""
-
-    def __init__(self) -> None:
-        self._at: OrderedDict[str, list[float]] = OrderedDict()
-
-    def is_too_many(self, runtime: str) -> bool:
-        """Count one; whether it is the tenth in a minute."""
-        now = asyncio.get_running_loop().time()
-        lately = [*(at for at in self._at.get(runtime, ()) if at > now - 60.0), now]
-        self._at[runtime] = lately[-MAX_FORGED:]
-        if len(self._at) > MAX_KNOWN:
-            self._at.popitem(last=False)
-        return len(lately) >= MAX_FORGED
-
-
 def runtime_of(address: str) -> str:
     """The runtime that an address is below, spelt `runtime`; "" if it is below none.
 
@@ -101,6 +84,58 @@ def _placed(address: str) -> str:
     return runtime_of(address) or addresses.resource_of(address)
 
 
+class NodePath:
+    """The way through the node, which nothing on a channel may overtake."""
+
+    def __init__(self, bus: MessageBus, node: Outside, settings: Settings) -> None:
+        self._bus = bus
+        self._node = node
+        self._settings = settings
+        self._sent_at: OrderedDict[str, float] = OrderedDict()
+
+    def send(self, message: Message, size: int, stub: str) -> str:
+        """Take a message out through the node; bytes, which JSON cannot carry, are refused."""
+        if content_of(message) is None:
+            return self._node.send(message, size, stub)
+        if message["type"] == "response":
+            return self._node.send(without_bytes(message), 0, stub)
+        self._bus.refuse(message, 503, NO_BYTES)
+        return stub
+
+    def is_shared(self, to: str, signalling: str) -> bool:
+        """Whether what is sent to an address goes the way of the signalling with a runtime."""
+        try:
+            key = destination(signalling, self._settings).key
+            return destination(to, self._settings).key == key
+        except NoDestination:
+            return False
+
+    def sent(self, to: str, now: float) -> None:
+        """A message went there through the node while a channel was in use."""
+        keep_newest(self._sent_at, to, now, MAX_SENT)
+
+    def take_sent(self, to: str, now: float) -> bool:
+        """Whether one may still be on the way there; only the first who asks is told so."""
+        at = self._sent_at.pop(to, None)
+        return at is not None and now - at < ON_THE_WAY
+
+
+class Verdict(Enum):
+    """What a message is that a channel brought."""
+
+    GOOD = 0
+    BAD = 1
+    UNKNOWN = 2  # an address has to be looked up first
+    FORGED = 3
+
+
+class Judged(NamedTuple):
+    """A verdict on a message, and the address to be looked up, or what is wrong."""
+
+    verdict: Verdict
+    about: str = ""
+
+
 class Whereabouts:
     """In which runtime an address is, as the registry of its domain says."""
 
@@ -109,6 +144,35 @@ class Whereabouts:
         self._known: OrderedDict[str, tuple[dict[str, Any], float]] = OrderedDict()
         self._said: OrderedDict[tuple[str, str], tuple[dict[str, Any], float]] = OrderedDict()
         self._asked: dict[str, asyncio.Task[None]] = {}
+        self._forged: OrderedDict[str, list[float]] = OrderedDict()
+
+    def judge(self, message: Message, runtime: str) -> Judged:
+        """What a message is that a channel of this runtime brought."""
+        try:
+            is_one = isinstance(message.get("to"), str) and len(recipients(message)) == 1
+        except BadMessage:
+            is_one = False
+        if not is_one:
+            return Judged(Verdict.BAD)
+        for name in names(message):
+            if is_of(name, runtime):
+                continue
+            record = {} if runtime_of(name) else self.of(name)
+            if record is None:
+                return Judged(Verdict.UNKNOWN, name)
+            if plain(str(record.get("runtime"))) != plain(runtime):
+                return Judged(Verdict.FORGED, f"{name} is not known to be in {runtime}.")
+        if addresses.is_p2p_stub(message["to"]):
+            return Judged(Verdict.FORGED, "Signalling goes through the node.")
+        is_private = is_private_status(message["to"], self._bus.runtime_url)
+        return Judged(Verdict.BAD if is_private else Verdict.GOOD)
+
+    def is_too_many_forged(self, runtime: str) -> bool:
+        """Count a message in another's name; whether it is the tenth in a minute."""
+        now = asyncio.get_running_loop().time()
+        lately = [*(at for at in self._forged.get(runtime, ()) if at > now - 60.0), now]
+        keep_newest(self._forged, runtime, lately[-MAX_FORGED:])
+        return len(lately) >= MAX_FORGED
 
     def of(self, address: str, sender: str = "") -> dict[str, Any] | None:
         """What is known of an address, {} if nothing; None if the registry has to be asked.
@@ -123,10 +187,7 @@ class Whereabouts:
         record = found[0] if found is not None and found[1] >= now else None
         if said is not None and said[1] >= now:
             named = (record or {}).get("runtime") or said[0]["runtime"]
-            is_same = str(named).removeprefix("hyperty-") == said[0]["runtime"].removeprefix(
-                "hyperty-"
-            )
-            return said[0] if is_same else record
+            return said[0] if plain(str(named)) == plain(said[0]["runtime"]) else record
         return record
 
     def place_of(self, address: str, sender: str) -> tuple[str, str]:
@@ -146,6 +207,33 @@ class Whereabouts:
             return ""
         return str(said[0]["p2pHandler"])
 
+    def to_dial(
+        self, address: str, sender: str, named: str, dial: Callable[[str, str], object]
+    ) -> None:
+        """Have a receiver's runtime dialled, as soon as it is known where that is.
+
+        Args:
+            address: the receiver's.
+            sender: whose message it is.
+            named: the handler that he names, "" for none.
+            dial: called with the runtime and its handler.
+        """
+        if named:
+            self.say(sender, address, runtime_of_handler(named), named)
+
+        def found() -> None:
+            record = self.of(address, sender) or {}
+            handler, place = record.get("p2pHandler"), record.get("runtime")
+            runtime = runtime_of_handler(handler) if isinstance(handler, str) else ""
+            is_there = not isinstance(place, str) or plain(place) == plain(runtime)
+            if runtime and is_there and plain(runtime) != plain(self._bus.runtime_url):
+                dial(runtime, str(handler))
+
+        if self.of(address, sender) is None:
+            self.ask(address, found)
+        else:
+            found()
+
     def renew(self, address: str, sender: str) -> None:
         """Ask again if that was long ago; until then it counts."""
         if self.of(address, sender) is None and _placed(address) not in self._asked:
@@ -158,20 +246,13 @@ class Whereabouts:
     def say(self, sender: str, address: str, runtime: str, handler: str) -> None:
         """Keep what a sender says of his receiver. It is his word: nobody else goes by it."""
         until = asyncio.get_running_loop().time() + KNOWN_SECONDS
-        key = sender, _placed(address)
-        self._said[key] = {"runtime": runtime, "p2pHandler": handler}, until
-        self._said.move_to_end(key)
-        if len(self._said) > MAX_KNOWN:
-            self._said.popitem(last=False)
+        record = {"runtime": runtime, "p2pHandler": handler}
+        keep_newest(self._said, (sender, _placed(address)), (record, until))
 
     def note(self, address: str, record: dict[str, Any]) -> None:
         """Keep what is known of an address."""
         until = asyncio.get_running_loop().time() + KNOWN_SECONDS
-        url = _placed(address)
-        self._known[url] = record, until
-        self._known.move_to_end(url)
-        if len(self._known) > MAX_KNOWN:
-            self._known.popitem(last=False)
+        keep_newest(self._known, _placed(address), (record, until))
 
     def ask(self, address: str, then: Callable[[], None]) -> None:
         """Ask the registry, unless it is being asked; then call `then`."""
@@ -223,67 +304,3 @@ class Whereabouts:
         """Ask nothing any more."""
         for task in list(self._asked.values()):
             task.cancel()
-
-
-# What channels bring: into the bus, if its sender is in the runtime at the other end.
-
-
-class Arrivals:
-    """Takes the messages of all channels of one runtime."""
-
-    def __init__(self, bus: MessageBus, whereabouts: Whereabouts) -> None:
-        self._bus = bus
-        self._whereabouts = whereabouts
-        self._forgeries = Forgeries()
-
-    def take(self, peer: Peer, message: Message, then: Callable[[], None] | None = None) -> bool:
-        """Take in what came from a peer.
-
-        Args:
-            peer: whose channel or stub brought it.
-            message: the message.
-            then: is called after the look-up, instead of going on with the channel.
-
-        Returns:
-            False if its sender has to be looked up first.
-        """
-        try:
-            is_one = isinstance(message.get("to"), str) and len(recipients(message)) == 1
-        except BadMessage:
-            is_one = False
-        if not is_one:
-            self._bus.counters["p2p.bad"] += 1
-            return True
-        for name in names(message):
-            if is_of(name, peer.runtime):
-                continue
-            record = {} if runtime_of(name) else self._whereabouts.of(name)
-            if record is None:
-                self._whereabouts.ask(name, then or peer.proceed)
-                return False
-            if plain(str(record.get("runtime"))) != plain(peer.runtime):
-                self._forbid(peer, message, f"{name} is not known to be in {peer.runtime}.")
-                return True
-        if addresses.is_p2p_stub(message["to"]):
-            self._forbid(peer, message, "Signalling goes through the node.")
-            return True
-        if is_private_status(message["to"], self._bus.runtime_url):
-            self._bus.counters["p2p.bad"] += 1
-            return True
-        if message["type"] == "response":
-            if not self._bus.is_expected(message, peer.via):
-                self._bus.unclaimed(message)
-                return True
-            if code_of(message) == 404:
-                self._whereabouts.forget(message["from"])
-        self._bus.receive(without_marks(message), peer.via)
-        return True
-
-    def _forbid(self, peer: Peer, message: Message, text: str) -> None:
-        self._bus.report("p2p.forged", f"{peer.runtime} posted as another: {text}")
-        if self._forgeries.is_too_many(peer.runtime):
-            asyncio.get_running_loop().call_soon(peer.bye, "forbidden")
-        elif is_answerable(message) and message.get("id"):
-            answer = answer_to(message, 403, text)
-            peer.wrap((answer["to"], str(answer["id"])))
-            peer.send(answer, 0)

@@ -8,16 +8,9 @@
     execute R -> H: confirm               ──►
     subscribe to D/subscription: answer   ──►
 
-With a runtime of the field nobody is asked to confirm, and descriptions come late
-(`remote_object.py`).
+With a runtime of the field nobody is asked to confirm, and descriptions come late (RemoteObject).
 
-Rules
-- An object of a connection is known to the two stubs alone, answers the runtime alone that it
-  is for, and is gone when the channel is open or has failed.
-- `confirm` asks an address that only the claimed runtime can answer for, whether it made the
-  object: so nobody sets up a connection in the name of another runtime. The field has no such
-  request. There the answer to an offer is for who asks for it in the name of that runtime, which
-  the node checks; without it no channel opens.
+It follows docs/reference/p2p.md, rows 12-15.
 """
 
 from __future__ import annotations
@@ -36,8 +29,10 @@ from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message, answer_to, body_of, code_of
 
 from .rtc import MAX_CANDIDATES, MAX_SDP, PROTOCOL, Description
+from .states import is_of
 
 SCHEMA = "hyperty-catalogue://catalogue.{}/.well-known/dataschema/Connection"
+MAX_CANDIDATE = 1_024  # characters
 SKEW = 30.0  # seconds that the clocks of two runtimes may differ
 
 
@@ -264,12 +259,6 @@ def count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
 
 
-def is_of(address: str, runtime: str) -> bool:
-    """Whether an address lies below a runtime's URL, in either spelling."""
-    twin = addresses.runtime_twin(runtime) or runtime
-    return addresses.is_under(address, runtime) or addresses.is_under(address, twin)
-
-
 def _nothing() -> None:
     pass
 
@@ -286,17 +275,6 @@ async def within(seconds: float, opened: asyncio.Event) -> None:
     except TimeoutError:
         raise SetUpError(504, "The channel did not open in time.") from None
 
-
-# The other side's connection object as the field writes it: piece by piece, in any order.
-#
-# Rules
-# - The description is in the object, or comes as one change, or as two for its text and its type.
-# - Candidates may come before it, twice, empty, or be of no use; who applies them passes over
-#   those.
-# - What comes of anybody but the object, or beyond the limits, is not taken.
-
-
-MAX_CANDIDATE = 1_024  # characters
 
 Candidate = dict[str, Any]
 

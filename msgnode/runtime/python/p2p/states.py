@@ -9,10 +9,7 @@ Requester
 Handler, for each remote runtime
     created ──announced──► in-progress ──opened──► live ──lost──► disconnected ──forgotten──► ended
 
-Rules
-- An event that a state does not know changes nothing: it came late.
-- Of two runtimes that invite each other at once, the one with the smaller URL stays requester.
-- After a failure a remote runtime is left alone for 30 s, doubling to 30 min.
+It follows docs/reference/p2p.md, rows 17-25.
 """
 
 from __future__ import annotations
@@ -20,10 +17,11 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from msgnode.core import addresses
 
-MAX_PEERS = 10_000  # remote runtimes whose failures or invitations are remembered
+MAX_KEPT = 10_000  # remote runtimes whose failures or invitations are remembered
 
 
 class State(StrEnum):
@@ -59,7 +57,7 @@ class Event(StrEnum):
 
 Table = dict[tuple[State, Event], State]
 
-_SETTING_UP = (State.CREATED, State.IN_PROGRESS)
+SETTING_UP = (State.CREATED, State.IN_PROGRESS)
 
 
 def _rows(states: tuple[State, ...], state: State, *events: Event) -> Table:
@@ -69,8 +67,8 @@ def _rows(states: tuple[State, ...], state: State, *events: Event) -> Table:
 
 _COMMON: Table = {
     **_rows((State.NONE,), State.CREATED, Event.DEPLOYED),
-    **_rows(_SETTING_UP, State.LIVE, Event.OPENED),  # the field's first word may be missing
-    **_rows(_SETTING_UP, State.FAILED, Event.BROKEN, Event.TIMED_OUT, Event.FORBIDDEN),
+    **_rows(SETTING_UP, State.LIVE, Event.OPENED),  # the field's first word may be missing
+    **_rows(SETTING_UP, State.FAILED, Event.BROKEN, Event.TIMED_OUT, Event.FORBIDDEN),
     **_rows((State.LIVE,), State.DISCONNECTED, Event.LOST, Event.IDLE, Event.FORBIDDEN),
     **_rows((State.DISCONNECTED, State.FAILED), State.ENDED, Event.FORGOTTEN),
 }
@@ -78,8 +76,8 @@ _COMMON: Table = {
 REQUESTER: Table = {
     **_COMMON,
     **_rows((State.CREATED,), State.IN_PROGRESS, Event.ANSWERED),
-    **_rows(_SETTING_UP, State.IN_PROGRESS, Event.GLARE),
-    **_rows(_SETTING_UP, State.FAILED, Event.REFUSED),
+    **_rows(SETTING_UP, State.IN_PROGRESS, Event.GLARE),
+    **_rows(SETTING_UP, State.FAILED, Event.REFUSED),
     **_rows((State.DISCONNECTED,), State.CREATED, Event.REDIAL),
     **_rows((State.DISCONNECTED,), State.ENDED, Event.EXHAUSTED),
 }
@@ -97,6 +95,25 @@ NO_RETURN = frozenset({Event.IDLE, Event.FORBIDDEN, Event.REFUSED})
 def after(table: Table, state: State, event: Event) -> State:
     """The state that follows; the same one where the event comes too late to matter."""
     return table.get((state, event), state)
+
+
+def plain(runtime: str) -> str:
+    """A runtime URL in the spelling that it is known by here."""
+    return runtime.removeprefix("hyperty-")
+
+
+def is_of(address: str, runtime: str) -> bool:
+    """Whether an address lies below a runtime's URL, in either spelling."""
+    twin = addresses.runtime_twin(runtime) or runtime
+    return addresses.is_under(address, runtime) or addresses.is_under(address, twin)
+
+
+def keep_newest(kept: OrderedDict[Any, Any], key: Any, value: Any, most: int = MAX_KEPT) -> None:
+    """Keep a key as the newest of a dict that is bounded."""
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > most:
+        kept.popitem(last=False)
 
 
 def status_of(word: object) -> State | None:
@@ -136,10 +153,7 @@ class Quarantine:
         """Note a failure. Returns when the next try may be made."""
         count = self._failures.get(peer, (0, 0.0))[0]
         until = now + min(self.longest, self.first * 2.0 ** min(count, 20))
-        self._failures[peer] = count + 1, until
-        self._failures.move_to_end(peer)
-        if len(self._failures) > MAX_PEERS:
-            self._failures.popitem(last=False)
+        keep_newest(self._failures, peer, (count + 1, until))
         return until
 
     def until(self, peer: str) -> float:
@@ -194,10 +208,8 @@ class Invitations:
             connections: that there are already, to other runtimes.
             now: by the monotonic clock.
         """
-        came = self._came.setdefault(peer, deque())
-        self._came.move_to_end(peer)
-        if len(self._came) > MAX_PEERS:
-            self._came.popitem(last=False)
+        came = self._came.get(peer) or deque()
+        keep_newest(self._came, peer, came)
         while came and came[0] <= now - 60.0:
             came.popleft()
         if len(came) >= self.each_minute or connections >= self.connections:
@@ -214,9 +226,7 @@ class Invitations:
 class Handled:
     """The invitations that come, and the set-ups that were begun for them.
 
-    Nobody has proved who he is when he invites, so one who names another runtime uses up what that
-    may begin. It is given back when the runtime denies the invitation, but for that stub; those of
-    the field, which nobody is asked to confirm, are counted apart, and few are set up at a time.
+    Nobody has proved who he is when he invites: see docs/reference/p2p.md, row 24.
     """
 
     def __init__(self, field_at_a_time: int = 8) -> None:

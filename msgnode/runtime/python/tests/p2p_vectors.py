@@ -285,6 +285,9 @@ class _Outlet:
         self._recorder.does("refuse", message["id"], code)
         self._side.refuse(message, code, text)
 
+    def is_awaited(self, message: dict[str, Any]) -> bool:
+        return False
+
     def close(self, reason: str) -> None:
         self._recorder.does("close", reason)
         self._side.close(reason)

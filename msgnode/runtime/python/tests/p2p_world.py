@@ -59,6 +59,9 @@ class Side:
     def refuse(self, message: Message, code: int, text: str) -> None:
         self.refused.append((message["id"], code))
 
+    def is_awaited(self, message: dict[str, Any]) -> bool:
+        return False
+
     def close(self, reason: str) -> None:
         self.world.closed_by(self)
 

@@ -51,7 +51,7 @@ async def test_case_p36_an_answer_waits_until_it_is_known_whose_it_is(
         bob.bus.post_message(answer(request, 1))
         await until(lambda: answers)
         assert answers[0]["body"]["value"] == 1
-        assert alice.faults == bob.faults == [] and not alice.p2p._requests._delivering
+        assert alice.faults == bob.faults == [] and not alice.p2p._delivering
 
 
 async def test_case_p36_an_answer_of_somebody_else_is_not_delivered(
@@ -110,4 +110,4 @@ async def test_a_hundred_answers_wait_for_a_look_up_and_no_more(
         alice.p2p._whereabouts.note("hyperty://d/x0", {"runtime": bob.url})
         looked[0]()
         await until(lambda: len(codes) == 2)
-        assert codes[1]["code"] == 200 and alice.p2p._requests._delivering == 99
+        assert codes[1]["code"] == 200 and alice.p2p._delivering == 99

@@ -190,7 +190,7 @@ def test_a_link_to_the_field_ends_when_more_than_may_wait_for_a_check() -> None:
     for _ in range(5):
         link.frame(data(message), 0.0)
     did.is_slow = True
-    for _ in range(4):  # the first of them is what the others wait for
+    for _ in range(3):
         link.frame(data(message), 0.0)
     assert not did.closed
     link.frame(data(message), 0.0)

@@ -57,7 +57,7 @@ async def test_case_p58_of_forty_that_invite_at_once_thirty_two_get_a_connection
         for other in others:
             other.want(hub)
         await settled(300)
-        assert sum(each.link.is_open for each in hub.p2p.peers.values()) == 32
+        assert sum(each.link.is_open for each in hub.p2p.known.values()) == 32
         assert sum("failed" in each.states for each in others) == 8
 
 
@@ -159,7 +159,7 @@ async def test_case_p28_a_set_up_that_is_begun_anew_does_not_fail_with_the_one_b
         alice.peer(bob).state = State.NONE
         alice.want(bob)
         await until(lambda: bob.peer(alice).attempt == 2 and alice._held)
-        await until(lambda: len(bob.p2p._working) == 1)
+        await until(lambda: len(bob.p2p._set_ups._working) == 1)
         assert bob.states == ["created", "created"]
         alice.let_in()
         await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))

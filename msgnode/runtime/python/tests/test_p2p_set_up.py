@@ -15,7 +15,7 @@ from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message, answer_to, copy_of
 from msgnode.runtime.python.p2p import set_up
 from msgnode.runtime.python.p2p.peer_to_peer import PeerToPeer
-from msgnode.runtime.python.p2p.remote_runtime import Peer
+from msgnode.runtime.python.p2p.remote_runtime import RemoteRuntime
 from msgnode.runtime.python.p2p.settings import P2PSettings, P2PTimers
 from msgnode.runtime.python.p2p.states import Redials
 from msgnode.runtime.python.settings import Settings
@@ -140,11 +140,11 @@ class Side:
         head = {"type": "update", "from": f"{self.url}/app", "to": f"{other.url}/app"}
         self.bus.post_message({**head, "body": named})
 
-    def peer(self, other: Side) -> Peer:
-        return self.p2p.peers[other.url]
+    def peer(self, other: Side) -> RemoteRuntime:
+        return self.p2p.known[other.url]
 
     def is_on_channel_with(self, other: Side) -> bool:
-        return other.url in self.p2p.peers and self.peer(other).link.way == "channel"
+        return other.url in self.p2p.known and self.peer(other).link.way == "channel"
 
 
 @asynccontextmanager
@@ -204,7 +204,7 @@ async def test_case_p33_who_was_dialled_before_it_dialled_again_itself_has_nothi
 @asynccontextmanager
 async def lost(
     monkeypatch: pytest.MonkeyPatch, refusal: int
-) -> AsyncIterator[tuple[Side, Side, Peer]]:
+) -> AsyncIterator[tuple[Side, Side, RemoteRuntime]]:
     """Two whose channel has ended, and of whom the second refuses to be invited."""
     monkeypatch.setattr(Redials, "next", lambda redials, now, jitter: 0.01)
     monkeypatch.setattr("random.random", lambda: 0.01)
@@ -262,7 +262,8 @@ async def test_case_p29_the_connection_with_a_process_that_ended_is_not_dialled_
         await until(lambda: alice.is_on_channel_with(bob) and bob.is_on_channel_with(alice))
         older = alice.peer(bob)
         older.instance = "older"
-        assert alice.p2p.peer(bob.url, bob.p2p.handler, "newer") is not older
+        assert not alice.p2p._known.instance(bob.url, "newer", bob.p2p.handler)
+        assert alice.p2p._new_remote(bob.url, bob.p2p.handler) is not older
         bob.invitations = 0
         rtc: Any = older._rtc
         rtc.on_close()
