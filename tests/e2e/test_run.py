@@ -139,21 +139,6 @@ def test_a_database_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_two_nodes_run_side_by_side(tmp_path: Path, data: Path) -> None:
-    with (
-        Launched(data, free_port()) as one,
-        Launched(tmp_path / "two", free_port()) as two,
-    ):
-        one.ready()
-        two.ready()
-        one.signal(signal.SIGTERM)
-        assert one.status() == 0, one.text()
-        assert two.get("/health/ready") == 200
-        two.signal(signal.SIGTERM)
-        assert two.status() == 0, two.text()
-
-
-@pytest.mark.long
 def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redis_url: str) -> None:
     production = {
         "NODE_MODE": "production",
@@ -170,20 +155,6 @@ def test_it_runs_on_postgresql_and_redis(tmp_path: Path, postgres_url: str, redi
         assert node.survivors() == []
     assert not (tmp_path / "node.sqlite3").exists()
     assert not (tmp_path / "secret_key").exists()
-
-
-@pytest.mark.long
-def test_nothing_survives_a_launcher_that_was_killed_and_the_next_starts(data: Path) -> None:
-    port = free_port()
-    with Launched(data, port) as node:
-        node.ready()
-        node.signal(signal.SIGKILL)
-        assert node.status() == -signal.SIGKILL
-        assert node.survivors(60) == []  # until then the port may be taken
-        with Launched(data, port) as second:
-            second.ready()
-            second.signal(signal.SIGTERM)
-            assert second.status() == 0, second.text()
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ from tests.client import Client, code
 
 from .nodes import A, B, TwoNodes, come, subscribe
 from .sandboxes import needs_deno
-from .test_observers import gap, hears, tell, until_subscribed, was_told_of_a_gap
+from .test_observers import gap, until_subscribed, was_told_of_a_gap
 
 MANY = 450
 """Addresses of one observer: several batches."""
@@ -53,38 +53,6 @@ def nodes(tmp_path: Path, template: Path) -> Iterator[TwoNodes]:
         yield two
     finally:
         two.kill()
-
-
-async def observed_while(nodes: TwoNodes, what: str, *undo: str) -> None:
-    """Have somebody subscribe while b is no peer, let b be one, and see that updates come."""
-    name = f"earlier-{what}"
-    reporter = await come(nodes.b, B, f"reporter-{name}")
-    observer = await come(nodes.a, A, f"observer-{name}")
-    assert code(await subscribe(reporter, B, f"comm://{B}/{name}/subscription")) == 200
-    changes = f"comm://{B}/{name}/changes"
-    assert code(await subscribe(observer, A, changes)) == 200
-    await until_subscribed(nodes.b, changes, 0)
-    if undo:
-        await asyncio.to_thread(nodes.a.manage, *undo)
-    else:
-        await asyncio.to_thread(nodes.introduce)
-    await gap(observer)
-    await until_subscribed(nodes.b, changes, 1)
-    await tell(reporter, changes, 1)
-    await hears(observer, changes, 1)
-
-
-@needs_deno
-@pytest.mark.asyncio
-@pytest.mark.long
-async def test_what_was_subscribed_before_the_domain_was_a_peer_or_while_it_was_none_is_heard(
-    nodes: TwoNodes,
-) -> None:
-    await observed_while(nodes, "new")
-    for words in ("pause", "block"):
-        await asyncio.to_thread(nodes.a.manage, "peers", words, B)
-        await asyncio.to_thread(nodes.wait, lambda peer: peer["state"] == "stopped")
-        await observed_while(nodes, words, "peers", "resume", B)
 
 
 @needs_deno

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +13,8 @@ from django.utils import timezone
 from msgnode.federation import store
 from msgnode.federation.descriptor import FoundStub
 from msgnode.models import Peer
-from tests import waiting
-from tests.node import Node, running
 
 from .catalogues import Catalogue, described
-from .sandboxes import needs_deno
 
 B = "b.example"
 FOUND = FoundStub("one", "1" * 64, {"url": "wss://b.example/ws"}, "1")
@@ -131,44 +125,3 @@ def catalogue(offered: dict[str, dict[str, Any]]) -> Iterator[Catalogue]:
     one = Catalogue(offered)
     yield one
     one.stop()
-
-
-def write(node: Node, change: str, *values: object) -> None:
-    """Change the database of a node that does not run."""
-    with closing(sqlite3.connect(node.data_dir / "node.sqlite3")) as database, database:
-        assert database.execute(change, values).rowcount
-
-
-@needs_deno
-@pytest.mark.long
-def test_a_node_notices_by_itself_what_a_catalogue_offers_later(
-    tmp_path: Path, template: Path, catalogue: Catalogue, offered: dict[str, dict[str, Any]]
-) -> None:
-    settings = {"FEDERATION": "listed", "FEDERATION_NETWORKS": "127.0.0.0/8"}
-    with running(tmp_path / "a", template, DOMAIN="a.example", **settings) as node:
-
-        def found(name: str) -> tuple[str, str]:
-            (row,) = node.rows(
-                "SELECT found_digest, discovery FROM msgnode_peer WHERE domain = ?",
-                f"{name}.example",
-            )
-            return row[0], row[1]
-
-        for name in ("changes", "returns"):
-            node.manage("peers", "add", f"{name}.example", "--url", f"{catalogue.url}/{name}")
-        waiting.until(lambda: bool(found("changes")[0] and found("returns")[1]), 30.0)
-        node.manage("peers", "approve", "changes.example")
-        before = found("changes")[0]
-        node.kill()
-        offered.update({"/changes": _NOW, "/returns": _NOW})
-        later = timezone.now() - store.LOOKS_EVERY - timedelta(seconds=1)
-        write(node, "UPDATE msgnode_peer SET looked_at = ?", later.strftime("%Y-%m-%d %H:%M:%S"))
-        node.start()
-        waiting.until(lambda: bool(found("returns")[0]), 30.0)
-        waiting.until(lambda: found("changes")[0] not in ("", before), 30.0)
-        alarms = node.rows("SELECT subject FROM msgnode_alarm WHERE kind = 'stub-changed'")
-        approved = node.rows("SELECT approved_digest FROM msgnode_peer WHERE approved_digest != ''")
-        assert (alarms, approved) == ([("changes.example",)], [(before,)])
-        node.manage("peers", "remove", "changes.example")
-        cleared = "SELECT 1 FROM msgnode_alarm WHERE kind = 'stub-changed' AND cleared_at > ''"
-        waiting.until(lambda: bool(node.rows(cleared)), 30.0)
