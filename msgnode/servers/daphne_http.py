@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import socket
 import time
+import weakref
 from typing import Any
 
 from msgnode.core.faults import FAULTS, RESET
@@ -160,12 +161,16 @@ class NodeHttpFactory(HTTPFactory):
         """Create a connection that is dropped if no request begins in time."""
         protocol = super().buildProtocol(addr)
         protocol.requestFactory = NodeRequest
-        reactor.callLater(self.server.request_patience, _drop_unasking, protocol)
+        # A strong reference would keep a connection that has ended, with its request and page.
+        reactor.callLater(self.server.request_patience, _drop_unasking, weakref.ref(protocol))
         return protocol
 
 
-def _drop_unasking(protocol: Any) -> None:
+def _drop_unasking(connected: weakref.ref[Any]) -> None:
     """End a connection whose first request has not begun."""
+    protocol = connected()
+    if protocol is None:
+        return
     channel = channel_of(protocol)
     if not getattr(channel, "was_asked", False) and channel.transport is not None:
         channel.transport.abortConnection()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import re
 import socket
 import time
+import weakref
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -21,16 +23,19 @@ from twisted.internet.protocol import Factory, Protocol
 
 from msgnode.servers import daphne_internals, daphne_reactor
 from msgnode.servers.daphne import NodeServer
+from msgnode.servers.daphne_http import NodeHttpFactory, _drop_unasking
 
 from autobahn.twisted import websocket as _autobahn_twisted  # isort: skip
 from autobahn.websocket import protocol as _autobahn  # isort: skip
 from daphne import server as _stock  # isort: skip
 from daphne.http_protocol import HTTPFactory, WebRequest  # isort: skip
 from daphne.ws_protocol import WebSocketFactory, WebSocketProtocol  # isort: skip
+from twisted.internet import reactor as _reactor  # isort: skip
 from twisted.internet import tcp  # isort: skip
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor  # isort: skip
 from twisted.web import http as _http  # isort: skip
 
+reactor: Any = _reactor
 ROOT = Path(__file__).parents[2]
 
 INTERNALS: tuple[tuple[Any, str, str], ...] = (
@@ -335,3 +340,15 @@ def test_no_limit_of_daphne_follows_a_clock_that_is_set_forward(
     assert WebSocketProtocol.duration(opened) < 60
     _stock.Server.protocol_disconnected(server, request)
     assert server.connections[request]["disconnected"] < 1e11
+
+
+def test_an_http_connection_that_has_ended_is_not_kept_until_its_time_limit() -> None:
+    factory = NodeHttpFactory(SimpleNamespace(request_patience=60.0))
+    protocol = factory.buildProtocol(None)
+    [limit] = [each for each in reactor.getDelayedCalls() if each.func is _drop_unasking]
+    ended = weakref.ref(protocol)
+    del protocol
+    gc.collect()
+    assert ended() is None
+    limit.func(*limit.args)  # which finds nothing to end
+    limit.cancel()
