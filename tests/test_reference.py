@@ -6,6 +6,7 @@ their cases in their names (`test_case_42_…`, `test_r22_…`, "R22 …" or "P2
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -43,6 +44,9 @@ _STALE = re.compile(
 _NUMBERED = re.compile(r"def test_cases?_((?:p?\d+_(?:(?:and|to)_)?)+)")
 _RUNTIME = re.compile(r"def test_((?:r\d+_)+)|\(\s?\"(R\d+) ")
 _P2P = re.compile(r"\btest\(\s?\"((?:P\d+ )+)")
+
+_SHARED = "msgnode/runtime/js/tests/p2p-cases.jsonl"
+"""Cases that the tests of both runtimes play."""
 
 _OF_RUNTIMES = ("msgnode/runtime", "tests/runtime/", "tests/invitations/", "tests/stubs/")
 _OF_NO_PAGE = ("tests/devices/", "tests/invitations/", "tests/e2e/test_invited_guest.py")
@@ -138,6 +142,10 @@ def _named() -> tuple[tuple[str, str, str], ...]:
 
 
 def _each_named() -> Iterator[tuple[str, str, str]]:
+    for line in (ROOT / _SHARED).read_text(encoding="utf-8").splitlines():
+        for number in re.findall(r"\bP\d+(?= )", json.loads(line)["name"]):
+            yield "p2p", number, _SHARED
+            yield "p2p", number, "msgnode/runtime/python/tests/test_p2p.py"
     for file, text in files():
         for found in () if file.startswith(_OF_NO_PAGE) else _NUMBERED.finditer(text):
             for number in re.findall(r"p?\d+", found[1]):

@@ -330,6 +330,20 @@ class Link:
         """Frames that could not be read or came out of turn."""
         return self._bad + self._incoming.faults
 
+    @property
+    def ended_epochs(self) -> int:
+        """Epochs that a late resume can still ask for."""
+        return len(self._ended)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages that were sent and are not acknowledged."""
+        return len(self._window)
+
+    def has_waiting(self) -> bool:
+        """Whether something came that waits for a check."""
+        return self._incoming.has_waiting()
+
     def is_quiet(self) -> bool:
         """Whether nothing waits: all that was sent has arrived, all that came was delivered."""
         waits = self._held or self._window or self._frames or self._incoming.has_waiting()

@@ -243,7 +243,8 @@ export class Transfer {
   progress() {
     const { message, size } = this.#begun;
     const percent = Math.trunc((100 * (size - this.#left)) / size);
-    if (message.type !== "response" || percent <= this.#percent) return null;
+    const isAnswer = message.type === "response" && typeof message.from === "string";
+    if (!isAnswer || percent <= this.#percent) return null;
     this.#percent = percent;
     return answerTo(
       { ...message, from: message.to, to: message.from },
