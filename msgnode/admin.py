@@ -15,6 +15,7 @@ from msgnode.console import (  # noqa: F401
     failed_logins,
     issuers,
     keys,
+    legacy_networks,
     mqtt_topics,
     peer_messages,
     peers,

@@ -114,7 +114,7 @@ def act(action: str, peer: Peer, actor: str, digest: str = "") -> str:
 
 
 _DONE = {
-    "restart": "its stub restarts",
+    "restart": "it is started anew",
     "look": "its stub is looked for",
     "discard": "all waiting messages are discarded",
     "remove": "it is removed",

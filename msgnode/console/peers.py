@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.conf import settings
@@ -71,7 +71,7 @@ class PeerForm(forms.ModelForm):
         return peer_actions.cleaned(super().clean() or self.cleaned_data)
 
 
-def _for_each(action: str, label: str) -> Any:
+def for_each(action: str, label: str) -> Any:
     """An action of the list that does one thing with each peer that is selected."""
 
     @admin.action(description=label, permissions=["change"])
@@ -84,8 +84,8 @@ def _for_each(action: str, label: str) -> Any:
 
 @admin.register(Peer)
 class PeerAdmin(AuditedAdmin):
-    form = PeerForm
-    list_display = (
+    form: type[forms.ModelForm] = PeerForm
+    list_display: ClassVar[tuple[str, ...]] = (
         "domain",
         "what_was_decided",
         "state",
@@ -96,11 +96,11 @@ class PeerAdmin(AuditedAdmin):
         "sandbox",
         "last_error",
     )
-    list_filter = ("decision",)
+    list_filter: ClassVar[tuple[str, ...]] = ("decision",)
     search_fields = ("domain",)
     search_help_text = "Domain (its beginning)"
     ordering = ("domain",)
-    fields = (
+    fields: ClassVar[tuple[str, ...]] = (
         "domain", "url", "hosts", "keys", "kind", "seems", "visitors",
         "what_was_decided", "state", "state_at", "last_error",
         "waits", "traffic", "way_out", "way_in", "sandbox",
@@ -108,7 +108,7 @@ class PeerAdmin(AuditedAdmin):
         "approved_digest", "approved_by", "approved_at", "offered",
         "found_configuration", "found_source",
     )  # fmt: skip
-    acts_on = (
+    acts_on: ClassVar[tuple[str, ...]] = (
         "url",
         "hosts",
         "keys",
@@ -118,7 +118,16 @@ class PeerAdmin(AuditedAdmin):
         "found_digest",
         "approved_digest",
     )
-    actions = ("approve", "go_back", "pause", "resume", "block", "restart", "look_again", "discard")
+    actions: ClassVar[tuple[str, ...]] = (
+        "approve",
+        "go_back",
+        "pause",
+        "resume",
+        "block",
+        "restart",
+        "look_again",
+        "discard",
+    )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         editable = PeerForm.Meta.fields[obj is not None :]
@@ -130,11 +139,11 @@ class PeerAdmin(AuditedAdmin):
         return deleted, counts, set(), protected
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Peer]:
-        return (
-            super()
-            .get_queryset(request)
-            .annotate(number_waiting=Count("messages", filter=Q(messages__is_sent=False)))
-        )
+        """Nodes alone; a class of another model inherits this for all of its own."""
+        rows = super().get_queryset(request)
+        rows = rows.filter(legacynetwork=None) if self.model is Peer else rows
+        waiting = Count("messages", filter=Q(messages__is_sent=False))
+        return rows.annotate(number_waiting=waiting)
 
     @admin.display(description="kind in use")
     def seems(self, peer: Peer) -> str:
@@ -213,12 +222,12 @@ class PeerAdmin(AuditedAdmin):
         else:
             messages.success(request, done)
 
-    approve = _for_each("approve", "Approve the stub that was found")
-    pause = _for_each("pause", "Pause")
-    resume = _for_each("resume", "Resume with the approved stub")
-    block = _for_each("block", "Block")
-    restart = _for_each("restart", "Restart the stub")
-    look_again = _for_each("look", "Look for the stub again")
+    approve = for_each("approve", "Approve the stub that was found")
+    pause = for_each("pause", "Pause")
+    resume = for_each("resume", "Resume with the approved stub")
+    block = for_each("block", "Block")
+    restart = for_each("restart", "Restart the stub")
+    look_again = for_each("look", "Look for the stub again")
 
     @admin.action(description="Go back to an earlier stub", permissions=["change"])
     def go_back(self, request: HttpRequest, peers: QuerySet[Peer]) -> HttpResponse | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db.models import Count, OuterRef, Subquery, Value
+from django.db.models import Count, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -70,7 +70,8 @@ class MayDoTheSameInTheConsole(BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         """Whether the user, or the key, has the right on peers that the console asks for."""
         right = _RIGHTS.get(view.action, "change")
-        return bool(request.user.has_perm(f"msgnode.{right}_peer"))
+        model = view.queryset.model._meta.model_name
+        return bool(request.user.has_perm(f"msgnode.{right}_{model}"))
 
 
 class PeerLine(KnownFields, serializers.ModelSerializer):
@@ -221,7 +222,7 @@ class PeerViews(
     permission_classes = (MayDoTheSameInTheConsole,)
     pagination_class = Pages
     serializer_class = PeerLine
-    queryset = Peer.objects.annotate(
+    queryset: QuerySet[Any] = Peer.objects.annotate(
         subscribed=Count("subscriptions"),
         signer=Coalesce(Subquery(_FOUND.values("signed_by")[:1]), Value("")),
         stub_kind=Coalesce(

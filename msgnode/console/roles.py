@@ -46,6 +46,7 @@ OPERATES = frozenset(
         *(f"msgnode.{act}_addresspool" for act in ("add", "change", "delete")),
         *(f"msgnode.{act}_mqtttopic" for act in ("add", "change", "delete")),
         *(f"msgnode.{act}_peer" for act in ("add", "change", "delete")),
+        *(f"msgnode.{act}_legacynetwork" for act in ("add", "change", "delete")),
         "msgnode.delete_pooladdress",
         *(f"msgnode.{act}_revocation" for act in ("add", "delete")),
         "msgnode.delete_addressowner",

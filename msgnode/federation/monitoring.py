@@ -31,7 +31,7 @@ from msgnode.storage.control import Handler, post
 
 from . import store
 from .exchange import ASKED_SECONDS, Way
-from .peer import PeerLink
+from .peer import Link
 from .pipe import shown
 from .queue import PeerQueue, Waiting
 from .states import IDLE, LIVE
@@ -73,7 +73,7 @@ class PeerAlarms:
         self._well: set[str] = set()
         self._counted: dict[tuple[str, str], tuple[int, float]] = {}
 
-    def look(self, link: PeerLink) -> None:
+    def look(self, link: Link) -> None:
         """Raise or clear the alarms about a peer."""
         domain = link.peer.domain
         is_live = link.state == LIVE
@@ -114,7 +114,7 @@ class PeerAlarms:
         self._raised.pop(domain, None)
         self._away_since.pop(domain, None)
 
-    def _look_at_ours(self, link: PeerLink, now: float) -> None:
+    def _look_at_ours(self, link: Link, now: float) -> None:
         """Raise alarms about messages of a peer as this domain; only a person clears them."""
         domain, exchange = link.peer.domain, link.exchange
         if self._is_more(LOOP_ALARM, domain, exchange.returned, now):
@@ -175,7 +175,7 @@ class LinkFigures:
 
     def __init__(
         self,
-        links: Mapping[int, PeerLink],
+        links: Mapping[int, Link],
         blocking: Callable[[Callable[[], None]], Awaitable[None]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -200,13 +200,13 @@ class LinkFigures:
             await self._blocking(partial(store.note_figures, figures))
 
 
-def _counted(link: PeerLink, now: float) -> _Counted:
+def _counted(link: Link, now: float) -> _Counted:
     counters, sandbox = link.exchange.counters, link.sandbox
     cpu = sandbox.cpu_seconds if sandbox is not None else 0.0
     return _Counted(now, counters.sent, counters.received, cpu)
 
 
-def _link_figures(link: PeerLink, before: _Counted, now: _Counted) -> dict[str, Any]:
+def _link_figures(link: Link, before: _Counted, now: _Counted) -> dict[str, Any]:
     seconds = now.at - before.at
     queue, counters, sandbox = link.exchange.queue, link.exchange.counters, link.sandbox
     is_running = sandbox is not None and sandbox.is_running
@@ -259,7 +259,7 @@ class WaitingMessages:
 
     def __init__(
         self,
-        links: Mapping[int, PeerLink],
+        links: Mapping[int, Link],
         shown: Callable[[Any], Any],
         blocking: Callable[[Callable[[], None]], Awaitable[None]],
     ) -> None:
@@ -338,7 +338,7 @@ class WaitingMessages:
         for link in self._named(payload):
             link.exchange.discard(payload["numbers"])
 
-    def _named(self, payload: dict[str, Any]) -> list[PeerLink]:
+    def _named(self, payload: dict[str, Any]) -> list[Link]:
         """The link an order is for, if this worker has it."""
         return [
             link

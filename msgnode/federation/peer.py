@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from msgnode.core import messages
 from msgnode.core.back_off import BackOff
@@ -67,6 +67,59 @@ _NOT_NEEDED = "it is not needed any more"
 MAX_HELD = 1_000
 """Most frames of a peer that wait while the node is busy; a stub that sends more is ended."""
 _LOOKS_EVERY = 1.0  # seconds between two checks of what an idle peer has here
+
+
+class Link(Protocol):
+    """The link to one peer, be it a node or a legacy network."""
+
+    state: str
+    last_error: str
+    exchange: PeerExchange
+    subscriptions: HeldSubscriptions
+
+    @property
+    def peer(self) -> Named:
+        """The peer."""
+        ...
+
+    @property
+    def sandbox(self) -> SandboxProcess | None:
+        """The sandbox of its stub, if it has one."""
+        ...
+
+    @property
+    def failures_in_a_row(self) -> int:
+        """Ends of the connection since it was last live for a minute."""
+        ...
+
+    async def run(self) -> None:
+        """Serve the peer until cancelled or stopped."""
+        ...
+
+    async def stop(self) -> None:
+        """Leave the peer."""
+        ...
+
+    def hurry(self) -> None:
+        """Try to connect at once."""
+        ...
+
+    def restart(self) -> None:
+        """Connect anew, for an operator."""
+        ...
+
+    def abort(self) -> None:
+        """Stop serving the peer at once."""
+        ...
+
+
+class Named(Protocol):
+    """What has the domain of a peer."""
+
+    @property
+    def domain(self) -> str:
+        """Of the peer."""
+        ...
 
 
 class PeerLink:

@@ -35,14 +35,15 @@ from msgnode.storage.control import Handler
 
 from . import discovery, kinds, sandbox, store
 from .discovery import KnownPeers
+from .held_subscriptions import Observed
 from .monitoring import LinkFigures, PeerAlarms, WaitingMessages
 from .node_proofs import HEADER, NodeProofs, secret
 from .observers import Observers
-from .peer import LinkLimits, PeerLink, PeerStub, fault_of
+from .peer import Link, LinkLimits, PeerLink, PeerStub, fault_of
 from .peer_session import Opener
 from .states import IDLE, LIVE, WAITING
 from .store import PeerRow
-from .stored_messages import StoredMessages
+from .stored_messages import PeerStore, StoredMessages
 
 log = logging.getLogger(__name__)
 LOOKS_EVERY = 2.0
@@ -50,6 +51,7 @@ STOP_SECONDS = 4.0
 MISSING_ALARM = "sandbox-missing"
 
 Result = TypeVar("Result")
+MakeLegacy = Callable[[PeerRow, Opener, Observed, PeerStore], Link]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Federation:
         http: the HTTP client that confirms connections of peers.
         observers: the observers of peers' objects.
         stored: the stored messages for peers.
+        legacy: makes the link to a legacy network.
     """
 
     def __init__(
@@ -112,10 +115,11 @@ class Federation:
         http: HttpClient,
         observers: Observers,
         stored: StoredMessages,
+        legacy: MakeLegacy,
     ) -> None:
         self.observers = observers
         self.proofs = NodeProofs(settings.domain, http)
-        self.links: dict[int, PeerLink] = {}
+        self.links: dict[int, Link] = {}
         self._peers = peers
         self._settings = settings
         self._limits = settings.limits
@@ -135,6 +139,7 @@ class Federation:
         self._figures = LinkFigures(self.links, self._blocking)
         self._waiting = WaitingMessages(self.links, settings.shown, self._blocking)
         self._stored = stored
+        self._legacy = legacy
         self._is_stale = asyncio.Event()
         self._is_stopped = False
 
@@ -242,8 +247,13 @@ class Federation:
     async def _serve(self) -> None:
         """Start serving the peers of this worker, and stop serving the others."""
         rows = list(self._peers.rows.values())
-        is_able = self._holds_lease() and bool(sandbox.find_deno())
-        wanted = [row for row in rows if row.is_served or row.needs_look] if is_able else []
+        has_deno = bool(sandbox.find_deno())
+        wanted = [
+            row
+            for row in rows
+            if (row.is_served or row.needs_look) and (has_deno or row.legacy is not None)
+        ]
+        wanted = wanted if self._holds_lease() else []
         take = partial(store.take_claims, self._epoch, wanted, self._settings.max_stubs)
         mine: set[int] = await self._blocking(take) if wanted else set()
         by_pk = {row.pk: row for row in wanted if row.pk in mine and row.is_served}
@@ -291,20 +301,28 @@ class Federation:
         return PeerStub(*named, *found, hosts, kinds.kind_of(row.kind))
 
     async def _begin(self, row: PeerRow) -> None:
-        stub, own = await self._stub(row), self._settings.domain
-        if stub is None:
-            return
+        if row.legacy is not None:
+            kept = await self._stored.open(row.pk, row.domain)
+            await self._start(row, self._legacy(row, self._opener, self.observers, kept), kept)
+        elif (stub := await self._stub(row)) is not None:
+            kept = await self._stored.open(row.pk, row.domain)
+            await self._start(row, self._link(row, stub, kept), kept)
+
+    def _link(self, row: PeerRow, stub: PeerStub, kept: PeerStore) -> PeerLink:
+        """The link to a node."""
+        own = self._settings.domain
         headers = [(HEADER, f"{own} {secret(self._settings.key, own, row.domain)}")]
         sockets = replace(self._limits.sockets, hosts=stub.hosts, headers=headers)
         limits = replace(self._limits, sockets=sockets)
-        kept = await self._stored.open(row.pk, row.domain)
-        link = PeerLink(stub, self._settings.domain, limits, self._opener, self.observers, kept)
+        return PeerLink(stub, own, limits, self._opener, self.observers, kept)
+
+    async def _start(self, row: PeerRow, link: Link, kept: PeerStore) -> None:
         kept.begin(link.exchange)
         await self.observers.serve(row.domain, link.subscriptions)
         self.links[row.pk], self._served[row.pk] = link, row
         self._tasks[row.pk] = asyncio.create_task(self._kept(link))
 
-    async def _kept(self, link: PeerLink) -> None:
+    async def _kept(self, link: Link) -> None:
         while True:
             try:
                 return await link.run()
@@ -317,7 +335,7 @@ class Federation:
         try:
             stub, link, before = await self._stub(row), self.links[row.pk], self._served[row.pk]
             fault = await fault_of(stub, self._limits) if stub else "it is not known"
-            if self.links.get(row.pk) is not link:
+            if self.links.get(row.pk) is not link or not isinstance(link, PeerLink):
                 return  # it is no longer served
             if stub is not None and not fault:
                 self._served[row.pk] = row

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +27,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, Unavailable
-from msgnode.models import Alarm, Peer, PeerStub
+from msgnode.models import Alarm, LegacyNetwork, Peer, PeerStub
 from msgnode.storage import claims
 from msgnode.storage.alarms import (
     FAILING_ALARM,
@@ -61,10 +61,28 @@ UNSIGNED = "the stub that was approved is not signed with a key of this peer"
 
 
 @dataclass(frozen=True, slots=True)
+class LegacyRow:
+    """How a legacy network is reached, as a worker sees its row; `sealed` is its secret."""
+
+    network: str
+    host: str
+    port: int
+    component: str
+    sealed: str
+    wants_receipts: bool
+    pool: int
+    per_minute: int
+
+
+_LEGACY = tuple(each.name for each in fields(LegacyRow))
+
+
+@dataclass(frozen=True, slots=True)
 class PeerRow:
     """The row of a peer, as a worker sees it.
 
     `hosts` are lower case; `look_at` is when its stub is to be looked for, in seconds since 1970.
+    `legacy` is None for a node; a network of another protocol has no stub.
     """
 
     pk: int
@@ -81,6 +99,7 @@ class PeerRow:
     is_unsigned: bool = False
     kind: str = kinds.UNKNOWN
     has_visitors: bool = False
+    legacy: LegacyRow | None = None
 
     @property
     def place(self) -> Place:
@@ -99,8 +118,9 @@ class PeerRow:
 
     @property
     def is_approved(self) -> bool:
-        """Whether an operator wants messages to pass, and a stub was approved."""
-        return self.decision == Peer.Decision.APPROVED and bool(self.approved_digest)
+        """Whether an operator wants messages to pass, and there is a way: an approved stub."""
+        has_way = bool(self.approved_digest) or self.legacy is not None
+        return self.decision == Peer.Decision.APPROVED and has_way
 
     @property
     def is_pending(self) -> bool:
@@ -111,13 +131,12 @@ class PeerRow:
         """Whether a served peer may continue unchanged after the row has changed to `now`."""
         if now is None:
             return False
-        mine = (self.approved_digest, self.url, self.hosts, self.kind)
-        return mine == (now.approved_digest, now.url, now.hosts, now.kind)
+        return self.has_place_of(now) and self.approved_digest == now.approved_digest
 
     def has_place_of(self, now: PeerRow | None) -> bool:
         """Whether at most the stub differs."""
-        mine = (self.url, self.hosts, self.kind)
-        return now is not None and mine == (now.url, now.hosts, now.kind)
+        mine = (self.url, self.hosts, self.kind, self.legacy)
+        return now is not None and mine == (now.url, now.hosts, now.kind, now.legacy)
 
     @property
     def stub_url(self) -> str:
@@ -130,6 +149,8 @@ def read() -> list[PeerRow]:
     unsigned = unsigned_peers()
     peers = list(Peer.objects.all())
     found = kinds_of(peers)
+    legacy = LegacyNetwork.objects.values_list("pk", *_LEGACY)
+    networks = {pk: LegacyRow(*row) for pk, *row in legacy}
     return [
         PeerRow(
             row.pk,
@@ -138,13 +159,14 @@ def read() -> list[PeerRow]:
             row.decision,
             row.approved_digest,
             row.discovery,
-            next_look(row),
+            math.inf if row.pk in networks else next_look(row),
             row.stub_id.hex,
             row.runtime_id.hex,
             row.keys,
             row.pk in unsigned,
             found[row.pk],
             has_visitors(row, found[row.pk]),
+            networks.get(row.pk),
         )
         for row in peers
     ]
@@ -373,7 +395,8 @@ def take_back(row: PeerRow, digest: str) -> None:
 
 def decide(peer: Peer, decision: str) -> str:
     """Block, pause or resume a peer; return the obstacle, if any."""
-    if decision == peer.Decision.APPROVED and not peer.approved_digest:
+    is_node = not LegacyNetwork.objects.filter(pk=peer.pk).exists()
+    if decision == peer.Decision.APPROVED and is_node and not peer.approved_digest:
         return f"{peer.domain}: no protostub of it was approved yet: approve one."
     if decision == peer.Decision.APPROVED and is_unsigned(peer):
         return f"{peer.domain}: {UNSIGNED}: approve one that is."
@@ -427,9 +450,9 @@ def refusal_of(row: PeerRow) -> NodeError:
     if row.is_approved and row.is_unsigned:
         return BadGateway(f"The stub of {domain} cannot be used: it is not signed as it must be.")
     if row.is_served:
-        if not sandbox.find_deno():
+        if row.legacy is None and not sandbox.find_deno():
             return BadGateway(f"The stub of {domain} cannot be run: {sandbox.NO_DENO}")
-        return Unavailable(f"The node of {domain} is not connected yet: try again.")
+        return Unavailable(f"{domain} is not connected yet: try again.")
     if row.discovery:
         return GatewayTimeout(f"The node of {domain} cannot be used: {row.discovery}")
     return Unavailable(f"{domain} waits for the operator of this node.")

@@ -24,6 +24,7 @@ COLUMNS = (
     ("secrets shared with TURN servers", "qos.TurnSecret", "sealed"),
     ("passwords of TURN servers", "qos.TurnServer", "sealed_password"),
     ("secrets of webhooks and push", "msgnode.DeviceOutlet", "sealed"),
+    ("secrets of legacy networks", "msgnode.LegacyNetwork", "sealed"),
     ("messages stored for peers", "msgnode.StoredMessage", "sealed"),
 )
 """All columns with encrypted values: what they are, the model, the field."""

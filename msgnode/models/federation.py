@@ -1,9 +1,10 @@
-"""The nodes of other domains, and the protostubs that lead to them."""
+"""Other domains: their nodes, with the protostubs that lead there, and legacy networks."""
 
 from __future__ import annotations
 
 import uuid
 
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
@@ -207,3 +208,48 @@ class PeerSubscription(models.Model):
 
     def __str__(self) -> str:
         return self.address
+
+
+class LegacyNetwork(Peer):
+    """A peer that is no node: a network of another protocol, and how its server is reached."""
+
+    class Network(models.TextChoices):
+        """What it speaks."""
+
+        XMPP = "xmpp", "XMPP (component of a server)"
+
+    network = models.CharField(max_length=16, choices=Network.choices, default=Network.XMPP)
+    host = models.CharField(max_length=253, help_text="Where its server is.")
+    port = models.PositiveIntegerField(
+        default=5347,
+        validators=(MinValueValidator(1), MaxValueValidator(65_535)),
+        help_text="Where the server takes components.",
+    )
+    component = models.CharField(
+        "domain of the gateway",
+        max_length=253,
+        help_text="As the server knows it, such as gw.example.org.",
+    )
+    sealed = models.TextField("secret, encrypted", editable=False)
+    wants_receipts = models.BooleanField(
+        "asks for receipts",
+        default=False,
+        help_text="A message is then answered when it was received, or after five seconds.",
+    )
+    pool = models.PositiveSmallIntegerField(
+        "addresses to lend",
+        default=0,
+        validators=(MaxValueValidator(1_000),),
+        help_text="To those who are not logged in. 0: they cannot write there.",
+    )
+    per_minute = models.PositiveIntegerField(
+        "messages a minute",
+        default=20,
+        validators=(MinValueValidator(1), MaxValueValidator(1_000_000)),
+        help_text="That one user of the network may send to this node.",
+    )
+
+    class Meta:
+        verbose_name = "legacy network"
+        verbose_name_plural = "legacy networks"
+        ordering = ("domain",)

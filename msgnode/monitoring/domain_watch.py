@@ -17,7 +17,7 @@ import msgspec
 from msgnode.sessions.visitors import Visitors, frames_of
 
 if TYPE_CHECKING:
-    from msgnode.federation.peer import PeerLink
+    from msgnode.federation.peer import Link
 
 SOONEST = 0.5
 MOST = 5.0
@@ -60,7 +60,7 @@ class DomainWatch:
         self,
         worker: str,
         visitors: Visitors,
-        links: Callable[[], Iterable[PeerLink]],
+        links: Callable[[], Iterable[Link]],
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._worker = worker

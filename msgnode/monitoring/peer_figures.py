@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from .metric_families import gauge
 
 if TYPE_CHECKING:
-    from msgnode.federation.peer import PeerLink
+    from msgnode.federation.peer import Link
     from msgnode.federation.service import Federation
     from msgnode.sessions.visitors import Visitors
 
@@ -78,7 +78,7 @@ def visitors(known: Visitors) -> Iterator[Metric]:
         yield family
 
 
-def _gauge(name: str, text: str, values: Mapping[PeerLink, float]) -> Metric:
+def _gauge(name: str, text: str, values: Mapping[Link, float]) -> Metric:
     family = GaugeMetricFamily(f"msgnode_peer_{name}", text, labels=("peer",))
     for link, value in values.items():
         family.add_metric((link.peer.domain,), value)

@@ -47,7 +47,7 @@ from .subsystem import Subsystem
 if TYPE_CHECKING:
     from msgnode.allocation.component import AllocationComponent
     from msgnode.bus.response_guard import ResponseGuard
-    from msgnode.federation.peer import PeerLink
+    from msgnode.federation.peer import Link
     from msgnode.sessions.connection_limits import ConnectionLimits
     from msgnode.sessions.handshake import ConnectionParts
     from msgnode.sessions.manager import SessionManager
@@ -216,7 +216,7 @@ class InvitationRoom(NamedTuple):
 class PeerRoom(NamedTuple):
     """The nodes of other domains, once messages can be carried."""
 
-    links: Callable[[], Iterable[PeerLink]] = tuple
+    links: Callable[[], Iterable[Link]] = tuple
     proofs: ForeignNodes = NO_NODES
     subsystems: tuple[Subsystem, ...] = ()
 

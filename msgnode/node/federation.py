@@ -11,12 +11,15 @@ from django.conf import settings
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.core.redaction import without_tokens
 from msgnode.federation.discovery import KnownPeers
+from msgnode.federation.exchange import Store
+from msgnode.federation.held_subscriptions import Observed
 from msgnode.federation.observers import Observers
-from msgnode.federation.peer import QUEUE_BYTES, QUEUE_MESSAGES, LinkLimits
-from msgnode.federation.peer_session import PeerSessions
+from msgnode.federation.peer import QUEUE_BYTES, QUEUE_MESSAGES, Link, LinkLimits
+from msgnode.federation.peer_session import Opener, PeerSessions
 from msgnode.federation.sandbox import SandboxLimits
 from msgnode.federation.service import Federation, FederationSettings, ServingWorker
 from msgnode.federation.sockets import BYTES_PER_SECOND, MESSAGES_PER_SECOND, SocketLimits
+from msgnode.federation.store import PeerRow
 from msgnode.federation.stored_messages import StoredMessages, StoreLimits
 from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.monitoring import peer_figures
@@ -81,6 +84,7 @@ def _serve(
         http,
         observers,
         stored,
+        partial(_legacy, base, store.seconds),
     )
     room = Subsystem(
         serve=lambda: [until_stopped(federation.run)],
@@ -91,6 +95,31 @@ def _serve(
         abort=federation.abort,
     )
     return PeerRoom(lambda: federation.links.values(), federation.proofs, (room,))
+
+
+def _legacy(
+    base: Base, stored_seconds: float, row: PeerRow, opener: Opener, observed: Observed,
+    kept: Store,
+) -> Link:  # fmt: skip
+    """Build the link to a legacy network; its code is loaded with the first."""
+    from msgnode.legacy.link import Around, LegacyLink, LegacyPeer
+    from msgnode.legacy.network import LegacySettings
+    from msgnode.legacy.xmpp import XmppNetwork
+
+    if (found := row.legacy) is None:
+        raise ValueError(f"{row.domain} is no legacy network")
+    settings = LegacySettings(
+        row.domain, found.host, found.port, found.component, decrypt(found.sealed),
+        found.wants_receipts, found.pool, found.per_minute,
+    )  # fmt: skip
+    alarms = base.alarms
+    around = Around(
+        base.domain, opener, observed, base.table.owner_of, alarms.raise_alarm, alarms.clear_alarm,
+        stored_seconds,
+    )  # fmt: skip
+    at_peer = f"runtime://{base.domain}/mn-{row.runtime_id}"
+    peer = LegacyPeer(row.domain, row.stub_url, at_peer)
+    return LegacyLink(peer, around, partial(XmppNetwork, settings), kept)
 
 
 def _link_limits(stored_seconds: float) -> LinkLimits:

@@ -91,7 +91,7 @@ from .monitoring import Monitoring, Sampled, infos
 from .subsystem import Subsystem
 
 if TYPE_CHECKING:
-    from msgnode.federation.peer import PeerLink
+    from msgnode.federation.peer import Link
     from msgnode.workers.cluster import Cluster
     from policies.enforcement.pep import PolicyEnforcer
 
@@ -151,7 +151,7 @@ class Served(NamedTuple):
     answers: AnswerBudget
     probe: ProbeEndpoint
     path: PathProbe
-    links: Callable[[], Iterable[PeerLink]]
+    links: Callable[[], Iterable[Link]]
     nodes: ForeignNodes
     device_api: Application
     subsystems: tuple[Subsystem, ...]

@@ -83,6 +83,7 @@ def unfold(domain: str) -> dict[str, Any]:
                     "items": [
                         _view("Map", "share", "domains", "msgnode.view_session"),
                         _item("Peers", "hub", "msgnode_peer"),
+                        _item("Legacy networks", "alt_route", "msgnode_legacynetwork"),
                         _item("Waiting messages", "pending_actions", "msgnode_peermessage"),
                         _item("Stored messages", "inventory_2", "msgnode_storedmessage"),
                     ],

@@ -22,6 +22,7 @@ from msgnode.models import (
     Allocation,
     Ban,
     ControlMessage,
+    LegacyNetwork,
     MqttTopic,
     Peer,
     PeerMessage,
@@ -61,6 +62,9 @@ def fill() -> None:
         sender="hyperty://localhost/a", to="hyperty://b.example/1", text='{"type": "read"}',
         until=now + timedelta(days=1),
     )  # fmt: skip
+    LegacyNetwork.objects.create(
+        domain="legacy.example", host="127.0.0.1", component="gw.legacy.example", sealed="x"
+    )
     StoredMessage.objects.create(
         peer=peer, key="k" * 32, type="create", size=100, sealed="x", reason="Tried 3 times.",
         sender="hyperty://localhost/a", to="hyperty://b.example/1", set_aside_at=now, until=now,

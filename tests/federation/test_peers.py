@@ -227,7 +227,7 @@ def federation(mode: str = "listed") -> Federation:
     worker = ServingWorker("epoch", RoutingTable(), nothing, lambda: True, AlarmCalls())
     peers = KnownPeers("a.example", mode, nothing, nothing, nothing)
     observers = Observers(RoutingTable(), nothing, nothing, True, 30.0)
-    one = Federation(settings, worker, peers, nothing, nothing, observers, nothing)
+    one = Federation(settings, worker, peers, nothing, nothing, observers, nothing, nothing)
     one._use(store.read())
     return one
 

@@ -19,7 +19,8 @@ from msgnode.core.errors import Conflict
 from msgnode.federation import descriptor, discovery, monitoring, sockets, store
 from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.states import IDLE, LIVE
-from msgnode.models import Peer
+from msgnode.legacy import rows as legacy_rows
+from msgnode.models import LegacyNetwork, Peer
 
 _BY = "command line"
 _ACTIONS = ("list", "add", *peer_actions.ACTIONS, "stubs", "queue", "where", "retry")
@@ -37,6 +38,8 @@ class Command(Tool):
     example = (
         "  manage.py peers\n"
         "  manage.py peers add b.example --url https://node.b.example\n"
+        "  manage.py peers add legacy.example --xmpp 127.0.0.1:5347 --component gw.legacy.example "
+        "--secret secret.txt\n"
         "  manage.py peers approve b.example --digest 5f3a…"
     )
 
@@ -70,6 +73,21 @@ class Command(Tool):
             choices=[*filter(None, Peer.Visitors.values), "as-kind"],
             help="whether its runtimes may come as visitors beside its node",
         )
+        parser.add_argument(
+            "--xmpp",
+            help="add: HOST:PORT where the server of an XMPP network takes components",
+        )
+        parser.add_argument("--component", default="", help="--xmpp: domain of the gateway there")
+        parser.add_argument(
+            "--secret", default="", help="--xmpp: file with the secret that the server was told"
+        )
+        parser.add_argument("--receipts", action="store_true", help="--xmpp: ask for receipts")
+        parser.add_argument(
+            "--pool", type=int, default=0, help="--xmpp: addresses lent to who is not logged in"
+        )
+        parser.add_argument(
+            "--per-minute", type=int, default=20, help="--xmpp: messages of one user there a minute"
+        )
         parser.add_argument("--hosts", default="", help="additional hosts its stub may connect to")
         parser.add_argument(
             "--messages",
@@ -95,7 +113,7 @@ class Command(Tool):
         if not domain:
             raise could_not_be_done(f"Which domain? manage.py peers {action} example.org")
         if action == "add":
-            self._add(domain, options)
+            (self._add_network if options["xmpp"] else self._add)(domain, options)
             return
         peer = Peer.objects.filter(domain=domain).first()
         if peer is None:
@@ -144,6 +162,31 @@ class Command(Tool):
         self.stdout.write(
             f"{domain}: its stub is looked for; then: manage.py peers approve {domain}"
         )
+
+    def _add_network(self, domain: str, options: dict[str, Any]) -> None:
+        """Add a legacy network, or change what is said of one."""
+        host, _, port = options["xmpp"].rpartition(":")
+        secret = _read(options["secret"], "--secret").strip() if options["secret"] else ""
+        said = {
+            "domain": domain, "network": LegacyNetwork.Network.XMPP, "host": host.lower(),
+            "port": int(port) if port.isdigit() else 0, "component": options["component"].lower(),
+            "wants_receipts": options["receipts"], "pool": options["pool"],
+            "per_minute": options["per_minute"],
+        }  # fmt: skip
+        row = LegacyNetwork.objects.filter(domain=domain).first()
+        wrong = legacy_rows.faults({**said, "secret": secret}, row)
+        row = row or LegacyNetwork(domain=domain)
+        for name, value in said.items():
+            setattr(row, name, value)
+        try:
+            row.clean_fields(exclude=["sealed"])
+        except ValidationError as error:
+            wrong = {**{name: text[0] for name, text in error.message_dict.items()}, **wrong}
+        if wrong:
+            told = "; ".join(f"{name}: {text}" for name, text in wrong.items())
+            raise could_not_be_done(f"{domain} cannot be added: {told}")
+        legacy_rows.save(row, secret)
+        self.stdout.write(f"{domain}: it is connected to; whether it is live: manage.py peers")
 
     def _stubs(self, peer: Peer, options: dict[str, Any]) -> None:
         found = store.stubs_of(peer)
@@ -206,11 +249,13 @@ class Command(Tool):
 
     def _list(self, as_json: bool) -> None:
         peers = list(Peer.objects.all())
+        networks = dict(LegacyNetwork.objects.values_list("pk", "network"))
         if as_json:
             self._say_all("PeerLine")
         else:
             for peer in peers:
                 digest = (peer.approved_digest or peer.found_digest)[:12] or "no stub"
+                digest = networks.get(peer.pk, digest)
                 self.stdout.write(
                     f"{peer.domain:30} {peer_actions.decision_word(peer):20} "
                     f"{peer.state or '-':14} {digest}  {peer.last_error or peer.discovery}".rstrip()
@@ -220,11 +265,11 @@ class Command(Tool):
             raise not_as_it_should_be(f"Look at: {', '.join(wrong)}")
 
 
-def _read(path: str) -> str:
+def _read(path: str, option: str = "--keys") -> str:
     try:
         return Path(path).read_text()
     except (OSError, ValueError) as error:
-        raise could_not_be_done(f"--keys cannot be read: {error}") from None
+        raise could_not_be_done(f"{option} cannot be read: {error}") from None
 
 
 def _given(options: dict[str, Any]) -> FoundStub:

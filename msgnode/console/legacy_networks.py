@@ -1,0 +1,151 @@
+"""Legacy networks in the console and over REST: what is said of one, how it is, what is decided.
+
+They are peers, and are decided about as those are; how their server is reached is entered here. The
+secret can be given, and is never shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from rest_framework import serializers
+from rest_framework.routers import SimpleRouter
+
+from msgnode.federation import store
+from msgnode.legacy import rows
+from msgnode.models import LegacyNetwork
+
+from .peers import PeerAdmin, for_each
+from .peers_api import KnownFields, PeerViews
+
+_SECRET = "That the server knows. Stored encrypted; leave it empty to keep the one that is stored."  # noqa: S105
+
+
+class LegacyNetworkForm(forms.ModelForm):
+    """The form of a row, with validation."""
+
+    secret = forms.CharField(
+        required=False, max_length=rows.MAX_SECRET, help_text=_SECRET,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )  # fmt: skip
+
+    class Meta:
+        model = LegacyNetwork
+        fields = rows.SETTABLE
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        for name in ("domain", "component", "host"):
+            if name in cleaned:
+                cleaned[name] = cleaned[name].strip().lower()
+        before = self.instance if self.instance.pk else None
+        for name, fault in rows.faults(cleaned, before).items():
+            self.add_error(name if name in self.fields else None, fault)
+        return cleaned
+
+
+@admin.register(LegacyNetwork)
+class LegacyNetworkAdmin(PeerAdmin):
+    form = LegacyNetworkForm
+    list_display = (
+        "domain",
+        "network",
+        "what_was_decided",
+        "state",
+        "waits",
+        "traffic",
+        "way_out",
+        "way_in",
+        "last_error",
+    )
+    list_filter = ("network", "decision")
+    fields = (
+        *rows.SETTABLE, "secret",
+        "what_was_decided", "state", "state_at", "last_error",
+        "waits", "traffic", "way_out", "way_in",
+    )  # fmt: skip
+    acts_on: ClassVar[tuple[str, ...]] = ("host", "port", "component", "sealed", "decision")
+    actions: ClassVar[tuple[str, ...]] = ("pause", "resume", "block", "restart", "discard")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        kept = ("domain", "network") if obj is not None else ()
+        return tuple(name for name in self.fields if name not in (*rows.SETTABLE, "secret")) + kept
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        rows.save(obj, form.cleaned_data.get("secret", ""))
+
+    resume = for_each("resume", "Resume")
+    restart = for_each("restart", "Connect anew")
+
+
+class LegacyNetworkLine(KnownFields, serializers.ModelSerializer):
+    """A legacy network: how it is reached, what was decided, and how it is."""
+
+    secret = serializers.CharField(
+        write_only=True, required=False, allow_blank=True, default="", max_length=rows.MAX_SECRET,
+        help_text=_SECRET,
+    )  # fmt: skip
+    figures = serializers.SerializerMethodField(help_text="As of a peer, without a sandbox.")
+
+    class Meta:
+        model = LegacyNetwork
+        fields = (*rows.SETTABLE, "secret", "decision", "state", "state_at", "last_error",
+                  "figures")  # fmt: skip
+        read_only_fields = fields[len(rows.SETTABLE) + 1 :]
+
+    def get_figures(self, row: LegacyNetwork) -> dict[str, Any]:
+        """What has passed to and from the network, and what waits for it."""
+        return store.figures_of(row)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what cannot be a network, or would rename one."""
+        for name in ("domain", "component", "host"):
+            if name in attrs:
+                attrs[name] = attrs[name].strip().lower()
+        if self.instance is not None and attrs.get("domain", self.instance.domain) != (
+            self.instance.domain
+        ):
+            words = "A network keeps its domain: remove it, and add another."
+            raise serializers.ValidationError({"domain": [words]})
+        if wrong := rows.faults(attrs, self.instance):
+            raise serializers.ValidationError({name: [text] for name, text in wrong.items()})
+        return attrs
+
+    def create(self, validated_data: dict[str, Any]) -> LegacyNetwork:
+        """Add a network, which is connected to."""
+        secret = validated_data.pop("secret")
+        row = LegacyNetwork(**validated_data)
+        rows.save(row, secret)
+        return row
+
+    def update(self, instance: LegacyNetwork, validated_data: dict[str, Any]) -> LegacyNetwork:
+        """Change a network, which is connected to anew."""
+        secret = validated_data.pop("secret", "")
+        for name, value in validated_data.items():
+            setattr(instance, name, value)
+        rows.save(instance, secret)
+        return instance
+
+
+class LegacyNetworkViews(PeerViews):
+    """The legacy networks."""
+
+    serializer_class = LegacyNetworkLine
+    queryset = LegacyNetwork.objects.order_by("domain")
+    approve = look = stubs = None  # a network has no stub
+
+    def perform_create(self, serializer: Any) -> None:
+        """Add a network; the serializer has the workers read it."""
+        serializer.save()
+
+    def perform_update(self, serializer: Any) -> None:
+        """Change a network; the serializer has the workers read it."""
+        serializer.save()
+
+
+router = SimpleRouter()
+router.register("legacy-networks", LegacyNetworkViews, basename="legacy-network")
+urlpatterns = router.urls

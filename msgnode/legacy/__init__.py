@@ -1,0 +1,1 @@
+"""Networks that speak another protocol, such as XMPP, reached by a gateway in this node."""

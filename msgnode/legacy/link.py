@@ -1,0 +1,359 @@
+"""The link of this node to one legacy network, at the worker that has its claim.
+
+    connecting -> live -> waiting -> connecting      (back-off: 0.25 to 30 s)
+    connecting -> refused -> connecting              (not admitted: every five minutes)
+
+Rules
+- Queue, classes, deadlines and stored messages are those of a peer (msgnode/federation); messages
+  leave the queue only while the network is live and has room.
+- What comes from there is checked as a peer's: it speaks for its own domain, to this node alone.
+- A request of somebody there that nobody here answers is answered 504 after fifteen seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+
+from msgnode.bus.ports import Listener
+from msgnode.core import messages
+from msgnode.core.back_off import BackOff
+from msgnode.core.envelope import InvalidFrame
+from msgnode.core.errors import NodeError, Unavailable
+from msgnode.core.faults import FAULTS
+from msgnode.core.identity import Identity
+from msgnode.core.messages import Message
+from msgnode.federation.exchange import PeerExchange, Refused, Store
+from msgnode.federation.held_subscriptions import HeldSubscriptions, Observed
+from msgnode.federation.peer_session import KeptSession, Opener
+from msgnode.federation.queue import MessageClass, PeerQueue, class_of
+from msgnode.federation.states import CONNECTING, LIVE, STOPPED, WAITING
+from msgnode.sessions.frame_connection import is_final
+
+from .network import Answered, Conflicted, Here, LegacyNetwork, Lost, NotAdmitted
+
+REFUSED = "refused"
+REFUSED_ALARM = "legacy-refused"
+QUEUE_MESSAGES, QUEUE_BYTES = 1_000, 4 * 1024 * 1024
+REFUSED_SECONDS, CONFLICT_SECONDS = 300.0, 5.0
+"""A server may ban who tries a wrong secret often; a worker that has died is noticed in a while."""
+ASK_SECONDS = 15.0
+MAX_ASKED = 2_000
+"""Most requests from there that wait for an answer of this node."""
+_TICK, _STOP_SECONDS = 0.25, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class LegacyPeer:
+    """The names of a network here: its domain, its session's runtime URL, and the node's there."""
+
+    domain: str
+    stub_url: str
+    runtime_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a link uses of the worker.
+
+    Attributes:
+        own: this node's domain.
+        opener: opens the network's session.
+        observed: is told the results of subscriptions there.
+        owner_of: finds the session that has an address.
+        raise_alarm, clear_alarm: of the node.
+        stored_seconds: how long a stored message waits.
+    """
+
+    own: str
+    opener: Opener
+    observed: Observed
+    owner_of: Callable[[str], Listener | None]
+    raise_alarm: Callable[[str, str, str], None]
+    clear_alarm: Callable[[str, str], None]
+    stored_seconds: float
+
+
+class _Asked(NamedTuple):
+    said: Answered
+    until: float
+
+
+class LegacyLink:
+    """One instance per network that this worker serves; also the network's Here.
+
+    Args:
+        peer: the names of the network.
+        around: of the worker.
+        make: makes the network.
+        store: the messages stored for the network.
+    """
+
+    sandbox = None
+    """A network has none, but figures ask."""
+
+    def __init__(
+        self,
+        peer: LegacyPeer,
+        around: Around,
+        make: Callable[[Here], LegacyNetwork],
+        store: Store | None = None,
+    ) -> None:
+        self.peer = peer
+        self.own = around.own
+        self.state = CONNECTING
+        self.last_error = ""
+        self._around = around
+        self._session = KeptSession(around.opener, peer.domain, peer.stub_url, self._outgoing)
+        queue = PeerQueue(QUEUE_MESSAGES, QUEUE_BYTES, stored_seconds=around.stored_seconds)
+        self.exchange = PeerExchange(around.own, peer.domain, queue, self._session.say, store=store)
+        self.subscriptions = HeldSubscriptions(
+            peer.domain, peer.runtime_url, self._post, around.observed, self._pump
+        )
+        self.network = make(self)
+        self._asked: OrderedDict[str, _Asked] = OrderedDict()
+        self._number = 0
+        self._retries = BackOff(0.25, 30.0)
+        self._hurries = asyncio.Event()
+        self._is_stopped = self._is_pumping = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def failures_in_a_row(self) -> int:
+        """Ends of the connection since it was last live for a minute."""
+        return self._retries.in_a_row
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve the network until cancelled or stopped."""
+        self._task = asyncio.current_task()
+        ticks = asyncio.create_task(self._ticks())
+        try:
+            while not self._is_stopped:
+                try:
+                    await self._session.open()
+                except NodeError as error:
+                    self._enter(WAITING, f"its session was refused: {error.description}")
+                    await self._wait(self._retries.failed())
+                    continue
+                self._enter(CONNECTING)
+                await self._wait(await self._serve())
+        finally:
+            ticks.cancel()
+            await self._leave()
+
+    async def _serve(self) -> float:
+        """Serve one connection until its end; return the seconds until the next."""
+        try:
+            await self.network.serve()
+            why, seconds = "it has ended", self._retries.failed()
+        except NotAdmitted as error:
+            why, seconds = str(error), REFUSED_SECONDS
+            self.alarm(REFUSED_ALARM, f"{self.peer.domain}: {error}")
+        except Conflicted as error:
+            why, seconds = str(error), CONFLICT_SECONDS
+        except Lost as error:
+            why, seconds = str(error), self._retries.failed()
+        except Exception as error:
+            FAULTS.note("legacy network", error)
+            why, seconds = f"the gateway has failed: {type(error).__name__}", self._retries.failed()
+        self.exchange.counters.restarts += 1
+        self._enter(REFUSED if seconds == REFUSED_SECONDS else WAITING, why)
+        self.exchange.send_again(f"The connection to {self.peer.domain} has ended: {why}.")
+        return seconds
+
+    async def stop(self) -> None:
+        """Leave the network to another worker."""
+        self._is_stopped = True
+        self.abort()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_STOP_SECONDS)
+
+    def abort(self) -> None:
+        """Stop serving the network at once."""
+        self._is_stopped = True
+        self.network.abort()
+        if self._task is not None:
+            self._task.cancel()
+
+    def hurry(self) -> None:
+        """Try to connect at once, without waiting."""
+        self._retries.reset()
+        self._hurries.set()
+
+    def restart(self) -> None:
+        """Connect anew, for an operator."""
+        self.hurry()
+        self.network.abort()
+
+    async def _wait(self, seconds: float) -> None:
+        self._hurries.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._hurries.wait()
+
+    async def _leave(self) -> None:
+        self._enter(STOPPED)
+        self.exchange.fail_all(f"{self.peer.domain} is not served at the moment.")
+        await self._session.close()
+
+    async def _ticks(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            with FAULTS.kept_to("legacy network"):
+                self._tick()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self.exchange.expire(self.last_error if self.state != LIVE else "")
+        while self._asked and next(iter(self._asked.values())).until <= now:
+            self._asked.popitem(last=False)[1].said(504, {"description": "Nobody has answered."})
+        if self._session.has_ended:
+            self.restart()
+        self.network.tick()
+        self._pump()
+
+    def _enter(self, state: str, error: str = "") -> None:
+        if error:
+            self.last_error = error[:300]
+        if state == LIVE and self.state != LIVE:
+            self.last_error = ""
+        self.state = state
+
+    # --- to the network ---------------------------------------------------------------------------
+
+    def _outgoing(self, frame: bytes) -> None:
+        """Process a frame for the network's session."""
+        try:
+            message = messages.parse(frame)
+        except InvalidFrame:
+            return
+        to = message.recipients[0]
+        if message.is_response and (asked := self._asked.get(message.id_key)) is not None:
+            if is_final(message):
+                del self._asked[message.id_key]
+            body = message.fields()
+            code = body.get("code")
+            asked.said(code if isinstance(code, int) else 200, body)
+            return
+        if message.is_response or to.startswith((self.peer.stub_url, self.peer.runtime_url)):
+            return
+        kept = self.subscriptions.kept(message)
+        if kept is None:
+            self._session.say(messages.reply(message, {"code": 200}))
+            return
+        self.exchange.put(kept)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send what waits, as far as the network takes it."""
+        if self.state != LIVE or self._is_pumping:
+            return
+        self._is_pumping = True
+        try:
+            self.subscriptions.pump()
+            while self.network.has_room and (frame := self.exchange.take()) is not None:
+                message = messages.parse(frame)
+                try:
+                    self.network.send(message)
+                except NodeError as error:
+                    self.answer(message, messages.error_body(error))
+                except Exception as error:
+                    FAULTS.note("legacy network", error)
+                    fault = Unavailable("The gateway has failed at this message.")
+                    self.answer(message, messages.error_body(fault))
+        finally:
+            self._is_pumping = False
+
+    def _post(self, frame: bytes) -> None:
+        self.network.subscribe(messages.parse(frame))
+
+    # --- Here -------------------------------------------------------------------------------------
+
+    def identity_of(self, address: str) -> Identity | None:
+        """The verified identity at an address of this node."""
+        session = self._around.owner_of(address)
+        return session.speaker.identity if session is not None else None
+
+    def runtime_of(self, address: str) -> str:
+        """The runtime that has an address of this node, "" if none has."""
+        session = self._around.owner_of(address)
+        return session.runtime_url if session is not None else ""
+
+    def is_stored(self, message: Message) -> bool:
+        """Whether a message is kept here until it is answered."""
+        return class_of(message) is MessageClass.STORED
+
+    def live(self) -> None:
+        """Note that the network has admitted this node."""
+        self._retries.succeeded()
+        self._around.clear_alarm(REFUSED_ALARM, self.peer.domain)
+        self._enter(LIVE)
+        self.subscriptions.renew()
+        self._pump()
+
+    async def ready(self) -> None:
+        """Wait until this node takes more of the network."""
+        await self._session.ready()
+
+    def answer(self, message: Message, body: dict[str, Any]) -> None:
+        """Answer a message that was sent there, in place of who is there."""
+        code = body.get("code", 200)
+        if code >= 400:
+            self.exchange.out.failed(f"{code} {body.get('description', '')}")
+        if class_of(message) in (MessageClass.REQUEST, MessageClass.STORED):
+            reply = messages.parse(messages.reply(message, body))
+            with suppress(Refused):  # it was answered 503 or 504 meanwhile
+                self._session.say(self.exchange.taken_in(reply))
+
+    def ask(self, type_: str, sender: str, to: str, body: dict[str, Any], said: Answered) -> None:
+        """Carry a request of somebody there; `said` is called once with a final answer."""
+        if len(self._asked) >= MAX_ASKED:
+            said(503, {"description": "Too many requests of this network wait for an answer."})
+            return
+        frame = self._frame(type_, sender or f"{self.peer.stub_url}/gateway", to, body)
+        if frame is None:
+            said(403, {"description": "The message cannot be carried."})
+            return
+        self._asked[str(self._number)] = _Asked(said, time.monotonic() + ASK_SECONDS)
+        self._session.say(frame)
+
+    def tell(self, sender: str, to: str, body: dict[str, Any]) -> None:
+        """Carry an update of somebody there, which is not answered."""
+        frame = self._frame("update", sender, to, body)
+        if frame is not None:
+            self._session.say(frame)
+
+    def _frame(self, type_: str, sender: str, to: str, body: dict[str, Any]) -> bytes | None:
+        """A message as the network's, None if it is not carried."""
+        self._number += 1
+        head = {"id": str(self._number), "type": type_, "from": sender, "to": to, "body": body}
+        frame = msgspec.json.encode(head)
+        if sender.startswith(self.peer.stub_url):
+            return frame
+        try:
+            return self.exchange.taken_in(messages.parse(frame))
+        except (InvalidFrame, Refused) as error:
+            self.refused(str(error))
+            return None
+
+    def granted(self, message: Message, body: dict[str, Any]) -> None:
+        """Say what has become of a subscription that this node wanted there."""
+        self.subscriptions.take(messages.parse(messages.reply(message, body)))
+
+    def refused(self, why: str) -> None:
+        """Count something of the network that is not carried."""
+        self.exchange.refused_here(why)
+        self.last_error = f"refused: {why}"[:300]
+
+    def alarm(self, kind: str, text: str) -> None:
+        """Raise an alarm about the network."""
+        self._around.raise_alarm(kind, self.peer.domain, text)

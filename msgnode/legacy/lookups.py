@@ -1,0 +1,111 @@
+"""Finds the hyperty that takes the messages of a user, for those who write from a network.
+
+Rules
+- The registry is asked, as any runtime asks it. Of several hyperties that are live one for chat is
+  chosen, else the newest; each must be at a session that is logged in as the user, since an entry
+  may name any user at a node where nobody must be logged in.
+- An answer holds for five seconds; several who ask for one user wait for one answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from .network import Here
+
+FRESH_SECONDS = 5.0
+MAX_KNOWN = 10_000
+"""Foreign users, conversations and look-ups that are remembered; the oldest are forgotten first."""
+
+
+class Found(NamedTuple):
+    """The hyperty of a user that takes messages, "" if there is none; when it was looked for."""
+
+    hyperty: str
+    at: float
+
+
+class UserLookups:
+    """One instance per network.
+
+    Args:
+        here: this node.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(self, here: Here, clock: Callable[[], float] = time.monotonic) -> None:
+        self._here = here
+        self._clock = clock
+        self._found: OrderedDict[str, Found] = OrderedDict()
+        self._looking: dict[str, list[Callable[[Found], None]]] = {}
+
+    def is_looking(self, user: str) -> bool:
+        """Whether somebody waits for an answer about a user."""
+        return user in self._looking
+
+    def age(self, user: str) -> float:
+        """How old the last answer about a user is, in seconds."""
+        known = self._found.get(user)
+        return self._clock() - known.at if known is not None else float("inf")
+
+    def find(self, user: str, then: Callable[[Found], None], fresh: bool = False) -> None:
+        """Find the hyperty of a user; `then` is called with it, perhaps at once.
+
+        Args:
+            user: a user URL.
+            then: called with what was found.
+            fresh: whether an earlier answer does not do.
+        """
+        known = self._found.get(user)
+        if known is not None and not fresh and self.age(user) < FRESH_SECONDS:
+            then(known)
+            return
+        if user in self._looking:
+            self._looking[user].append(then)
+            return
+        self._looking[user] = [then]
+        registry = f"domain://registry.{self._here.own}"
+        self._here.ask("read", "", registry, {"resource": user}, partial(self._said, user))
+
+    def _said(self, user: str, code: int, body: dict[str, Any]) -> None:
+        if code < 200:
+            return
+        entries = body.get("value") if code == 200 else None
+        found = Found(preferred(entries, partial(self._is_of, user)), self._clock())
+        remember(self._found, user, found)
+        for each in self._looking.pop(user, ()):
+            each(found)
+
+    def _is_of(self, user: str, address: str) -> bool:
+        """Whether the session that has an address is logged in as a user."""
+        identity = self._here.identity_of(address)
+        return identity is not None and identity.is_known_as(user)
+
+
+def preferred(entries: Any, is_of: Callable[[str], bool]) -> str:
+    """The URL of the hyperty that takes a user's messages, "" if there is none.
+
+    Args:
+        entries: of the registry, by URL.
+        is_of: whether the session that has an address is logged in as this user.
+    """
+    if not isinstance(entries, dict):
+        return ""
+    live = [
+        (("chat" in (entry.get("resources") or ())), str(entry.get("lastModified", "")), url)
+        for url, entry in entries.items()
+        if isinstance(entry, dict) and entry.get("status") in ("live", "created") and is_of(url)
+    ]
+    return max(live)[2] if live else ""
+
+
+def remember(known: OrderedDict[Any, Any], key: Any, value: Any, most: int = MAX_KNOWN) -> None:
+    """Remember something as the newest, and forget the oldest beyond a number."""
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > most:
+        known.popitem(last=False)

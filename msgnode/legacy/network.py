@@ -1,0 +1,151 @@
+"""What a network of another protocol is to this node: the port that each kind implements. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from msgnode.core.errors import NodeError
+from msgnode.core.identity import Identity
+from msgnode.core.messages import Message
+
+Answered = Callable[[int, dict[str, Any]], None]
+"""Is called with the code and the body of an answer: those below 200 are provisional."""
+
+
+class Lost(Exception):
+    """The connection to the network has ended; the text says why."""
+
+
+class Conflicted(Lost):
+    """Another has the place of this node there: for a while, the worker that had it before."""
+
+
+class NotAdmitted(Lost):
+    """The network does not admit this node, until an operator has changed something."""
+
+
+class TooLarge(NodeError):
+    """The network takes no message of this size."""
+
+    code: ClassVar[int] = 413
+    title: ClassVar[str] = "Too large"
+
+
+class NotSupported(NodeError):
+    """The network has nothing like it."""
+
+    code: ClassVar[int] = 501
+    title: ClassVar[str] = "Not supported"
+
+
+@dataclass(frozen=True, slots=True)
+class LegacySettings:
+    """What an operator has said of a network.
+
+    Attributes:
+        domain: of its users.
+        host, port: of its server.
+        component: the gateway's domain there.
+        secret: that the server knows.
+        wants_receipts: whether messages ask for a receipt.
+        pool: how many addresses are lent to those who are not logged in.
+        per_minute: messages of one foreign user a minute.
+    """
+
+    domain: str
+    host: str
+    port: int
+    component: str
+    secret: str = field(default="", repr=False)
+    wants_receipts: bool = False
+    pool: int = 0
+    per_minute: int = 20
+
+
+class Here(Protocol):
+    """This node, as a network sees it."""
+
+    own: str
+
+    def identity_of(self, address: str) -> Identity | None:
+        """The verified identity at an address of this node."""
+        ...
+
+    def runtime_of(self, address: str) -> str:
+        """The runtime that has an address of this node, "" if none has."""
+        ...
+
+    def is_stored(self, message: Message) -> bool:
+        """Whether a message is kept here until it is answered, so that it is sent again anyway."""
+        ...
+
+    def live(self) -> None:
+        """Note that the network has admitted this node."""
+        ...
+
+    async def ready(self) -> None:
+        """Wait until this node takes more of the network."""
+        ...
+
+    def answer(self, message: Message, body: dict[str, Any]) -> None:
+        """Answer a message that was sent there, in place of who is there."""
+        ...
+
+    def ask(self, type_: str, sender: str, to: str, body: dict[str, Any], said: Answered) -> None:
+        """Carry a request of somebody there; `said` is called once with a final answer.
+
+        Args:
+            type_: of the message.
+            sender: an address of the network; "" if the gateway itself asks.
+            to: an address of this node.
+            body: its body.
+            said: called with each answer; with 504 if none comes in time.
+        """
+        ...
+
+    def tell(self, sender: str, to: str, body: dict[str, Any]) -> None:
+        """Carry an update of somebody there, which is not answered."""
+        ...
+
+    def granted(self, message: Message, body: dict[str, Any]) -> None:
+        """Say what has become of a subscription that this node wanted there."""
+        ...
+
+    def refused(self, why: str) -> None:
+        """Count something of the network that is not carried."""
+        ...
+
+    def alarm(self, kind: str, text: str) -> None:
+        """Raise an alarm about the network."""
+        ...
+
+
+class LegacyNetwork(Protocol):
+    """A network of another protocol, with one connection at a time."""
+
+    async def serve(self) -> None:
+        """Connect, and serve until the connection ends. Raises Lost."""
+        ...
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a message may be sent now: the network is live, and below the window."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Convert a message and put it on the wire. Raises NodeError if that cannot be."""
+        ...
+
+    def subscribe(self, message: Message) -> None:
+        """Take a request to the subscription manager of the network's domain."""
+        ...
+
+    def tick(self) -> None:
+        """Look at what has a time limit; called four times a second, connected or not."""
+        ...
+
+    def abort(self) -> None:
+        """End the connection at once; `serve` raises."""
+        ...

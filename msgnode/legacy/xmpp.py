@@ -1,0 +1,420 @@
+"""An XMPP network: the gateway as an external component of its operator's server (XEP-0114).
+
+Rules
+- A message is answered 200 `sent` when the server has taken it (xmpp_unacknowledged.py), or by what
+  the server says of it. With receipts, `received`; `sent` if none comes within five seconds.
+- Users of this node have addresses by their verified name (xmpp_addresses.py). Who is not logged in
+  is lent an address (xmpp_pool.py), or cannot write.
+- An error is never answered; neither are headlines, nor what comes back from our own domain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from msgnode.core import addresses
+from msgnode.core.errors import (
+    BadMessage,
+    Forbidden,
+    GatewayTimeout,
+    NodeError,
+    NotFound,
+    Unavailable,
+)
+from msgnode.core.messages import Message, error_body
+
+from .lookups import Found, UserLookups, remember
+from .network import Here, LegacySettings, NotSupported
+from .xmpp_addresses import Jid, XmppAddresses, jid_of
+from .xmpp_pool import AddressPool
+from .xmpp_presence import XmppPresence
+from .xmpp_stream import (
+    COMPONENT,
+    ComponentStream,
+    Element,
+    cleaned,
+    shown,
+    stanza,
+    tag,
+    text_of,
+)
+from .xmpp_unacknowledged import Unacknowledged
+
+PING_SECONDS, QUIET_SECONDS = 10.0, 30.0
+"""A ping that is not answered, and silence before one: the server is frozen, or the network cut."""
+MAX_HELD, MAX_ASKED = 1_000, 200
+"""Messages from there that wait for a look-up, and questions of ours there."""
+BURST = 10
+
+_STANZAS = "urn:ietf:params:xml:ns:xmpp-stanzas"
+_RECEIPTS = "urn:xmpp:receipts"
+_DISCO = "http://jabber.org/protocol/disco#info"
+_ITEMS = "http://jabber.org/protocol/disco#items"
+_PING = "urn:xmpp:ping"
+_CODES = {
+    "item-not-found": 404, "service-unavailable": 404, "recipient-unavailable": 404, "gone": 410,
+    "remote-server-not-found": 404, "not-allowed": 404, "forbidden": 403, "not-authorized": 403,
+    "registration-required": 403, "subscription-required": 403, "remote-server-timeout": 504,
+    "conflict": 409, "policy-violation": 429, "resource-constraint": 429, "not-acceptable": 400,
+    "bad-request": 400, "jid-malformed": 400, "feature-not-implemented": 501,
+    "internal-server-error": 502,
+}  # fmt: skip
+"""What a server's error is here; prosody says `service-unavailable` of a user that there is not."""
+_CONDITIONS = {
+    400: ("modify", "not-acceptable"),
+    403: ("auth", "forbidden"),
+    404: ("cancel", "service-unavailable"),
+    413: ("modify", "policy-violation"),
+    429: ("wait", "resource-constraint"),
+    501: ("cancel", "feature-not-implemented"),
+    503: ("wait", "service-unavailable"),
+    504: ("wait", "remote-server-timeout"),
+}
+
+Said = Callable[[Element | None], None]
+"""Is called with the answer of the server, None if none comes."""
+
+
+class Answer(NodeError):
+    """What the other side has answered, with its code."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(description)
+        self.code = code  # type: ignore[misc]  # the server's
+
+
+class XmppNetwork:
+    """One instance per network that this worker serves. Implements LegacyNetwork.
+
+    Args:
+        settings: of the network.
+        here: this node.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self, settings: LegacySettings, here: Here, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.addresses = XmppAddresses(here.own, settings.domain, settings.component)
+        self.pool = AddressPool(settings.pool, here.alarm, clock)
+        self._settings = settings
+        self._here = here
+        self._clock = clock
+        self._stream: ComponentStream | None = None
+        self._lookups = UserLookups(here, clock)
+        self._presence = XmppPresence(self.addresses, here, self._lookups, self._put, error_in)
+        self._sent = Unacknowledged(
+            settings.domain, here, self._ping, clock, settings.wants_receipts
+        )
+        self._number = 0
+        self._heard_at = 0.0
+        self._rates: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._talks: OrderedDict[tuple[str, str], str] = OrderedDict()  # theirs, ours -> hyperty
+        self._held = 0
+        self._asked: OrderedDict[str, tuple[Said, float]] = OrderedDict()
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Connect, and serve until the connection ends. Raises Lost."""
+        settings = self._settings
+        stream = ComponentStream(settings.component, self._took)
+        try:
+            await stream.open(settings.host, settings.port, settings.secret)
+            self._stream, self._heard_at = stream, self._clock()
+            for each in self._sent.again():
+                stream.send(each)
+            self._presence.renew()
+            self._here.live()
+            while True:
+                await self._here.ready()
+                await stream.read()
+        finally:
+            if self._stream is not None:
+                self._sent.lost()
+            self._stream = None
+            await stream.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._stream is not None:
+            self._stream.abort()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a message may be sent now."""
+        return self._stream is not None and not self._stream.is_full and not self._sent.is_full
+
+    def tick(self) -> None:
+        """Look at what has a time limit."""
+        now = self._clock()
+        self._sent.expire(self._stream is not None)
+        if self._stream is not None:
+            pinged_at = self._sent.pinged_at
+            if pinged_at is not None and now - pinged_at > PING_SECONDS:
+                self._here.refused("the server has not answered a ping")
+                self._stream.abort()
+            elif pinged_at is None and now - self._heard_at > QUIET_SECONDS:
+                self._sent.ping()
+            self._presence.watch()
+        while self._asked and next(iter(self._asked.values()))[1] <= now:
+            self._asked.popitem(last=False)[1][0](None)
+        self.pool.sweep(lambda runtime: bool(self._here.runtime_of(runtime)))
+
+    def _put(self, name: str, attributes: dict[str, Any], *inside: str) -> None:
+        """Send a stanza, if the network is live."""
+        made = stanza(self._settings.component, name, attributes, *inside)
+        if self._stream is not None:
+            self._stream.send(made)
+
+    def _ping(self) -> str:
+        """Ping the server; return the id, "" if it cannot be reached."""
+        id_ = self._next_id("p")
+        of_server = {"from": self._settings.component, "to": self._settings.domain}
+        self._put("iq", {"type": "get", "id": id_, **of_server}, tag("ping", {"xmlns": _PING}))
+        return id_ if self._stream is not None else ""
+
+    def _next_id(self, kind: str) -> str:
+        self._number += 1
+        return f"{kind}{self._number}"
+
+    # --- to the network ---------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Convert a message and put it on the wire. Raises NodeError if that cannot be."""
+        their = self.addresses.jid(message.recipients[0])
+        if message.type == "read":
+            self._discover(message, their)
+            return
+        text = text_in(message.fields())
+        if not text:
+            if message.type == "update":
+                return  # an event of an object, which has no form there
+            raise NotSupported("Only text passes to XMPP: it is in `value` or `value.content`.")
+        if not (text := cleaned(text)):
+            raise BadMessage("The text has no character that XML has.")
+        local = self._local_of(message.sender)
+        id_ = self._sent.id_of(message)
+        receipt = tag("request", {"xmlns": _RECEIPTS}) if self._settings.wants_receipts else ""
+        sender = f"{local}@{self._settings.component}"
+        head = {"type": "chat", "id": id_, "to": str(their), "from": sender}
+        body = tag("body", {}, text_of(text))
+        made = stanza(self._settings.component, "message", head, body, receipt)
+        remember(self._talks, (their.bare, local), message.sender)
+        if self._stream is not None:
+            self._stream.send(made)
+        self._sent.add(id_, message, made, their.bare)
+
+    def subscribe(self, message: Message) -> None:
+        """Take a request to the subscription manager of the network's domain."""
+        self._presence.subscribe(message)
+
+    def _local_of(self, sender: str) -> str:
+        """The part before the `@` with which a sender of this node has an address there."""
+        identity = self._here.identity_of(sender)
+        if identity is not None and identity.user_url:
+            return self.addresses.local_of(identity.user_url)
+        if not self._settings.pool:
+            raise Forbidden(f"{self._settings.domain} shows who writes: log in first.")
+        runtime = self._here.runtime_of(sender)
+        if not runtime:
+            raise Unavailable(f"{sender[:200]} has no session any more.")
+        return self.pool.lend(runtime)
+
+    def _discover(self, message: Message, their: Jid) -> None:
+        """Ask the server whether there is a user."""
+
+        def said(answer: Element | None) -> None:
+            fault: NodeError
+            if answer is None:
+                fault = GatewayTimeout(f"{self._settings.domain} has not answered.")
+            elif answer.get("type") == "error":
+                fault = error_in(answer, their.bare)
+                fault = NotFound(fault.description) if fault.code == 501 else fault
+            else:
+                url, user = self.addresses.address(their), f"user://{their.domain}/{their.bare}"
+                value = {"url": url, "user": user, "resources": ["chat"], "dataSchemes": ["comm"]}
+                self._here.answer(message, {"code": 200, "value": {url: value}})
+                return
+            self._here.answer(message, error_body(fault))
+
+        if self._stream is None or len(self._asked) >= MAX_ASKED:
+            said(None)
+            return
+        id_ = self._next_id("q")
+        self._asked[id_] = (said, self._clock() + PING_SECONDS)
+        head = {"type": "get", "id": id_, "to": their.bare, "from": self._settings.component}
+        self._put("iq", head, tag("query", {"xmlns": _DISCO}))
+
+    # --- from the network -------------------------------------------------------------------------
+
+    def _took(self, element: Element) -> None:
+        """Take a stanza."""
+        self._heard_at = self._clock()
+        their, ours = jid_of(element.get("from")), jid_of(element.get("to"))
+        if their.domain != self._settings.domain or ours.domain != self._settings.component:
+            self._here.refused(f"a stanza of {shown(str(their))} to {shown(str(ours))}")
+        elif element.name == f"{COMPONENT} message":
+            self._took_message(element, their, ours)
+        elif element.name == f"{COMPONENT} iq":
+            self._took_iq(element, their, ours)
+        elif element.name == f"{COMPONENT} presence":
+            is_ours = ours.bare == self._settings.component
+            if is_ours or self._is_within_rate(their.bare):
+                self._presence.took(element, their, ours, self.pool.has(ours.local))
+
+    def _took_iq(self, element: Element, their: Jid, ours: Jid) -> None:
+        id_, type_ = element.get("id"), element.get("type")
+        if type_ in ("result", "error"):
+            if not self._sent.passed(id_) and (asked := self._asked.pop(id_, None)) is not None:
+                asked[0](element)
+            return
+        head = {"type": "result", "id": id_, "from": str(ours), "to": str(their)}
+        names = {each.name for each in element.children}
+        if type_ != "get" or not names & {f"{_DISCO} query", f"{_ITEMS} query", f"{_PING} ping"}:
+            head["type"] = "error"
+            self._put("iq", head, error_element(501))
+        elif f"{_PING} ping" in names:
+            self._put("iq", head)
+        elif f"{_ITEMS} query" in names:
+            self._put("iq", head, tag("query", {"xmlns": _ITEMS}))
+        else:
+            kind = ("client", "web") if ours.local else ("gateway", "xmpp")
+            of = {"category": kind[0], "type": kind[1], "name": "Messaging Node"}
+            features = [tag("feature", {"var": each}) for each in (_DISCO, _RECEIPTS)]
+            self._put("iq", head, tag("query", {"xmlns": _DISCO}, tag("identity", of), *features))
+
+    def _took_message(self, element: Element, their: Jid, ours: Jid) -> None:
+        type_ = element.get("type")
+        if type_ == "error":
+            if not self._sent.refused(element.get("id"), partial(error_in, element)):
+                self._here.refused("an error about nothing that was sent")
+            return
+        if (receipt := element.find(f"{_RECEIPTS} received")) is not None:
+            self._sent.received(receipt.get("id"), their.bare)
+            return
+        body = element.find(f"{COMPONENT} body")
+        if type_ in ("headline", "groupchat") or body is None or not body.text:
+            return
+        if not self._is_within_rate(their.bare):
+            self._refuse(element, 429)
+        elif self.pool.has(ours.local):
+            self._took_for_guest(element, their, ours, body.text)
+        else:
+            self._took_for_user(element, their, ours, body.text)
+
+    def _took_for_guest(self, element: Element, their: Jid, ours: Jid, text: str) -> None:
+        """Take a message to an address that is lent, or was."""
+        hyperty = self._talks.get((their.bare, ours.local), "")
+        runtime = self.pool.runtime_of(ours.local)
+        if runtime and hyperty and runtime == self._here.runtime_of(hyperty):
+            self._deliver(element, their, text, hyperty, lambda: False)
+            return
+        self._here.refused(f"{ours.local} is lent to nobody who has written to {their.bare}")
+        self._refuse(element, 404)
+
+    def _took_for_user(self, element: Element, their: Jid, ours: Jid, text: str) -> None:
+        """Take a message to a user: for the hyperty that has written there last, if it is there."""
+        user = self.addresses.user_of(ours.local)
+        if not user or addresses.parse(user).home == self._settings.domain:
+            self._refuse(element, 404)
+            return
+        key = (their.bare, ours.local)
+
+        def look(fresh: bool) -> bool:
+            if self._held >= MAX_HELD:
+                return False
+            self._talks.pop(key, None)
+            self._held += 1
+            self._lookups.find(user, partial(self._found, element, their, text), fresh)
+            return True
+
+        hyperty = self._talks.get(key, "")
+        if hyperty and not self._lookups.is_looking(user):
+            self._deliver(element, their, text, hyperty, partial(look, True))
+        elif not look(False):
+            self._refuse(element, 429)
+
+    def _found(self, element: Element, their: Jid, text: str, found: Found) -> None:
+        self._held -= 1
+        if found.hyperty:
+            self._deliver(element, their, text, found.hyperty, lambda: False)
+        else:
+            self._refuse(element, 404)
+
+    def _deliver(
+        self, element: Element, their: Jid, text: str, hyperty: str, look: Callable[[], bool]
+    ) -> None:
+        """Give a message to a hyperty; `look` looks for another one, if it is not there."""
+
+        def said(code: int, body: dict[str, Any]) -> None:
+            if code < 200 or (code in (404, 503) and look()):
+                return
+            if code >= 400:
+                self._refuse(element, code, str(body.get("description") or body.get("desc") or ""))
+            elif element.find(f"{_RECEIPTS} request") is not None and element.get("id"):
+                received = tag("received", {"xmlns": _RECEIPTS, "id": element.get("id")})
+                sender = jid_of(element.get("to")).bare
+                head = {"from": sender, "to": str(their), "id": self._next_id("c")}
+                self._put("message", head, received)
+
+        value = {"type": "chat", "content": text}
+        self._here.ask("create", self.addresses.address(their), hyperty, {"value": value}, said)
+
+    def _refuse(self, element: Element, code: int, text: str = "") -> None:
+        """Tell somebody there that his message was not taken."""
+        head = {"type": "error", "id": element.get("id")}
+        parties = {"from": element.get("to"), "to": element.get("from")}
+        self._put("message", {**head, **parties}, error_element(code, text))
+
+    def _is_within_rate(self, bare: str) -> bool:
+        """Whether somebody there has not sent too much within a minute; it is counted."""
+        per_minute, now = self._settings.per_minute, self._clock()
+        most = float(max(BURST, per_minute))
+        left, at = self._rates.get(bare, (most, now))
+        left = min(most, left + (now - at) * per_minute / 60.0)
+        remember(self._rates, bare, (left - 1 if left >= 1 else left, now))
+        if left < 1:
+            self._here.refused(f"{shown(bare)} sends more than {per_minute} a minute")
+        return left >= 1
+
+
+def text_in(body: dict[str, Any]) -> str:
+    """The text of a chat message, "" if it has none.
+
+    >>> text_in({"value": {"content": "hello"}}), text_in({"value": "hello"}), text_in({})
+    ('hello', 'hello', '')
+    """
+    value = body.get("value")
+    if isinstance(value, dict):
+        value = value.get("content", value.get("text"))
+    return value if isinstance(value, str) else ""
+
+
+def error_in(element: Element, about: str) -> NodeError:
+    """The error in a stanza, as it is answered here.
+
+    Args:
+        element: the stanza.
+        about: who it is about.
+    """
+    error = element.find(f"{COMPONENT} error")
+    found = error.children if error is not None else []
+    names = [each.local_name for each in found]
+    condition = next((name for name in names if name in _CODES), "")
+    if "not-connected" in names:
+        condition = "remote-server-timeout"
+    said = " ".join(each.text for each in found if each.local_name == "text")
+    why = ": ".join(filter(None, (condition or "refused", shown(said))))
+    return Answer(_CODES.get(condition, 502), f"{about} cannot be reached ({why}).")
+
+
+def error_element(code: int, text: str = "") -> str:
+    """The error that somebody there is told."""
+    type_, condition = _CONDITIONS.get(code, ("cancel", "service-unavailable"))
+    words = tag("text", {"xmlns": _STANZAS}, text_of(text[:200])) if text else ""
+    return tag("error", {"type": type_}, tag(condition, {"xmlns": _STANZAS}), words)

@@ -1,0 +1,76 @@
+"""Addresses of a network that are lent to runtimes whose users are not logged in. Pure.
+
+Rules
+- An address is lent to one runtime, for as long as that has a session here; then it rests for ten
+  minutes, so that a late answer to it reaches nobody else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+
+from msgnode.core.errors import Unavailable
+
+MAX_ADDRESSES = 1_000
+REST_SECONDS = 600.0
+POOL_ALARM = "legacy-pool-empty"
+_NAME = re.compile(r"guest\d{3,4}")
+
+
+class AddressPool:
+    """The addresses `guest001…` of one network.
+
+    Args:
+        size: how many there are.
+        alarm: raises an alarm, by its kind and its text.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self, size: int, alarm: Callable[[str, str], None], clock: Callable[[], float]
+    ) -> None:
+        self._size = min(size, MAX_ADDRESSES)
+        self._alarm = alarm
+        self._clock = clock
+        self._free = OrderedDict.fromkeys(f"guest{n:03}" for n in range(1, self._size + 1))
+        self._lent: dict[str, str] = {}  # runtime -> name
+        self._borrowers: dict[str, str] = {}  # name -> runtime
+        self._resting: OrderedDict[str, float] = OrderedDict()
+        self._is_told = False
+
+    def has(self, name: str) -> bool:
+        """Whether an address is, or was, of a pool: no user has such a one."""
+        return _NAME.fullmatch(name) is not None
+
+    def runtime_of(self, name: str) -> str:
+        """The runtime that an address is lent to, "" if it is not lent."""
+        return self._borrowers.get(name, "")
+
+    def lend(self, runtime: str) -> str:
+        """The address of a runtime, from now on if it has none. Raises Unavailable."""
+        known = self._lent.get(runtime)
+        if known is not None:
+            return known
+        taken = self._size - len(self._free)
+        if taken + 1 >= 0.9 * self._size and not self._is_told:
+            self._is_told = True
+            self._alarm(POOL_ALARM, f"{taken + 1} of {self._size} addresses are lent, or rest.")
+        if not self._free:
+            raise Unavailable("No address is left for those who are not logged in.")
+        name, _ = self._free.popitem(last=False)
+        self._lent[runtime], self._borrowers[name] = name, runtime
+        return name
+
+    def sweep(self, is_there: Callable[[str], bool]) -> None:
+        """Take back the addresses of runtimes that have gone; call it regularly."""
+        now = self._clock()
+        for runtime in [each for each in self._lent if not is_there(each)]:
+            name = self._lent.pop(runtime)
+            del self._borrowers[name]
+            self._resting[name] = now + REST_SECONDS
+        while self._resting and next(iter(self._resting.values())) <= now:
+            self._free[self._resting.popitem(last=False)[0]] = None
+        if len(self._free) > 0.2 * self._size:
+            self._is_told = False

@@ -1,0 +1,190 @@
+"""The messages that an XMPP server may not have taken yet, or whose receipts may still come.
+
+Rules
+- A component's stream acknowledges nothing. After at most 20 messages or 50 ms the server is
+  pinged; that it answers shows that it has taken everything before.
+- What it has not taken when the connection ends is sent again, in order and with the same ids, for
+  ten seconds and three connections. A stored message comes back from its queue instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from msgnode.core.errors import BadGateway, GatewayTimeout, NodeError
+from msgnode.core.messages import Message, error_body
+
+from .network import Here
+
+WINDOW = 200
+BARRIER_MESSAGES, BARRIER_SECONDS = 20, 0.05
+RESEND_SECONDS = 10.0
+"""As long as a request waits: what was sent before is not sent later."""
+ATTEMPTS = 3
+RECEIPT_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message on the wire; `to` is who was written to, without a resource."""
+
+    message: Message
+    stanza: bytes
+    to: str
+    until: float
+    attempts: int = 1
+    is_answered: bool = False
+
+
+class Unacknowledged:
+    """One instance per network.
+
+    Args:
+        domain: of the network.
+        here: this node, which answers senders.
+        ping: pings the server; returns the id of the ping.
+        clock: a monotonic clock, in seconds.
+        wants_receipts: whether a message is answered by its receipt.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        here: Here,
+        ping: Callable[[], str],
+        clock: Callable[[], float],
+        wants_receipts: bool,
+    ) -> None:
+        self._domain = domain
+        self._here = here
+        self._ping = ping
+        self._clock = clock
+        self._wants_receipts = wants_receipts
+        self._sent: OrderedDict[str, Sent] = OrderedDict()
+        self._receipts: OrderedDict[str, Sent] = OrderedDict()
+        self._since: list[str] = []  # ids since the last ping
+        self._pings: deque[tuple[str, list[str], float]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more may be sent for now."""
+        return len(self._sent) + len(self._receipts) >= WINDOW
+
+    @property
+    def pinged_at(self) -> float | None:
+        """When the oldest ping was sent that is not answered."""
+        return self._pings[0][2] if self._pings else None
+
+    def id_of(self, message: Message) -> str:
+        """The id of a message there, the same each time that it is sent."""
+        text = f"{message.sender} {message.id_key}".encode()
+        id_ = f"r-{blake2b(text, digest_size=9).hexdigest()}"
+        while id_ in self._sent or id_ in self._receipts:
+            id_ += "-"
+        return id_
+
+    def add(self, id_: str, message: Message, stanza: bytes, to: str) -> None:
+        """Note a message that is sent now."""
+        self._sent[id_] = Sent(message, stanza, to, self._clock() + RESEND_SECONDS)
+        self._count(id_)
+
+    def again(self) -> list[bytes]:
+        """What is to be sent first on a new connection."""
+        for id_ in self._sent:
+            self._count(id_)
+        return [sent.stanza for sent in self._sent.values()]
+
+    def ping(self) -> None:
+        """Ask the server whether it has taken everything so far."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        ids, self._since = self._since, []
+        if id_ := self._ping():
+            self._pings.append((id_, ids, self._clock()))
+
+    def passed(self, id_: str) -> bool:
+        """Settle what a ping has shown to be taken; whether it was one of these."""
+        if not any(each[0] == id_ for each in self._pings):
+            return False
+        while self._pings:
+            pinged, ids, _ = self._pings.popleft()
+            for each in ids:
+                self._settle(each)
+            if pinged == id_:
+                break
+        return True
+
+    def lost(self) -> None:
+        """Note that the connection has ended: what was sent may not have arrived."""
+        self._pings.clear()
+        self._since = []
+        for id_, sent in list(self._sent.items()):
+            sent.attempts += 1
+            if sent.is_answered or self._here.is_stored(sent.message):
+                del self._sent[id_]
+            elif sent.attempts > ATTEMPTS:
+                del self._sent[id_]
+                self._refuse(sent, BadGateway(f"{self._domain} ends connections at this message."))
+
+    def refused(self, id_: str, fault_of: Callable[[str], NodeError]) -> bool:
+        """Answer a message that the server has refused; whether there is one.
+
+        Args:
+            id_: of the message there.
+            fault_of: what is answered, for who was written to.
+        """
+        sent = self._sent.get(id_) or self._receipts.pop(id_, None)
+        if sent is None or sent.is_answered:
+            return False
+        sent.is_answered = True
+        self._refuse(sent, fault_of(sent.to))
+        return True
+
+    def received(self, id_: str, by: str) -> None:
+        """Answer a message whose receipt has come from who was written to."""
+        sent = self._sent.get(id_) or self._receipts.get(id_)
+        if sent is None or sent.is_answered or sent.to != by:
+            return
+        self._receipts.pop(id_, None)
+        sent.is_answered = True
+        self._here.answer(sent.message, {"code": 200, "desc": "received"})
+
+    def expire(self, is_connected: bool) -> None:
+        """Answer what has waited too long for a connection, or for a receipt."""
+        now = self._clock()
+        while not is_connected and self._sent:
+            first = next(iter(self._sent.values()))
+            if first.until > now:
+                break
+            self._sent.popitem(last=False)
+            self._refuse(first, GatewayTimeout(f"{self._domain} could not be reached in time."))
+        while self._receipts and (first := next(iter(self._receipts.values()))).until <= now:
+            self._receipts.popitem(last=False)
+            self._here.answer(first.message, {"code": 200, "desc": "sent"})
+
+    def _count(self, id_: str) -> None:
+        self._since.append(id_)
+        if len(self._since) >= BARRIER_MESSAGES:
+            self.ping()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(BARRIER_SECONDS, self.ping)
+
+    def _settle(self, id_: str) -> None:
+        """Answer a message that the server has taken, or wait for its receipt."""
+        sent = self._sent.pop(id_, None)
+        if sent is None or sent.is_answered:
+            return
+        if self._wants_receipts:
+            sent.until = self._clock() + RECEIPT_SECONDS
+            self._receipts[id_] = sent
+        else:
+            self._here.answer(sent.message, {"code": 200, "desc": "sent"})
+
+    def _refuse(self, sent: Sent, error: NodeError) -> None:
+        self._here.answer(sent.message, error_body(error))

@@ -1,0 +1,143 @@
+"""The rows of legacy networks: how operators enter them, and what is said of what is wrong."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import Client
+
+from msgnode.federation import store
+from msgnode.identity.encryption import decrypt
+from msgnode.models import AuditEntry, ControlMessage, LegacyNetwork, Peer
+
+pytestmark = pytest.mark.django_db
+PAGES, REST = "/admin/msgnode/legacynetwork/", "/api/v1/legacy-networks/"
+SECRET = "between us and nobody else"
+GOOD = {
+    "domain": "legacy.example", "network": "xmpp", "host": "127.0.0.1", "port": 5347,
+    "component": "gw.legacy.example", "pool": 0, "per_minute": 20, "secret": SECRET,
+}  # fmt: skip
+BAD = [
+    ({"domain": "localhost"}, "domain"),
+    ({"component": "legacy.example"}, "component"),
+    ({"component": "no domain"}, "component"),
+    ({"host": "127.0.0.1:5347"}, "host"),
+    ({"port": 0}, "port"),
+    ({"port": 65_536}, "port"),
+    ({"pool": 1_001}, "pool"),
+    ({"per_minute": 0}, "per_minute"),
+    ({"secret": ""}, "secret"),
+    ({"secret": "a\x00b"}, "secret"),
+]
+
+
+@pytest.fixture
+def operator(admin_client: Client) -> Client:
+    return admin_client
+
+
+def row() -> LegacyNetwork:
+    return LegacyNetwork.objects.get()
+
+
+def test_a_network_is_added_on_its_page_and_its_secret_is_shown_nowhere(operator: Client) -> None:
+    answer = operator.post(f"{PAGES}add/", GOOD, follow=True)
+    assert row().decision == Peer.Decision.APPROVED, answer.content.decode()
+    assert decrypt(row().sealed) == SECRET
+    assert ControlMessage.objects.filter(kind=store.CHANGED).exists()
+    change = f"{PAGES}{row().pk}/change/"
+    shown = [operator.get(each).content.decode() for each in (PAGES, change, REST)]
+    shown += [json.dumps(list(AuditEntry.objects.values("action", "before", "after")))]
+    assert not [each for each in shown if SECRET in each or row().sealed in each]
+    operator.post(change, GOOD | {"secret": "", "port": 5348}, follow=True)
+    assert (row().port, decrypt(row().sealed)) == (5348, SECRET)
+
+
+@pytest.mark.parametrize(("change", "field"), BAD)
+def test_what_cannot_be_a_network_is_refused_by_the_name_of_the_field(
+    operator: Client, change: dict[str, Any], field: str
+) -> None:
+    page = operator.post(f"{PAGES}add/", GOOD | change, follow=True)
+    assert field in page.context["adminform"].form.errors
+    answer = operator.post(REST, GOOD | change, "application/json")
+    assert answer.status_code == 400
+    assert field in answer.content.decode()
+    assert not LegacyNetwork.objects.exists()
+
+
+def test_a_network_is_added_changed_and_decided_about_over_rest(operator: Client) -> None:
+    answer = operator.post(REST, GOOD, "application/json")
+    assert answer.status_code == 201, answer.content
+    assert answer.json()["decision"] == "approved"
+    assert "secret" not in answer.json()
+    place = f"{REST}legacy.example/"
+    assert operator.patch(place, {"pool": 5}, "application/json").json()["pool"] == 5
+    assert operator.patch(place, {"domain": "b.example"}, "application/json").status_code == 400
+    for act, decision in (("pause", "paused"), ("resume", "approved"), ("block", "blocked")):
+        assert operator.post(f"{place}{act}/").json()["decision"] == decision
+    assert operator.get(f"{place}queue/").status_code == 200
+    for act in ("approve", "look", "stubs"):  # it has no stub
+        assert operator.post(f"{place}{act}/").status_code == 404
+    assert operator.delete(place).status_code == 204
+    assert not Peer.objects.exists()
+
+
+def test_case_55_a_network_is_paused_blocked_and_resumed_on_its_page(operator: Client) -> None:
+    operator.post(f"{PAGES}add/", GOOD)
+    for action, decision in (("pause", "paused"), ("block", "blocked"), ("resume", "approved")):
+        operator.post(PAGES, {"action": action, "_selected_action": [row().pk]})
+        assert row().decision == decision
+    operator.post(PAGES, {"action": "restart", "_selected_action": [row().pk]})
+    assert ControlMessage.objects.filter(kind=store.RESTART).exists()
+    assert AuditEntry.objects.filter(action="peer.restart").exists()
+
+
+def test_the_page_of_peers_has_the_nodes_alone(operator: Client) -> None:
+    operator.post(REST, GOOD, "application/json")
+    Peer.objects.create(domain="b.example")
+    page = operator.get("/admin/msgnode/peer/").content.decode()
+    assert "b.example" in page
+    assert "legacy.example" not in page
+
+
+def test_two_networks_have_two_domains_of_the_gateway(operator: Client) -> None:
+    operator.post(REST, GOOD, "application/json")
+    answer = operator.post(REST, GOOD | {"domain": "other.example"}, "application/json")
+    assert "has this domain of the gateway already" in answer.content.decode()
+    Peer.objects.create(domain="b.example")
+    other = {"domain": "b.example", "component": "gw.b.example"}
+    answer = operator.post(REST, GOOD | other, "application/json")
+    assert "already" in answer.content.decode()
+
+
+def test_the_command_adds_one_and_names_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(f"{SECRET}\n")
+    add = ["peers", "add", "legacy.example", "--component", "gw.legacy.example", "--secret"]
+    said = StringIO()
+    call_command(*add, str(file), "--xmpp", "127.0.0.1:5347", stdout=said)
+    assert (row().host, row().port, decrypt(row().sealed)) == ("127.0.0.1", 5347, SECRET)
+    for place in ("127.0.0.1", "127.0.0.1:x", ":5347"):
+        with pytest.raises(CommandError, match=r"(port|host): "):
+            call_command(*add, str(file), "--xmpp", place, stdout=said)
+    call_command(*add[:-1], "--xmpp", "127.0.0.2:5347", "--pool", "7", stdout=said)
+    assert (row().host, row().pool, decrypt(row().sealed)) == ("127.0.0.2", 7, SECRET)
+    assert SECRET not in said.getvalue()
+
+
+def test_a_worker_sees_how_a_network_is_reached_and_serves_it_without_a_stub() -> None:
+    given = {name: value for name, value in GOOD.items() if name != "secret"}
+    LegacyNetwork.objects.create(**given, sealed="x", decision=Peer.Decision.APPROVED)
+    (found,) = store.read()
+    assert found.is_served
+    assert not found.needs_look
+    assert found.legacy is not None
+    assert (found.legacy.component, found.legacy.sealed) == ("gw.legacy.example", "x")
+    LegacyNetwork.objects.update(port=1)
+    assert not found.has_place_of(store.read()[0])
