@@ -19,6 +19,8 @@ Rules
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
@@ -102,7 +104,6 @@ class PeerCounters:
     unanswered: int = 0  # requests without a response within the time limit
     discarded: int = 0  # by an operator
     set_aside: int = 0  # stored messages that could not be delivered
-    lost: int = 0  # frames the stub wrote to a lost socket
     restarts: int = 0
     round_trip: float = 0.0  # of the last response, in seconds
 
@@ -166,16 +167,30 @@ class PeerExchange:
         self._on_send = on_send
         self._silent: list[tuple[float, int, tuple[str, str]]] = []  # (until, number, key), a heap
         self._given_up: set[tuple[str, str]] = set()  # asked, and answered here meanwhile
+        self._all_answered = asyncio.Event()
+        self.moved()
 
     @property
     def is_busy(self) -> bool:
         """Whether something waits for the peer, or a response may still come."""
         return bool(self.queue or self._asked)
 
+    def moved(self) -> None:
+        """Note that something has passed, or that the peer was needed until now."""
+        self.moved_at = self._clock()
+
     @property
-    def has_asked(self) -> bool:
-        """Whether a response of the peer may still come."""
-        return bool(self._asked)
+    def due(self) -> float:
+        """When `expire` has something to do next."""
+        first = next(iter(self._asked.values()), None)
+        asked = first.at + ASKED_SECONDS if first is not None else math.inf
+        return min(self.queue.due, asked, self._silent[0][0] if self._silent else math.inf)
+
+    async def answered(self) -> None:
+        """Wait until no response of the peer is due."""
+        while self._asked:
+            self._all_answered.clear()
+            await self._all_answered.wait()
 
     def unanswered(self, seconds: float, at_most: int) -> dict[int, tuple[Waiting, float]]:
         """Requests sent so long ago without a response, by number, with the seconds since."""
@@ -242,6 +257,7 @@ class PeerExchange:
             if len(self._asked) > MAX_ASKED:
                 self._forget_first(f"has left more than {MAX_ASKED} requests unanswered")
         self.counters.sent += 1
+        self.moved()
         self.out.passed()
         if self._on_send is not None:
             self._on_send(one.message.sender)
@@ -252,20 +268,22 @@ class PeerExchange:
         why = f": its stub ended, {ended}" if ended else ""
         text = f"The node of {self._peer} could not be reached in time{why}."
         for one in self.queue.expire():
+            self.moved()
             self.counters.expired += 1
             if one.key:
                 self._set_aside(one, text)
             self._refuse(one.message, GatewayTimeout(text))
         now = self._clock()
-        while self._silent and self._silent[0][0] <= now:
+        while self._silent and (self._silent[0][0] <= now or self._is_over(*self._silent[0][1:])):
             self._answer_silence(*heappop(self._silent)[1:])
         before = now - ASKED_SECONDS
-        while self._asked and next(iter(self._asked.values())).at < before:
+        while self._asked and next(iter(self._asked.values())).at <= before:
             self._forget_first(f"did not answer it within {ASKED_SECONDS:g} s")
 
     def discard(self, numbers: Collection[int] | None) -> None:
         """Remove these messages, or all, for an operator, and answer them."""
         found = self.queue.clear() if numbers is None else self.queue.remove(numbers)
+        self.moved()
         for one in found:
             self.counters.discarded += 1
             text = f"An operator has taken it out of the queue for {self._peer}."
@@ -285,6 +303,7 @@ class PeerExchange:
         self.send_again(text)
         asked, self._asked = self._asked, OrderedDict()
         given_up, self._given_up = self._given_up, set()
+        self._note_answered()
         for key, each in asked.items():
             if key not in given_up:
                 self.counters.failed += 1
@@ -310,6 +329,7 @@ class PeerExchange:
                 back.append(again)
                 self._again[key] = one.key
         self.queue.put_first(back)
+        self._note_answered()
         for one in back:
             if one.key in self._unsaid:
                 self._unsaid.remove(one.key)
@@ -335,6 +355,7 @@ class PeerExchange:
     def _forget_first(self, why: str) -> None:
         """Drop the oldest pending request, and answer it."""
         key, (one, _, _) = self._asked.popitem(last=False)
+        self._note_answered()
         if key in self._given_up:
             self._given_up.discard(key)
             return
@@ -346,13 +367,22 @@ class PeerExchange:
 
     def _answer_silence(self, number: int, key: tuple[str, str]) -> None:
         """Answer a request that the peer has said nothing about; a late response still passes."""
-        asked = self._asked.get(key)
-        if asked is None or asked.number != number:
+        if self._is_over(number, key):
             return
         self._given_up.add(key)
         self.counters.unanswered += 1
         text = f"The node of {self._peer} says nothing: probably nobody there has the address."
-        self._refuse(asked.one.message, GatewayTimeout(text))
+        self._refuse(self._asked[key].one.message, GatewayTimeout(text))
+
+    def _is_over(self, number: int, key: tuple[str, str]) -> bool:
+        """Whether a request is no more in silence: it was heard of, or is not waited for."""
+        asked = self._asked.get(key)
+        return asked is None or asked.number != number
+
+    def _note_answered(self) -> None:
+        self.moved()
+        if not self._asked:
+            self._all_answered.set()
 
     def _done(self, key: str) -> None:
         self._unsaid.discard(key)
@@ -394,6 +424,7 @@ class PeerExchange:
         if message.is_response and not self._was_asked(message):
             raise Refused("nobody has asked for this response")
         self.counters.received += 1
+        self.moved()
         self.into.passed()
         return crossing.incoming(message)
 
@@ -424,6 +455,7 @@ class PeerExchange:
                 self.queue.take_stored(one.key)
             else:
                 del self._asked[key]
+                self._note_answered()
                 self._given_up.discard(key)
                 self.counters.round_trip = self._clock() - asked.at
             self._done(one.key)

@@ -18,6 +18,7 @@ WriterSubscriptions: the addresses here that write to a peer which routes to kno
 
 from __future__ import annotations
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -124,6 +125,14 @@ class HeldSubscriptions:
         """Whether something is subscribed at the peer, or still to be requested."""
         return bool(self.held or self._asking or self._leaving or self._request)
 
+    @property
+    def due(self) -> float:
+        """When `pump` has something to do next."""
+        due = self._next_at if self._asking or self._leaving else math.inf
+        if self._request is not None:
+            due = self._request.until
+        return min(due, self._renewed_at + RENEWAL_SECONDS) if self._is_suspect else due
+
     def want(self, addresses: Iterable[str], were_held: bool = False) -> None:
         """Subscribe these; `were_held`: the worker that served the peer before had done so."""
         for address in addresses:
@@ -144,6 +153,7 @@ class HeldSubscriptions:
             self._singly.discard(address)
             if self.held.pop(address, self) is None:
                 self._leaving[address] = None
+        self._wake()
 
     def suspect(self) -> None:
         """Note a loss reported by the peer or its stub: everything is renewed soon.
@@ -314,6 +324,11 @@ class WriterSubscriptions:
     def addresses(self) -> list[str]:
         """Those that are subscribed, who wrote longest ago first."""
         return list(self._wrote_at)
+
+    @property
+    def due(self) -> float:
+        """When `sweep` has something to do next."""
+        return next(iter(self._wrote_at.values()), math.inf) + WRITER_SECONDS
 
     def wrote(self, address: str) -> None:
         """Note that a message from this address is about to be passed to the stub."""

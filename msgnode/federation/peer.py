@@ -1,19 +1,19 @@
-"""The link to one peer: its stub in a sandbox, the queue for it, and what it sends.
+"""One peer that this worker serves: its stub in a sandbox, the queue for it, and what it sends.
 
-    starting -> connecting -> live <-> disconnected      (as reported by the stub)
-    any -> waiting -> starting                           (the sandbox has ended: back-off)
-    any -> idle -> starting                              (not needed; needed again)
-
-Rules
+What happens to a peer, and what follows, is a table (states.py). Rules
 - Queued messages are passed to the stub in order, only while it is live and has a socket, because
   some stubs send what they are given while they connect after what comes later (exchange.py).
 - The stub's reports set its state; its other messages are carried if the exchange admits them.
 - Neither sandbox nor socket is read faster than the node can carry messages.
+- One timer does whatever time itself brings: it is set for the first thing that is due.
+- A stub that is to replace another is first tried, without a socket and without messages, so that
+  one that cannot be loaded replaces nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,12 +24,13 @@ from msgnode.core import messages
 from msgnode.core.back_off import BackOff
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
+from msgnode.core.faults import FAULTS
 
 from . import pipe
 from .exchange import PeerExchange, Refused, Store
 from .held_subscriptions import HeldSubscriptions, Observed, WriterSubscriptions
 from .kinds import KINDS, UNKNOWN, PeerKind
-from .peer_session import KeptSession, Opener
+from .peer_session import KeptSession, PeerSessions
 from .pipe import (
     Loaded,
     LoadFailed,
@@ -42,31 +43,38 @@ from .pipe import (
     SocketWanted,
 )
 from .queue import PeerQueue
-from .sandbox import Sandbox, SandboxLimits, SandboxProcess
+from .sandbox import SandboxLimits, SandboxProcess
 from .sockets import SocketLimits, StubSockets, tls_places
 from .states import (
     DISCONNECTED,
+    EVENT_OF,
     GAP,
     IDLE,
+    LEAVING,
     LIVE,
     LIVE_SECONDS,
+    REPLACED,
     STARTING,
-    STATE_OF,
     STOPPED,
+    TABLE,
     WAITING,
+    Action,
+    Event,
     SessionWatch,
-    StubProgress,
+    StubClock,
     StubStatus,
     read_status,
     read_status_without_id,
 )
 
 DRAIN_SECONDS = 5.0  # for responses, before another stub replaces one
-_TICK, _STOP_SECONDS = 0.25, 2.0
+_STOP_SECONDS = 2.0
+_LEAST_PAUSE = 0.01
+"""Seconds between two runs of the timer: what is due and cannot be done yet keeps nobody busy."""
+_AFTER_FAULT = 1.0
 _NOT_NEEDED = "it is not needed any more"
 MAX_HELD = 1_000
 """Most frames of a peer that wait while the node is busy; a stub that sends more is ended."""
-_LOOKS_EVERY = 1.0  # seconds between two checks of what an idle peer has here
 
 
 class Link(Protocol):
@@ -139,7 +147,7 @@ class PeerLink:
         peer: PeerStub,
         domain: str,
         limits: LinkLimits,
-        opener: Opener,
+        opener: PeerSessions,
         observed: Observed,
         store: Store | None = None,
     ) -> None:
@@ -156,20 +164,27 @@ class PeerLink:
             answers_all=kind.answers_all, on_send=writers.wrote if self.writers else None,
         )  # fmt: skip
         self.subscriptions = HeldSubscriptions(
-            *at_peer, observed, self._pump, list_field=kind.list_field
+            *at_peer, observed, self._look, list_field=kind.list_field
         )
         self.sandbox: SandboxProcess | None = None
-        self._session.on_answer.append(self.exchange.answered_here)
+        self._session.on_answer = self.exchange.answered_here
+        self._session.on_closed = self._session_closed
         self._held = 0  # consecutive frames of the peer that had to wait for the node
         self._idleness = Idleness(limits.idle_seconds, self.exchange, self.subscriptions)
         self._limits = limits
         self._restarts, self._reconnects = BackOff(1.0, 300.0), BackOff(0.25, 30.0)
         self._sockets: StubSockets | None = None
         self._watch = SessionWatch(self.exchange.send_again)
-        self._progress = StubProgress(limits.live_seconds)
-        self._loaded, self._hurries = asyncio.Event(), asyncio.Event()
-        self._is_leaving = self._is_stopped = False  # temporarily; for good
+        self._clock = StubClock(limits.live_seconds)
+        self._ended = ""  # why the last stub has, if none is live since
+        self._loaded, self._may_begin = asyncio.Event(), asyncio.Event()
+        self._begins_at = math.inf  # while it waits
+        self._is_stopped = False
         self._task: asyncio.Task[None] | None = None
+        self._parting: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = math.inf
 
     @property
     def failures_in_a_row(self) -> int:
@@ -188,13 +203,9 @@ class PeerLink:
                 if self._session.has_ended:  # the answers below go through it
                     await self._open_session()
                 self.exchange.fail_asked(f"The stub of {self.peer.domain} ended: {reason}.")
-                if self._is_leaving and not self._is_stopped:
-                    await self._idle()
-                    continue
-                self.exchange.counters.restarts += 1
-                self._progress.ended = reason
-                self._enter(WAITING, reason)
-                await self._wait(self._restarts.failed())
+                self._happens(Event.ENDED, reason)
+                self._look()
+                await self._rest()
         finally:
             await self._leave()
 
@@ -202,6 +213,7 @@ class PeerLink:
         """Disconnect from the peer, and stop serving it."""
         self._is_stopped = True
         self._release_writers()
+        self._happens(Event.IS_LEFT)
         await self._say_good_bye()
         self.abort()
         if self._task is not None:
@@ -211,10 +223,11 @@ class PeerLink:
         """Try to connect at once, ignoring the back-offs."""
         self._restarts.reset()
         self._reconnects.reset()
-        self._progress.hurry()
-        self._hurries.set()
+        self._clock.hurry()
         if self._sockets is not None:
             self._sockets.hurry()
+        self._happens(Event.MAY_BEGIN)
+        self._look()
 
     def restart(self) -> None:
         """End the sandbox; the next one starts within a second."""
@@ -223,12 +236,13 @@ class PeerLink:
 
     async def replace(self, stub: PeerStub) -> None:
         """Replace the stub: queued messages stay, pending requests get some more time."""
-        self.peer, self._is_leaving = stub, self.state == LIVE
-        until = time.monotonic() + DRAIN_SECONDS
-        while self._is_leaving and self.exchange.has_asked and time.monotonic() < until:  # noqa: ASYNC110
-            await asyncio.sleep(_TICK)
+        self.peer, is_live = stub, self.state == LIVE
+        self._happens(Event.IS_REPLACED)
+        if is_live:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_SECONDS):
+                    await self.exchange.answered()
         await self._say_good_bye()
-        self._is_leaving = False
         self.hurry()
         self._kill("another stub takes its place")
 
@@ -241,19 +255,21 @@ class PeerLink:
 
     async def _open_session(self) -> None:
         """Ensure that the peer has a session here."""
-        while True:
+        while not self._is_stopped:
             try:
-                return await self._session.open()
+                await self._session.open()
             except NodeError as error:
-                self._enter(WAITING, f"its session was refused: {error.description}")
-                await self._wait(self._restarts.failed())
+                refused = f"its session was refused: {error.description}"
+                self._happens(Event.SESSION_REFUSED, refused)
+                self._look()
+                await self._rest()
+            else:
+                return
 
     async def _serve(self) -> str:
         """Run one sandbox until its end; return why it ended."""
-        self._is_leaving = False
-        self._enter(STARTING)
+        self._happens(Event.BEGINS)
         self._loaded.clear()
-        self._idleness.begin()
         sandbox = self.sandbox = SandboxProcess(self._limits.sandbox, self._said)
         places = tls_places(self.peer.configuration)
         sockets = self._sockets = StubSockets(
@@ -262,19 +278,16 @@ class PeerLink:
             sandbox.send,
             self._ready,
             self._watch,
+            on_change=self._look,
         )
         try:
             async with self._limits.starts:
                 ended = await load(sandbox, self.peer, self._loaded)
             sandbox.send(pipe.connect())
-            self._progress.begin()
-            while not ended.done():
-                await asyncio.wait({ended}, timeout=_TICK)
-                self._tick(sandbox, sockets)
-                if self._loaded.is_set() and self._idleness.is_over():
-                    self._release_writers()
-                    await self._say_good_bye()
-                    sandbox.kill(_NOT_NEEDED)
+            self._clock.begin()
+            self.exchange.moved()
+            self._session_closed()
+            self._look()
             return await ended
         except OSError as error:
             return str(error) or type(error).__name__
@@ -282,9 +295,21 @@ class PeerLink:
             sandbox.kill(_NOT_NEEDED)
             await sockets.end()
 
+    async def _rest(self) -> None:
+        """Wait until a sandbox is to start; the session stays, because messages for it come."""
+        while self.state in (WAITING, IDLE) and not self._is_stopped:
+            await self._may_begin.wait()
+            self._may_begin.clear()
+            if self.state == IDLE and self._session.has_ended:
+                await self._open_session()
+
+    async def _part(self) -> None:
+        """End the stub, which nobody needs any more."""
+        await self._say_good_bye()
+        self._kill(_NOT_NEEDED)
+
     async def _say_good_bye(self) -> None:
         """Have the stub close its session at the peer, within a time limit."""
-        self._is_leaving = True
         if self.sandbox is not None and self.sandbox.is_running and self._sockets is not None:
             self.sandbox.send(pipe.disconnect())
             with suppress(TimeoutError):
@@ -295,77 +320,139 @@ class PeerLink:
         if self.writers is not None and self.state == LIVE:
             self.writers.release()
 
-    async def _idle(self) -> None:
-        """Wait until the peer is needed; its session stays, because messages for it come there."""
-        self._enter(IDLE)
-        self._hurries.clear()
-        while not (self._idleness.is_needed or self._is_stopped):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOKS_EVERY):
-                    await self._hurries.wait()
-                    return
-            await self._open_session()
-            self._enter(IDLE)
-
     def _kill(self, why: str) -> None:
-        if self.sandbox is not None:
+        if self.sandbox is not None and self.sandbox.pid:
             self.sandbox.kill(why)
 
     async def _leave(self) -> None:
-        self._enter(STOPPED)
+        self.state = STOPPED
         self._kill(_NOT_NEEDED)
+        for task in (self._parting, self._reading):
+            if task is not None:
+                task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self.exchange.fail_all(f"The node of {self.peer.domain} is not served at the moment.")
         await self._session.close()
 
-    async def _wait(self, seconds: float) -> None:
-        """Wait, and expire queued messages meanwhile; `hurry` called before has no effect."""
-        until = time.monotonic() + seconds
-        self._hurries.clear()
-        while (left := until - time.monotonic()) > 0 and not self._is_stopped:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(_TICK, left)):
-                    await self._hurries.wait()
-                    return
-            self.exchange.expire(self._progress.ended)
+    # --- what happens to it -----------------------------------------------------------------------
 
-    def _tick(self, sandbox: SandboxProcess, sockets: StubSockets) -> None:
-        self.exchange.expire(self._progress.ended)
-        self._pump()
-        if self._progress.is_to_connect(self.state, sockets.count):
-            sandbox.send(pipe.connect())
-        is_late = self._progress.is_late(self.state, sockets.count, sockets.is_open)
-        if is_late and not self._is_leaving:
-            sandbox.kill(f"it was not live within {self._progress.seconds:g} s")
-        if self._session.has_ended:
-            sandbox.kill("its session here has ended")
-        self._look_at(sockets)
+    def _happens(self, event: Event, why: str = "") -> None:
+        """Change its state, and do what follows, as the table says."""
+        transition = TABLE[self.state].get(event)
+        if transition is None:
+            return
+        before, (self.state, action) = self.state, transition
+        if why:
+            self.last_error = pipe.shown(why)
+        if self.state != before:
+            if self.state == DISCONNECTED:
+                self._clock.tried()
+            elif self.state == LIVE:
+                self.last_error = self._ended = ""  # it was mended
+                self._restarts.succeeded()
+        match action:
+            case Action.CONNECT:
+                self._clock.tried()
+                if self.sandbox is not None:
+                    self.sandbox.send(pipe.connect())
+            case Action.SERVE:
+                self._begin_at_peer()
+            case Action.END:
+                self._kill(why)
+            case Action.PART:
+                if before == LIVE and self.writers is not None:
+                    self.writers.release()
+                self._parting = asyncio.create_task(self._part())
+            case Action.PAUSE:
+                if event is Event.ENDED:
+                    self.exchange.counters.restarts += 1
+                    self._ended = self.last_error
+                self._begins_at = time.monotonic() + self._restarts.failed()
+            case Action.BEGIN:
+                self._may_begin.set()
 
-    def _look_at(self, sockets: StubSockets) -> None:
-        """Check the connection to the peer, whatever the stub reports."""
-        counters = self.exchange.counters
-        counters.lost, sockets.lost = counters.lost + sockets.lost, 0
-        if self.state == LIVE and not sockets.count:
-            self._enter(DISCONNECTED, sockets.last_error or "it has no socket")
-        if self._watch.has_ended:
-            self._watch.has_ended = False
-            self.exchange.fail_asked(f"The node of {self.peer.domain} has ended.")
-
-    def _enter(self, state: str, error: str = "") -> None:
-        if error:
-            self.last_error = pipe.shown(error)
-        if state == LIVE and self._watch.is_new:
+    def _begin_at_peer(self) -> None:
+        """Subscribe there again if the session there is new."""
+        if self._watch.is_new:
             self._watch.is_new = False
             self.exchange.fail_asked(f"The session at {self.peer.domain} began anew.")
             if self.writers is not None:
                 self.writers.renew()
             self.subscriptions.renew()
-        if state == self.state:
-            return
-        self.state = state
-        self._progress.entered(state)
-        if state == LIVE:
-            self.last_error = ""  # it was mended
-            self._restarts.succeeded()
+
+    def _session_closed(self) -> None:
+        if self._session.has_ended:
+            self._happens(Event.SESSION_ENDED, "its session here has ended")
+
+    def _look(self) -> None:
+        """Do what is due, and set the timer for what is due next.
+
+        Call this whenever something has changed but for what waits.
+        """
+        now = time.monotonic()
+        self.exchange.expire(self._ended)
+        if self._watch.has_ended:
+            self._watch.has_ended = False
+            self.exchange.fail_asked(f"The node of {self.peer.domain} has ended.")
+        for event, at in self._moments().items():
+            if at <= now:
+                self._happens_in_time(event)
+        if self._is_passable:
+            self.subscriptions.pump()
+            if self.writers is not None:
+                self.writers.sweep()
+        self._pump()
+        self._set_timer()
+
+    def _happens_in_time(self, event: Event) -> None:
+        """Let happen what time has brought."""
+        if event is Event.IS_UNUSED and not self._idleness.is_over():
+            return  # somebody needs it still
+        why = ""
+        if event is Event.IS_LATE:
+            why = f"it was not live within {self._clock.seconds:g} s"
+        elif event is Event.HAS_NO_SOCKET and self._sockets is not None:
+            why = self._sockets.last_error or "it has no socket"
+        self._happens(event, why)
+
+    def _moments(self) -> dict[Event, float]:
+        """When time itself makes something happen to the peer."""
+        if self.state == WAITING:
+            return {Event.MAY_BEGIN: self._begins_at}
+        sandbox, sockets = self.sandbox, self._sockets
+        is_there = sandbox is not None and sandbox.is_running and self._loaded.is_set()
+        if not is_there or sockets is None or self.state in (LEAVING, REPLACED, IDLE):
+            return {}
+        moments = self._clock.moments(self.state, sockets.count, sockets.is_open)
+        return {**moments, Event.IS_UNUSED: self._idleness.until}
+
+    def _set_timer(self) -> None:
+        due = [self.exchange.due, *self._moments().values()]
+        if self._sockets is not None:
+            due.append(self._sockets.due)
+        if self._is_passable:
+            due.append(self.subscriptions.due)
+            if self.writers is not None:
+                due.append(self.writers.due)
+        self._looks_at = min(due)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._looks_at < math.inf and self.state != STOPPED:
+            loop = asyncio.get_running_loop()
+            after = max(_LEAST_PAUSE, self._looks_at - time.monotonic())
+            self._timer = loop.call_later(after, self._look_in_time)
+
+    def _look_in_time(self) -> None:
+        """What the timer calls: a fault in it ends the stub, and is no reason to look no more."""
+        try:
+            self._look()
+        except Exception as error:
+            FAULTS.note("peer", error)
+            self._kill("the node failed at it")
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_AFTER_FAULT, self._look_in_time)
 
     # --- to the peer ------------------------------------------------------------------------------
 
@@ -383,25 +470,36 @@ class PeerLink:
             return
         self.exchange.put(kept)
         self._pump()
+        if self.exchange.due < self._looks_at:
+            self._set_timer()
+
+    @property
+    def _is_passable(self) -> bool:
+        """Whether the stub, and the peer behind it, accept messages now."""
+        sandbox, sockets = self.sandbox, self._sockets
+        if self.state != LIVE or sandbox is None or sockets is None or not sandbox.is_running:
+            return False
+        return sockets.is_open and not sandbox.is_full
 
     def _pump(self) -> None:
         """Pass queued messages to the stub, as far as it and the peer accept them."""
-        sandbox, sockets = self.sandbox, self._sockets
         if self.state == IDLE and self._idleness.is_needed:
-            self._hurries.set()
-        if self.state != LIVE or self._is_leaving or sandbox is None or not sandbox.is_running:
+            self._happens(Event.IS_NEEDED)
+        sandbox, sockets = self.sandbox, self._sockets
+        if sandbox is None or sockets is None:
             return
-        if sockets is None or not sockets.is_open:
-            return
-        if not sandbox.is_full:
-            self.subscriptions.pump()
-            if self.writers is not None:
-                self.writers.sweep()
-        while not sandbox.is_full and not sockets.is_full:
-            frame = self.exchange.take()
-            if frame is None:
-                return
-            sandbox.send(pipe.post(frame))
+        if self._is_passable:
+            while not sandbox.is_full and not sockets.is_full:
+                frame = self.exchange.take()
+                if frame is None:
+                    return
+                sandbox.send(pipe.post(frame))
+        if sandbox.is_full and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.create_task(self._look_once_read(sandbox))
+
+    async def _look_once_read(self, sandbox: SandboxProcess) -> None:
+        await sandbox.has_read()
+        self._look()
 
     def _post(self, frame: bytes) -> None:
         if self.sandbox is not None:
@@ -411,8 +509,8 @@ class PeerLink:
 
     async def _ready(self) -> None:
         """Wait until both the node and the stub accept more of the peer."""
-        while (box := self.sandbox) is not None and box.is_running and box.is_full:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # a pipe does not notify that it was read
+        if self.sandbox is not None and self.sandbox.is_full:
+            await self.sandbox.has_read()
         await self._session.ready()
 
     def _said(self, said: Said) -> None:
@@ -450,11 +548,14 @@ class PeerLink:
             self._status(status)
             return
         if self.subscriptions.take(message) or (self.writers and self.writers.take(message)):
+            self.exchange.moved()
+            self._set_timer()
             return
         of_peer = read_status(message, f"{self.peer.runtime_url}/status")
         if of_peer is not None:
             if of_peer.value == GAP:
                 self.subscriptions.suspect()
+                self._look()
             return
         try:
             frame = self.exchange.taken_in(message)
@@ -474,17 +575,21 @@ class PeerLink:
     def _status(self, status: StubStatus) -> None:
         """Process a status report of the stub."""
         value, text = status
+        event = EVENT_OF.get(value)
         if value == GAP:
             self.subscriptions.suspect()
-        elif value == "failed":
-            self._kill(f"it gave up: {text or 'it did not say why'}")
-        elif value in STATE_OF and not self._is_leaving:
+        elif event is Event.GAVE_UP:
+            self._happens(event, f"it gave up: {text or 'it did not say why'}")
+        elif event is Event.IS_DISCONNECTED:
             sockets = self._sockets
             lost = "" if sockets is None or sockets.is_open else sockets.last_error
-            self._enter(STATE_OF[value], text or lost if value == "disconnected" else "")
-            self._pump()
-            if value == "disconnected" and not self.peer.kind.stub_comes_back:
-                self._kill(f"it was disconnected: {text or lost or 'it did not say why'}")
+            self._happens(event, text or lost)
+            if not self.peer.kind.stub_comes_back:
+                why = f"it was disconnected: {text or lost or 'it did not say why'}"
+                self._happens(Event.GAVE_UP, why)
+        elif event is not None:
+            self._happens(event)
+        self._look()
 
 
 class Idleness:
@@ -511,26 +616,22 @@ class Idleness:
         self._exchange = exchange
         self._subscriptions = subscriptions
         self._clock = clock
-        self._passed = 0
-        self._since = clock()
 
     @property
     def is_needed(self) -> bool:
         """Whether the stub has something to do, or soon may."""
         return self._exchange.is_busy or self._subscriptions.is_busy
 
-    def begin(self) -> None:
-        """Restart the time, because the stub starts."""
-        self._since = self._clock()
+    @property
+    def until(self) -> float:
+        """When it may be over."""
+        return self._exchange.moved_at + self._seconds
 
     def is_over(self) -> bool:
-        """Whether it was not needed for so long. Call this regularly."""
-        counters = self._exchange.counters
-        passed = counters.sent + counters.received
-        if passed != self._passed or self.is_needed:
-            self._passed = passed
-            self.begin()
-        return self._clock() - self._since >= self._seconds
+        """Whether it was not needed for so long. Call this at `until`."""
+        if self.is_needed:
+            self._exchange.moved()
+        return self._clock() >= self.until
 
 
 # --- its stub -------------------------------------------------------------------------------------
@@ -588,7 +689,9 @@ class LinkLimits:
         return PeerQueue(self.queue_messages, self.queue_bytes, stored_seconds=self.stored_seconds)
 
 
-async def load(sandbox: Sandbox, stub: PeerStub, loaded: asyncio.Event) -> asyncio.Future[str]:
+async def load(
+    sandbox: SandboxProcess, stub: PeerStub, loaded: asyncio.Event
+) -> asyncio.Future[str]:
     """Start a sandbox with a stub; if it is not loaded in time, the sandbox is killed.
 
     Args:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Origin
@@ -68,20 +68,8 @@ class PeerConnection(FrameConnection):
         super().put(frame)
 
 
-class Opener(Protocol):
-    """Opens sessions of peers at this worker."""
-
-    async def open(self, domain: str, stub_url: str, outlet: PeerOutlet) -> PeerConnection:
-        """Open a connection with a session. Raises NodeError."""
-        ...
-
-    async def close(self, connection: PeerConnection, domain: str, stub_url: str) -> None:
-        """End the session of a peer that is no longer served."""
-        ...
-
-
 class PeerSessions(ConnectionOpener):
-    """The Opener. One instance per worker."""
+    """Opens sessions of peers at this worker. One instance per worker."""
 
     async def open(self, domain: str, stub_url: str, outlet: PeerOutlet) -> PeerConnection:
         """Open it on a connection that counts towards the limits of the peer's domain."""
@@ -110,13 +98,16 @@ class KeptSession:
         stub_url: the runtime URL of the session.
         on_frame: called with each frame for the peer.
 
-    The callbacks in `on_answer` get frames first that are answers of the node itself.
+    Attributes:
+        on_answer: called before that, if the frame is an answer of the node itself.
+        on_closed: called when the node has closed a session.
     """
 
     def __init__(
-        self, opener: Opener, domain: str, stub_url: str, on_frame: Callable[[bytes], None]
+        self, opener: PeerSessions, domain: str, stub_url: str, on_frame: Callable[[bytes], None]
     ) -> None:
-        self.on_answer: list[Callable[[bytes], None]] = []
+        self.on_answer: Callable[[bytes], None] = _nobody
+        self.on_closed: Callable[[], None] = nothing
         self._opener = opener
         self._names = (domain, stub_url)
         self._on_frame = on_frame
@@ -138,12 +129,9 @@ class KeptSession:
             return
         await self.close()
         outlet = PeerOutlet()
-        outlet.on_frame, outlet.on_answer = self._on_frame, self._answered
+        outlet.on_frame, outlet.on_answer = self._on_frame, self.on_answer
+        outlet.on_closed = self.on_closed
         self._connection = await self._opener.open(*self._names, outlet)
-
-    def _answered(self, frame: bytes) -> None:
-        for each in self.on_answer:
-            each(frame)
 
     async def close(self) -> None:
         """End the session, if any; `open` begins another."""

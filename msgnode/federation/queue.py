@@ -12,6 +12,7 @@ message that was sent and comes back goes to the head of the queue, whatever roo
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections import OrderedDict
@@ -87,6 +88,8 @@ class Waiting(NamedTuple):
 class PeerQueue:
     """The messages for one peer.
 
+    `due` is when `expire` may have something to do next, or earlier.
+
     Args:
         max_messages: most queued messages.
         max_bytes: most bytes of all of them.
@@ -104,6 +107,7 @@ class PeerQueue:
         self.id = uuid.uuid4().hex
         self.bytes = 0
         self.dropped = 0
+        self.due = math.inf
         self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._clock = clock
@@ -185,9 +189,13 @@ class PeerQueue:
     def expire(self) -> list[Waiting]:
         """Remove and return expired messages."""
         now = self._clock()
+        if now < self.due:
+            return []
         over = [number for number, one in self._waiting.items() if one.until <= now]
         self.dropped += len(over)
-        return [self._remove(number) for number in over]
+        expired = [self._remove(number) for number in over]
+        self.due = min((one.until for one in self._waiting.values()), default=math.inf)
+        return expired
 
     def longest(self, seconds: float, at_most: int) -> dict[int, Waiting]:
         """The messages that have waited so long, by number, the oldest first."""
@@ -223,6 +231,7 @@ class PeerQueue:
         self._ephemeral.clear()
         self._stored.clear()
         self.bytes = 0
+        self.due = math.inf
         return everything
 
     def _has_room(self, one: Waiting) -> bool:
@@ -232,12 +241,15 @@ class PeerQueue:
         self._number += 1
         self._waiting[self._number] = one
         self.bytes += one.size
+        self.due = min(self.due, one.until)
         if one.key:
             self._stored[one.key] = self._number
 
     def _remove(self, number: int) -> Waiting:
         one = self._waiting.pop(number)
         self.bytes -= one.size
+        if not self._waiting:
+            self.due = math.inf
         self._stored.pop(one.key, None)
         if one.class_ is MessageClass.EPHEMERAL:
             to = one.message.recipients[0]

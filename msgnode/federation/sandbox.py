@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
@@ -76,38 +76,8 @@ class SandboxLimits:
     wraps: str = "auto"
 
 
-class Sandbox(Protocol):
-    """The port: anything that runs a stub outside this process and speaks the pipe's lines."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process has started, and has not ended or been killed."""
-        ...
-
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits to be read by it that its senders have to wait."""
-        ...
-
-    async def start(self) -> None:
-        """Start it. Raises OSError if it cannot start."""
-        ...
-
-    def send(self, line: bytes) -> None:
-        """Send it a line. Never blocks; does nothing once it has ended."""
-        ...
-
-    def kill(self, reason: str) -> None:
-        """Kill it; the first reason counts."""
-        ...
-
-    async def ended(self) -> str:
-        """Wait for its end; return the reason."""
-        ...
-
-
 class SandboxProcess:
-    """The Sandbox that is a process of Deno.
+    """A process of Deno that runs one stub.
 
     Args:
         limits: its limits.
@@ -165,6 +135,7 @@ class SandboxProcess:
             cwd=tempfile.gettempdir(),
             start_new_session=True,
         )
+        self._process.stdin.transport.set_write_buffer_limits(HIGH_WATER)  # type: ignore[union-attr]
         for job in (self._read(), self._read_errors(), self._watch()):
             self._tasks.append(asyncio.create_task(self._kept(job)))
         self._end = asyncio.create_task(self._wait())
@@ -178,6 +149,12 @@ class SandboxProcess:
             return
         with suppress(OSError, RuntimeError):  # it is ending: its end is told by `ended`
             self._process.stdin.write(line)
+
+    async def has_read(self) -> None:
+        """Wait until it has read most of what it was sent, or has ended."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError):
+                await self._process.stdin.drain()
 
     def kill(self, reason: str) -> None:
         """Kill the process and all that it has started; the first reason is kept."""

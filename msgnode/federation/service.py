@@ -40,7 +40,7 @@ from .monitoring import LinkFigures, PeerAlarms, WaitingMessages
 from .node_proofs import HEADER, NodeProofs, secret
 from .observers import Observers
 from .peer import Link, LinkLimits, PeerLink, PeerStub, fault_of
-from .peer_session import Opener
+from .peer_session import PeerSessions
 from .states import IDLE, LIVE, WAITING
 from .store import PeerRow
 from .stored_messages import PeerStore, StoredMessages
@@ -51,7 +51,7 @@ STOP_SECONDS = 4.0
 MISSING_ALARM = "sandbox-missing"
 
 Result = TypeVar("Result")
-MakeLegacy = Callable[[PeerRow, Opener, Observed, PeerStore], Link]
+MakeLegacy = Callable[[PeerRow, PeerSessions, Observed, PeerStore], Link]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Federation:
         settings: FederationSettings,
         worker: ServingWorker,
         peers: KnownPeers,
-        opener: Opener,
+        opener: PeerSessions,
         http: HttpClient,
         observers: Observers,
         stored: StoredMessages,

@@ -27,6 +27,7 @@ HTTP requests, which transports that begin with polling need, lead where sockets
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -107,6 +108,7 @@ class StubSockets:
         ready: waits until the node accepts more of the peer.
         watch: inspects the frames.
         ssl_context, resolve: for `wss`, and for the addresses of a host; the system's by default.
+        on_change: called when one begins, opens, ends, or can take more.
     """
 
     def __init__(
@@ -118,13 +120,16 @@ class StubSockets:
         watch: SessionWatch,
         ssl_context: ssl.SSLContext | None = None,
         resolve: Resolve | None = None,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.refused = 0
         self.attempts = 0
         self._last_error = ""
         http = HttpClient(limits.networks, REQUEST_SECONDS, limits.max_frame, resolve)
         rates = (limits.messages_per_second, limits.bytes_per_second)
-        self.requests = StubRequests(limits.max_frame, rates, back_off, tell, ready, watch, http)
+        self.requests = StubRequests(
+            limits.max_frame, rates, back_off, tell, ready, watch, http, on_change
+        )
         self.bytes_in = self.bytes_out = 0
         self.lost = 0  # texts that were written to a lost socket
         self._limits = limits
@@ -134,6 +139,7 @@ class StubSockets:
         self._watch = watch
         self._ssl = ssl_context
         self._resolve = resolve
+        self._on_change = on_change
         self._open: dict[int, ClientConnection] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._waiting = 0  # the socket that waits for the back-off
@@ -148,6 +154,11 @@ class StubSockets:
     def count(self) -> int:
         """The number of sockets and requests, including those being opened."""
         return len(self._tasks) + self.requests.count
+
+    @property
+    def due(self) -> float:
+        """When `count` and `is_open` change if nothing happens."""
+        return self.requests.due
 
     @property
     def last_error(self) -> str:
@@ -187,6 +198,7 @@ class StubSockets:
             self._tell(pipe.socket_closed(number, REFUSED, fault))
             return
         self._tasks[number] = asyncio.create_task(self._kept(number, wanted))
+        self._on_change()
 
     def request(self, wanted: RequestWanted) -> None:
         """Send an HTTP request for the stub; it is told the result."""
@@ -247,6 +259,7 @@ class StubSockets:
             if number not in self._open:
                 self._tasks.pop(number, None)
                 self._tell(pipe.socket_closed(number, code, why))
+                self._on_change()
 
     # --- one socket -------------------------------------------------------------------------------
 
@@ -275,6 +288,8 @@ class StubSockets:
         self._tell(pipe.socket_closed(number, code, reason[:120]))
         if was_open and not self._is_ending:
             self._watch.lost(f"A connection there was lost: {reason[:120] or code}.")
+        if not self._is_ending:
+            self._on_change()
 
     async def _serve(self, number: int, wanted: SocketWanted) -> tuple[int, str]:
         """Connect, and pass text both ways until the socket is closed; its code and reason."""
@@ -296,6 +311,7 @@ class StubSockets:
             self._back_off.succeeded()
             self._watch.opened()
             self._tell(pipe.socket_open(number, link.subprotocol or ""))
+            self._on_change()
             heart = Heart()
             both = (self._send(number, link), self._beat(number, link, heart))
             jobs = [asyncio.create_task(each) for each in both]
@@ -399,6 +415,7 @@ class StubSockets:
                 self._unsent[number] -= len(text)
                 if was_behind and self._unsent[number] <= _UNSENT:
                     self._tell(pipe.socket_buffered(number, self._unsent[number]))
+                    self._on_change()
 
 
 async def _end(link: ClientConnection, code: int = 1000, reason: str = "") -> None:
@@ -511,6 +528,7 @@ class StubRequests:
         ready: waits until the node accepts more of the peer.
         watch: inspects what passes.
         http: the HTTP client.
+        on_change: called when one begins or ends.
     """
 
     def __init__(
@@ -522,6 +540,7 @@ class StubRequests:
         ready: Callable[[], Awaitable[None]],
         watch: SessionWatch,
         http: HttpClient,
+        on_change: Callable[[], None],
     ) -> None:
         self.last_error = ""
         self.bytes_in = self.bytes_out = 0
@@ -530,6 +549,7 @@ class StubRequests:
         self._ready = ready
         self._watch = watch
         self._http = http
+        self._on_change = on_change
         self._max_size = max_size
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._buckets = tuple(map(TokenBucket, per_second))
@@ -547,6 +567,11 @@ class StubRequests:
     def count(self) -> int:
         """Those under way; one if another may still come."""
         return len(self._tasks) or int(self.is_open)
+
+    @property
+    def due(self) -> float:
+        """When it is no longer recent that the last one was answered."""
+        return self._answered_at + OPEN_SECONDS if self._is_recent else math.inf
 
     @property
     def _is_recent(self) -> bool:
@@ -571,6 +596,7 @@ class StubRequests:
             self._tell(pipe.http_failed(wanted.http, fault))
             return
         self._tasks[wanted.http] = asyncio.create_task(self._kept(wanted, url))
+        self._on_change()
 
     def hurry(self) -> None:
         """Let the next one start at once."""
@@ -580,6 +606,7 @@ class StubRequests:
         """Give one up for the stub."""
         if (task := self._tasks.pop(number, None)) is not None:
             task.cancel()
+            self._on_change()
 
     async def end(self) -> None:
         """Give up all."""
@@ -606,12 +633,14 @@ class StubRequests:
         if error:
             self._failed(error)
             self._tell(pipe.http_failed(wanted.http, error[:120]))
+            self._on_change()
             return
         if answer.status >= 500:
             self._failed(f"the peer answered {answer.status}")
         else:
             self._succeeded(wanted.body, text)
         self._tell(pipe.http_answer(wanted.http, answer.status, answer.content_type, text))
+        self._on_change()
         await self._slow_down(len(text))
 
     async def _sent(self, wanted: RequestWanted, url: str) -> Answer:

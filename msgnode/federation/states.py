@@ -1,22 +1,29 @@
-"""The state of a peer: what its stub says, what its sockets show, and what follows. Pure.
+"""The states of a peer: what follows from what happens to it, as a table. Pure.
 
-A stub, or the peer behind it, says its state in one word, and why. One that has a socket, or asks
-for none, must report within a time limit that it is live. Otherwise it is ended and restarted like
-one that has failed. The time limit does not run while its socket is being opened, because an
-unreachable peer is not the stub's fault.
+    starting -> connecting -> live <-> disconnected      (as reported by the stub)
+    any -> waiting -> starting                           (the sandbox has ended: back-off)
+    any -> leaving -> idle -> starting                   (not needed; needed again)
+    any -> replaced -> waiting -> starting               (another stub takes its place)
 
-A stub does not tell whether the peer continues its session there. So the first frames of each
-socket are watched: the session continues if the stub asked for that, and was given no other token.
-Anything else counts as a new session, which is never wrong, only more work. If nothing listens at
-the peer's addresses any more, its node has ended, not only the connection: pending requests are
-lost, even if the session continues once it is back.
+Rules
+- A stub, or the peer behind it, says its state in one word, and why.
+- One that has a socket, or asks for none, must say within a time limit that it is live. Otherwise
+  it is ended and restarted like one that has failed. The limit does not run while its socket is
+  being opened, because an unreachable peer is not the stub's fault.
+- A stub does not tell whether the peer continues its session there. So the first frames of each
+  socket are watched: the session continues if the stub asked for that, and was given no other
+  token. Anything else counts as a new session, which is never wrong, only more work. If nothing
+  listens at the peer's addresses any more, its node has ended, not only the connection: pending
+  requests are lost, even if the session continues once it is back.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,24 +34,118 @@ from msgnode.core.errors import BadMessage
 from msgnode.core.messages import Message
 
 STARTING, CONNECTING, LIVE = "starting", "connecting", "live"
-DISCONNECTED, WAITING, STOPPED = "disconnected", "waiting", "stopped"
-IDLE = "idle"
-STATE_OF = {
-    "created": STARTING,
-    "in-progress": CONNECTING,
-    "live": LIVE,
-    "connected": LIVE,
-    "disconnected": DISCONNECTED,
-}
-"""The states that a stub says itself."""
-GAP = "gap"
-"""Messages were lost, or what the peer held for this node is gone."""
-
+DISCONNECTED, WAITING, IDLE = "disconnected", "waiting", "idle"
+LEAVING, REPLACED, STOPPED = "leaving", "replaced", "stopped"
 
 LIVE_SECONDS = 30.0
 """Longer than a peer may be silent (SILENCE_SECONDS): one that is frozen loses its socket first."""
 RECONNECT_SECONDS = 1.0
 """After which a stub that does not come back by itself is told to."""
+NO_SOCKET_SECONDS = 0.25
+"""For which one that is live may have no socket: some open another one without a word."""
+
+
+class Event(Enum):
+    """What happens to a peer."""
+
+    BEGINS = "its sandbox starts"
+    IS_CREATED = "its stub says that it was created"
+    IS_CONNECTING = "its stub says that it connects"
+    IS_LIVE = "its stub says that it is live"
+    IS_DISCONNECTED = "its stub says that it is disconnected"
+    GAVE_UP = "its stub says that it has failed"
+    HAS_NO_SOCKET = "it has no socket any more"
+    DOES_NOT_RETURN = "its stub has not connected again by itself"
+    IS_LATE = "its stub was not live in time"
+    IS_UNUSED = "nobody has needed it for long"
+    IS_NEEDED = "somebody needs it"
+    IS_REPLACED = "another stub is to take the place of its stub"
+    IS_LEFT = "it is to be served no more"
+    SESSION_ENDED = "its session here has ended"
+    SESSION_REFUSED = "it gets no session here"
+    ENDED = "its sandbox has ended"
+    MAY_BEGIN = "the pause is over, or an operator wants it to begin"
+
+
+class Action(Enum):
+    """What is done then."""
+
+    NOTHING = "nothing"
+    CONNECT = "tell the stub to connect"
+    SERVE = "subscribe there again if the session is new, pass on what waits"
+    END = "end the sandbox"
+    PART = "have the stub close its session there, then end the sandbox"
+    PAUSE = "wait, as long as the back-off says"
+    BEGIN = "start a sandbox, or open the session here again"
+
+
+Transition = tuple[str, Action]
+
+
+def _running(state: str) -> dict[Event, Transition]:
+    """What any peer has in common whose stub runs, and is to go on."""
+    return {
+        Event.IS_CREATED: (STARTING, Action.NOTHING),
+        Event.IS_CONNECTING: (CONNECTING, Action.NOTHING),
+        Event.IS_LIVE: (LIVE, Action.SERVE),
+        Event.IS_DISCONNECTED: (DISCONNECTED, Action.NOTHING),
+        Event.GAVE_UP: (state, Action.END),
+        Event.IS_LATE: (state, Action.END),
+        Event.SESSION_ENDED: (state, Action.END),
+        Event.IS_UNUSED: (LEAVING, Action.PART),
+        Event.IS_LEFT: (LEAVING, Action.NOTHING),
+        Event.IS_REPLACED: (REPLACED, Action.NOTHING),
+        Event.ENDED: (WAITING, Action.PAUSE),
+        Event.SESSION_REFUSED: (WAITING, Action.PAUSE),
+    }
+
+
+def _ending(state: str) -> dict[Event, Transition]:
+    """What any peer has in common whose stub is to end: it is given nothing, nor believed."""
+    return {
+        Event.GAVE_UP: (state, Action.END),
+        Event.SESSION_ENDED: (state, Action.END),
+        Event.SESSION_REFUSED: (WAITING, Action.PAUSE),
+    }
+
+
+def _resting() -> dict[Event, Transition]:
+    """What any peer has in common that has no sandbox."""
+    return {
+        Event.BEGINS: (STARTING, Action.NOTHING),
+        Event.MAY_BEGIN: (STARTING, Action.BEGIN),
+        Event.SESSION_REFUSED: (WAITING, Action.PAUSE),
+    }
+
+
+TABLE: dict[str, dict[Event, Transition]] = {
+    STARTING: _running(STARTING) | {Event.BEGINS: (STARTING, Action.NOTHING)},
+    CONNECTING: _running(CONNECTING),
+    LIVE: _running(LIVE) | {Event.HAS_NO_SOCKET: (DISCONNECTED, Action.NOTHING)},
+    DISCONNECTED: _running(DISCONNECTED) | {Event.DOES_NOT_RETURN: (DISCONNECTED, Action.CONNECT)},
+    LEAVING: _ending(LEAVING) | {Event.ENDED: (IDLE, Action.NOTHING)},
+    REPLACED: _ending(REPLACED) | {Event.ENDED: (WAITING, Action.PAUSE)},
+    WAITING: _resting(),
+    IDLE: _resting()
+    | {Event.IS_NEEDED: (STARTING, Action.BEGIN), Event.SESSION_ENDED: (IDLE, Action.BEGIN)},
+    STOPPED: _resting(),
+}
+"""By state and event, the next state and what is done. What is not here changes nothing."""
+
+
+# --- what a stub says -----------------------------------------------------------------------------
+
+EVENT_OF = {
+    "created": Event.IS_CREATED,
+    "in-progress": Event.IS_CONNECTING,
+    "live": Event.IS_LIVE,
+    "connected": Event.IS_LIVE,
+    "disconnected": Event.IS_DISCONNECTED,
+    "failed": Event.GAVE_UP,
+}
+"""By the word with which a stub says it."""
+GAP = "gap"
+"""Messages were lost, or what the peer held for this node is gone."""
 
 
 class StubStatus(NamedTuple):
@@ -75,60 +176,53 @@ def read_status_without_id(text: bytes, address: str) -> StubStatus | None:
         return None
 
 
-class StubProgress:
-    """Decides whether a stub that is not live should reconnect or be ended; one per peer.
+class StubClock:
+    """When time itself makes something happen to a stub. One instance per peer.
 
     Args:
         seconds: in which a stub has to be live.
         clock: seconds that only grow.
-
-    Attributes:
-        ended: why the last stub has, if none is live since.
     """
 
     def __init__(
         self, seconds: float = LIVE_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.seconds = seconds
-        self.ended = ""
         self._clock = clock
-        self._since = self._disconnected_at = clock()
+        self._late_at = self._connect_at = self._lost_at = math.inf
 
     def begin(self) -> None:
         """Start the time limit, because a stub was loaded."""
-        self._since = self._clock()
+        self._late_at = self._clock() + self.seconds
 
-    def entered(self, state: str) -> None:
-        """Note the stub's new state."""
-        if state == LIVE:
-            self.ended = ""
-        elif state == DISCONNECTED:
-            self._disconnected_at = self._clock()
+    def tried(self) -> None:
+        """Note that the stub is disconnected, or was told to connect: it has time to do so."""
+        self._connect_at = self._clock() + RECONNECT_SECONDS
 
     def hurry(self) -> None:
-        """Make the stub due to reconnect at once."""
-        self._disconnected_at = 0.0
+        """Have a stub without a socket be told to connect at once."""
+        self._connect_at = 0.0
 
-    def is_to_connect(self, state: str, sockets: int) -> bool:
-        """Whether to tell it to reconnect now; if so, the next time is after a pause."""
-        now = self._clock()
-        is_due = state == DISCONNECTED and now - self._disconnected_at > RECONNECT_SECONDS
-        if not is_due or sockets:
-            return False
-        self._disconnected_at = now
-        return True
-
-    def is_late(self, state: str, sockets: int, is_open: bool) -> bool:
-        """Whether its time limit has passed. Call this regularly.
+    def moments(self, state: str, sockets: int, is_open: bool) -> dict[Event, float]:
+        """When each of its events happens. Call this whenever one of the arguments has changed.
 
         Args:
-            state: the state it has reported.
+            state: the state of the peer.
             sockets: the number of its sockets, including those that are being opened.
             is_open: whether one of them is open.
         """
         if (state == LIVE) if is_open else sockets:
+            self._late_at = math.inf
+        elif self._late_at == math.inf:
             self.begin()
-        return self._clock() - self._since >= self.seconds
+        if state != LIVE or sockets:
+            self._lost_at = math.inf
+        elif self._lost_at == math.inf:
+            self._lost_at = self._clock() + NO_SOCKET_SECONDS
+        moments = {Event.IS_LATE: self._late_at, Event.HAS_NO_SOCKET: self._lost_at}
+        if state == DISCONNECTED and not sockets:
+            moments[Event.DOES_NOT_RETURN] = self._connect_at
+        return moments
 
 
 # --- the session at the peer ----------------------------------------------------------------------

@@ -32,7 +32,7 @@ from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
 from msgnode.federation.exchange import PeerExchange, Refused, Store
 from msgnode.federation.held_subscriptions import HeldSubscriptions, Observed
-from msgnode.federation.peer_session import KeptSession, Opener
+from msgnode.federation.peer_session import KeptSession, PeerSessions
 from msgnode.federation.queue import MessageClass, PeerQueue, class_of
 from msgnode.federation.states import CONNECTING, LIVE, STOPPED, WAITING
 from msgnode.sessions.frame_connection import is_final
@@ -73,7 +73,7 @@ class Around:
     """
 
     own: str
-    opener: Opener
+    opener: PeerSessions
     observed: Observed
     owner_of: Callable[[str], Listener | None]
     raise_alarm: Callable[[str, str, str], None]

@@ -93,13 +93,12 @@ class Node:
         self.link: Any = SimpleNamespace(closed=None)
 
     async def open(self, domain: str, stub_url: str, outlet: Any) -> Any:
-        self.outlet = outlet
-        self.link.closed = None
+        self.link = outlet
         self.opened += 1
         return self
 
     async def close(self, connection: Any, domain: str, stub_url: str) -> None:
-        self.link.closed = True
+        self.link.close(1000, "it is not needed")
 
     def frame_received(self, frame: bytes) -> None:
         if self.link.closed is None:  # else it would not be carried

@@ -142,7 +142,7 @@ async def test_an_idle_peer_keeps_its_session_here_and_begins_anew_when_somebody
         await one.until(lambda: one.link.state == "idle")
         one.link._outgoing(message("hyperty://c.example/1", THEIRS).frame)
         assert one.link.exchange.counters.refused == 1, "what is refused needs no stub"
-        one.node.link.closed = "by an operator"
+        one.node.link.close(4403, "by an operator")
         await one.until(lambda: one.node.opened == 2)
         assert one.link.state == "idle"
         one.link.restart()

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection
 
+from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
 from msgnode.federation import sandbox
 from msgnode.federation.monitoring import PeerAlarms
-from msgnode.federation.queue import Waiting
+from msgnode.federation.queue import MessageClass, Waiting
 
 from .links import OURS, THEIRS, A, B, Played, linked
 from .sandboxes import needs_deno, stub
@@ -50,7 +51,7 @@ async def test_case_28_so_it_does_after_each_loss_of_its_socket() -> None:
                 one.post(number)
             await one.until(lambda: len(peer.heard) == 8)
             assert peer.values == EIGHT
-        assert one.link.exchange.counters.lost == 0
+        assert one.link._sockets.lost == 0
 
 
 async def test_what_a_node_was_asked_that_has_ended_is_answered_at_once() -> None:
@@ -81,7 +82,7 @@ async def test_requests_are_answered_whose_stub_is_ended_because_its_session_her
         for number in EIGHT:
             one.post(number)
         await one.until(lambda: len(peer.heard) == 8)
-        one.node.link.closed = True
+        one.node.link.close(4403, "by an operator")
         await one.until(lambda: len(one.node.said) == 8)
         assert {each["body"]["code"] for each in one.node.said} == {503}
 
@@ -297,6 +298,32 @@ async def test_no_more_sandboxes_start_at_a_time_than_may() -> None:
         await one.live()
         await other.live()
         assert not starts.locked()
+
+
+async def test_who_waits_for_a_sandbox_that_has_no_place_yet_is_answered_in_time() -> None:
+    starts = asyncio.Semaphore(1)
+    await starts.acquire()
+    async with linked(stub("resumes"), Played(), starts=starts) as one:
+        one.link.exchange.queue._seconds[MessageClass.REQUEST] = 0.2
+        one.post(1)
+        await one.until(lambda: one.node.said)
+        assert one.node.said[0]["body"]["code"] == 504
+        starts.release()
+        await one.live()
+
+
+async def test_a_fault_of_the_node_ends_the_stub_and_what_is_due_is_done_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with linked(stub("resumes"), Played()) as one:
+        await one.live()
+        before = FAULTS.counts["peer"]
+        with monkeypatch.context() as patch:
+            patch.setattr(one.link.exchange, "expire", lambda _: 1 // 0)
+            one.link._look_in_time()
+        assert FAULTS.counts["peer"] == before + 1
+        await one.until(lambda: one.link.exchange.counters.restarts)
+        await one.live()
 
 
 async def test_case_62_a_peer_that_is_served_no_more_hears_a_good_bye() -> None:

@@ -69,7 +69,7 @@ async def test_case_15_another_stub_takes_the_place_of_one_and_nothing_is_lost()
         await one.until(lambda: late)
         other = replace(one.link.peer, source=stub("system_register"))
         replacing = asyncio.create_task(one.link.replace(other))
-        await one.until(lambda: one.link._is_leaving)
+        await one.until(lambda: one.link.state == "replaced")
         one.post(2)
         await answer(*late[0])
         await replacing

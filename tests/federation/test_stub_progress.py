@@ -14,7 +14,10 @@ from msgnode.federation.states import (
     LIVE,
     LIVE_SECONDS,
     STARTING,
-    StubProgress,
+    TABLE,
+    Action,
+    Event,
+    StubClock,
 )
 from msgnode.storage.alarms import FAILING_ALARM
 
@@ -27,7 +30,7 @@ MUTE = stub("resumes").replace(
 )
 
 
-class Timed(StubProgress):
+class Timed(StubClock):
     """With a clock that the test turns."""
 
     def __init__(self) -> None:
@@ -38,8 +41,10 @@ class Timed(StubProgress):
     def late_after(
         self, seconds: float, state: str, sockets: int = 1, is_open: bool = True
     ) -> bool:
+        """Whether it is late when it has been in a state for so long."""
+        late_at = self.moments(state, sockets, is_open)[Event.IS_LATE]
         self.now += seconds
-        return self.is_late(state, sockets, is_open)
+        return self.now >= late_at
 
 
 @pytest.mark.parametrize("state", [STARTING, CONNECTING, DISCONNECTED])
@@ -68,6 +73,17 @@ def test_a_stub_that_was_live_has_its_whole_time_again() -> None:
     assert not progress.late_after(10 * LIVE_SECONDS, LIVE)
     assert not progress.late_after(LIVE_SECONDS - 0.01, DISCONNECTED)
     assert progress.late_after(0.01, DISCONNECTED)
+
+
+def test_a_peer_can_begin_from_every_state_and_each_event_and_action_has_a_use() -> None:
+    follow = {state: {then for then, _ in row.values()} for state, row in TABLE.items()}
+    for state in TABLE:
+        reached, before = {state}, set()
+        while reached != before:
+            before, reached = reached, reached | {each for one in reached for each in follow[one]}
+        assert LIVE in reached, state
+    assert {event for row in TABLE.values() for event in row} == set(Event)
+    assert {action for row in TABLE.values() for _, action in row.values()} == set(Action)
 
 
 def test_a_frozen_peer_loses_its_socket_before_the_stub_is_blamed() -> None:
@@ -100,6 +116,7 @@ async def test_who_has_waited_for_it_is_told_why_and_an_operator_after_five_time
         one.post(1)
         await one.until(lambda: one.link.state == "waiting")
         one.link.exchange.queue._clock = lambda: time.monotonic() + 11  # its ten seconds are over
+        one.link._look()
         await one.until(lambda: one.node.said)
         body = one.node.said[0]["body"]
         assert body["code"] == 504
