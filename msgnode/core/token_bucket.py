@@ -34,6 +34,13 @@ class TokenBucket:
         self.left -= 1
         return True
 
+    def pay(self, cost: float) -> float:
+        """Take so many tokens, whether there are any; return the seconds until none is owed."""
+        self.left -= cost
+        if self.left < 0:
+            self.refill()
+        return max(0.0, -self.left / self.rate)
+
     def seconds_until(self, share: float) -> float:
         """Seconds until the bucket is filled to this share."""
         return max(share - self.left / self.rate, 0.0)

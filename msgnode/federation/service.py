@@ -39,8 +39,9 @@ from .held_subscriptions import Observed
 from .monitoring import LinkFigures, PeerAlarms, WaitingMessages
 from .node_proofs import HEADER, NodeProofs, secret
 from .observers import Observers
-from .peer import Link, LinkLimits, PeerLink, PeerStub, fault_of
+from .peer import Link, LinkLimits, PeerLink
 from .peer_session import PeerSessions
+from .sandbox import PeerStub, fault_of
 from .states import IDLE, LIVE, WAITING
 from .store import PeerRow
 from .stored_messages import PeerStore, StoredMessages
@@ -333,8 +334,11 @@ class Federation:
     async def _switch(self, row: PeerRow) -> None:
         """Replace the running stub by the approved one, if that can be loaded."""
         try:
+            limits = self._limits
             stub, link, before = await self._stub(row), self.links[row.pk], self._served[row.pk]
-            fault = await fault_of(stub, self._limits) if stub else "it is not known"
+            fault = (
+                await fault_of(stub, limits.sandbox, limits.starts) if stub else "it is not known"
+            )
             if self.links.get(row.pk) is not link or not isinstance(link, PeerLink):
                 return  # it is no longer served
             if stub is not None and not fault:

@@ -390,14 +390,8 @@ class StubSockets:
                 self.bytes_in += len(text)
                 self._watch.received(text)
                 self._tell(pipe.socket_message(number, text))
-                self._messages.left -= 1
-                self._bytes.left -= len(text)
-                for bucket in (self._messages, self._bytes):
-                    if bucket.left < 0:
-                        bucket.refill()
-                        if bucket.left < 0:
-                            await asyncio.sleep(-bucket.left / bucket.rate)
-                            bucket.refill()
+                if owed := max(self._messages.pay(1), self._bytes.pay(len(text))):
+                    await asyncio.sleep(owed)
 
     async def _send(self, number: int, link: ClientConnection) -> None:
         queue = self._sends[number]
@@ -676,9 +670,6 @@ class StubRequests:
 
     async def _slow_down(self, size: int) -> None:
         """Keep the place of this request among MAX_REQUESTS until the rates allow another."""
-        for bucket, cost in zip(self._buckets, (1, size), strict=True):
-            bucket.left -= cost
-            if bucket.left < 0:
-                bucket.refill()
-                if bucket.left < 0:
-                    self._next_at = asyncio.get_running_loop().time() - bucket.left / bucket.rate
+        owed = max(map(TokenBucket.pay, self._buckets, (1, size)))
+        if owed:
+            self._next_at = asyncio.get_running_loop().time() + owed

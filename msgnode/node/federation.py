@@ -15,7 +15,7 @@ from msgnode.federation.exchange import Store
 from msgnode.federation.held_subscriptions import Observed
 from msgnode.federation.observers import Observers
 from msgnode.federation.peer import QUEUE_BYTES, QUEUE_MESSAGES, Link, LinkLimits
-from msgnode.federation.peer_session import Opener, PeerSessions
+from msgnode.federation.peer_session import PeerSessions
 from msgnode.federation.sandbox import SandboxLimits
 from msgnode.federation.service import Federation, FederationSettings, ServingWorker
 from msgnode.federation.sockets import BYTES_PER_SECOND, MESSAGES_PER_SECOND, SocketLimits
@@ -98,7 +98,7 @@ def _serve(
 
 
 def _legacy(
-    base: Base, stored_seconds: float, row: PeerRow, opener: Opener, observed: Observed,
+    base: Base, stored_seconds: float, row: PeerRow, opener: PeerSessions, observed: Observed,
     kept: Store,
 ) -> Link:  # fmt: skip
     """Build the link to a legacy network; its code is loaded with the first."""

@@ -17,8 +17,8 @@ from websockets.exceptions import ConnectionClosed
 from msgnode.core import messages
 from msgnode.core.messages import Message
 from msgnode.federation.kinds import UNKNOWN, kind_of
-from msgnode.federation.peer import LinkLimits, PeerLink, PeerStub
-from msgnode.federation.sandbox import SandboxLimits
+from msgnode.federation.peer import LinkLimits, PeerLink
+from msgnode.federation.sandbox import PeerStub, SandboxLimits
 from msgnode.federation.sockets import SocketLimits
 from msgnode.federation.states import LIVE_SECONDS
 from tests.ports import free_port
