@@ -20,7 +20,6 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
@@ -181,10 +180,13 @@ class PeerExchange:
 
     @property
     def due(self) -> float:
-        """When `expire` has something to do next."""
+        """When `expire` has something to do next, or more may be taken."""
         first = next(iter(self._asked.values()), None)
-        asked = first.at + ASKED_SECONDS if first is not None else math.inf
-        return min(self.queue.due, asked, self._silent[0][0] if self._silent else math.inf)
+        due = min(self.queue.due, first.at + ASKED_SECONDS) if first else self.queue.due
+        if self._silent:
+            due = min(due, self._silent[0][0])
+        tried = self._asked.get(self._suspect) if self._suspect is not None else None
+        return min(due, tried.at + SOON) if tried is not None else due
 
     async def answered(self) -> None:
         """Wait until no response of the peer is due."""
@@ -274,6 +276,7 @@ class PeerExchange:
                 self._set_aside(one, text)
             self._refuse(one.message, GatewayTimeout(text))
         now = self._clock()
+        self._is_trying()
         while self._silent and (self._silent[0][0] <= now or self._is_over(*self._silent[0][1:])):
             self._answer_silence(*heappop(self._silent)[1:])
         before = now - ASKED_SECONDS

@@ -590,6 +590,8 @@ class PeerLink:
             self._kill("it says more than the node can carry")
             return
         self._session.say(frame)
+        if self.exchange.queue:  # what has waited for this response may pass
+            self._pump()
 
     def _refused(self, why: str) -> None:
         self.exchange.refused_here(why)
