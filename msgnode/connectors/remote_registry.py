@@ -20,10 +20,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from msgnode.bus.periodic import every
 from msgnode.bus.ports import Body
 from msgnode.core import addresses
 from msgnode.core.errors import BadGateway, Conflict, Forbidden, NodeError, TooMany
-from msgnode.core.faults import FAULTS
 from msgnode.net.back_end import Answer, BackEnd
 from msgnode.storage.database_threads import in_any_thread
 from registry.api import Claimant, Kind, Search
@@ -124,13 +124,13 @@ class RemoteRegistry:
 
     async def run(self) -> None:
         """Poll the feed of ended entries until cancelled; a round that fails is made again."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            with FAULTS.kept_to("registry feed"):
-                try:
-                    await self.poll()
-                except NodeError as error:
-                    log.warning("The feed of the registry cannot be read: %s", error)
+        await every(POLL_SECONDS, self._poll_once, "registry feed")
+
+    async def _poll_once(self) -> None:
+        try:
+            await self.poll()
+        except NodeError as error:
+            log.warning("The feed of the registry cannot be read: %s", error)
 
     async def poll(self) -> None:
         """Pass on the entries that have ended since the last poll.

@@ -5,7 +5,6 @@ The time limit is the same for all, so sessions expire in the order in which the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from time import monotonic
 
@@ -67,13 +66,11 @@ class IdentifyTimeout:
             self._sessions.said_who(live)
             self.deadlines.leave(session.id)
 
-    async def watch(self, every: float = 1.0) -> None:
-        """Watch for sessions whose time is over. Runs until cancelled."""
-        while True:
-            await asyncio.sleep(every)
-            for id_ in self.deadlines.over():
-                session = self._sessions.sessions.get(id_)
-                if session is not None:
-                    text = "not identified in time"
-                    with FAULTS.kept_to("session"):
-                        self._sessions.end(session, CloseCode.NOT_IDENTIFIED, text, text)
+    def look(self) -> None:
+        """End sessions whose time is over. Call this every second."""
+        for id_ in self.deadlines.over():
+            session = self._sessions.sessions.get(id_)
+            if session is not None:
+                text = "not identified in time"
+                with FAULTS.kept_to("session"):
+                    self._sessions.end(session, CloseCode.NOT_IDENTIFIED, text, text)

@@ -49,6 +49,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from msgnode.bus.periodic import every
 from msgnode.bus.ports import Listener
 from msgnode.core import addresses
 from msgnode.core.digest import digest
@@ -189,12 +190,8 @@ class Guests:
 
     async def watch(self) -> None:
         """End expired rights. Runs until cancelled; without the database it tries again."""
-        while True:
-            await asyncio.sleep(EVERY)
-            try:
-                await self.look()
-            except Exception as error:
-                log.warning("It could not be read which invitations have ended: %s", error)
+        says = "It could not be read which invitations have ended"
+        await every(EVERY, self.look, "guests", says)
 
     async def look(self) -> None:
         """Reload the rights of the guests here, and end subscriptions no longer allowed."""

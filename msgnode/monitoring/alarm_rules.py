@@ -19,9 +19,9 @@ from typing import Protocol
 
 from django.db import DatabaseError, close_old_connections
 
+from msgnode.bus.periodic import every
 from msgnode.bus.writing import Call, Writer
 from msgnode.core.errors import NodeError
-from msgnode.core.faults import FAULTS
 from msgnode.models import Alarm, AlarmRule
 from msgnode.storage import notices
 
@@ -86,10 +86,7 @@ class AlarmRules:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        while True:
-            await asyncio.sleep(EVERY)
-            with FAULTS.kept_to("alarm rules"):
-                await self.look()
+        await every(EVERY, self.look, "alarm rules")
 
     async def look(self) -> None:
         """Look once."""

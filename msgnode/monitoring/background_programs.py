@@ -6,22 +6,20 @@ supervisor there is no such file, and that supervisor judges.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from msgnode.bus.periodic import every
+
 KIND = "background-stopped"
 NAMES = ("beat", "worker")
 MARK_SECONDS = 5.0
 """Seconds between two signs of life of a program."""
 _EVERY = 1.0
-
-log = logging.getLogger(__name__)
 
 
 class BackgroundPrograms:
@@ -50,12 +48,7 @@ class BackgroundPrograms:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        while True:
-            try:
-                self.look()
-            except Exception:
-                log.exception("The programs beside the node could not be looked at.")
-            await asyncio.sleep(_EVERY)
+        await every(_EVERY, self.look, "background programs", is_first_at_once=True)
 
     def look(self) -> None:
         """Read the file; raise what is new, and clear what is over."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from django.utils import timezone
 
 from msgnode import models
+from msgnode.bus.periodic import every
 from msgnode.bus.ports import ComponentInfo
 from msgnode.bus.writing import Call, Writer
 from msgnode.core.redaction import cut, without_persons
-
-log = logging.getLogger(__name__)
 
 _FIELDS = ("kind", "address", "state", "since", "answered", "failed", "last_error", "seen_at")
 _GONE_AFTER = timedelta(minutes=5)
@@ -37,12 +34,8 @@ class StatusReport:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        while True:
-            try:
-                await self.write()
-            except Exception as error:
-                log.warning("The status of the components could not be written: %s", error)
-            await asyncio.sleep(self._every)
+        says = "The status of the components could not be written"
+        await every(self._every, self.write, "status", says, is_first_at_once=True)
 
     async def write(self) -> None:
         """Write the row of each component, and delete rows that are no longer updated."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 
+from msgnode.bus.periodic import every
 from msgnode.core.faults import REPEATS, WINDOW, Faults
 
 KIND = "faults-repeat"
 _EVERY = 5.0
-
-log = logging.getLogger(__name__)
 
 
 class FaultAlarms:
@@ -35,12 +32,7 @@ class FaultAlarms:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        while True:
-            await asyncio.sleep(_EVERY)
-            try:
-                self.look()
-            except Exception:
-                log.exception("The failures could not be looked at.")
+        await every(_EVERY, self.look, "fault alarms")
 
     def look(self) -> None:
         """Raise what repeats, and clear what does so no longer."""

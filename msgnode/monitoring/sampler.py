@@ -6,8 +6,6 @@ for MOST_DAYS, one row per worker and span; each write deletes some older ones.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import shutil
 from contextlib import suppress
@@ -22,9 +20,9 @@ import msgspec
 from django.conf import settings
 
 from msgnode import models
+from msgnode.bus.periodic import every
 from msgnode.bus.recording import CountingRecorder
 from msgnode.bus.writing import Call, Writer
-from msgnode.core.faults import FAULTS
 from msgnode.core.record import Outcome
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.manager import SessionManager
@@ -32,8 +30,6 @@ from msgnode.sessions.manager import SessionManager
 from .samples import HOUR, MINUTE, Rings, Sample
 from .session_watch import SessionWatch
 from .talkers import TOP, Talker, Talkers
-
-log = logging.getLogger(__name__)
 
 KEPT = {MINUTE: timedelta(hours=25), HOUR: timedelta(days=31)}
 AT_ONCE = 2_000
@@ -112,10 +108,7 @@ class Sampler:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        while True:
-            await asyncio.sleep(self._every)
-            with FAULTS.kept_to("sample"):
-                self.take()
+        await every(self._every, self.take, "sample")
 
     def take(self) -> None:
         """Take a sample, and store completed minutes and hours."""

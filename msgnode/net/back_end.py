@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from msgnode.core.back_off import BackOff
 from msgnode.core.errors import BadGateway, GatewayTimeout
 
 from . import http
@@ -26,7 +27,7 @@ from .http import ANYWHERE, BadAnswer, HttpClient, NoAnswer, NotAllowed
 log = logging.getLogger(__name__)
 
 MAX_ANSWER = 8 * 1024 * 1024
-_PAUSE = 0.05
+_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _LONGEST_REFUSAL = 1000  # characters
 
 
@@ -67,9 +68,10 @@ class BackEnd:
     async def send(self, method: str, path: str, content: bytes = b"") -> Answer:
         """Send a request; `path` is sent unchanged (percent-encoded)."""
         url = self._base + path
+        back_off = BackOff(_PAUSE, _LONGEST_PAUSE)
         for attempt in range(self._retries + 1):
             if attempt:
-                await asyncio.sleep(_PAUSE * 2 ** (attempt - 1))
+                await asyncio.sleep(back_off.failed())
             try:
                 return _answer(
                     await self._client.request(method, url, content or None, self._headers)

@@ -22,6 +22,7 @@ from msgnode.bus.bounces import Bounces
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.notices import Notices
 from msgnode.bus.ownership import Ownership
+from msgnode.bus.periodic import every
 from msgnode.bus.pipeline import Pipeline, Routing
 from msgnode.bus.ports import Component, NoPolicies
 from msgnode.bus.recording import CountingRecorder
@@ -55,7 +56,6 @@ from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection_limits import ConnectionLimits
 from msgnode.sessions.consumer import ForeignNodes
-from msgnode.sessions.expiry import run_expiry
 from msgnode.sessions.handshake import (
     ConnectionParts,
     RuntimeChecks,
@@ -344,12 +344,13 @@ def _people(at: Base, sessions: Sessions, held: Holdings, policy: PolicyService)
     rooms = (
         *of_invitations.subsystems,
         Subsystem(
-            jobs=lambda: [timeout.watch()],
+            jobs=lambda: [every(1.0, timeout.look, "session")],
             handlers=identities.control_handlers(),
             close=identities.stop,
         ),
         Subsystem(
-            jobs=lambda: [visitors.watch()], metrics=partial(peer_figures.visitors, visitors)
+            jobs=lambda: [every(1.0, visitors.look, "visitors")],
+            metrics=partial(peer_figures.visitors, visitors),
         ),
     )
     return People(identities, visitors, rooms)
@@ -582,7 +583,13 @@ def _session_rooms(
     hang_ups = HangUps(
         at.domain, manager, at.table, policy.enforcer, at.record.recorder, at.others.holders
     )
-    yield Subsystem(jobs=lambda: [run_expiry(manager), hang_ups.watch(), watch_reports()])
+    yield Subsystem(
+        jobs=lambda: [
+            every(1.0, manager.expire_in_turns, "expiry"),
+            every(1.0, hang_ups.look, "hang-ups"),
+            watch_reports(),
+        ]
+    )
     yield Subsystem(
         load=policy.load,
         jobs=lambda: [policy.watch(), policy.write()],

@@ -17,7 +17,6 @@ from msgnode.identity import sealed_secrets
 from msgnode.identity.provider.clients import ensure_own_clients
 from msgnode.monitoring import fault_alarms, path_probe
 from msgnode.sessions.bans import BanList
-from msgnode.sessions.late_commits import end_differing
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.store import SessionStore
 from msgnode.storage import alarms
@@ -42,7 +41,7 @@ class Node:
         """Why encrypted secrets cannot be read here; set at the start."""
         self.on_drain: list[Callable[[], None]] = []
         self.parts = parts()
-        self.parts.writer.on_late.append(partial(end_differing, self.parts.sessions))
+        self.parts.writer.on_late.append(self.parts.sessions.end_differing)
         self._tasks: list[asyncio.Task[None]] = []
         self._renewing: asyncio.Task[None] | None = None
         self._loading: asyncio.Future[tuple[int, BanList]] | None = None

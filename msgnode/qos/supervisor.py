@@ -7,14 +7,13 @@ messages.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic
 from typing import TypeVar
 
+from msgnode.bus.periodic import every
 from msgnode.core.faults import FAULTS
 from msgnode.storage.database_threads import DatabaseThreads
 from msgnode.storage.fence import Fenced
@@ -22,8 +21,6 @@ from msgnode.storage.fence import Fenced
 from . import lease, sweep
 from .notifier import Notifier
 from .relays import Relays
-
-log = logging.getLogger(__name__)
 
 EVERY = 1.0
 UNUSED_SECONDS = 60.0
@@ -73,14 +70,14 @@ class Supervisor:
 
     async def run(self) -> None:
         """Runs until cancelled; what fails is tried again in the next round."""
-        while True:
-            await asyncio.sleep(EVERY)
-            try:
-                await self.round()
-            except (lease.NotHolder, Fenced):
-                await self._rest()
-            except Exception as error:
-                log.warning("Reservations could not be supervised: %r", error)
+        says = "Reservations could not be supervised"
+        await every(EVERY, self._round_or_rest, "supervisor", says)
+
+    async def _round_or_rest(self) -> None:
+        try:
+            await self.round()
+        except (lease.NotHolder, Fenced):
+            await self._rest()
 
     async def round(self) -> None:
         """One look, if this worker supervises."""

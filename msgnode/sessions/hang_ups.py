@@ -15,7 +15,6 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import time
@@ -57,14 +56,11 @@ class HangUps:
         sessions.on_closed.append(self.session_closed)
         sessions.on_handed_off.append(self.session_handed_off)
 
-    async def watch(self, every: float = 1.0) -> None:
-        """Watch for identities that expire. Runs until cancelled."""
-        while True:
-            await asyncio.sleep(every)
-            self.look()
-
     def look(self) -> None:
-        """Send the orders for expired identities and for invitations beyond the limit."""
+        """Send the orders for expired identities and for invitations beyond the limit.
+
+        Call this every second.
+        """
         beyond, self._beyond = self._beyond, {}
         for session in beyond.values():
             for stub in tuple(session.invited)[:-MAX_INVITED]:

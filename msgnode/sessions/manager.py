@@ -39,6 +39,9 @@ from .store import SessionStore
 if TYPE_CHECKING:
     from msgnode import models
 
+_EXPIRE_AT_ONCE, _PAUSE = 25, 0.002
+_LATE_COMMITS = "changes were committed after they had been refused"
+
 
 class SessionSteps:
     """Tells listeners, such as the traffic record, of the steps in the life of sessions.
@@ -141,6 +144,26 @@ class SessionManager:
             with FAULTS.kept_to("session"):
                 self.close(session, Event.EXPIRE, "grace period over")
         return bool(self._detached)
+
+    async def expire_in_turns(self) -> None:
+        """End all sessions whose grace period is over, and let others speak in between.
+
+        Thousands may expire in one second, for instance after a power cut on the runtimes' side.
+        """
+        while self.expire(_EXPIRE_AT_ONCE):  # noqa: ASYNC110  (this does not poll: it yields)
+            await asyncio.sleep(_PAUSE)
+
+    def end_differing(self, ids: Iterable[str]) -> None:
+        """End sessions of which the database has other addresses than they were told.
+
+        That is so if it committed a change after the node had refused it, because it did not answer
+        in time (storage/writer.py). The runtime opens a new session and asks again.
+        """
+        for id_ in ids:
+            session = self.sessions.get(id_)
+            if session is not None:
+                with FAULTS.kept_to("session"):
+                    self.end(session, CloseCode.GOING_AWAY, _LATE_COMMITS, _LATE_COMMITS)
 
     def close(self, session: LiveSession, event: Event, reason: str, code: int = 0) -> None:
         """End a session and free its addresses and subscriptions at once. Idempotent.

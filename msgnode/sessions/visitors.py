@@ -15,7 +15,6 @@ Rules
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -31,12 +30,9 @@ from . import budgets
 from .rules import CloseCode
 from .session import LiveSession
 
-EVERY = 1.0
 """Seconds between two checks of the visits."""
 _AT_ONCE = 500
 _PAUSE = 0.002
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +158,14 @@ class Visitors:
 
     # --- how long it lasts ------------------------------------------------------------------------
 
-    async def watch(self) -> None:
-        """End visits at their limits, a few at a time. Runs until cancelled."""
-        while True:
-            await asyncio.sleep(EVERY)
-            visits = list(self)
-            for start in range(0, len(visits), _AT_ONCE):
-                for visit in visits[start : start + _AT_ONCE]:
-                    with FAULTS.kept_to("session"):
-                        self.look_at(visit)
-                await asyncio.sleep(_PAUSE)
+    async def look(self) -> None:
+        """End visits at their limits, a few at a time. Call this every second."""
+        visits = list(self)
+        for start in range(0, len(visits), _AT_ONCE):
+            for visit in visits[start : start + _AT_ONCE]:
+                with FAULTS.kept_to("session"):
+                    self.look_at(visit)
+            await asyncio.sleep(_PAUSE)
 
     def look_at(self, visit: Visit) -> None:
         """End a visit that has reached a limit."""

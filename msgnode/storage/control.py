@@ -20,6 +20,7 @@ from typing import Any
 from django.db.models.functions import Now
 
 from msgnode import models
+from msgnode.bus.periodic import every
 from msgnode.bus.serving import LEASE_CLOCK
 from msgnode.bus.writing import Call, Writer
 from msgnode.core.faults import FAULTS
@@ -58,12 +59,7 @@ class ControlReader:
 
     async def run(self) -> None:
         """Run until cancelled; if the database is out of reach, the next round tries again."""
-        while True:
-            await asyncio.sleep(self._every)
-            try:
-                await self.read()
-            except Exception as error:
-                log.warning("Control messages could not be read: %s", error)
+        await every(self._every, self.read, "control", "Control messages could not be read")
 
     async def read(self) -> None:
         """Apply new rows, each once, and wait until they have taken effect.

@@ -14,20 +14,17 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from msgnode.bus.periodic import every
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Counter, Rates, Report
 
 from .peer import Peer
 from .protocol import CounterReport
 from .transport import PeerTransport
-
-log = logging.getLogger(__name__)
 
 SYNC_INTERVAL = 0.05
 MAX_PER_BATCH = 2000
@@ -55,12 +52,7 @@ class CounterSync:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            await asyncio.sleep(SYNC_INTERVAL)
-            try:
-                self.tell()
-            except Exception:
-                log.exception("The other workers could not be told what was counted.")
+        await every(SYNC_INTERVAL, self.tell, "counters")
 
     def tell(self) -> None:
         """Send the changed counters to the others."""
