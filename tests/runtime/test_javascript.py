@@ -80,7 +80,7 @@ def test_r42_holds_in_the_newest_nodejs(path: str) -> None:
     run_in_nodejs(str(newest), TESTS / "sandbox.node.mjs", "answers them|R42", **environment)
 
 
-def run_in_chromium(browser: Any, path: Path, pattern: str, is_served: bool = False) -> None:
+def run_in_page(browser: Any, path: Path, pattern: str = "", is_served: bool = False) -> None:
     with served() as url:
         page = browser.new_page()
         try:
@@ -97,10 +97,10 @@ def run_in_chromium(browser: Any, path: Path, pattern: str, is_served: bool = Fa
 
 @pytest.mark.parametrize(("path", "pattern"), files("browser.mjs"))
 def test_in_chromium(path: Path, pattern: str, browser: Any) -> None:
-    run_in_chromium(browser, path, pattern)
+    run_in_page(browser, path, pattern)
 
 
 @pytest.mark.parametrize("pattern", [SANDBOX_BASICS, ""], ids=["basics", "all"])
 @pytest.mark.long
 def test_sandboxes_in_served_frames(pattern: str, browser: Any) -> None:
-    run_in_chromium(browser, TESTS / "sandbox.browser.mjs", pattern, is_served=True)
+    run_in_page(browser, TESTS / "sandbox.browser.mjs", pattern, is_served=True)

@@ -246,10 +246,13 @@ class Hyperties:
         _check_texts("resources", resources)
         _check_texts("data_schemes", data_schemes)
         _check_bool("p2p", p2p)
+        if p2p and register is False:
+            raise TypeError("p2p needs register: the other side asks the registry.")
         if url:
             self._check_own(url)
         hyperty = await self._claimed(name, taken, p2p, url)
         if register is False:
+            self.runtime.bus.unregistered.add(hyperty.url)
             return hyperty
         value = {
             "url": hyperty.url,
@@ -369,6 +372,7 @@ class Hyperties:
         if self._all.get(hyperty.url) is not hyperty:
             return
         del self._all[hyperty.url]
+        self.runtime.bus.unregistered.discard(hyperty.url)
         await self.leave(hyperty)
         await self.runtime.sync_manager.unclaim(hyperty.url)
         hyperty.stop()

@@ -93,6 +93,7 @@ class MessageBus(Bus):
         self.pipeline_in = Pipeline("in")
         self.pipeline_out = Pipeline("out")
         self.registered_with: dict[str, str] = {}  # what registrations say besides
+        self.unregistered: set[str] = set()  # hyperties that are in no registry
         self.home_stub = ""  # the URL of the stub of the home domain
         self.endings: set[Callable[[], None]] = set()  # called when the bus closes
         self._own = (runtime_url, addresses.runtime_twin(runtime_url) or runtime_url)

@@ -133,7 +133,10 @@ export class Hyperties {
       this.#parts.domain,
     );
     const hyperty = await this.#claimed(name, { handlers, p2p, url });
-    if (register === false) return hyperty;
+    if (register === false) {
+      this.#parts.bus.unregistered.add(hyperty.url);
+      return hyperty;
+    }
     const { domain, registrations } = this.#parts;
     const value = {
       url: hyperty.url,
@@ -251,6 +254,7 @@ export class Hyperties {
   async end(hyperty) {
     if (this.#all.get(hyperty.url) !== hyperty) return;
     this.#all.delete(hyperty.url);
+    this.#parts.bus.unregistered.delete(hyperty.url);
     await this.#parts.registrations.remove(hyperty.url);
     await this.#parts.unclaim(hyperty.url);
     hyperty.remove();
@@ -346,6 +350,8 @@ function checked(options, domain) {
   checkTexts("options.resources", resources);
   checkTexts("options.dataSchemes", dataSchemes);
   checkBoolean("options.p2p", p2p);
+  if (p2p && register === false)
+    throw new TypeError("options.p2p needs options.register: the other side asks the registry.");
   if (url !== undefined) checkOwn(url, domain);
   return { handlers, register, resources, dataSchemes, p2p, url };
 }

@@ -47,6 +47,8 @@ export class MessageBus extends Bus {
   resolver = null;
   /** What the registrations of this runtime's data objects say besides. */
   registeredWith = {};
+  /** Addresses of hyperties that are in no registry. */
+  unregistered = new Set();
   #published = new Map(); // address -> how often
   #lanes = new Map(); // sender and `to` of messages that wait behind a handler -> entries
   #waiting = 0;

@@ -61,7 +61,10 @@ await attempt("database", () => new Promise((resolve, reject) => {
   request.onsuccess = resolve;
   request.onerror = () => reject(new Error("refused"));
 }));
-await attempt("cookie", () => document.cookie);
+await attempt("cookie", () => {
+  document.cookie = "reached=1";
+  if (!document.cookie) throw new Error("WebKit has an empty one where others refuse");
+});
 await attempt("parent", () => parent.document.title);
 await attempt("webrtc", () => new RTCPeerConnection());
 report(bus, tried);`);

@@ -20,7 +20,14 @@ from msgnode.runtime.python.resolver import Resolver
 
 from .link import Way
 from .remote_runtime import Connection, KnownRuntimes, RemoteRuntime, Shared
-from .senders import NodePath, Whereabouts, is_for_node, runtime_of, without_peer
+from .senders import (
+    NodePath,
+    Whereabouts,
+    is_for_node,
+    is_unregistered,
+    runtime_of,
+    without_peer,
+)
 from .set_up import SetUps
 from .settings import P2PSettings, requester_stub_of
 from .signalling import Invited, SetUpError, Talk, asked_of, count
@@ -94,7 +101,8 @@ class PeerToPeer:
                 return self._node.send(message, size, stub)
             remote.send(message, size, is_for_node=True)
             return stub
-        remote = None if is_for_node(message) else self._wanted(message)
+        is_by_node = is_for_node(message) or is_unregistered(message, self._bus.unregistered)
+        remote = None if is_by_node else self._wanted(message)
         now = asyncio.get_running_loop().time()
         signalling = remote.handler or remote.runtime if remote is not None else ""
         if remote is None and self._known.has_channel():
@@ -135,8 +143,12 @@ class PeerToPeer:
 
     def explain(self, address: str, sender: str) -> tuple[str, str]:
         """Which way a message from `sender` to an address would go, and why."""
-        if is_for_node({"to": address, "from": sender}):
+        message = {"to": address, "from": sender}
+        if is_for_node(message):
             return "node", "It is an event, signalling or for a back-end: always through the node."
+        if is_unregistered(message, self._bus.unregistered):
+            text = "The sender is not registered, so the other side cannot tell where it is."
+            return "node", text
         remote = self._remote_of(address, sender)
         if remote is not None and remote.is_on_channel:
             is_in_use = remote.link.way is Way.CHANNEL

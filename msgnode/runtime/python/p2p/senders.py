@@ -44,6 +44,11 @@ def names(message: Message) -> list[str]:
     return [each for each in said if isinstance(each, str)]
 
 
+def is_unregistered(message: Message, unregistered: set[str]) -> bool:
+    """Whether the other side of a channel would not believe it: no registry has the sender."""
+    return bool(unregistered) and any(each in unregistered for each in names(message))
+
+
 def is_for_node(message: Message) -> bool:
     """Whether a message takes no channel: it has many readers, is for a back-end, or signals."""
     to = message["to"]

@@ -45,6 +45,26 @@ def hears(side: Side) -> list[tuple[int, bool]]:
     return heard
 
 
+async def test_who_is_in_no_registry_is_heard_through_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other side of a channel would ask the registry for him, and refuse him."""
+    async with two(monkeypatch) as (alice, bob):
+        bob._claimed.add(ECHO)
+        heard = hears(bob)
+        registry(monkeypatch, alice, bob)
+        tell(alice, 1, p2p=True)
+        await until(lambda: alice.is_on_channel_with(bob))
+        alice.bus.unregistered.add(f"{alice.url}/nobody")
+        tell(alice, 2, "nobody")
+        tell(alice, 3)
+        await until(lambda: len(heard) == 3)
+        assert sorted(heard) == [(1, False), (2, False), (3, True)]
+        told = alice.p2p.explain(ECHO, f"{alice.url}/nobody")
+        assert told[0] == "node"
+        assert told[1].startswith("The sender is not registered")
+
+
 async def test_a_channel_is_used_for_an_address_as_long_as_it_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

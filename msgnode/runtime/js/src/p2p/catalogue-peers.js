@@ -20,7 +20,7 @@ import { LoadError } from "../errors.js";
 import { newId } from "../ids.js";
 import { taken, withoutMarks } from "../messages.js";
 import { contentOf } from "./frames.js";
-import { NodePath, Whereabouts, isForNode } from "./senders.js";
+import { NodePath, Whereabouts, isForNode, isUnregistered } from "./senders.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
 import { keepNewest, plain, statusOf } from "./states.js";
 
@@ -230,7 +230,8 @@ export class CataloguePeers {
 
   #route(message, via) {
     if (message.type === "response") return this.#stubs.get(via)?.takes(message);
-    const remote = isForNode(message) ? undefined : this.#wanted(message);
+    const isByNode = isForNode(message) || isUnregistered(message, this.#bus);
+    const remote = isByNode ? undefined : this.#wanted(message);
     if (!remote?.stub || !canName(message) || !this.#node.isShared(message.to, remote.runtime))
       return undefined;
     remote.usedAt = this.#bus.clock.now();

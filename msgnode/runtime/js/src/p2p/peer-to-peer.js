@@ -9,7 +9,7 @@ import { limited } from "../clock.js";
 import { newId } from "../ids.js";
 import { contentOf } from "./frames.js";
 import { KnownRuntimes, RemoteRuntime } from "./remote-runtime.js";
-import { NodePath, Whereabouts, isForNode, withoutPeer } from "./senders.js";
+import { NodePath, Whereabouts, isForNode, isUnregistered, withoutPeer } from "./senders.js";
 import { SetUps } from "./set-up.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
 import { SetUpError, Talk, askedOf, countOf, invitedBy } from "./signalling.js";
@@ -107,7 +107,7 @@ export class PeerToPeer {
       remote.send(message, true);
       return null;
     }
-    if (isForNode(message)) return undefined;
+    if (isForNode(message) || isUnregistered(message, this.#bus)) return undefined;
     const { to } = message;
     const remote = this.#wanted(message);
     const now = this.#bus.clock.now();
@@ -163,6 +163,8 @@ export class PeerToPeer {
     const message = { to: address, from: sender };
     if (isForNode(message))
       return byNode("It is an event, signalling or for a back-end: always through the node.");
+    if (isUnregistered(message, this.#bus))
+      return byNode("The sender is not registered, so the other side cannot tell where it is.");
     const remote = this.#remoteOf(address, sender);
     if (remote?.link.way === "channel")
       return { way: "channel", why: `Its runtime is ${remote.runtime}.` };

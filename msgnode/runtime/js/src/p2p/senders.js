@@ -38,6 +38,11 @@ export function withoutPeer(message) {
   return without(message, ["peer"]);
 }
 
+/** Whether no registry says that the sender is in this runtime: the other side of a channel would not believe it. */
+export function isUnregistered(message, bus) {
+  return bus.unregistered.size > 0 && namesOf(message).some((each) => bus.unregistered.has(each));
+}
+
 /** Whether a message takes no channel: it has many readers, is for a back-end, or signals. */
 export function isForNode(message) {
   const { to } = message;
