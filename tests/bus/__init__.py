@@ -1,10 +1,9 @@
 """The path of a message in one worker: admission, policies, routes, delivery, answers, record.
 
 Units with fakes (tests/fakes.py) and no event loop where none is needed; the mutants are tried
-against them (`make mutants`). scene.py is a pipeline between two sessions, parts.py are parts that
-keep what they are asked.
+against them (`make mutants`). tests/stage/bus.py has a pipeline between two sessions and its parts.
 
-- test_message_path executes the path as docs/bus.md numbers it, in a whole worker
+- test_message_path executes the path as docs/message-path.md numbers it, in a whole worker
 - test_routes and test_table: where a message goes; test_ownership: who may say it
 - test_pipeline, test_whole_path, test_record: what becomes of it, is answered and noted
 - test_delivery, test_copies, test_many_recipients: to one, to many, at what cost

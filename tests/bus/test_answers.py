@@ -18,8 +18,7 @@ from msgnode.core.errors import Conflict
 from msgnode.core.identity import Origin
 from tests.fakes import FakeCaller, FakeSession
 from tests.node import eventually
-
-from .parts import COMPONENT, Component, Policies
+from tests.stage.bus import COMPONENT, Component, Policies
 
 OK = {"code": 200, "value": 1}
 SENDER = "hyperty://localhost/1"

@@ -13,9 +13,7 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import Outcome
 from tests.fakes import FakeCaller, FakeSession
-
-from .parts import Caller, Ear
-from .scene import ONE, TOKEN, TWO
+from tests.stage.bus import ONE, TOKEN, TWO, Caller, Ear
 
 TOKEN_BYTES = TOKEN.encode()
 SAID = b'{"from":"%b/%b"}' % (ONE.encode(), TOKEN_BYTES)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 import sys
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from msgnode.node import Node
-from msgnode.sessions.connection import Connection
-from tests.fakes import FakeLink
 from tests.node import ROOT
+from tests.stage.worker import Runtime
 
 PAGE = (ROOT / "docs" / "message-path.md").read_text(encoding="utf-8")
 STEPS = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \|", PAGE, re.MULTILINE)
@@ -27,56 +24,19 @@ class Call(NamedTuple):
     function: str
 
 
-class Socket(FakeLink):
-    """A socket that says when something was written to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.has_news = asyncio.Event()
-
-    def write(self, frame: bytes) -> None:
-        super().write(frame)
-        self.has_news.set()
-
-
-class Runtime:
-    """A runtime at a worker of this process."""
-
-    def __init__(self, node: Node, name: str) -> None:
-        self.url = f"runtime://localhost/{name}"
-        self.hyperty = f"hyperty://localhost/{name}"
-        self.link = Socket()
-        parts = node.parts
-        self.connection = parts.connections.connection(Connection, self.link, "127.0.0.1")
-
-    async def ask(self, type_: str, to: str, sender: str, **body: Any) -> dict[str, Any]:
-        """Send a request and wait for the node's answer."""
-        seen = len(self.link.frames)
-        self.link.has_news.clear()
-        self.send(type_, to, sender, **body)
-        async with asyncio.timeout(60):
-            await self.link.has_news.wait()
-        answer: dict[str, Any] = json.loads(self.link.frames[seen])["body"]
-        return answer
-
-    def send(self, type_: str, to: str, sender: str, **body: Any) -> None:
-        message = {"id": 1, "type": type_, "from": sender, "to": to, "body": body}
-        self.connection.frame_received(json.dumps(message, separators=(",", ":")).encode())
-
-
 @pytest.mark.django_db(transaction=True)
 async def test_a_frame_takes_the_documented_path() -> None:
     node = Node()
     await node.start()
     try:
-        alice, bob = Runtime(node, "alice"), Runtime(node, "bob")
-        for each in (alice, bob):
-            assert (await each.ask("open", "mn:/session", each.url))["code"] == 200
-            answer = await each.ask("subscribe", SM, f"{each.url}/sm", resources=[each.hyperty])
+        alice, bob = await Runtime(node).open(), await Runtime(node).open()
+        hyperties = [f"hyperty://localhost/{name}" for name in ("alice", "bob")]
+        for each, own in zip((alice, bob), hyperties, strict=True):
+            answer = await each.ask("subscribe", SM, {"resources": [own]}, f"{each.url}/sm")
             assert answer["code"] == 200
-        alice.send("create", bob.hyperty, alice.hyperty, value="the first fills caches")
+        alice.say("create", hyperties[1], {"value": "the first fills caches"}, hyperties[0])
         before = len(bob.link.frames)
-        calls = recorded(alice, bob.hyperty)
+        calls = recorded(alice, *hyperties)
         assert len(bob.link.frames) == before + 1
         for each in (alice, bob):
             each.connection.lost()
@@ -85,7 +45,7 @@ async def test_a_frame_takes_the_documented_path() -> None:
     compare(calls)
 
 
-def recorded(sender: Runtime, to: str) -> list[Call]:
+def recorded(runtime: Runtime, sender: str, to: str) -> list[Call]:
     """The calls of our own functions while a node takes one frame."""
     codes: list[CodeType] = []
 
@@ -95,7 +55,7 @@ def recorded(sender: Runtime, to: str) -> list[Call]:
 
     sys.setprofile(note)
     try:
-        sender.send("create", to, sender.hyperty, value="hello")
+        runtime.say("create", to, {"value": "hello"}, sender)
     finally:
         sys.setprofile(None)
     return [

@@ -11,8 +11,8 @@ from msgnode.bus.ports import DeliveryResult
 from msgnode.core.decision import Decision, Effect
 from msgnode.core.identity import Origin
 from msgnode.core.record import Outcome
-from tests.bus.scene import ONE, TWO
 from tests.fakes import FakeEnforcer, FakeRecorder, FakeSession
+from tests.stage.bus import ONE, TWO
 
 COMPONENT = "domain://registry.localhost"
 PERMIT = Decision(Effect.PERMIT, passes=True, auth=True, body=b'{"changed": true}')

@@ -19,7 +19,6 @@ from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome, without_tokens
 from msgnode.traffic.columns import messages_table
 from msgnode.traffic.row_buffer import Columns
-from tests.bus.scene import ONE, TOKEN, TWO, Scene
 from tests.fakes import (
     DOMAIN,
     FakeCaller,
@@ -27,6 +26,7 @@ from tests.fakes import (
     FakeEnforcer,
     FakeSession,
 )
+from tests.stage.bus import ONE, TOKEN, TWO, Scene
 
 PERMIT = Decision(Effect.PERMIT, passes=True, auth=True, deciding=("set", "policy", "rule"))
 DENY = Decision(Effect.DENY, passes=False, auth=False, deciding=("set", "policy", "rule"))

@@ -14,13 +14,13 @@ from msgnode.core.identity import Identity, Speaker
 from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
-from tests.bus.scene import ONE, TWO, Scene
 from tests.fakes import (
     FakeComponent,
     FakeEnforcer,
     FakeSession,
     FakeSessionHandler,
 )
+from tests.stage.bus import ONE, TWO, Scene
 
 GROUP = "comm://localhost/1"
 PERMIT = Decision(Effect.PERMIT, passes=True, auth=True, deciding=("set", "policy", "rule"))

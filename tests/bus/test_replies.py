@@ -14,8 +14,7 @@ from msgnode.core.errors import Conflict
 from msgnode.core.faults import FAULTS
 from tests.fakes import DOMAIN, FakeCaller, FakeComponent, FakeSession
 from tests.node import eventually
-
-from .scene import Scene
+from tests.stage.bus import Scene
 
 OK = {"code": 200}
 

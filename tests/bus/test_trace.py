@@ -19,8 +19,8 @@ from msgnode.core.decision import NOT_APPLICABLE, Decision, Effect
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.record import Outcome
 from msgnode.core.trace_context import TraceContext
-from tests.bus.scene import ONE, TWO
 from tests.fakes import FakeCaller, FakeSession
+from tests.stage.bus import ONE, TWO
 
 CONTEXT = TraceContext("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7")
 SPAN = re.compile("[0-9a-f]{16}")

@@ -16,9 +16,18 @@ from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
 from tests.fakes import FakeCaller, FakeSession
-
-from .parts import COMPONENT, Admission, Caller, Component, Ear, Policies, Waits
-from .scene import ONE, TWO, Scene
+from tests.stage.bus import (
+    COMPONENT,
+    ONE,
+    TWO,
+    Admission,
+    Caller,
+    Component,
+    Ear,
+    Policies,
+    Scene,
+    Waits,
+)
 
 GROUP = "comm://localhost/1"
 NOBODY = "hyperty://localhost/nobody"

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import sqlite3
 import time
 from collections import Counter
-from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from websockets.exceptions import ConnectionClosed
 
 from tests.client import Client, code
 from tests.e2e.pair import Pair
@@ -191,36 +188,3 @@ async def test_invitations_come_once_and_guests_stay_guests_while_workers_die(
     finally:
         await pair.leave()
         pair.kill()
-
-
-async def test_an_invitation_outlives_the_worker_that_has_taken_it(
-    tmp_path: Path, template: Path, redis_url: str
-) -> None:
-    pair = inviting(tmp_path, template, redis_url)
-    one, other = pair.one, pair.other
-    try:
-        await asyncio.to_thread(pair.start)
-        token = await asyncio.to_thread(token_of, one, "bob", "localhost")
-        bob = Invited(await logged_in(pair, other, token))
-        endpoint = (await execute(bob.client, "subscribePush"))["value"]["endpoint"]
-        path = endpoint[endpoint.index("/push/") :]
-        async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
-            assert await leave(http, one, path, "taken") == 201
-        await asyncio.to_thread(until_taken, tmp_path / "workers" / "node.sqlite3")
-        other.kill()
-        with suppress(ConnectionClosed):
-            await bob.hears("taken")  # the worker may have been faster
-        bob.client = await pair.back(one, bob.client)
-        await bob.hears("taken")
-    finally:
-        await pair.leave()
-        pair.kill()
-
-
-def until_taken(database: Path) -> None:
-    """Wait until a worker has an invitation to hand over, or has handed it over."""
-    with closing(sqlite3.connect(database, timeout=20)) as rows:
-        taken = "SELECT taken_until IS NOT NULL OR message = '' FROM msgnode_invitation"
-        end = time.monotonic() + 20
-        while rows.execute(taken).fetchone() != (1,):
-            assert time.monotonic() < end, "nobody has taken it"

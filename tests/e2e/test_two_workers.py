@@ -19,8 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from msgnode.redis.client import RedisClient
-from tests.client import ALLOCATION, SESSION, Client, Frame, address, code, runtime
+from tests.client import ALLOCATION, Client, Frame, address, code
 from tests.e2e.pair import OwnRedis, frozen
 from tests.node import Node, eventually
 from tests.slow_link import SlowLink, slow_link
@@ -34,7 +33,6 @@ LETTER = "x" * 100_000
 ENOUGH = 300  # letters: more than all buffers of the way hold together
 SMALL = 65_536  # bytes: buffers of a client's socket
 ALLOCATION_ROW = "SELECT 1 FROM msgnode_allocation WHERE allocation_key = ?"
-SESSION_ROW = "SELECT 1 FROM msgnode_session WHERE runtime_url = ?"
 LIMITS = {"LINK_BYTES": 1_000_000, "OUTBOX_BYTES": 1_000_000}  # soon full, so that little is sent
 
 
@@ -123,25 +121,6 @@ async def test_w5_an_allocation_is_not_answered_before_the_directory_has_it(
     assert (await here.expect(type="create"))["to"] == held
 
 
-async def test_w5_a_session_is_not_opened_before_the_directory_has_it(workers: Workers) -> None:
-    there, beside = await workers.come(workers.other), await workers.come(workers.one)
-    client = await workers.clients.enter_async_context(workers.one.ws())
-    client.runtime_url = runtime()
-    assert code(await beside.ask("create", client.runtime_url)) == 404  # known here to be nobody's
-    with frozen(workers.redis):
-        asked = await client.send("open", SESSION)
-        answer = asyncio.create_task(client.answer(asked))
-        async with asyncio.timeout(10):
-            while not is_committed(workers.one, SESSION_ROW, client.runtime_url):
-                await eventually()
-        for _ in range(2):  # what was answered before this has arrived by then
-            assert await beside.settled() == []
-        assert not answer.done()
-    assert code(await answer) == 200
-    await there.send("create", client.runtime_url, {"value": 1})
-    assert (await client.expect(type="create"))["to"] == client.runtime_url
-
-
 def is_committed(worker: Node, query: str, value: str) -> bool:
     """Whether the database has a row that is asked for with this value."""
     with closing(sqlite3.connect(worker.data_dir / "node.sqlite3")) as database:
@@ -168,21 +147,6 @@ async def test_w8_an_allocation_is_answered_while_another_worker_does_nothing(
             (held,) = await here.allocate()
     await there.send("create", held, {"value": 1})
     assert (await here.expect(type="create"))["to"] == held
-
-
-async def test_w8_a_session_is_opened_while_another_worker_does_nothing(workers: Workers) -> None:
-    there, busy = await workers.come(workers.other), await workers.come(workers.one)
-    heard = f"{address('comm')}/changes"
-    await there.send("update", heard, {"value": 0}, sender=heard.removesuffix("/changes"))
-    assert code(await there.ask("create", address())) == 404  # behind it: nobody heard it
-    with frozen(workers.other):
-        manager = "domain://msg-node.localhost/sm"
-        await busy.send("subscribe", manager, {"resources": [heard]})  # which it has to hear of
-        async with asyncio.timeout(PATIENCE * 2 / 3):  # before it is taken for down
-            here = await workers.come(workers.one)
-            assert code(await here.ask("read", REGISTRY, {"resource": "nobody"})) == 404
-    await there.send("create", here.runtime_url, {"value": 1})
-    assert (await here.expect(type="create"))["to"] == here.runtime_url
 
 
 async def test_w5_a_session_is_resumed_at_a_worker_that_has_not_heard_of_it(
@@ -215,31 +179,6 @@ async def test_w10_what_two_sessions_of_one_worker_say_never_leaves_it(workers: 
     assert batches(workers.one) - alone >= number
 
 
-async def test_w12_an_update_for_many_sessions_of_a_worker_goes_there_once(
-    workers: Workers,
-) -> None:
-    reporter = await workers.come(workers.one)
-    (held,) = await reporter.allocate("comm")
-    beside = [await workers.come(workers.one) for _ in range(2)]
-    observers = [await workers.come(workers.other) for _ in range(30)]
-    text = "x" * 20_000
-    taken: list[int] = []
-    for listening in (beside, observers):
-        for observer in listening:
-            assert code(await observer.subscribe(f"{held}/changes")) == 200
-        before = await bytes_of(workers.redis.url)
-        for value in range(10):
-            body = {"value": value, "text": text}
-            await reporter.send("update", f"{held}/changes", body, sender=held)
-        for observer in listening:
-            for value in range(10):
-                assert (await observer.expect(type="update"))["body"]["value"] == value
-        taken.append(await bytes_of(workers.redis.url) - before)
-    within, across = taken
-    assert within < 5 * len(text)
-    assert 10 * len(text) <= across < 20 * len(text)
-
-
 async def converse(one: Client, other: Client, number: int) -> None:
     """Requests, one after another, each sent once the one before it has arrived."""
     for value in range(number):
@@ -252,17 +191,6 @@ def batches(worker: Node) -> int:
     metrics = worker.text("/metrics?worker=this")
     found = re.search(r"^msgnode_link_batches_total\S* (\S+)", metrics, re.MULTILINE)
     return int(float(found[1])) if found else 0
-
-
-async def bytes_of(redis_url: str) -> int:
-    """What a Redis has been sent."""
-    client = RedisClient(redis_url)
-    await client.start()
-    text: bytes = await client.execute("INFO", "stats")
-    await client.close()
-    found = re.search(rb"total_net_input_bytes:(\d+)", text)
-    assert found is not None
-    return int(found[1])
 
 
 async def test_an_address_is_its_sessions_at_a_worker_that_has_not_heard_of_it(
@@ -291,19 +219,6 @@ async def test_w7_a_frozen_worker_holds_back_who_sends_to_it_and_nothing_is_lost
     await all_arrive(there, sent)
 
 
-async def test_who_reads_too_slowly_holds_back_senders_at_the_other_worker(
-    workers: Workers,
-) -> None:
-    here, there = await workers.come(workers.one), await workers.come(workers.other)
-    (held,) = await there.allocate()
-    there.socket.transport.pause_reading()
-    try:
-        sent = await until_held_back(here, held)
-    finally:
-        there.socket.transport.resume_reading()
-    await all_arrive(there, sent)
-
-
 async def until_held_back(sender: Client, to: str) -> int:
     """Send until the worker reads no more of the sender; how many letters were sent."""
     for number in range(ENOUGH):
@@ -326,25 +241,6 @@ async def all_arrive(reader: Client, number: int) -> None:
         assert frame["type"] == "update", frame
         arrived.append(frame["body"]["value"])
     assert arrived == list(range(number))
-
-
-async def test_w9_a_worker_knows_nothing_of_sessions_to_which_nothing_is_sent(
-    workers: Workers,
-) -> None:
-    here = await workers.come(workers.one)
-    before = runtimes(workers.one)
-    there = [await workers.come(workers.other) for _ in range(10)]
-    for client in there:
-        await client.allocate()
-    assert code(await here.ask("create", address())) == 404
-    assert runtimes(workers.one) == before
-    await here.send("create", there[0].runtime_url, {"value": 1})
-    await there[0].expect(type="create")
-    assert runtimes(workers.one) == before + 1
-    await there[0].close_session()
-    async with asyncio.timeout(10):
-        while runtimes(workers.one) != before:
-            await eventually()
 
 
 async def test_w4_at_a_worker_that_is_frozen_somebody_may_be_and_it_is_soon_said_so(
@@ -444,11 +340,6 @@ async def there_or_answer(here: Client, there: Client) -> Frame:
     for each in rest:
         each.cancel()
     return next(iter(done)).result()
-
-
-def runtimes(worker: Node) -> int:
-    """The runtimes in a worker's routing table."""
-    return number_of(worker, 'msgnode_routes\\{[^}]*table="runtimes"')
 
 
 def number_of(worker: Node, metric: str) -> int:

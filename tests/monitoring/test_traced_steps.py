@@ -16,9 +16,19 @@ from msgnode.bus.steps import MOST_HELD
 from msgnode.core.decision import Decision, Effect
 from msgnode.core.errors import Conflict, Forbidden
 from msgnode.monitoring import tracer as tracing
-from tests.bus.parts import COMPONENT, Admission, Caller, Component, Ear, Policies, Waits
-from tests.bus.scene import ONE, TWO, Scene
 from tests.fakes import FakeCaller, FakeComponent, FakeSession, FakeSessionHandler
+from tests.stage.bus import (
+    COMPONENT,
+    ONE,
+    TWO,
+    Admission,
+    Caller,
+    Component,
+    Ear,
+    Policies,
+    Scene,
+    Waits,
+)
 
 from .test_tracer import ALL, DENY, facts, names, parts, tracer_of
 

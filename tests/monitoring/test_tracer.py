@@ -15,8 +15,8 @@ from msgnode.core.token_bucket import TokenBucket
 from msgnode.monitoring import tracer as tracing
 from msgnode.monitoring.trace_filter import TraceFilter
 from msgnode.monitoring.tracer import Tracer
-from tests.bus.scene import ONE, TOKEN, TWO, Scene
 from tests.fakes import FakeCaller, FakeEnforcer
+from tests.stage.bus import ONE, TOKEN, TWO, Scene
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"

@@ -11,7 +11,7 @@ import pytest
 from msgnode.node import Node
 from msgnode.workers.cluster import Cluster
 from msgnode.workers.protocol import PROTOCOL
-from tests.workers.whole import LEASE, Start
+from tests.stage.worker import LEASE, Start
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from msgnode.workers.protocol import PROTOCOL, Goodbye
 from tests import waiting
 from tests.client import ALLOCATION, address
 from tests.node import eventually
-from tests.workers.whole import Runtime, Start, freeze
+from tests.stage.worker import Runtime, Start, freeze
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -25,7 +25,7 @@ from msgnode.workers.cluster import Cluster
 from msgnode.workers.peer import Peer
 from tests import waiting
 from tests.client import SESSION, SM, address, runtime
-from tests.workers.whole import Runtime, Start, freeze
+from tests.stage.worker import Runtime, Start, freeze
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -34,7 +34,7 @@ class Runtime:
     def say(self, type_: str, to: str, body: Any = None, sender: str = "") -> int:
         id_ = next(self._ids)
         frame = {"id": id_, "type": type_, "from": sender or self.url, "to": to, "body": body or {}}
-        self.connection.frame_received(json.dumps(frame).encode())
+        self.connection.frame_received(json.dumps(frame, separators=(",", ":")).encode())
         return id_
 
     async def ask(self, type_: str, to: str, body: Any = None, sender: str = "") -> dict[str, Any]:
