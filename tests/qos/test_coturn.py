@@ -31,7 +31,6 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 LIMIT = 40.0
 CUSTOMERS = """
 Customer.objects.create(name="csp1")
-Customer.objects.create(name="small", quota=100_000)
 """
 
 
