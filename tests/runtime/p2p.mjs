@@ -72,6 +72,25 @@ export async function talker(
       });
       return { value: answer.value, cameBy: answer.cameBy, took: performance.now() - began };
     },
+    /** A hyperty that answers with its name. */
+    hyperty: async (name) =>
+      (await runtime.hyperty(name, { handlers: (value) => [name, value] })).url,
+    /** Ask several in turn, so many times within so many seconds: who answered otherwise, and the ways. */
+    askInTurn: async (all, count, seconds, register = true) => {
+      const me = await runtime.hyperty("asker", { register, p2p: true });
+      const [wrong, ways] = [[], {}];
+      const began = performance.now();
+      for (let n = 0; n < count; n += 1) {
+        const [name, address] = all[n % all.length];
+        const due = began + (1000 * seconds * n) / count - performance.now();
+        if (due > 0) await new Promise((resolve) => setTimeout(resolve, due));
+        const { way } = runtime.explain(address, me.url);
+        ways[way] = (ways[way] ?? 0) + 1;
+        const said = await me.request(address, n).catch(String);
+        if (said[0] !== name || said[1] !== n) wrong.push([n, name, said]);
+      }
+      return { wrong, ways, took: performance.now() - began };
+    },
     /** Ask an address of the other's that answers later. */
     askSlowly: (other) => {
       bus.postMessage({ type: "create", from: url, to: `${other}/slow`, body: {} }, ({ body }) =>

@@ -106,7 +106,7 @@ def talker(
     names = {"setUp": "set_up"}
     given = {names.get(name, name): seconds for name, seconds in chosen.items()}
     chosen_too = {"timers": given, "relay": relay, "identity": identity}
-    with process("p2p_talker", "python", {**home, **chosen_too}) as started:
+    with process("p2p_talker", "python", {**home, **chosen_too, **options}) as started:
         yield InProcess(started)
 
 

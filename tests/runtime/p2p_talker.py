@@ -2,7 +2,7 @@
 
 Usage: p2p_talker.py OPTIONS
 OPTIONS are JSON: domain, catalogues; `timers` in seconds; `relay`, the only ICE server and way;
-`identity`, to log in with.
+`identity`, to log in with; `runtimeURL`.
 Writes a line of JSON {url, runtimeURL, handler}. Reads lines {do, with} and answers each with
 {result}; what can be done is what `p2p.mjs` can.
 """
@@ -52,6 +52,32 @@ class Talker:
         answer = body_of(await self._runtime.bus.request({**message, "body": body}, 60))
         took = (time.perf_counter() - began) * 1000
         return {"value": answer.get("value"), "cameBy": answer.get("cameBy"), "took": took}
+
+    async def hyperty(self, name: str) -> str:
+        handlers = {"*": lambda value, message: [name, value]}
+        return (await self._runtime.hyperty(name, handlers=handlers)).url
+
+    async def askInTurn(
+        self, every: list[list[str]], count: int, seconds: float, register: bool = True
+    ) -> Any:
+        me = await self._runtime.hyperty("asker", register=register, p2p=True)
+        wrong: list[Any] = []
+        ways: dict[str, int] = {}
+        began = time.perf_counter()
+        for number in range(count):
+            name, address = every[number % len(every)]
+            due = began + seconds * number / count - time.perf_counter()
+            await asyncio.sleep(max(0.0, due))  # the pace, not a wait for anything
+            way = self._runtime.explain(address, me.url).way
+            ways[way] = ways.get(way, 0) + 1
+            said: Any
+            try:
+                said = await me.request(address, number)
+            except Exception as error:
+                said = str(error)
+            if said != [name, number]:
+                wrong.append([number, name, said])
+        return {"wrong": wrong, "ways": ways, "took": (time.perf_counter() - began) * 1000}
 
     async def start(self, to: str) -> None:
         self._saying = asyncio.create_task(self._say(to))
@@ -121,9 +147,10 @@ async def main() -> None:
     options = json.loads(sys.argv[1])
     aioice.ice.get_host_addresses = lambda use_ipv4, use_ipv6: ["127.0.0.1"]
     timers, relay = P2PTimers(**options.pop("timers", {})), options.pop("relay", None)
-    identity = options.pop("identity", None)
+    identity, url = options.pop("identity", None), options.pop("runtimeURL", "")
     p2p = P2PSettings(ice_servers=(relay,) if relay else (), relay_only=bool(relay), timers=timers)
-    async with Runtime(Settings(home_in_process=True, p2p=p2p, **options)) as runtime:
+    settings = Settings(home_in_process=True, p2p=p2p, **options)
+    async with Runtime(settings, url=url) as runtime:
         assert await runtime.log_in(identity) == "live"
         talker = Talker(runtime)
         print(json.dumps(talker.named()), flush=True)

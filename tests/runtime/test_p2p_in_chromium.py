@@ -225,3 +225,29 @@ def test_case_p61_a_browser_and_python_come_together_over_a_relay_alone(
             connect(one, other)
             for here, there in ((one, other), (other, one)):
                 assert "/p2prequester/" in ask(here, there, 1)["cameBy"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(420)
+@pytest.mark.parametrize(
+    ("count", "seconds"), [(400, 8), (2000, 180)], ids=["short", "three minutes"]
+)
+@pytest.mark.parametrize(("tab", "asker"), [("chromium", "python"), ("python", "chromium")])
+def test_case_p29_none_of_many_requests_to_two_tabs_is_lost(
+    tab: str, asker: str, count: int, seconds: int, browser: Any, node: Node
+) -> None:
+    """Tabs of one runtime URL, each with a hyperty: they are asked in turn, over a channel each."""
+    with (
+        talker(tab, browser, node) as first,
+        talker(tab, browser, node, runtimeURL=first.named["runtimeURL"]) as second,
+        talker(asker, browser, node) as third,
+    ):
+        assert first.named["handler"] != second.named["handler"]
+        both = [("first", first.do("hyperty", "first")), ("second", second.do("hyperty", "second"))]
+        said = third.do("askInTurn", both, count, seconds)
+        print(tab, asker, said["ways"], f"{said['took'] / count:.1f} ms each")
+        assert said["wrong"] == []
+        assert sum(said["ways"].values()) == count
+        assert said["ways"]["channel"] > 0.7 * count, said["ways"]
+        said = third.do("askInTurn", both, 4, 0, False)
+        assert said["wrong"] == [] and said["ways"] == {"node": 4}, "nobody knows who this is"

@@ -122,7 +122,7 @@ export const DESCRIPTOR = JSON.stringify({
   objectName: "P2PStub",
   language: "JAVASCRIPT_ECMA6",
   constraints: { windowSandbox: true, webrtc: true },
-  sourcePackage: { sourceCode: "there" },
+  sourcePackage: { sourceCode: "export {};" },
 });
 
 /**
