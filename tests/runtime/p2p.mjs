@@ -77,7 +77,7 @@ export async function talker(
       (await runtime.hyperty(name, { handlers: (value) => [name, value] })).url,
     /** Ask several in turn, so many times within so many seconds: who answered otherwise, and the ways. */
     askInTurn: async (all, count, seconds, register = true) => {
-      const me = await runtime.hyperty("asker", { register, p2p: true });
+      const me = await runtime.hyperty("asker", { register, p2p: register });
       const [wrong, ways] = [[], {}];
       const began = performance.now();
       for (let n = 0; n < count; n += 1) {

@@ -60,7 +60,7 @@ class Talker:
     async def askInTurn(
         self, every: list[list[str]], count: int, seconds: float, register: bool = True
     ) -> Any:
-        me = await self._runtime.hyperty("asker", register=register, p2p=True)
+        me = await self._runtime.hyperty("asker", register=register, p2p=register)
         wrong: list[Any] = []
         ways: dict[str, int] = {}
         began = time.perf_counter()
