@@ -43,6 +43,7 @@ class RoutingTable:
         self.shared: set[str] = set()  # runtime URLs whose requests need a return path
         self.peers: dict[str, str] = {}  # domain -> runtime URL
         self.visited: frozenset[str] = frozenset()  # domains of peers
+        self.legacy: frozenset[str] = frozenset()  # domains of peers that are no nodes
         self._runtime_urls: list[str] = []  # of `runtimes`, sorted
         self._subscribers: dict[str, dict[Listener, None]] = {}
         self._fan_out: dict[str, tuple[Listener, ...]] = {}

@@ -233,6 +233,7 @@ class Federation:
         self._table.peers = {row.domain: row.stub_url for row in rows if row.is_served}
         visited = (row.domain for row in rows if row.is_served and row.has_visitors)
         self._table.visited = frozenset(visited)
+        self._table.legacy = frozenset(row.domain for row in rows if row.legacy is not None)
         for domain, url in self._table.peers.items():
             self._forget_learned(domain, url)
         self.observers.peers = {row.domain: row.pk for row in rows}

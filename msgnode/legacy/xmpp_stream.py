@@ -155,9 +155,10 @@ class ComponentStream:
 
     @property
     def is_full(self) -> bool:
-        """Whether the server reads more slowly than we write."""
-        writer = self._writer
-        return writer is None or writer.transport.get_write_buffer_size() > UNSENT_BYTES
+        """Whether the server reads more slowly than we write, or no more at all."""
+        if self._writer is None or self._writer.transport.is_closing():
+            return True
+        return self._writer.transport.get_write_buffer_size() > UNSENT_BYTES
 
     async def open(self, host: str, port: int, secret: str) -> None:
         """Connect and be admitted, within ten seconds.
@@ -199,8 +200,8 @@ class ComponentStream:
         self._parser.feed(data)
 
     def send(self, stanza: bytes) -> None:
-        """Send a stanza that `stanza` has made."""
-        if self._writer is not None:
+        """Send a stanza that `stanza` has made; on a connection that has ended it is lost."""
+        if self._writer is not None and not self._writer.transport.is_closing():
             self._writer.write(stanza)
 
     def _write(self, text: str) -> None:
@@ -210,7 +211,7 @@ class ComponentStream:
         """End the stream, and its connection at once."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            with suppress(OSError):
+            with suppress(OSError, RuntimeError):  # it may have been closed from there
                 writer.write(b"</stream:stream>")
                 writer.close()
                 async with asyncio.timeout(0.5):

@@ -26,6 +26,8 @@ RESEND_SECONDS = 10.0
 """As long as a request waits: what was sent before is not sent later."""
 ATTEMPTS = 3
 RECEIPT_SECONDS = 5.0
+MAX_RECEIPTS = 2_000
+"""Most messages that wait for a receipt; beyond, the oldest is answered without."""
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ class Unacknowledged:
     @property
     def is_full(self) -> bool:
         """Whether no more may be sent for now."""
-        return len(self._sent) + len(self._receipts) >= WINDOW
+        return len(self._sent) >= WINDOW
 
     @property
     def pinged_at(self) -> float | None:
@@ -164,9 +166,8 @@ class Unacknowledged:
                 break
             self._sent.popitem(last=False)
             self._refuse(first, GatewayTimeout(f"{self._domain} could not be reached in time."))
-        while self._receipts and (first := next(iter(self._receipts.values()))).until <= now:
-            self._receipts.popitem(last=False)
-            self._here.answer(first.message, {"code": 200, "desc": "sent"})
+        while self._receipts and next(iter(self._receipts.values())).until <= now:
+            self._answer_sent(self._receipts.popitem(last=False)[1])
 
     def _count(self, id_: str) -> None:
         self._since.append(id_)
@@ -183,8 +184,13 @@ class Unacknowledged:
         if self._wants_receipts:
             sent.until = self._clock() + RECEIPT_SECONDS
             self._receipts[id_] = sent
+            if len(self._receipts) > MAX_RECEIPTS:
+                self._answer_sent(self._receipts.popitem(last=False)[1])
         else:
-            self._here.answer(sent.message, {"code": 200, "desc": "sent"})
+            self._answer_sent(sent)
+
+    def _answer_sent(self, sent: Sent) -> None:
+        self._here.answer(sent.message, {"code": 200, "desc": "sent"})
 
     def _refuse(self, sent: Sent, error: NodeError) -> None:
         self._here.answer(sent.message, error_body(error))

@@ -79,6 +79,10 @@ class NodeAttributeSource:
             return None
         return addresses.parse(address).home
 
+    def way_of(self, peer: str) -> str:
+        """What the domain of a peer is: `node`, or `legacy` for a network of another protocol."""
+        return "legacy" if peer in self._table.legacy else "node"
+
     def _ask(self, user_url: str) -> None:
         if user_url in self._asked:
             return

@@ -52,6 +52,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "srcAddress": "IP address of the sender",
         "srcOrigin": "runtime, foreign, component or operator",
         "peer": "the other domain whose node it comes from, or goes to",
+        "peerWay": "what that domain is: node or legacy, a network of another protocol",
         "hops": "nodes it has passed before this one: 0, or 1 from a peer",
         "dstUsername": "verified e-mail address of the recipient",
         "userRegistries": "list of hyperties of the user the message names",

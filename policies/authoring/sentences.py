@@ -64,6 +64,7 @@ PHRASES: dict[str, str] = {
     "srcAddress": "the sender's IP address",
     "srcOrigin": "the sender's origin",
     "peer": "the domain of the node it comes from or goes to",
+    "peerWay": "what the domain is that it comes from or goes to",
     "hops": "the number of nodes it has passed before",
     "dstUsername": "the recipient's user",
     "userRegistries": "the list of hyperties of the user it names",

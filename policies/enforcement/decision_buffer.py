@@ -36,7 +36,7 @@ OF_SENDER = (
     *("srcOrigin", "srcRuntime"),
 )
 LOOKED_UP = frozenset(
-    {"dstRuntime", "dstUsername", "userRegistries", "addrAllastMin", "peer", "hops"}
+    {"dstRuntime", "dstUsername", "userRegistries", "addrAllastMin", "peer", "peerWay", "hops"}
 )
 MAX_FACT = 1000
 MAX_WAITING = 10_000

@@ -5,6 +5,7 @@
     dstUsername           the verified user of the recipient
     dstRuntime srcRuntime the runtime of a hyperty
     userRegistries        registry entries of the user that a message asks about
+    peerWay               whether that is a node or a legacy network
     peer                  the domain whose node the message goes to
 
 Rules
@@ -54,6 +55,10 @@ class AttributeSource(Protocol):
         """The domain whose node a message to the address goes to, if it leaves this one."""
         ...
 
+    def way_of(self, peer: str) -> str:
+        """What the domain of a peer is: `node` or `legacy`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class NoAttributes:
@@ -77,6 +82,10 @@ class NoAttributes:
     def peer_of(self, address: str) -> str | None:
         """Always None."""
         return None
+
+    def way_of(self, peer: str) -> str:
+        """Always a node."""
+        return "node"
 
 
 class InformationPoint:
@@ -114,6 +123,9 @@ class InformationPoint:
             return self.directory.runtime_of(facts.to)
         if name == "peer":
             return self.directory.peer_of(facts.to)
+        if name == "peerWay":
+            peer = facts["peer"]
+            return self.directory.way_of(peer) if isinstance(peer, str) else None
         if name == "srcRuntime":
             return self.directory.runtime_of(facts.message.sender)
         if name == REGISTRIES:

@@ -297,6 +297,7 @@ READERS: dict[str, Callable[[Facts], Any]] = {
     "srcAddress": lambda f: f.speaker.remote_address or None,
     "srcOrigin": lambda f: f.speaker.origin.value,
     "peer": lambda f: f.speaker.peer or f.surroundings.look_up("peer", f),
+    "peerWay": partial(_looked_up, "peerWay"),
     "hops": lambda f: 1 if f.speaker.peer else 0,
     "srcRuntime": partial(_runtime, "from", "srcRuntime"),
     "dstRuntime": partial(_runtime, "to", "dstRuntime"),

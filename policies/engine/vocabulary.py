@@ -56,6 +56,7 @@ ATTRIBUTES: dict[str, Kind] = {
     "srcIDPDomain": _F,
     "srcOrigin": _F,
     "peer": _F,
+    "peerWay": _F,
     "hops": _N,
     "srcGroups": _L,
     # facts looked up
@@ -115,6 +116,7 @@ CLOSED_WORLDS: dict[str, tuple[str, ...]] = {
     "actionType": tuple(sorted(TYPES)),
     "weekday": WEEKDAYS,
     "direction": ("in", "out"),
+    "peerWay": ("legacy", "node"),
     "srcOrigin": ("component", "foreign", "operator", "runtime"),
 }
 """Attributes with a closed set of values, so that a misspelling is found when saved."""

@@ -23,7 +23,7 @@ from msgnode.federation.discovery import KnownPeers
 from msgnode.federation.monitoring import PeerAlarms
 from msgnode.federation.observers import Observers
 from msgnode.federation.service import Federation, FederationSettings, ServingWorker
-from msgnode.models import Peer
+from msgnode.models import LegacyNetwork, Peer
 from tests.fakes import AlarmCalls
 
 B = "b.example"
@@ -272,6 +272,22 @@ def test_an_approved_peer_is_routed_to_and_a_blocked_one_is_not() -> None:
     store.decide(Peer.objects.get(), Peer.Decision.BLOCKED)
     one._use(store.read())
     assert one._table.peers == {}
+
+
+def test_case_56_a_legacy_network_is_routed_to_without_deno_and_known_to_policies_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sandbox, "find_deno", lambda: "")
+    LegacyNetwork.objects.create(
+        domain=B, host="127.0.0.1", component=f"gw.{B}", decision=Peer.Decision.APPROVED
+    )
+    one = federation()
+    assert list(one._table.peers) == [B]
+    assert one._table.legacy == {B}
+    assert told(one, f"xmpp://{B}/bob") == (503, f"{B} is not connected yet: try again.")
+    store.decide(Peer.objects.get(), Peer.Decision.BLOCKED)
+    assert told(federation(), f"xmpp://{B}/bob")[0] == 403
+    assert store.decide(Peer.objects.get(), Peer.Decision.APPROVED) == ""
 
 
 # --- the command and the checks -------------------------------------------------------------------

@@ -105,7 +105,7 @@ class FakeXmpp:
     # --- the component ----------------------------------------------------------------------------
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        parser = Xml.XMLPullParser(["start", "end"])
+        parser: Any = Xml.XMLPullParser(["start", "end"])
         depth = size = 0
         id_ = f"s{self.opened}"
         try:

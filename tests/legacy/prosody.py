@@ -13,8 +13,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 import slixmpp
+from slixmpp.xmlstream.handler import Callback
+from slixmpp.xmlstream.matcher import MatchXPath
 
 from msgnode.launch.pdeathsig import tie
 from tests.client import LIMIT
@@ -22,7 +25,7 @@ from tests.ports import free_port
 from tests.services import needs_program
 from tests.waiting import until
 
-from .fake_xmpp import DOMAIN, GATEWAY, SECRET
+from .fake_xmpp import DOMAIN, GATEWAY
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "legacy.md"
 
@@ -56,7 +59,7 @@ pidfile = "{self._place}/prosody.pid"
 data_path = "{self._place}/data"
 certificates = "{self._place}"
 log = {{ warn = "{self._place}/log" }}
-modules_disabled = {{ "s2s", "tls", "offline" }}
+modules_disabled = {{ "s2s", "tls" }}
 c2s_ports = {{ {self.client_port} }}
 s2s_ports = {{}}
 http_ports = {{}}
@@ -119,18 +122,34 @@ class User(slixmpp.ClientXMPP):
     def __init__(self, name: str, port: int) -> None:
         super().__init__(f"{name}@{DOMAIN}/phone", "pw")
         self._port = port
-        self.enable_starttls = self.enable_direct_tls = self.enable_plaintext = False
+        self.enable_starttls = self.enable_direct_tls = False
         self.enable_plaintext = True
         self.taken: list[Any] = []
-        self.presences: list[Any] = []
+        self.receipts: list[Any] = []
         self.plugin["feature_mechanisms"].unencrypted_plain = True
         self.roster.auto_subscribe = self.roster.auto_authorize = True
         self.add_event_handler("message", self.taken.append)
         self.add_event_handler("message_error", self.taken.append)
-        self.add_event_handler("presence", self.presences.append)
-        self.add_event_handler("changed_status", self.presences.append)
+        receipt = MatchXPath("{jabber:client}message/{urn:xmpp:receipts}received")
+        self.register_handler(Callback("receipts", receipt, self.receipts.append))
         self.online = asyncio.Event()
+        self._is_leaving = False
+        self.add_event_handler("disconnected", self._come_back)
         self.add_event_handler("session_start", self._begun)
+
+    async def _come_back(self, _: Any) -> None:
+        """Connect again, as clients do when the server was away."""
+        self.online.clear()
+        while not self._is_leaving and not self.online.is_set():
+            self.connect("127.0.0.1", self._port)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(2.0):
+                    await self.online.wait()
+
+    def leave(self) -> None:
+        """Go, and do not come back."""
+        self._is_leaving = True
+        self.abort()
 
     async def _begun(self, _: Any) -> None:
         self.send_presence()
@@ -143,10 +162,15 @@ class User(slixmpp.ClientXMPP):
             await self.online.wait()
         return self
 
-    def write(self, text: str, to: str = "alice%a.example", **more: Any) -> None:
+    def write(
+        self, text: str, to: str = "alice%a.example", asks: bool = False, **more: Any
+    ) -> None:
+        """Send a message; `asks`: for a receipt."""
         message = self.make_message(f"{to}@{GATEWAY}", text, mtype="chat")
         for name, value in more.items():
             message[name] = value
+        if asks:
+            message.append(Xml.Element("{urn:xmpp:receipts}request"))
         message.send()
 
     @property
@@ -166,7 +190,4 @@ async def user(server: Prosody, name: str = "bob") -> AsyncIterator[User]:
     try:
         yield await each.come()
     finally:
-        each.abort()
-
-
-__all__ = ["DOMAIN", "GATEWAY", "SECRET", "Prosody", "User", "prosody", "user"]
+        each.leave()

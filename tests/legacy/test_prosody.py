@@ -5,20 +5,27 @@ Each test of the small server's behaviour that matters is shown with this one, t
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import signal
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from tests.client import Client, code
 from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
+from tests.length import length
 from tests.node import Node, running
 
-from .prosody import DOMAIN, GATEWAY, SECRET, Prosody, prosody, user
+from .fake_xmpp import DOMAIN, GATEWAY, SECRET
+from .prosody import Prosody, User, prosody, user
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 A = "a.example"
@@ -56,7 +63,8 @@ class World:
         try:
             yield client
         finally:
-            await client.close_session()
+            with suppress(ConnectionClosed):  # the test may have closed it
+                await client.close_session()
 
 
 @pytest.fixture(scope="module")
@@ -72,31 +80,177 @@ def world(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[
         node.manage(
             "peers", "add", DOMAIN, "--xmpp", f"127.0.0.1:{server.component_port}",
             "--component", GATEWAY, "--secret", str(place / "secret"), "--per-minute", "1000000",
-            "--receipts", "--pool", "20",
+            "--pool", "20",
         )  # fmt: skip
         yield World(node, server, issuer)
         assert node.is_running(), node.log()
     issuer.stop()
 
 
+async def answer_all(client: Client, texts: list[str]) -> None:
+    """Answer every request that comes, and keep its text, until cancelled."""
+    while True:
+        frame = await client.receive()
+        if frame["type"] == "create":
+            texts.append(frame["body"]["value"]["content"])
+            head = {"id": frame["id"], "sender": frame["to"]}
+            await client.send("response", frame["from"], {"code": 200}, **head)
+
+
+async def say(client: Client, text: str, to: str = BOB, **body: Any) -> Any:
+    """Send a chat message; the id of the request."""
+    value = {"value": {"type": "chat", "content": text}}
+    return await client.send("create", to, value | body, sender=client.user)
+
+
+async def codes(client: Client, ids: list[Any]) -> list[int]:
+    """What became of several messages."""
+    async with asyncio.timeout(120):
+        answers = [await client.answer(id_) for id_ in ids]
+    print({each["body"].get("description") for each in answers if code(each) >= 400})
+    return [code(each) for each in answers]
+
+
 async def test_messages_pass_both_ways_and_the_server_says_who_wrote(world: World) -> None:
     await world.live()
     async with world.alice() as alice, user(world.server) as bob:
-        told = {"value": {"type": "chat", "content": "hi Bob"}}
-        answer = await alice.ask("create", BOB, told, sender=alice.user)
-        assert (code(answer), answer["body"]["desc"]) == (200, "sent")  # bob sends no receipts
+        assert await codes(alice, [await say(alice, "hi Bob")]) == [200]
         (message,) = await bob.until(lambda bob: bob.taken)
         assert (message["body"], str(message["from"])) == ("hi Bob", f"alice%{A}@{GATEWAY}")
-        # case 2: another `from` is not believed
-        bob.write("hello Alice", request_receipt=True, id="m1")
-        frame = await alice.expect(type="create")
+        bob.write("hello Alice", asks=True, **{"from": f"carol@{DOMAIN}/phone"})
+        frame = await alice.expect(type="create")  # case 2: he is bob, whatever he writes
         assert (frame["from"], frame["to"]) == (BOB, alice.user)
         assert frame["body"]["value"] == {"type": "chat", "content": "hello Alice"}
-        await alice.send(
-            "response", frame["from"], {"code": 200}, id=frame["id"], sender=alice.user
-        )
-        # case 3
-        for name in ("nobody",):
-            answer = await alice.ask("create", f"xmpp://{DOMAIN}/{name}", told, sender=alice.user)
-            assert code(answer) == 404, answer
-            assert name in answer["body"]["desc"]
+        head = {"id": frame["id"], "sender": alice.user}
+        await alice.send("response", frame["from"], {"code": 200}, **head)
+        receipt = await bob.until(lambda bob: bob.receipts)
+        assert str(receipt[0]["from"]) == f"alice%{A}@{GATEWAY}"  # case 1
+        gone = await codes(alice, [await say(alice, "to another one", f"{BOB}/gone")])
+        assert gone == [200]  # case 4
+        await bob.until(lambda bob: "to another one" in bob.texts)
+
+
+@pytest.mark.parametrize("name", ["nobody", "nobody/phone"])
+async def test_case_3_an_unknown_user_is_404_and_named(world: World, name: str) -> None:
+    await world.live()
+    async with world.alice() as alice:
+        answer = await alice.answer(await say(alice, "hi", f"xmpp://{DOMAIN}/{name}"))
+        assert code(answer) == 404
+        assert f"nobody@{DOMAIN}" in answer["body"]["desc"]
+
+
+async def test_case_13_each_side_sees_the_other_come_and_go(world: World) -> None:
+    await world.live()
+    status = f"{BOB}/status"
+    async with world.alice() as alice, user(world.server) as bob:
+        bob.send_presence_subscription(f"alice%{A}@{GATEWAY}")
+        await bob.until(lambda bob: f"alice%{A}@{GATEWAY}" in there(bob))
+        sm = f"domain://msg-node.{A}/sm"
+        answer = await alice.ask("subscribe", sm, {"resources": [status]})
+        assert code(answer) == 200, answer["body"]
+        while (await alice.expect(type="update", to=status))["body"]["value"] != "live":
+            pass  # until he has agreed he is not there
+        async with world.alice("carl"):
+            pass  # another user here changes nothing
+        since = time.monotonic()
+        await alice.close_session()
+        await bob.until(lambda bob: f"alice%{A}@{GATEWAY}" not in there(bob), 10.0)
+        print(f"her absence was seen there after {time.monotonic() - since:.2f} s")
+    async with world.alice("other") as other:
+        answer = await other.ask("subscribe", sm, {"resources": [status]})
+        assert code(answer) == 200, answer["body"]
+        async with user(world.server):
+            await other.expect(type="update", to=status)
+
+
+def there(bob: User) -> set[str]:
+    """Who of the other side is there, as his client has it."""
+    roster: Any = bob.client_roster
+    return {str(name) for name in roster if roster.presence(name)}
+
+
+async def test_case_6_a_server_that_is_killed_amid_messages_loses_none(world: World) -> None:
+    await world.live()
+    number = length(600, 2_000)
+    async with world.alice() as alice, user(world.server) as bob:
+        ids = [await say(alice, f"m{each}") for each in range(number // 2)]
+        await bob.until(lambda bob: len(bob.texts) > number // 4)
+        world.server.stop(signal.SIGKILL)
+        ids += [await say(alice, f"m{each}") for each in range(number // 2, number)]
+        world.server.start()
+        assert set(await codes(alice, ids)) == {200}
+        await bob.until(lambda bob: len(set(bob.texts)) == number)
+        print(f"{len(bob.texts) - number} of {number} came twice")
+        assert list(dict.fromkeys(bob.texts)) == [f"m{n}" for n in range(number)]
+
+
+async def test_case_7_a_frozen_server_is_waited_for_and_then_answered_504(world: World) -> None:
+    await world.live()
+    async with world.alice() as alice, user(world.server) as bob:
+        world.server.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        waits = await say(alice, "waits")
+        stored = await say(alice, "stored", store=True)
+        late = [code(await alice.answer(waits))]
+        took = time.monotonic() - began
+        assert late == [504]
+        assert 9.0 < took < 25.0
+        world.server.send_signal(signal.SIGCONT)
+        await world.live()
+        while code(answer := await alice.answer(stored)) == 100:
+            pass
+        assert code(answer) == 200
+        assert await codes(alice, [await say(alice, "after")]) == [200]
+        await bob.until(lambda bob: {"stored", "after"} <= set(bob.texts))
+
+
+async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(world: World) -> None:
+    await world.live()
+    number, portion = length(2_000, 10_000), 200
+    process = psutil.Process(world.node.pid)
+    texts: list[str] = []
+    async with world.alice() as alice, user(world.server) as bob:
+        sizes: list[int] = []
+        began, cpu = time.monotonic(), process.cpu_times().user + process.cpu_times().system
+        for start in range(0, number, portion):
+            ids = [await say(alice, f"m{each}") for each in range(start, start + portion)]
+            assert set(await codes(alice, ids)) == {200}
+            sizes.append(process.memory_info().rss)
+        out = process.cpu_times().user + process.cpu_times().system - cpu
+        print(f"out: {number / (time.monotonic() - began):.0f}/s, {out / number * 1e6:.0f} us each")
+        await bob.until(lambda bob: len(bob.texts) == number)
+        answering = asyncio.create_task(answer_all(alice, texts))
+        began, cpu = time.monotonic(), process.cpu_times().user + process.cpu_times().system
+        for start in range(0, number, portion):
+            for each in range(start, start + portion):
+                bob.write(f"n{each}")
+            await bob.until(lambda _, end=start + portion: len(texts) == end, 60.0)
+            sizes.append(process.memory_info().rss)
+        into = process.cpu_times().user + process.cpu_times().system - cpu
+        print(f"in: {number / (time.monotonic() - began):.0f}/s, {into / number * 1e6:.0f} us each")
+        answering.cancel()
+        await asyncio.wait([answering])
+    assert texts == [f"n{each}" for each in range(number)]
+    half = len(sizes) // 2
+    print("MiB:", [size >> 20 for size in sizes])
+    assert max(sizes[half:]) - sizes[2] < 12 * 1024 * 1024
+
+
+async def test_case_9_a_wrong_secret_is_refused_until_it_is_mended(world: World) -> None:
+    await world.live()
+    wrong = world.node.data_dir / "wrong"
+    wrong.write_text("another")
+    place = f"127.0.0.1:{world.server.component_port}"
+    add = ("peers", "add", DOMAIN, "--xmpp", place, "--component", GATEWAY, "--pool", "20",
+           "--per-minute", "1000000", "--secret")  # fmt: skip
+    await asyncio.to_thread(world.node.manage, *add, str(wrong))
+    row = await until_row(world.node, lambda row: row["state"] == "refused", DOMAIN)
+    assert "not-authorized" in row["last_error"]
+    wrong.write_text(SECRET)
+    await asyncio.to_thread(world.node.manage, *add, str(wrong))
+    await world.live()
+    assert SECRET not in world.node.log()
+    assert "legacy-refused" not in [
+        kind
+        for (kind,) in world.node.rows("SELECT kind FROM msgnode_alarm WHERE cleared_at IS NULL")
+    ]

@@ -267,7 +267,9 @@ def test_the_runtime_of_the_sender_is_that_of_its_session_or_of_its_address(runt
     assert case["dstRuntime"] == ("dstRuntime", "hyperty://d/2")
 
 
-@pytest.mark.parametrize("name", ["dstUsername", "userRegistries", "addrAllastMin", "peer"])
+@pytest.mark.parametrize(
+    "name", ["dstUsername", "userRegistries", "addrAllastMin", "peer", "peerWay"]
+)
 def test_what_the_message_does_not_say_is_looked_up_by_its_name(name):
     assert speaking(message={"to": "hyperty://d/2"})[name] == (name, "hyperty://d/2")
     assert speaking(message={"to": "hyperty://d/2"})["rate.msgTo.minute"] == (

@@ -109,6 +109,7 @@ def test_what_a_peer_brings_is_known_by_its_domain_and_its_hop():
     theirs = replace(BOB, origin=Origin.FOREIGN, peer="b.example")
     for condition in (
         {"peer": {"equals": "B.example"}},
+        {"peerWay": {"equals": "node"}},
         {"hops": {"moreThan": 0}},
         {"origin": {"equals": "foreign"}},
         {"rate.peer.minute": {"moreThan": 0}},

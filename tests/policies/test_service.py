@@ -236,6 +236,9 @@ def test_the_directory_knows_which_messages_leave_for_another_node():
     table.add_runtime(BOB)
     table.allocate(visitors, BOB)
     assert directory.peer_of(theirs) == "b.example"
+    assert directory.way_of("b.example") == "node"
+    table.legacy = frozenset({"b.example"})
+    assert directory.way_of("b.example") == "legacy"
     assert directory.peer_of(visitors) is None, "somebody here has it"
     assert directory.peer_of("hyperty://localhost/1") is None
 
