@@ -5,6 +5,6 @@
 - files, without Spark: test_ledger, test_tables, test_two_runs (killed at each step),
   test_retention
 - runs and pages, without Spark: test_runs, test_pages, test_command, test_periods, test_java
-- long: test_killed_at_each_step, test_ended, test_cluster, test_object_store, test_scheduled,
-  test_in_production, test_in_a_browser
+- long: test_killed_at_each_step, test_ended, test_cluster, test_object_store, test_years,
+  test_scheduled, test_in_production, test_in_a_browser
 """
