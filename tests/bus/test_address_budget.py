@@ -81,18 +81,6 @@ def test_what_is_given_back_or_ends_makes_room() -> None:
     assert budget.held_by("192.0.2.1") == 4
 
 
-def test_a_session_that_comes_back_from_elsewhere_counts_there() -> None:
-    budget = AddressBudget(LIMIT)
-    one = session("192.0.2.1")
-    budget.take(one, numbered(6))
-    one.speaker = replace(one.speaker, remote_address="192.0.2.2")
-    budget.check(one, numbered(4))
-    with pytest.raises(TooMany):
-        budget.check(one, numbered(5))
-    budget.take(one, numbered(1))
-    assert (budget.held_by("192.0.2.1"), budget.held_by("192.0.2.2")) == (0, 7)
-
-
 def test_a_session_of_another_worker_counts_there() -> None:
     budget = AddressBudget(LIMIT)
     one = session("192.0.2.1")

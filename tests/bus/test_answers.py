@@ -11,7 +11,6 @@ import pytest
 from msgnode.bus.ports import Component as PlainComponent
 from msgnode.bus.ports import NoPolicies
 from msgnode.bus.replies import Replies
-from msgnode.bus.writing import Findable
 from msgnode.core import messages
 from msgnode.core.decision import Decision, Direction, Effect
 from msgnode.core.errors import Conflict
@@ -91,18 +90,6 @@ async def test_an_answer_that_comes_later_has_no_code_yet(
     answer.set_result(OK)
     await asyncio.wait_for(scene.caller.answered.wait(), 30)
     assert (scene.caller.pending, scene.counts) == (0, (1, 0, ""))
-
-
-async def test_an_answer_that_other_workers_must_know_first_has_no_code_yet() -> None:
-    waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    scene = Scene(OK, barrier=lambda: waiting, findable=lambda: None)
-    assert (scene.ask(), scene.caller.pending) == (0, 1)
-    scene.component._answer = Findable(OK)
-    assert (scene.ask(), scene.caller.pending) == (200, 1)
-    waiting.set_result(None)
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert (scene.caller.pending, len(scene.caller.frames)) == (0, 2)
 
 
 async def test_a_refusal_is_counted_with_its_reason() -> None:

@@ -63,16 +63,6 @@ def test_who_has_most_changes_as_they_come_and_go() -> None:
         assert not owners.allow(f"comm://d/{kept}", speaker(("https://issuer", "eve")))
 
 
-def test_of_two_that_have_as_many_the_one_that_has_had_them_longer_loses() -> None:
-    owners = LastOwnerCache(4)
-    for number in (1, 2):
-        owners.note([f"comm://d/a{number}"], ALICE)
-        owners.note([f"comm://d/m{number}"], MALLORY)
-    owners.note(["comm://d/e1"], ("https://issuer", "eve"))
-    assert owners.allow("comm://d/a1", speaker(MALLORY))
-    assert not owners.allow("comm://d/m1", speaker(ALICE))
-
-
 def test_who_had_more_in_between_has_as_many_as_another_only_from_then_on() -> None:
     owners = LastOwnerCache(2)
     owners.note(["comm://d/a1"], ALICE)

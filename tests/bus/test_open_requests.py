@@ -167,17 +167,6 @@ def test_a_turn_that_comes_late_is_followed_by_the_next_at_its_due_time() -> Non
     assert late.was_asked("a", "2", "bob", 39.9)
 
 
-def test_half_of_what_is_kept_is_forgotten_at_once() -> None:
-    requests = OpenRequests(RequestLimits(seconds=10.0, capacity=10), 0.0)
-    for number in range(15):
-        requests.add("a", b"%d" % number, "bob", 0.0)
-    kept = [n for n in range(15) if requests.was_asked("a", str(n), "bob", 0.0)]
-    assert kept == list(range(5, 15))
-    assert len(requests) == 10
-    requests.add("a", b"15", "bob", 0.0)
-    assert len(requests) == 6
-
-
 def test_an_odd_capacity_is_rounded_down_and_one_keeps_one() -> None:
     for capacity, kept in ((1, 2), (2, 2), (3, 2), (5, 4)):
         requests = OpenRequests(RequestLimits(seconds=10.0, capacity=capacity), 0.0)

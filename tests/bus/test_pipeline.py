@@ -14,7 +14,7 @@ import pytest
 
 from msgnode.bus.ports import DeliveryResult
 from msgnode.core.decision import Decision, Effect
-from msgnode.core.errors import BadMessage, Unavailable
+from msgnode.core.errors import Unavailable
 from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome, without_tokens
 from msgnode.traffic.columns import messages_table
@@ -31,21 +31,6 @@ from tests.stage.bus import ONE, TOKEN, TWO, Scene
 PERMIT = Decision(Effect.PERMIT, passes=True, auth=True, deciding=("set", "policy", "rule"))
 DENY = Decision(Effect.DENY, passes=False, auth=False, deciding=("set", "policy", "rule"))
 FAKE = "domain://fake.localhost"
-
-
-def test_while_the_lease_is_not_certain_nothing_is_read_and_nothing_is_lost() -> None:
-    class Uncertain:
-        until = 0.0
-
-        def check(self) -> None:
-            raise Pending("The worker's lease", lambda known: None)
-
-    scene = Scene(lease=Uncertain())
-    scene.say()
-    scene.say(to="mn:/session", type_="open")
-    assert len(scene.caller.held) == 2
-    assert scene.target.frames == scene.caller.frames == []
-    assert scene.recorder.rows == []
 
 
 class FakeHolders:
@@ -188,40 +173,6 @@ def test_a_blocked_response_is_dropped_without_an_answer() -> None:
     assert scene.recorder.rows[0].outcome is Outcome.BLOCKED
 
 
-def test_policies_are_asked_once_in_and_once_out_for_each_recipient() -> None:
-    enforcer = FakeEnforcer()
-    scene = Scene(enforcer=enforcer)
-    other = FakeSession("runtime://localhost/3")
-    scene.table.subscribe("comm://d/1/changes", other)
-    scene.table.subscribe("comm://d/1/changes", scene.target)
-    scene.say(to=["comm://d/1/changes", TWO])
-    assert [side for side, _ in enforcer.asked] == ["in", "out", "in", "out"]
-
-
-def test_a_component_answers_at_once() -> None:
-    scene = Scene(FakeComponent({"code": 200, "value": 7}))
-    scene.say(to=FAKE)
-    assert scene.caller.answers == [
-        {
-            "id": 1, "type": "response", "from": FAKE, "to": ONE,
-            "body": {"code": 200, "value": 7},
-        }
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [(BadMessage("no"), 400), (Unavailable("off"), 503), (ValueError("secret"), 500)],
-)
-def test_what_a_component_raises_becomes_the_answer_and_no_secret_leaves(
-    error: Exception, code: int
-) -> None:
-    scene = Scene(FakeComponent(error))
-    scene.say(to=FAKE)
-    assert scene.codes == [code]
-    assert "secret" not in json.dumps(scene.caller.answers)
-
-
 async def test_a_component_that_takes_time_holds_up_nobody() -> None:
     waiting: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
     scene = Scene(FakeComponent(lambda: waiting))
@@ -281,20 +232,6 @@ def test_a_type_the_node_does_not_know_is_recorded_as_other() -> None:
     assert len(scene.target.frames) == 2
 
 
-def test_a_fault_of_the_node_is_answered_500_and_the_next_message_is_carried() -> None:
-    class Broken(FakeEnforcer):
-        def enforce(self, message: Any, speaker: Any, direction: Any) -> Decision:
-            if message.type == "create":
-                raise RuntimeError("broken")
-            return super().enforce(message, speaker, direction)
-
-    scene = Scene(enforcer=Broken())
-    scene.say("create")
-    scene.say("read")
-    assert scene.codes == [500]
-    assert len(scene.target.frames) == 1
-
-
 def test_a_listener_that_fails_is_told_of_a_gap_and_all_others_hear() -> None:
     class Broken(FakeSession):
         def deliver(self, frame: bytes) -> DeliveryResult:
@@ -313,18 +250,6 @@ def test_a_listener_that_fails_is_told_of_a_gap_and_all_others_hear() -> None:
     assert [len(each.frames) for each in crowd] == [2, 0, 2]
     assert [each.has_missed for each in crowd] == [False, True, False]
     assert [row.listeners for row in scene.recorder.rows] == [2, 2]
-
-
-def test_the_only_listener_that_fails_is_said_to_the_sender() -> None:
-    scene = Scene()
-
-    def broken(frame: bytes) -> DeliveryResult:
-        raise RuntimeError("broken")
-
-    scene.target.deliver = broken  # type: ignore[method-assign]
-    scene.say()
-    assert scene.codes == [503]
-    assert scene.target.has_missed
 
 
 @pytest.mark.parametrize(("to", "sender"), [(TWO, TWO), ("mn:/session", None), ("", None)])

@@ -83,14 +83,6 @@ def test_every_listener_of_an_address_may_answer_and_nobody_else() -> None:
     assert len(scene.heard(scene.alice)) == 2
 
 
-def test_an_event_asks_nothing() -> None:
-    scene = Scene()
-    scene.table.subscribe("comm://localhost/1/changes", scene.bob)
-    scene.say(scene.alice, "update", "comm://localhost/1/changes")
-    scene.say(scene.bob, "response", scene.alice.runtime_url)
-    assert scene.heard(scene.alice) == []
-
-
 @pytest.mark.parametrize(
     ("asked", "answered", "is_same"),
     [(1, "1", True), (1.0, 1, True), ("a\u00e9", "aé", True), (1, 2, False), (True, "true", True)]

@@ -165,12 +165,6 @@ def test_what_a_runtime_subscribed_below_itself_it_hears_from_others(place: Plac
     assert place.hearers(f"{ALICE}/y", place.bob) == (tab,)
 
 
-def test_for_a_runtime_that_is_not_here_nobody_else_listens(place: Place) -> None:
-    place.table.subscribe(f"runtime://{DOMAIN}/carol/x", place.bob)
-    assert place.hearers(f"runtime://{DOMAIN}/carol/x", place.alice) == ()
-    assert place.hearers(f"Runtime://{DOMAIN}/carol/x", place.alice) == ()
-
-
 def test_for_a_runtime_of_a_foreign_domain_its_node_listens_but_to_no_event(place: Place) -> None:
     stub = place.enter("runtime://third.example/protostub/node")
     place.table.subscribe(FOREIGN, stub)

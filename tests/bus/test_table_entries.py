@@ -151,24 +151,6 @@ def test_who_watches_is_told_of_who_speaks_as_an_address_and_who_did_before() ->
     assert table.learned[ADDRESS] is away
 
 
-def test_who_watches_is_told_once_of_who_hears_no_more() -> None:
-    table, watcher = watched()
-    one, two = session(), session()
-    for each in (one, two):
-        table.subscribe(ADDRESS, each)
-    watcher.heard.clear()
-    table.unsubscribe(ADDRESS, session())
-    table.unsubscribe(OTHER, one)
-    assert watcher.heard == []
-    table.unsubscribe(ADDRESS, one)
-    assert watcher.heard == [("changed", Layer.SUBSCRIBED, ADDRESS, one, False)]
-    assert table.subscribers(ADDRESS) == (two,)
-    table.unsubscribe(ADDRESS, one)
-    assert len(watcher.heard) == 1
-    table.unsubscribe(ADDRESS, two)
-    assert table.sizes["subscribed_addresses"] == 0
-
-
 def test_a_session_that_stands_in_for_one_nobody_entered_changes_nothing() -> None:
     table = RoutingTable()
     table.replace(session(), session(), [ADDRESS], [ADDRESS], [ADDRESS])
