@@ -116,7 +116,8 @@ class Side:
             self.other.arrived.append(what["id"])
             self.other.by["node"] += 1
         elif kind == "answer":
-            self.other.link.answered(*what, self.world.now)
+            method, params, received = what
+            self.other.link.answered(method, params, received, self.world.now)
         else:
             if kind == "fence":
                 received = 0 if link.fence_asked(what["epoch"], what["k"]) else None
