@@ -168,6 +168,8 @@ class Talker {
   byChannel = 0;
   states = [];
   reasons = []; // of states, where one was given
+  told = []; // codes of answers to what awaited none
+  came = []; // requests that wait for a reply
   p2p = null;
   isGone = false; // without a word to anybody
 
@@ -223,6 +225,7 @@ class Talker {
   }
 
   heard({ id, type, from, to, body }) {
+    if (type === "response") this.told.push(body.code);
     if (type === "response") return;
     if (/\/p2p(requester|handler)\//.test(body.via)) this.byChannel += 1;
     this.got.push(body.value.n);
@@ -377,3 +380,306 @@ class FakeChannel {
     this.onclose?.();
   }
 }
+
+// --- what the steps of the shared cases do ------------------------------------------------------------
+
+const HELD = {
+  any: () => true,
+  confirm: ({ body }) => body.method === "confirm",
+  data: ({ body }) => body.value?.data !== undefined,
+};
+const REGISTRY = "domain://registry.d";
+
+/** Runtimes with names, as p2p-cases.jsonl has them; "{alice}" is a runtime's URL, "{alice.handler}" its handler. */
+class Scene {
+  net = new Net();
+  #named = {};
+  #answers = [];
+  #letIn = {};
+
+  async play(steps) {
+    for (const step of steps) {
+      const [act, ...words] = this.#filled(step);
+      try {
+        await this[act](...words.map((word) => this.#named[word] ?? word));
+      } catch (error) {
+        error.message = `${JSON.stringify(step)}: ${error.message}`;
+        throw error;
+      }
+    }
+    await this.net.end();
+  }
+
+  #filled(value) {
+    if (typeof value === "string")
+      return value.replace(/\{(\w+)(\.handler)?\}/g, (_, name, isHandler) =>
+        isHandler ? this.#named[name].p2p.handler : this.#named[name].url,
+      );
+    if (Array.isArray(value)) return value.map((each) => this.#filled(each));
+    if (typeof value !== "object" || value === null) return value;
+    return Object.fromEntries(
+      Object.entries(value).map(([key, each]) => [key, this.#filled(each)]),
+    );
+  }
+
+  runtime(name, options) {
+    this.#named[name] = this.net.talker(options);
+    return this.#named[name].p2p?.start();
+  }
+
+  async runtimes(...names) {
+    for (const name of names) this.runtime(name);
+    await this.net.turn();
+  }
+
+  async connected(timers) {
+    for (const name of ["alice", "bob"]) this.runtime(name, { timers });
+    await this.net.turn();
+    const { alice, bob } = this.#named;
+    await this.want(alice, bob);
+    this.way(alice, bob, "channel");
+    this.way(bob, alice, "channel");
+  }
+
+  turn = (milliseconds = 0) => this.net.turn(milliseconds);
+  cut = () => this.net.cut();
+  blocked = (isBlocked) => (this.net.isBlocked = isBlocked);
+  gone = (one, isGone) => (one.isGone = isGone);
+  empty = (one) => ((one.got = []), (one.byChannel = 0));
+  bye = (one, other, reason) => one.peerOf(other).bye(reason);
+
+  mark() {
+    this.net.seen.length = this.net.frames.length = 0;
+  }
+
+  break() {
+    for (const { channel } of this.net.connections.values()) channel.close();
+  }
+
+  async stop(one) {
+    const closing = one.p2p.close();
+    await this.net.turn(5_000);
+    await closing;
+  }
+
+  refuse(code, one) {
+    const isRefused = ({ type, to }) => type === "create" && to === one.p2p.handler;
+    this.net.refuses = (message) => (isRefused(message) ? code : 0);
+  }
+
+  /** No side can describe itself. */
+  mute(isMute) {
+    this.net.onDescribing = () => {
+      if (isMute) throw new Error("no socket is left");
+    };
+  }
+
+  /** Both are ordered to hang up at the moment when their channel opens. */
+  forbidAtOpening(one, other) {
+    this.net.onConnecting = () => {
+      one.peerOf(other).forbid();
+      other.peerOf(one).forbid();
+    };
+  }
+
+  /** A runtime starts again, and knows nothing of its set-up. */
+  async startAgain(one, other) {
+    one.peerOf(other).dialling.cancel();
+    await this.net.turn();
+    one.peerOf(other).state = "";
+  }
+
+  /** What comes waits from the first message on that is such a one. */
+  hold(one, what) {
+    const [held, { bring }] = [[], one];
+    one.bring = (message) =>
+      held.length || HELD[what](message) ? held.push(message) : bring.call(one, message);
+    this.#letIn[one.url] = () => {
+      one.bring = bring;
+      for (const message of held) one.bring(message);
+    };
+  }
+
+  letIn(one) {
+    this.#letIn[one.url]();
+  }
+
+  // --- what is said -------------------------------------------------------------------------------
+
+  async want(one, other, n = -1) {
+    assert.equal((await this.net.asked(one.want(other, n))).value.n, n);
+    await this.net.turn();
+  }
+
+  wanting(one, other, n) {
+    one.want(other, n).catch(() => {});
+  }
+
+  async ask(one, other, n, way, more) {
+    this.#came(await this.net.asked(one.ask(other, n, more)), n, way);
+  }
+
+  #came({ value, cameBy }, n, way) {
+    assert.equal(value.n, n);
+    if (way) assert.equal(/p2prequester/.test(cameBy) ? "channel" : "node", way, cameBy);
+  }
+
+  tell(one, other, first, count) {
+    for (let n = first; n < first + count; n += 1) one.tell(other, n);
+  }
+
+  async askAt(one, to, numbers, more = {}, way = "") {
+    const ask = (n) =>
+      one.bus.request({ type: "create", from: one.app, to, body: { value: { n }, ...more } });
+    const answers = numbers.map(ask);
+    await this.net.turn();
+    for (const [index, answer] of answers.entries()) this.#came(await answer, numbers[index], way);
+  }
+
+  tellAt(one, to, n, more = {}, from = "app") {
+    const body = { value: { n }, ...more };
+    one.bus.postMessage({ type: "update", from: `${one.url}/${from}`, to, body });
+    return this.net.turn();
+  }
+
+  asking(one, to, n, more = {}) {
+    const answer = [];
+    this.#answers.push(answer);
+    one.bus
+      .request({ type: "create", from: one.app, to, body: { value: { n }, ...more } })
+      .then(({ value = null }) => answer.push(200, value))
+      .catch(({ code }) => answer.push(code, null));
+  }
+
+  unasked(one) {
+    one.came = [];
+    this.#answers = [];
+  }
+
+  collects(one, address) {
+    one.bus.addListener(address, (message) => one.came.push(message));
+  }
+
+  hears(one, address) {
+    one.bus.addListener(address, (message) => one.heard(message));
+  }
+
+  reply(one, index, body) {
+    const { id, from: to, to: from } = one.came[index];
+    one.bus.postMessage({ id, type: "response", from, to, body });
+  }
+
+  /** The registry knows an address, without a handler if `how` is empty; the runtime hears what comes there. */
+  register(url, one, how = { isTold: true }) {
+    const { net } = this;
+    net.claimed.set(url, one);
+    const isTold = Object.keys(how).length > 0;
+    if (!how.isUnknown)
+      net.registered[url] = { runtime: one.url, ...(isTold && one.p2p.registration) };
+    if (how.isSilent) this.collects(one, url);
+    else if (!how.isHeard) this.hears(one, url);
+  }
+
+  /** A hyperty of that address is in no registry. */
+  unregistered(one, address) {
+    one.bus.unregistered.add(address);
+  }
+
+  unregister(url, one) {
+    one.bus.removeAllListenersOf(url);
+  }
+
+  /** Invite by hand, as often as there are codes, which are answered. */
+  async invite(one, other, { source = "runtime://d/p2prequester/1", ...value }, ...codes) {
+    const from = "connection://d/1/subscription";
+    const to = typeof other === "string" ? other : other.p2p.handler;
+    this.net.claimed.set(from, one);
+    one.bus.addListener(from, () => {}); // which does not say what it is
+    for (const code of codes.length ? codes : [0]) {
+      const body = { source, value };
+      const answer = one.bus.request({ type: "create", from, to, body }).catch((error) => error);
+      const found = (await this.net.asked(answer)).code;
+      if (code) assert.equal(found, code);
+    }
+    this.net.claimed.delete(from);
+  }
+
+  forge(one, other, senders) {
+    for (const [n, from] of senders.entries()) {
+      const body = { value: { n: 99 }, auth: true };
+      one.peerOf(other).send({ id: `x${n}`, type: "create", from, to: other.app, body });
+    }
+  }
+
+  /** The node orders to hang up. */
+  order(one, from, about, at = "handler") {
+    const to = at === "via" ? one.p2p.known.of(about).via : one.p2p.handler;
+    const body = { method: "disconnect", params: [{ peer: about }] };
+    one.bring({ id: from, type: "execute", from, to, body });
+  }
+
+  // --- what is to be ------------------------------------------------------------------------------
+
+  way = (one, other, way) => assert.equal(one.wayTo(other), way);
+  states = (one, expected) => assert.deepEqual(one.states, expected);
+  last = (one, state) => assert.equal(one.states.at(-1), state);
+  count = (one, state, n) => assert.equal(one.states.filter((each) => each === state).length, n);
+  never = (one, state) => assert.ok(!one.states.includes(state));
+  got = (one, expected) => assert.deepEqual(one.got, expected);
+  gotNot = (one, n) => assert.ok(!one.got.includes(n));
+  byChannel = (one, n) => assert.equal(one.byChannel, n);
+  answers = (expected) => assert.deepEqual(this.#answers, expected);
+  refusals = (one, n) => assert.deepEqual(one.told, Array(n).fill(503));
+  seenNothing = () => assert.deepEqual(this.net.seen, []);
+  seen = (type, least) => assert.ok(this.#seen(type).length >= least);
+  lookups = (n) => assert.equal(this.#seen("read", REGISTRY).length, n);
+  invited = (one, n) => assert.equal(this.#seen("create", one.p2p.handler).length, n);
+  frames = (text, is) =>
+    assert.equal(
+      this.net.frames.some((each) => each.includes(text)),
+      is,
+    );
+  noErrors = () =>
+    assert.deepEqual(
+      this.net.talkers.flatMap(({ errors }) => errors),
+      [],
+    );
+  counter = (one, reason, n) => assert.equal(one.bus.counters[reason], n);
+  known = (one, n) => assert.equal(one.p2p.known.size, n);
+  open = (n) => assert.equal(this.net.connections.size, n);
+  objects = (n) => assert.equal(this.#claimed("connection:").length, n);
+  claims = (n) => assert.equal(this.#claimed("/p2prequester/").length, n);
+  claimed = (address, one) => assert.equal(this.net.claimed.get(address), one);
+  requester = (one, other, is) => assert.equal(one.peerOf(other).isRequester, is);
+  redial = (one, other, is) => assert.equal(one.peerOf(other).hasRedial, is);
+
+  explain(one, to, sender, way, why) {
+    const told = one.p2p.explain(to, sender);
+    assert.deepEqual([told.way, told.why.slice(0, why.length)], [way, why]);
+  }
+
+  channels(one, n) {
+    assert.equal(one.p2p.connections.filter(({ way }) => way === "channel").length, n);
+  }
+
+  tries(one, least, most) {
+    const { length } = this.#seen("create", one.p2p.handler);
+    assert.ok(length >= least && length <= most, String(length));
+  }
+
+  async untilNode(one, other) {
+    for (let tenths = 0; tenths < 200 && one.wayTo(other) !== "node"; tenths += 1)
+      await this.net.turn(100);
+  }
+
+  #seen(type, to) {
+    return this.net.seen.filter((each) => each.type === type && (!to || each.to === to));
+  }
+
+  #claimed(text) {
+    return [...this.net.claimed.keys()].filter((each) => each.includes(text));
+  }
+}
+
+/** Do what a case says. */
+export const playRuntimes = ({ steps }) => new Scene().play(steps);

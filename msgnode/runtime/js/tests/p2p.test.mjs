@@ -5,10 +5,10 @@ import { test } from "node:test";
 import { BadFrame, join, read, write } from "../src/p2p/frames.js";
 import { KnownRuntimes } from "../src/p2p/remote-runtime.js";
 import { isForNode } from "../src/p2p/senders.js";
-import { TIMERS } from "../src/p2p/settings.js";
 import * as states from "../src/p2p/states.js";
 import { World, play, talk } from "./p2p-world.mjs";
 import { cases } from "./p2p-cases.mjs";
+import { playRuntimes } from "./p2p-runtimes.mjs";
 
 const { HANDLER, NO_RETURN, REQUESTER, after } = states;
 const [quarantine, redials, invitations] = [
@@ -49,6 +49,58 @@ const ROWS = {
   },
 };
 
+/** A remote runtime as far as it is kept; "1" and "1b" are tabs of one runtime URL. */
+class Kept {
+  stubs = new Set();
+  usedAt = 0;
+  link = { epoch: "" };
+  instance = "";
+  handler = "";
+  needed = false;
+  isGone = false;
+  isOpen = false;
+  handling = false;
+
+  constructor(key) {
+    this.runtime = `hyperty-runtime://d/${Number.parseInt(key, 10)}`;
+    this.via = `runtime://d/p2prequester/${key}`;
+  }
+
+  get isBusy() {
+    return this.isOpen || this.handling;
+  }
+
+  isNeeded = () => this.needed;
+  forget = () => (this.isGone = true);
+}
+
+/** What the steps of a case of KnownRuntimes do. */
+function keep({ steps, timers }) {
+  const [known, kept] = [new KnownRuntimes(timers), new Map()];
+  const of = (key) => kept.get(key) ?? kept.set(key, new Kept(key)).get(key);
+  const is = (found, key) => assert.equal(found, key === null ? undefined : of(key));
+  const gone = () => [...kept].filter(([, { isGone }]) => isGone).map(([key]) => key);
+  const acts = {
+    add: (key, now, isAdded) => assert.equal(known.add(of(key), now), isAdded),
+    set: (key, { epoch, ...more }) => {
+      Object.assign(of(key), more);
+      if (epoch) of(key).link.epoch = epoch;
+    },
+    of: (runtime, handler, key) => is(known.of(runtime, handler), key),
+    toDial: (runtime, handler, key) => is(known.toDial(runtime, handler), key),
+    instance: (runtime, id, handler, key) => is(known.instance(runtime, id, handler), key),
+    ofVia: (key, found) => is(known.ofVia(of(key).via), found),
+    ofStub: (stub, key) => is(known.ofStub(stub), key),
+    allOf: (runtime, keys) =>
+      assert.deepEqual(new Set(known.allOf(runtime)), new Set(keys.map(of))),
+    signals: (key, stub, isTaken) => assert.equal(known.signals(of(key), stub), isTaken),
+    forgetUnused: (now) => known.forgetUnused(now),
+    gone: (keys) => assert.deepEqual(gone().sort(), keys),
+    size: (count) => assert.equal(known.size, count),
+  };
+  for (const [act, ...words] of steps) acts[act](...words);
+}
+
 for (const { of, name, rows, ...given } of await cases()) {
   if (rows)
     test(`${name}: ${of}`, () => {
@@ -56,6 +108,8 @@ for (const { of, name, rows, ...given } of await cases()) {
         assert.deepEqual(ROWS[of](...row.slice(0, -1)), row.at(-1), JSON.stringify(row));
     });
   if (of === "link") test(name, () => play(given));
+  if (of === "known") test(name, () => keep(given));
+  if (of === "runtimes") test(name, () => playRuntimes(given));
   if (of === "talks")
     test(name, () => {
       const all = Array.from({ length: given.seeds }, (_, seed) => talk(seed).sides).flat();
@@ -69,77 +123,6 @@ test("frames that are neither text nor long enough, and pieces that make no mess
   for (const hostile of [new ArrayBuffer(8), null, undefined, "[".repeat(5000)])
     assert.throws(() => read(hostile), BadFrame);
   assert.throws(() => join(["[", "]"]), BadFrame);
-});
-
-// --- who is known -----------------------------------------------------------------------------------
-
-class Other {
-  stubs = new Set();
-  usedAt = 0;
-  link = { epoch: "" };
-  needed = false;
-
-  constructor(number) {
-    this.runtime = `hyperty-runtime://d/${number}`;
-    this.via = `runtime://d/p2prequester/${number}`;
-  }
-
-  get isBusy() {
-    return this.link.isOpen;
-  }
-
-  isNeeded() {
-    return this.needed;
-  }
-
-  forget() {}
-}
-
-test("ten thousand come and go: the bound holds, who is needed stays, and others' stubs are theirs", () => {
-  let gone = 0;
-  const known = new KnownRuntimes({ ...TIMERS, peers: 50 });
-  const kept = new Other(0);
-  kept.needed = true;
-  assert.ok(known.add(kept, 0));
-  for (let n = 1; n <= 10_000; n += 1) {
-    const other = new Other(n);
-    other.forget = () => (gone += 1);
-    assert.ok(known.add(other, n));
-    for (let stub = 0; stub < 8; stub += 1) assert.ok(known.signals(other, `${n} ${stub}`));
-    assert.ok(known.size <= 50 && other.stubs.size <= TIMERS.keepEpochs + 1);
-  }
-  assert.equal(gone, 10_001 - 50);
-  assert.equal(known.of("runtime://d/0"), kept);
-  assert.equal(known.ofStub("9999 7"), known.of("runtime://d/9999"));
-  assert.equal(known.signals(kept, "9999 7"), false);
-  assert.equal(known.ofStub("1 7"), undefined);
-  for (const each of known) each.link.epoch = "1";
-  assert.equal(known.add(new Other(20_000), 10_001), false);
-  known.forgetUnused(10_000 + TIMERS.forget);
-  assert.deepEqual([...known], [kept]);
-});
-
-test("P29 two tabs of one runtime URL: who names a handler gets the tab that has it, or none", () => {
-  const known = new KnownRuntimes({ ...TIMERS, peers: 50 });
-  const tab = (handler, instance) => {
-    const peer = Object.assign(new Other(1), { handler, instance });
-    peer.via += handler;
-    return peer;
-  };
-  const [first, second] = [tab("h1", "i1"), tab("h2", "i2")];
-  known.add(first, 0);
-  assert.equal(known.of("runtime://d/1", "h1"), first);
-  assert.equal(known.of("runtime://d/1", "h2"), undefined);
-  assert.equal(known.toDial("runtime://d/1", "h2"), first); // not in use: it has started again
-  first.link.isOpen = true;
-  assert.equal(known.toDial("runtime://d/1", "h2"), undefined);
-  known.add(second, 1);
-  assert.equal(known.of("runtime://d/1"), second); // what names none goes to the one that came last
-  assert.equal(known.of("hyperty-runtime://d/1", "h1"), first);
-  assert.equal(known.of("runtime://d/1", "h2"), second);
-  second.link.isOpen = true;
-  assert.equal(known.instance("runtime://d/1", "i1", "h1"), first);
-  assert.equal(known.size, 2);
 });
 
 // --- the other end lies -------------------------------------------------------------------------------

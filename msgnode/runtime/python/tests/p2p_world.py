@@ -7,6 +7,7 @@ Times are in milliseconds; a seed has the same run as in JavaScript (js/tests/p2
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import fields
@@ -259,8 +260,9 @@ class Play:
 
     def steps(self, steps: list[list[Any]]) -> None:
         for act, *words in steps:
-            if hasattr(self, f"do_{act}"):
-                getattr(self, f"do_{act}")(*words)
+            name = re.sub("([A-Z])", r"_\1", act).lower()
+            if hasattr(self, f"do_{name}"):
+                getattr(self, f"do_{name}")(*words)
             else:
                 getattr(self.world, act)()
 
@@ -318,7 +320,7 @@ class Play:
     def do_send(self, side: str, message: Message, is_for_node: bool = False) -> None:
         self.of[side].send(message, is_for_node)
 
-    def do_byNode(self, side: str, id_: int, to: str) -> None:  # noqa: N802 (as in the cases)
+    def do_by_node(self, side: str, id_: int, to: str) -> None:
         self.of[side].to_node({"id": id_, "type": "create", "to": to})
 
     def do_long(self, side: str, length: int) -> None:
@@ -326,14 +328,14 @@ class Play:
         message = {"id": self.of[side].said - 1, "type": "create", "text": text_of(length)}
         self.of[side].send(message, False, length)
 
-    def do_isLong(self, side: str, length: int) -> None:  # noqa: N802
+    def do_is_long(self, side: str, length: int) -> None:
         assert self.of[side].longest == text_of(length)
 
     def do_many(self, side: str, count: int, size: int) -> None:
         for number in range(count):
             self.of[side].send({"id": number, "text": "x" * size}, False, size)
 
-    def do_mostInChannel(self, side: str, most: int) -> None:  # noqa: N802
+    def do_most_in_channel(self, side: str, most: int) -> None:
         assert self.of[side].most_in_channel <= most
 
     def do_room(self, side: str) -> None:
@@ -345,7 +347,7 @@ class Play:
     def do_bytes(self, side: str, size: int) -> None:
         self.do_frame(side, "abcdefghijkl".encode("utf-16-le") + size * b"x")
 
-    def do_fenceAgain(self, side: str, address: str) -> None:  # noqa: N802
+    def do_fence_again(self, side: str, address: str) -> None:
         self.of[side].link.fence_again(address, self.world.now)
 
     def do_resume(self, side: str, received: int) -> None:
@@ -380,13 +382,13 @@ class Play:
     def do_is(self, side: str, expected: dict[str, Any]) -> None:
         assert {name: self._value(side, name) for name in expected} == expected
 
-    def do_isNot(self, side: str, _: str, values: list[int]) -> None:  # noqa: N802
+    def do_is_not(self, side: str, _: str, values: list[int]) -> None:
         assert not set(values) & set(self.of[side].arrived)
 
-    def do_inOrder(self, side: str, ids: list[int]) -> None:  # noqa: N802
+    def do_in_order(self, side: str, ids: list[int]) -> None:
         assert [each for each in self.of[side].arrived if each in ids] == ids
 
-    def do_lostOrArrived(self, side: str, count: int) -> None:  # noqa: N802
+    def do_lost_or_arrived(self, side: str, count: int) -> None:
         refused, arrived = self.of[side].refused, self.of[side].other.arrived
         assert refused and {code for _, code in refused} == {503}
         assert len(arrived) == len(set(arrived)), "nothing twice"

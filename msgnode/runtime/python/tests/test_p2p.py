@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from p2p_runtimes import play
 from p2p_world import Play, talk
 
 from msgnode.runtime.python.p2p import frames, states
@@ -92,6 +93,11 @@ def test_the_parts_answer_as_the_rows_say(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", cases("link"))
 def test_links(case: dict[str, Any]) -> None:
     Play(case.get("seed", 1), case.get("timers")).steps(case["steps"])
+
+
+@pytest.mark.parametrize("case", cases("runtimes"))
+def test_runtimes(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    play(monkeypatch, case["steps"])
 
 
 @pytest.mark.parametrize("case", cases("talks"))

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from bus_harness import turn, until
-from test_p2p_set_up import FakeConnection, Side
+from p2p_runtimes import FakeConnection, Net, Talker
 
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message
 from msgnode.runtime.python.p2p import set_up
-from msgnode.runtime.python.p2p.settings import P2PTimers
 from msgnode.runtime.python.resolver import Resolver
 from msgnode.runtime.python.settings import Settings
 
@@ -148,14 +148,13 @@ async def test_the_home_domains_stub_brings_whatever_its_node_has_judged(
 async def test_p48_p49_a_channel_speaks_for_the_runtime_at_its_other_end(
     monkeypatch: pytest.MonkeyPatch, case: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(set_up, "RtcConnection", FakeConnection)
-    monkeypatch.setattr(FakeConnection, "made", [])
-    sides: list[Side] = []
-    victim, liar = Side(sides, P2PTimers(), R), Side(sides, P2PTimers(), "runtime://f/2")
-    victim.registered[FAR] = {"runtime": liar.url, **liar.p2p.registration}
+    net = Net()
+    monkeypatch.setattr(set_up, "RtcConnection", partial(FakeConnection, net))
+    victim, liar = Talker(net, url=R), Talker(net, url="runtime://f/2")
+    net.registered[FAR] = {"runtime": liar.url, **liar.p2p.registration}
     liar.bus.add_listener(FAR, lambda message: None)
-    victim.want(liar)
-    await until(lambda: victim.is_on_channel_with(liar) and liar.is_on_channel_with(victim))
+    await victim.want(liar, 0)
+    await until(lambda: victim.way_to(liar) == liar.way_to(victim) == "channel")
     named = {"p2p": True, "p2pHandler": liar.p2p.handler}
     victim.bus.post_message({"type": "update", "from": A, "to": FAR, "body": named})
     await turn()  # what follows takes the channel
@@ -163,7 +162,7 @@ async def test_p48_p49_a_channel_speaks_for_the_runtime_at_its_other_end(
     for _ in range(20):
         await turn()
     sent: list[Any] = []
-    rtc: Any = victim.peer(liar)._rtc
+    rtc: Any = victim.remote(liar)._rtc
     send = rtc.send
 
     def send_and_note(frame: Any) -> None:
@@ -172,10 +171,10 @@ async def test_p48_p49_a_channel_speaks_for_the_runtime_at_its_other_end(
 
     rtc.send = send_and_note
     for _ in range(2 if case.get("isAgain") else 1):
-        liar.peer(victim).link.send(message, 100, 0.0)
+        liar.remote(victim).link.send(message, 100, 0.0)
     for _ in range(20):
         await turn()
     is_told = any('"code":403' in frame for frame in sent)
-    judge(case, "channel", said, is_told, victim.peer(liar).via)
-    for side in sides:
-        await side.p2p.close()
+    judge(case, "channel", said, is_told, victim.remote(liar).via)
+    for talker in net.talkers:
+        await talker.p2p.close()
