@@ -580,6 +580,11 @@ class Scene {
     else if (!how.isHeard) this.hears(one, url);
   }
 
+  /** The registry no longer knows an address. */
+  unknown(url) {
+    delete this.net.registered[url];
+  }
+
   /** A hyperty of that address is in no registry. */
   unregistered(one, address) {
     one.bus.unregistered.add(address);

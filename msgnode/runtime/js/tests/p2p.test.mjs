@@ -2,9 +2,12 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { BadFrame, join, read, write } from "../src/p2p/frames.js";
+import { FieldLink } from "../src/p2p/field-link.js";
+import { BadFrame, Transfers, join, read, write } from "../src/p2p/frames.js";
 import { KnownRuntimes } from "../src/p2p/remote-runtime.js";
 import { isForNode } from "../src/p2p/senders.js";
+import { TIMERS } from "../src/p2p/settings.js";
+import { Described } from "../src/p2p/signalling.js";
 import * as states from "../src/p2p/states.js";
 import { World, play, talk } from "./p2p-world.mjs";
 import { cases } from "./p2p-cases.mjs";
@@ -101,15 +104,89 @@ function keep({ steps, timers }) {
   for (const [act, ...words] of steps) acts[act](...words);
 }
 
+/** What the steps of a case of FieldLink do. */
+function leave({ steps, timers }) {
+  const did = { sent: [], refused: [], node: [], closed: [], isFull: false, isSlow: false };
+  const outlet = {
+    toChannel: (frame) => did.sent.push(frame),
+    hasRoom: () => !did.isFull,
+    toNode: ({ id }) => did.node.push(id),
+    take: () => !did.isSlow,
+    refuse: ({ id }, code) => did.refused.push([id, code]),
+    isAwaited: ({ isAwaited }) => isAwaited,
+    close: (reason) => did.closed.push(reason),
+  };
+  const link = new FieldLink(outlet, { ...TIMERS, ...timers });
+  const frame = (textMessage, now = 0) =>
+    link.frame(JSON.stringify({ data: { textMessage } }), now);
+  const is = (name) => (expected) => assert.deepEqual(did[name], expected);
+  const acts = {
+    send: (id, size, now, isAwaited = false) => link.send({ id, from: "a", isAwaited }, size, now),
+    answer: (id, to, now) => frame({ type: "response", id, to }, now),
+    frame: (size) => frame({ id: 1, body: { value: "x".repeat(size) } }),
+    full: () => (did.isFull = true),
+    slow: () => (did.isSlow = true),
+    lost: (now) => link.lost("closed", now),
+    tick: (now) => link.tick(now),
+    unsure: (count) => assert.equal(link.unacknowledged, count),
+    sent: (count) => assert.equal(did.sent.length, count),
+    refused: is("refused"),
+    node: is("node"),
+    closed: is("closed"),
+    rest: () => assert.deepEqual([link.way, link.due(), link.isQuiet()], ["node", null, true]),
+  };
+  link.opened("1", 0);
+  for (const [act, ...words] of steps) acts[act](...words);
+}
+
+/** What the steps of a case of Described do. */
+function describe({ steps }) {
+  const described = new Described("offer");
+  const acts = {
+    read: (data) => described.read(data),
+    change: (attribute, value, count) =>
+      assert.equal(described.change({ attribute, value }).length, count),
+    long: (attribute, length) => described.change({ attribute, value: "x".repeat(length) }),
+    is: (expected) => assert.deepEqual(described.description, expected),
+    candidates: (count) => assert.equal(described.candidates.length, count),
+  };
+  for (const [act, ...words] of steps) acts[act](...words);
+}
+
+/** What the steps of a case of Transfers do; each says the percentage, the content or that it is bad. */
+function transfer({ steps }) {
+  const transfers = new Transfers();
+  const message = { id: 1, type: "response", from: "b", to: "a" };
+  const acts = {
+    begin: (uuid, size) => transfers.begin({ kind: "begun", uuid, size, message }),
+    bytes: (uuid, size) => transfers.add({ kind: "bytes", uuid, piece: new ArrayBuffer(size) }),
+    text: (uuid, piece) => transfers.add({ kind: "text", uuid, piece }),
+  };
+  for (const [act, uuid, said, expected = null] of steps) {
+    if (expected === "bad") assert.throws(() => acts[act](uuid, said), BadFrame);
+    else {
+      const { body } = acts[act](uuid, said) ?? {};
+      assert.equal(body?.value?.content ?? body?.value ?? null, expected);
+    }
+  }
+}
+
+const PLAYS = {
+  link: play,
+  known: keep,
+  runtimes: playRuntimes,
+  fieldLink: leave,
+  described: describe,
+  transfers: transfer,
+};
+
 for (const { of, name, rows, ...given } of await cases()) {
   if (rows)
     test(`${name}: ${of}`, () => {
       for (const row of rows)
         assert.deepEqual(ROWS[of](...row.slice(0, -1)), row.at(-1), JSON.stringify(row));
     });
-  if (of === "link") test(name, () => play(given));
-  if (of === "known") test(name, () => keep(given));
-  if (of === "runtimes") test(name, () => playRuntimes(given));
+  if (PLAYS[of]) test(name, () => PLAYS[of](given));
   if (of === "talks")
     test(name, () => {
       const all = Array.from({ length: given.seeds }, (_, seed) => talk(seed).sides).flat();

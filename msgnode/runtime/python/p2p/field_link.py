@@ -42,6 +42,11 @@ class FieldLink:
         self._transfers = Transfers()
         self._bad_in_a_row = 0
 
+    @property
+    def unacknowledged(self) -> int:
+        """Messages that may be lost if the channel ends now."""
+        return len(self._unsure)
+
     def is_quiet(self) -> bool:
         """Whether nothing waits here."""
         return not (self._held or self._frames or self._inbox)

@@ -472,6 +472,10 @@ class Scene:
         elif "isHeard" not in how:
             self.do_hears(one, url)
 
+    def do_unknown(self, url: str) -> None:
+        """The registry no longer knows an address."""
+        del self.net.registered[url]
+
     def do_unregistered(self, one: Talker, address: str) -> None:
         """A hyperty of that address is in no registry."""
         one.bus.unregistered.add(address)
