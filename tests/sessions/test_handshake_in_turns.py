@@ -34,11 +34,11 @@ async def test_a_frame_that_waits_in_line_keeps_the_next_of_its_connection_waiti
     connection.frame_received(b"next")
     other.frame_received(b"a message of somebody else")
     assert done == ["a message of somebody else"]
-    assert not link.reads
+    assert not link.is_reading
     for _ in range(5):
         await asyncio.sleep(0)
     assert done == ["a message of somebody else", "open", "next"]
-    assert link.reads
+    assert link.is_reading
     connection.end(1000, "")
     other.end(1000, "")
 
@@ -52,11 +52,11 @@ async def test_a_socket_is_read_on_while_its_frame_waits_in_line_and_nothing_els
     TURN_QUEUE._over_at -= 10 * TURN
     connection.frame_received(b"open")
     assert connection.is_held_back
-    assert link.reads
+    assert link.is_reading
     for _ in range(5):
         await asyncio.sleep(0)
     assert done == ["open"]
-    assert link.reads
+    assert link.is_reading
     assert not connection.is_held_back
     connection.end(1000, "")
 
@@ -79,12 +79,12 @@ async def test_a_socket_is_not_read_on_when_what_stood_in_line_has_to_wait_for_a
     for _ in range(5):
         await asyncio.sleep(0)
     assert waiting
-    assert not link.reads
+    assert not link.is_reading
     waiting[0]()
     for _ in range(5):
         await asyncio.sleep(0)
     assert done == ["open"]
-    assert link.reads
+    assert link.is_reading
     connection.end(1000, "")
 
 
