@@ -1,8 +1,16 @@
 """Nodes of the field that tests play, and stubs for them. Own code, written from what was seen.
 
 What the NodeJS and the NoMatrix node, and the stubs that they serve, were seen to do in November
-2026, with a node of ours on the other side:
+2026, with a node of ours on the other side. The Vert.x node was not run: its lines are from reading
+it, and from running its stub of 2019 against a node of ours.
 
+Vert.x    `open` is answered with a token; the stub's session is its runtime URL and that token. It
+          is taken up again (`re-open`) after a loss of the socket, with all that it has subscribed;
+          an unknown one is answered 500, of which the stub says that it has failed. The stub
+          connects again at once and without end, and writes its session into the `via` of all that
+          passes, either way. The node learns the hyperties that write, takes subscriptions in
+          `resources` or `subscribe` (500 with both or none), and what it sends to a lost socket is
+          lost.
 NodeJS    `open` is answered 200 without a token; its stub says nothing before it is connected, and
           `connected` then. Only what a socket has subscribed (in `subscribe`; `resources` is passed
           over and answered 200), and who has subscribed, is routed to it. The rest vanishes.
@@ -11,7 +19,10 @@ NoMatrix  no handshake: the runtime URL is in the URL of the socket, in `messagi
           Its stub writes into the body of what it is given, and fails where there is none.
           The client library of the NodeJS stub (socket.io 1.x) begins with polling by
           XMLHttpRequest, and takes a WebSocket later, if it can: PollingNode never offers one.
-Both      forget everything when they are started again, and answer nothing for unknown addresses.
+All       forget everything when they are started again, and answer nothing for unknown addresses.
+
+Two more stand beside them: one that does as a node of this kind, with the stub that this node
+serves, and one whose stub tells nothing of its kind.
 """
 
 from __future__ import annotations
@@ -19,6 +30,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -26,11 +38,61 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
 
+from msgnode.stubs.bundle import bundled
+from tests.node import ROOT
 from tests.ports import free_port
 
-from .links import B, Played
+from .links import A, B, Played
+from .sandboxes import stub
 
 SM = f"domain://msg-node.{B}/sm"
+
+VERTX_STUB = """
+export default class VertxProtoStub {
+  _start(url, bus, config) {
+    Object.assign(this, { url, bus, config, id: 0 });
+    bus.addListener("*", (message) => {
+      if (message.body.via !== this.session) this.send(this.marked(message));
+    });
+    this.status("created");
+  }
+  status(value, desc) {
+    const to = this.url + "/status";
+    this.bus.postMessage({ type: "update", from: this.url, to, body: { value, desc } });
+  }
+  marked(message) { return { ...message, body: { ...message.body, via: this.session } }; }
+  send(message) { this.socket.send(JSON.stringify(message)); }
+  ask(type) {
+    const from = this.session ?? this.config.runtimeURL;
+    this.send({ id: ++this.id, type, from, to: "mn:/session" });
+  }
+  connect() {
+    if (this.socket) return;
+    this.status("in-progress");
+    const socket = (this.socket = new WebSocket(this.config.url));
+    socket.onopen = () => this.ask(this.session ? "re-open" : "open");
+    socket.onmessage = ({ data }) => {
+      const message = JSON.parse(data);
+      if (message.from !== "mn:/session") return this.bus.postMessage(this.marked(message));
+      const { code, desc, runtimeToken } = message.body;
+      if (code !== 200) return this.status("failed", desc);
+      if (runtimeToken) this.session = this.config.runtimeURL + "/" + runtimeToken;
+      this.status("live");
+    };
+    socket.onclose = () => {
+      this.socket = null;
+      this.status("disconnected", "the socket was closed");
+      if (!this.leaves) this.connect();
+    };
+  }
+  disconnect() {
+    this.leaves = true;
+    this.ask("close");
+  }
+}
+"""
+
+OUR_STUB = bundled(ROOT / "msgnode" / "runtime" / "js" / "src" / "protostub.js")
 
 NODEJS_STUB = """
 class NodejsProtoStub {
@@ -189,7 +251,7 @@ class FieldNode(Played):
 
     def __init__(self, port: int = 0) -> None:
         super().__init__(port=port)
-        self.known: dict[str, set[ServerConnection]] = {}
+        self.known: dict[str, set[Any]] = {}  # the sockets, or sessions, at an address
         self.runtimes: dict[str, Answer] = {}
         self.dropped: list[dict[str, Any]] = []
 
@@ -201,8 +263,12 @@ class FieldNode(Played):
     async def restart(self) -> None:
         """Killed, and started again: it has forgotten everything."""
         await self.stop()
-        self.known.clear()
+        self.forget()
         await self.start()
+
+    def forget(self) -> None:
+        """Lose what it knows, as its process does."""
+        self.known.clear()
 
     async def say(self, message: dict[str, Any]) -> None:
         """A runtime there sends this, or somebody else whom the node routes for."""
@@ -214,12 +280,19 @@ class FieldNode(Played):
                 head = {"id": message["id"], "type": "response", "from": to}
                 await self.say({**head, "to": message["from"], "body": body})
             return
-        links = self.known.get(to, set()) & set(self.links)
+        links = self._at(to)
         if not links:
-            self.dropped.append(message)
+            await self._nobody(message)
         for link in links:
             with suppress(ConnectionClosed):
                 await link.send(json.dumps(message))
+
+    def _at(self, to: str) -> set[ServerConnection]:
+        """The sockets at an address."""
+        return self.known.get(to, set()) & set(self.links)
+
+    async def _nobody(self, message: dict[str, Any]) -> None:
+        self.dropped.append(message)
 
     async def _serve(self, link: ServerConnection) -> None:
         self.links.append(link)
@@ -237,9 +310,109 @@ class FieldNode(Played):
         for each in addresses:
             self.known.setdefault(each, set()).add(link)
 
-    async def _answer(self, message: dict[str, Any], link: ServerConnection, code: int) -> None:
+    async def _answer(
+        self, message: dict[str, Any], link: ServerConnection, code: int, **more: str
+    ) -> None:
         head = {"id": message["id"], "type": "response", "from": message["to"]}
-        await link.send(json.dumps({**head, "to": message["from"], "body": {"code": code}}))
+        body = {"code": code, **more}
+        await link.send(json.dumps({**head, "to": message["from"], "body": body}))
+
+
+class VertxNode(FieldNode):
+    """As the Vert.x node. `known` has the sessions at an address, by their tokens."""
+
+    kind, stub = "vertx", VERTX_STUB
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(port)
+        self.sessions: dict[str, ServerConnection] = {}  # token -> its newest socket
+        self._tokens: dict[str, str] = {}  # runtime URL -> token
+
+    def forget(self) -> None:
+        for each in (self.known, self.sessions, self._tokens):
+            each.clear()
+
+    def _at(self, to: str) -> set[ServerConnection]:
+        return {self.sessions[token] for token in self.known.get(to, ())}
+
+    async def _heard(self, message: dict[str, Any], link: ServerConnection) -> None:
+        if message["to"] == "mn:/session":
+            await self._session(message, link)
+            return
+        [token] = [each for each, newest in self.sessions.items() if newest is link]
+        if message["to"] == SM:
+            await self._answer(message, link, self._subscribe(message, token))
+        else:
+            if message["from"].startswith("hyperty://"):
+                self.known.setdefault(message["from"], set()).add(token)
+            await self.say(message)
+
+    async def _session(self, message: dict[str, Any], link: ServerConnection) -> None:
+        runtime, _, token = message["from"].rpartition("/")
+        if message["type"] == "open":
+            token = self._tokens.setdefault(message["from"], str(uuid.uuid4()))
+            self.sessions[token] = link
+            await self._answer(message, link, 200, runtimeToken=token)
+        elif self._tokens.get(runtime) != token:
+            desc = "Reconnection fail. Incorrect runtime token!"
+            await self._answer(message, link, 500, desc=desc)
+        elif message["type"] == "re-open":
+            self.sessions[token] = link
+            await self._answer(message, link, 200)
+        else:
+            del self._tokens[runtime], self.sessions[token]
+            for sessions in self.known.values():
+                sessions.discard(token)
+            await link.close()
+
+    def _subscribe(self, message: dict[str, Any], token: str) -> int:
+        body = message["body"]
+        if ("resources" in body) == ("subscribe" in body or "unsubscribe" in body):
+            return 500
+        for each in body.get("resources") or body.get(message["type"], []):
+            sessions = self.known.setdefault(each, set())
+            (sessions.add if message["type"] == "subscribe" else sessions.discard)(token)
+        return 200
+
+
+class OurNode(VertxNode):
+    """As a node of this kind: a link that has proved whose it is speaks for its domain."""
+
+    kind, stub = "ours", OUR_STUB
+
+    def _at(self, to: str) -> set[ServerConnection]:
+        is_of_link = to.partition("://")[2].split("/")[0] == A and not to.endswith("/changes")
+        return set(self.sessions.values()) if is_of_link else super()._at(to)
+
+    async def _session(self, message: dict[str, Any], link: ServerConnection) -> None:
+        runtime, _, token = message["from"].rpartition("/")
+        if message["type"] == "re-open" and self._tokens.get(runtime) != token:
+            message = {**message, "type": "open", "from": runtime}  # 200, with another token
+        await super()._session(message, link)
+
+    async def _nobody(self, message: dict[str, Any]) -> None:
+        await super()._nobody(message)
+        if message["type"] != "response":
+            head = {"id": message["id"], "type": "response", "from": message["to"]}
+            body = {"code": 404, "description": "Nobody is there."}
+            await self.say({**head, "to": message["from"], "body": body})
+
+
+class UnknownNode(FieldNode):
+    """As a node of which nothing is known: it learns, and says nothing of unknown addresses."""
+
+    kind, stub = "unknown", stub("resumes")
+
+    async def _heard(self, message: dict[str, Any], link: ServerConnection) -> None:
+        if message["to"] == "mn:/session":
+            await self._answer(message, link, 200, runtimeToken=str(uuid.uuid4()))
+            return
+        self._learn([message["from"]], link)
+        if message["to"] != SM:
+            await self.say(message)
+            return
+        self._learn(message["body"]["resources"], link)
+        await self._answer(message, link, 200)
 
 
 class NodejsNode(FieldNode):
