@@ -103,6 +103,7 @@ class PeerCounters:
     unanswered: int = 0  # requests without a response within the time limit
     discarded: int = 0  # by an operator
     set_aside: int = 0  # stored messages that could not be delivered
+    lost: int = 0  # frames the stub wrote to a lost socket
     restarts: int = 0
     round_trip: float = 0.0  # of the last response, in seconds
 

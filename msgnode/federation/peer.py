@@ -418,6 +418,9 @@ class PeerLink:
         if self._watch.has_ended:
             self._watch.has_ended = False
             self.exchange.fail_asked(f"The node of {self.peer.domain} has ended.")
+        if (sockets := self._sockets) is not None:
+            counters = self.exchange.counters
+            counters.lost, sockets.lost = counters.lost + sockets.lost, 0
         for event, at in self._moments().items():
             if at <= now:
                 self._happens_in_time(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from msgnode.federation.exchange import PeerCounters, Way
 from msgnode.federation.monitoring import FIGURES_SECONDS, LinkFigures
 from msgnode.federation.queue import PeerQueue
 from msgnode.models import Peer
+from msgnode.monitoring import peer_figures
 
 pytestmark = pytest.mark.django_db
 
@@ -123,3 +125,17 @@ def test_case_72_either_way_is_told_by_itself_and_what_has_not_happened_is_not()
     assert set(figures["out"]) == {"passed_at"}
     assert set(figures["in"]) == {"failed_at", "error"}
     assert figures["in"]["error"] == "403   not permitted"
+
+
+def test_the_metrics_of_a_peer_have_whatever_is_counted() -> None:
+    queue = PeerQueue(10, 10_000)
+    counted = {each.name for each in fields(PeerCounters)} - {"restarts", "round_trip"}
+    exchange = SimpleNamespace(queue=queue, counters=PeerCounters(**dict.fromkeys(counted, 3)))
+    link: Any = SimpleNamespace(
+        peer=SimpleNamespace(domain="b.example"), state="live", exchange=exchange, sandbox=None,
+        subscriptions=[],
+    )  # fmt: skip
+    found = {each.name: each for each in peer_figures.peers(SimpleNamespace(links={1: link}))}  # type: ignore[arg-type]
+    samples = found["msgnode_peer_messages"].samples
+    assert {each.labels["outcome"] for each in samples} == counted
+    assert {each.value for each in samples} == {3}

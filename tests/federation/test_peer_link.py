@@ -51,7 +51,7 @@ async def test_case_28_so_it_does_after_each_loss_of_its_socket() -> None:
                 one.post(number)
             await one.until(lambda: len(peer.heard) == 8)
             assert peer.values == EIGHT
-        assert one.link._sockets.lost == 0
+        assert one.link.exchange.counters.lost == 0
 
 
 async def test_what_a_node_was_asked_that_has_ended_is_answered_at_once() -> None:
