@@ -127,15 +127,21 @@ def test_case_72_either_way_is_told_by_itself_and_what_has_not_happened_is_not()
     assert figures["in"]["error"] == "403   not permitted"
 
 
+class Counted:
+    """A link of which everything was counted three times."""
+
+    peer, state, sandbox = SimpleNamespace(domain="b.example"), "live", None
+    subscriptions = ()
+
+    def __init__(self, counted: set[str]) -> None:
+        counters = PeerCounters(**dict.fromkeys(counted, 3))
+        self.exchange = SimpleNamespace(queue=PeerQueue(10, 10_000), counters=counters)
+
+
 def test_the_metrics_of_a_peer_have_whatever_is_counted() -> None:
-    queue = PeerQueue(10, 10_000)
     counted = {each.name for each in fields(PeerCounters)} - {"restarts", "round_trip"}
-    exchange = SimpleNamespace(queue=queue, counters=PeerCounters(**dict.fromkeys(counted, 3)))
-    link: Any = SimpleNamespace(
-        peer=SimpleNamespace(domain="b.example"), state="live", exchange=exchange, sandbox=None,
-        subscriptions=[],
-    )  # fmt: skip
-    found = {each.name: each for each in peer_figures.peers(SimpleNamespace(links={1: link}))}  # type: ignore[arg-type]
+    federation: Any = SimpleNamespace(links={1: Counted(counted)})
+    found = {each.name: each for each in peer_figures.peers(federation)}
     samples = found["msgnode_peer_messages"].samples
     assert {each.labels["outcome"] for each in samples} == counted
     assert {each.value for each in samples} == {3}
