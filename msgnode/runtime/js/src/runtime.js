@@ -460,8 +460,8 @@ export class Runtime {
       p2p.handlerId ?? this.#kept(HANDLER_KEY, newId(), (kept) => /^[\w-]{1,64}$/.test(kept));
     const chosen = { ...p2p, handlerId };
     if (p2p.stubs === "catalogue") {
-      const { CataloguePeers } = await import("./p2p/catalogue-peers.js");
-      this.p2p = this.#newCataloguePeers(CataloguePeers, chosen);
+      const { CatalogueStubs } = await import("./p2p/catalogue-stubs.js");
+      this.p2p = this.#newCatalogueStubs(CatalogueStubs, chosen);
     } else {
       const { PeerToPeer } = await import("./p2p/peer-to-peer.js");
       this.p2p = new PeerToPeer(this.resolver, chosen, { RTCPeerConnection, qos: this.qos });
@@ -469,11 +469,11 @@ export class Runtime {
     this.bus.registeredWith = this.p2p.registration;
   }
 
-  #newCataloguePeers(CataloguePeers, chosen) {
+  #newCatalogueStubs(CatalogueStubs, chosen) {
     const { resolver, catalogue } = this;
     const { name: platform, capabilities } = this.#platform;
     const parts = { resolver, catalogue, sandboxes: this.#sandboxes };
-    return new CataloguePeers(parts, chosen, {
+    return new CatalogueStubs(parts, chosen, {
       platform,
       capabilities: this.#options.capabilities ?? capabilities,
       signers: this.#options.signers,

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
 import { MessageBus } from "../src/messagebus.js";
-import { HandedStub, MAX_HANDED } from "../src/p2p/catalogue-peers.js";
-import { DESCRIPTOR, Net, newCataloguePeers } from "./p2p-runtimes.mjs";
+import { HandedStub, MAX_HANDED } from "../src/p2p/catalogue-stubs.js";
+import { DESCRIPTOR, Net, newCatalogueStubs } from "./p2p-runtimes.mjs";
 
 const DIRECT = /\/p2p(requester|handler)\//;
 const CATALOGUE = "http://127.0.0.1/.well-known/protocolstub/";
@@ -36,7 +36,7 @@ function fromCatalogue(resolver, options, platform) {
     await delay;
     return isEmpty ? undefined : DESCRIPTOR;
   };
-  return newCataloguePeers(
+  return newCatalogueStubs(
     resolver,
     { ...options, timers: { ...TIMERS, ...options.timers } },
     platform,

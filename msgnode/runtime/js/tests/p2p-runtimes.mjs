@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { MessageBus } from "../src/messagebus.js";
 import { answerTo, errorBody, isAnswerable } from "../src/messages.js";
-import { CataloguePeers } from "../src/p2p/catalogue-peers.js";
+import { CatalogueStubs } from "../src/p2p/catalogue-stubs.js";
 import { PeerToPeer } from "../src/p2p/peer-to-peer.js";
 import * as stub from "../src/p2p/stub.js";
 import { Resolver } from "../src/resolver.js";
@@ -130,7 +130,7 @@ export const DESCRIPTOR = JSON.stringify({
  *
  * @param world {clock, document(url): what the catalogue has there, opened: gets {sandboxes, instances, urls}}
  */
-export function newCataloguePeers(
+export function newCatalogueStubs(
   resolver,
   options,
   { RTCPeerConnection },
@@ -155,7 +155,7 @@ export function newCataloguePeers(
   });
   opened.push({ sandboxes, instances, urls });
   const catalogue = { baseOf: () => "http://127.0.0.1", document };
-  return new CataloguePeers({ resolver, catalogue, sandboxes }, options, {
+  return new CatalogueStubs({ resolver, catalogue, sandboxes }, options, {
     platform: "browser",
     capabilities: ["webrtc"],
   });

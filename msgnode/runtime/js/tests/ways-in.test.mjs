@@ -8,7 +8,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { settled } from "./fake-clock.mjs";
-import { Net, newCataloguePeers } from "./p2p-runtimes.mjs";
+import { Net, newCatalogueStubs } from "./p2p-runtimes.mjs";
 import { R, STUB, endWorld, newWorld, until } from "./world.mjs";
 
 const CASES = globalThis.process
@@ -80,7 +80,7 @@ async function byStub(each, way) {
 async function byChannel(each, way) {
   const net = new Net();
   const newP2P = (resolver, options, platform) =>
-    newCataloguePeers(resolver, options, platform, net);
+    newCatalogueStubs(resolver, options, platform, net);
   const victim = net.talker({ url: R, ...(way === "catalogue" ? { newP2P } : {}) });
   const liar = net.talker({ url: "runtime://f/2" });
   net.registered[FAR] = { runtime: liar.url, ...liar.p2p.registration };

@@ -30,7 +30,7 @@ from .senders import (
 )
 from .set_up import SetUps
 from .settings import P2PSettings, requester_stub_of
-from .signalling import Invited, SetUpError, Talk, asked_of, count
+from .signalling import Invited, SetUpError, Signalling, asked_of, count
 
 MAX_DELIVERING = 100  # answers from stub to stub that wait for it to be known whose they are
 
@@ -45,9 +45,9 @@ class PeerToPeer:
         self._timers = settings.timers
         self._known = KnownRuntimes(settings.timers)
         self._node = NodePath(bus, resolver, resolver.settings)
-        self._talk = Talk(bus, self.handler, settings.timers.answer)
+        self._signalling = Signalling(bus, self.handler, settings.timers.answer)
         self._whereabouts = Whereabouts(bus)
-        self._set_ups = SetUps(settings, self._talk, self._known, self._new_remote, qos)
+        self._set_ups = SetUps(settings, self._signalling, self._known, self._new_remote, qos)
         self._delivering = 0
         self._listenings: list[Listening] = [
             bus.add_listener(self.handler, self._signalled),
@@ -82,7 +82,7 @@ class PeerToPeer:
         runtime = self._bus.runtime_url
         body = {"resources": [self.handler]}
         try:
-            await self._talk.ask("subscribe", f"{runtime}/ua", sm, body)
+            await self._signalling.ask("subscribe", f"{runtime}/ua", sm, body)
         except SetUpError as error:
             self._bus.report("p2p.not-announced", f"Nobody can invite this runtime: {error}")
 
@@ -104,10 +104,10 @@ class PeerToPeer:
         is_by_node = is_for_node(message) or is_unregistered(message, self._bus.unregistered)
         remote = None if is_by_node else self._wanted(message)
         now = asyncio.get_running_loop().time()
-        signalling = remote.handler or remote.runtime if remote is not None else ""
+        handler = remote.handler or remote.runtime if remote is not None else ""
         if remote is None and self._known.has_channel():
             self._node.sent(to, now)
-        if remote is None or not remote.is_on_channel or not self._node.is_shared(to, signalling):
+        if remote is None or not remote.is_on_channel or not self._node.is_shared(to, handler):
             return self._node.send(message, size, stub if via is None else "")
         if self._node.take_sent(to, now):
             remote.fence_again(to)
@@ -184,7 +184,7 @@ class PeerToPeer:
             else:
                 raise SetUpError(405, "A P2P stub takes create and execute.")
         except SetUpError as error:
-            self._talk.answer(message, error.code, str(error))
+            self._signalling.answer(message, error.code, str(error))
 
     def _asked(self, message: Message) -> None:
         """What stubs of others, or the node itself, ask of ours. Raises SetUpError."""
@@ -206,13 +206,13 @@ class PeerToPeer:
             case "fence":
                 if not remote.link.fence_asked(str(said.get("epoch")), count(said.get("k"))):
                     raise SetUpError(410, "The epoch is unknown.")
-                self._talk.answer(message, 200)
+                self._signalling.answer(message, 200)
             case "resume":
                 epoch, received = str(said.get("epoch")), count(said.get("received"))
                 got = remote.link.resume_asked(epoch, received, said.get("bye"))
                 if got is None:
                     raise SetUpError(410, "The epoch is unknown.")
-                self._talk.answer(message, 200, "", {"epoch": epoch, "received": got})
+                self._signalling.answer(message, 200, "", {"epoch": epoch, "received": got})
             case "deliver":
                 if said.get("type") != "response":
                     raise SetUpError(403, "Only answers to what was asked are delivered so.")
@@ -231,7 +231,7 @@ class PeerToPeer:
             self._deliver(remote, message, said)
 
         if remote.take(said, again):
-            self._talk.answer(message, 200)
+            self._signalling.answer(message, 200)
         else:
             self._delivering += 1
 
@@ -249,7 +249,7 @@ class PeerToPeer:
 
     def _new_remote(self, runtime: str, handler: str) -> RemoteRuntime | None:
         """A remote runtime that is known from now on; None if too many are."""
-        shared = Shared(self._talk, self._node, self._whereabouts, self._timers)
+        shared = Shared(self._signalling, self._node, self._whereabouts, self._timers)
         remote = RemoteRuntime(shared, runtime, handler)
         if not self._known.add(remote, asyncio.get_running_loop().time()):
             self._bus.counters["p2p.too-many-peers"] += 1

@@ -29,7 +29,7 @@ from .link import Link, Way
 from .rtc import RtcConnection
 from .senders import NodePath, Verdict, Whereabouts, without_bytes
 from .settings import P2PTimers
-from .signalling import Talk, count
+from .signalling import Signalling, count
 from .states import (
     HANDLER,
     NO_RETURN,
@@ -66,7 +66,7 @@ class Connection(NamedTuple):
 class Shared(NamedTuple):
     """What a runtime has for all others: its signalling, the way through the node, the registry."""
 
-    talk: Talk
+    signalling: Signalling
     node: NodePath
     whereabouts: Whereabouts
     timers: P2PTimers
@@ -109,8 +109,8 @@ class RemoteRuntime:
         self.lost_at = 0.0
         self.has_redial = False
         self.on_lost: Callable[[], None] = lambda: None
-        self._bus = shared.talk.bus
-        self._talk, self._node, self._whereabouts, self._timers = shared
+        self._bus = shared.signalling.bus
+        self._signalling, self._node, self._whereabouts, self._timers = shared
         self._rtc: RtcConnection | None = None
         self._is_replacing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -144,7 +144,7 @@ class RemoteRuntime:
     @property
     def stub(self) -> str:
         """Our stub that the connection is of."""
-        return self.via if self.is_requester else self._talk.handler
+        return self.via if self.is_requester else self._signalling.handler
 
     @property
     def is_setting_up(self) -> bool:
@@ -256,7 +256,7 @@ class RemoteRuntime:
         if self.listening is not None:
             self.listening.remove()
         if self.is_claimed:
-            self._talk.unclaim(self.via)
+            self._signalling.unclaim(self.via)
 
     # --- Outlet of the link -----------------------------------------------------------------------
 

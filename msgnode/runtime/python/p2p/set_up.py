@@ -20,8 +20,8 @@ from msgnode.runtime.python.qos import IceServers, Qos, QosRefused
 from .remote_runtime import KnownRuntimes, RemoteRuntime
 from .rtc import PROTOCOL, BadDescription, RtcConnection
 from .settings import P2PSettings
-from .signalling import ConnectionObject, Invited, RemoteObject, SetUpError, Talk, within
-from .states import Event, Handled, Quarantine, plain, runtime_of_handler, stays_requester
+from .signalling import ConnectionObject, Invited, RemoteObject, SetUpError, Signalling, within
+from .states import Event, InvitationLimits, Quarantine, plain, runtime_of_handler, stays_requester
 
 FINAL = frozenset({403, 501})  # refusals after which there is no other try
 SETTLING = 0.1  # s between two looks at what the last channel left
@@ -62,19 +62,19 @@ class SetUps:
     def __init__(
         self,
         settings: P2PSettings,
-        talk: Talk,
+        signalling: Signalling,
         known: KnownRuntimes,
         new_remote: NewRemote,
         qos: Qos | None,
     ) -> None:
         self._settings = settings
-        self._bus = talk.bus
-        self._talk = talk
+        self._bus = signalling.bus
+        self._signalling = signalling
         self._known = known
         self._new_remote = new_remote
         self._qos = qos
         self._is_closed = False
-        self._handled = Handled()
+        self._limits = InvitationLimits()
         self._quarantine = Quarantine(settings.timers.quarantine)
         self._objects: dict[str, ConnectionObject] = {}
         self._awaiting: dict[str, SetUp] = {}  # by our requester's URL: who waits for D
@@ -98,7 +98,7 @@ class SetUps:
 
     async def _request(self, remote: RemoteRuntime) -> None:
         """Set a connection up as requester."""
-        timers, talk = self._settings.timers, self._talk
+        timers, signalling = self._settings.timers, self._signalling
         remote.begin(True, remote.via, remote.handler)
         began, making = time.time(), SetUp(secrets.token_hex(8), remote, remote.attempt)
         making.answer = asyncio.get_running_loop().create_future()
@@ -109,7 +109,7 @@ class SetUps:
                 rtc = await self._new_rtc(making)
                 described = await rtc.offer()
                 if not remote.is_claimed:
-                    await talk.claim(remote.via)
+                    await signalling.claim(remote.via)
                     remote.is_claimed = True
                 made = self._object(making, remote.via, remote.handler, remote.runtime, described)
                 await made.offer(began + timers.set_up)
@@ -118,8 +118,10 @@ class SetUps:
                 if announced.is_field:
                     await rtc.accept(await self._observed(making, announced.url, "answer"))
                 else:
-                    await talk.confirm(remote.via, remote.handler, making.epoch, announced.url)
-                    await rtc.accept(await talk.described(announced.url, remote.via))
+                    await signalling.confirm(
+                        remote.via, remote.handler, making.epoch, announced.url
+                    )
+                    await rtc.accept(await signalling.described(announced.url, remote.via))
                 self._take_candidates(making)
                 await within(timers.set_up, making.opened)
         except (SetUpError, BadDescription, TimeoutError) as error:
@@ -137,17 +139,17 @@ class SetUps:
     def _object(
         self, making: SetUp, stub: str, to: str, runtime: str, described: Mapping[str, str]
     ) -> ConnectionObject:
-        url = self._talk.new_object(stub)
+        url = self._signalling.new_object(stub)
         making.made = made = ConnectionObject(
-            self._talk, url, making.epoch, stub, to, runtime, dict(described)
+            self._signalling, url, making.epoch, stub, to, runtime, dict(described)
         )
         self._objects[url] = made
         return made
 
     async def _observed(self, making: SetUp, url: str, kind: str) -> Any:
         """The description of the other side's object, whenever it comes. Raises SetUpError."""
-        own = making.remote.via if making.remote is not None else self._talk.handler
-        making.observed = RemoteObject(self._talk, url, own, kind)
+        own = making.remote.via if making.remote is not None else self._signalling.handler
+        making.observed = RemoteObject(self._signalling, url, own, kind)
         return await making.observed.description()
 
     def _take_candidates(self, making: SetUp) -> None:
@@ -198,7 +200,7 @@ class SetUps:
             if making.remote is None or making.attempt != making.remote.attempt:
                 return  # nobody has read what opens it, or it must not come about any more
             making.opened.set()
-            self._handled.end(making)
+            self._limits.end(making)
             self._quarantine.lift(making.remote.runtime)
             making.remote.opened(rtc, making.epoch, making.observed is not None)
 
@@ -228,15 +230,15 @@ class SetUps:
         others = self._known.by_runtime.values()
         live = sum(each.link.is_open for each in others if each is not known)
         named, now = (plain(invited.runtime), invited.stub), asyncio.get_running_loop().time()
-        is_too_many = self._handled.is_too_many(*named, invited.is_field, live, now)
+        is_too_many = self._limits.is_too_many(*named, invited.is_field, live, now)
         if is_too_many or self._is_closed:
             raise SetUpError(429, "This runtime takes no more connections at the moment.")
         is_dialled = known is not None and known.dialling is not None
         if is_dialled and stays_requester(own, invited.runtime):
             raise SetUpError(409, "glare")
-        self._talk.answer(message, 200)
+        self._signalling.answer(message, 200)
         making = SetUp(invited.epoch)
-        self._handled.begin(making, plain(invited.runtime), invited.is_field)
+        self._limits.begin(making, plain(invited.runtime), invited.is_field)
         making.task = self._spawn(self._handle(making, invited))
 
     def _check_protocol(self, invited: Invited) -> None:
@@ -245,20 +247,24 @@ class SetUps:
 
     async def _handle(self, making: SetUp, invited: Invited) -> None:
         """Set a connection up as handler."""
-        timers, talk = self._settings.timers, self._talk
+        timers, signalling = self._settings.timers, self._signalling
         try:
             async with asyncio.timeout(timers.set_up):
                 if not invited.is_field:
-                    await talk.confirm(talk.handler, invited.handler, invited.epoch, invited.url)
+                    await signalling.confirm(
+                        signalling.handler, invited.handler, invited.epoch, invited.url
+                    )
                     self._begin(making, invited)
                 rtc = await self._new_rtc(making)
                 if invited.is_field:
                     offered = await self._observed(making, invited.url, "offer")
                 else:
-                    offered = await talk.described(invited.url, talk.handler)
+                    offered = await signalling.described(invited.url, signalling.handler)
                 described = await rtc.answer(offered)
                 self._take_candidates(making)
-                made = self._object(making, talk.handler, invited.stub, invited.runtime, described)
+                made = self._object(
+                    making, signalling.handler, invited.stub, invited.runtime, described
+                )
                 if invited.is_field:
                     made.on_read = lambda: self._begin(making, invited).enter(Event.ANNOUNCED)
                 await made.offer(time.time() + timers.set_up)
@@ -271,12 +277,12 @@ class SetUps:
             self._bus.counters["p2p.not-handled"] += 1
             remote = making.remote
             if remote is None and getattr(error, "code", 0) == 404:
-                self._handled.denied(plain(invited.runtime))
+                self._limits.denied(plain(invited.runtime))
             if remote is not None and remote.is_setting_up:
                 remote.enter(Event.BROKEN, str(error))
                 self._plan(remote, 0.0)  # it may have come in the place of one of ours
         finally:
-            self._handled.end(making)
+            self._limits.end(making)
             if making.remote is not None and making.remote.handling is making.task:
                 making.remote.handling = None
             self._end(making)
@@ -298,7 +304,7 @@ class SetUps:
             remote.handling.cancel()  # the other side has begun anew
         making.remote, remote.instance = remote, invited.instance
         remote.handler = invited.handler or remote.handler
-        remote.begin(False, self._talk.handler, invited.stub)
+        remote.begin(False, self._signalling.handler, invited.stub)
         making.attempt, remote.handling = remote.attempt, making.task
         return remote
 
@@ -321,7 +327,7 @@ class SetUps:
             or not (invited.is_field or waiting.epoch == invited.epoch)
         ):
             raise SetUpError(404, "Nobody here waits for this connection.")
-        self._talk.answer(message, 200)
+        self._signalling.answer(message, 200)
         remote.instance = invited.instance
         waiting.answer.set_result(invited)
 
@@ -330,7 +336,7 @@ class SetUps:
         made = self._objects.get(str(said.get("resource")))
         if made is None or made.epoch != said.get("epoch"):
             raise SetUpError(404, "This runtime has made no such object.")
-        self._talk.answer(message, 200)
+        self._signalling.answer(message, 200)
 
     # --- dialling again ---------------------------------------------------------------------------
 

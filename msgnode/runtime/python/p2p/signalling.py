@@ -48,7 +48,7 @@ class ConnectionObject:
     """One side's connection object, from its announcement to the end of the set-up.
 
     Args:
-        talk: asks and answers through the node.
+        signalling: asks and answers through the node.
         url: of the object.
         epoch: of the channel to be, new with each.
         stub: whose it is.
@@ -62,7 +62,7 @@ class ConnectionObject:
 
     def __init__(
         self,
-        talk: Talk,
+        signalling: Signalling,
         url: str,
         epoch: str,
         stub: str,
@@ -72,7 +72,7 @@ class ConnectionObject:
     ) -> None:
         self.url = url
         self.epoch = epoch
-        self._talk = talk
+        self._signalling = signalling
         self._stub = stub
         self._to = to
         self._runtime = runtime
@@ -81,7 +81,7 @@ class ConnectionObject:
             "name": "P2PConnection",
             "schema": SCHEMA.format(addresses.parse(url).domain),
             "reporter": stub,
-            "runtime": talk.bus.runtime_url,
+            "runtime": signalling.bus.runtime_url,
             "created": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "resources": ["data"],
         }  # an observer of the field takes no object without all of it
@@ -92,43 +92,43 @@ class ConnectionObject:
 
     async def offer(self, expires: float) -> None:
         """Claim the address, and tell the other side. Raises SetUpError."""
-        talk = self._talk
+        signalling = self._signalling
         self._is_claimed = True
-        await talk.claim(self.url, f"{self.url}/subscription")
-        self._listening = talk.bus.add_listener(f"{self.url}/subscription", self._asked)
+        await signalling.claim(self.url, f"{self.url}/subscription")
+        self._listening = signalling.bus.add_listener(f"{self.url}/subscription", self._asked)
         value = {
             **self._metadata,
             "protocol": PROTOCOL,
             "epoch": self.epoch,
-            "instance": talk.instance,
-            "p2pHandler": talk.handler,
+            "instance": signalling.instance,
+            "p2pHandler": signalling.handler,
             "expires": int(expires),
         }
         body = {"p2p": False, "source": self._stub, "value": value}
         body["schema"] = value["schema"]
-        await talk.ask("create", f"{self.url}/subscription", self._to, body)
+        await signalling.ask("create", f"{self.url}/subscription", self._to, body)
 
     def free(self) -> None:
         """Give the address back."""
         if self._listening is not None:
             self._listening.remove()
         if self._is_claimed:
-            self._talk.unclaim(self.url, f"{self.url}/subscription")
+            self._signalling.unclaim(self.url, f"{self.url}/subscription")
         self._listening, self._is_claimed = None, False
 
     def _asked(self, message: Message) -> None:
-        talk = self._talk
+        signalling = self._signalling
         if message["type"] != "subscribe":
             return
         is_for = body_of(message).get("subscriber") == self._to
         if not is_for or not is_of(message["from"], self._runtime):
-            talk.answer(message, 403, f"{self.url} is for {self._to} alone.")
+            signalling.answer(message, 403, f"{self.url} is for {self._to} alone.")
             return
         data = {
             "name": "P2PConnection",
             "owner": self._stub,
-            "runtime": talk.bus.runtime_url,
-            "runtimeURL": talk.bus.runtime_url,
+            "runtime": signalling.bus.runtime_url,
+            "runtimeURL": signalling.bus.runtime_url,
             "protocol": PROTOCOL,
             "epoch": self.epoch,
             "connectionDescription": self._described,
@@ -138,14 +138,14 @@ class ConnectionObject:
         try:
             self.on_read()
         except SetUpError as error:
-            talk.answer(message, error.code, str(error))
+            signalling.answer(message, error.code, str(error))
             return
         self.on_read = _nothing
         self.was_read.set()
-        talk.answer(message, 200, "", value)
+        signalling.answer(message, 200, "", value)
 
 
-class Talk:
+class Signalling:
     """What both sides say, and how."""
 
     def __init__(self, bus: MessageBus, handler: str, seconds: float) -> None:
@@ -345,8 +345,8 @@ class RemoteObject:
         kind: "offer" or "answer".
     """
 
-    def __init__(self, talk: Talk, url: str, own: str, kind: str) -> None:
-        self._talk = talk
+    def __init__(self, signalling: Signalling, url: str, own: str, kind: str) -> None:
+        self._signalling = signalling
         self._url = url
         self._own = own
         self._described = Described(kind)
@@ -357,9 +357,9 @@ class RemoteObject:
     async def description(self) -> Description:
         """Observe the object until the description is whole. Raises SetUpError."""
         changes = f"{self._url}/changes"
-        self._listening = self._talk.bus.add_listener(changes, self._changed)
-        await self._talk.claim(changes)
-        self._described.read(await self._talk.data_of(self._url, self._own))
+        self._listening = self._signalling.bus.add_listener(changes, self._changed)
+        await self._signalling.claim(changes)
+        self._described.read(await self._signalling.data_of(self._url, self._own))
         while self._described.description is None:
             self._is_whole.clear()
             await self._is_whole.wait()
@@ -375,7 +375,7 @@ class RemoteObject:
         """Observe it no longer."""
         if self._listening is not None:
             self._listening.remove()
-            self._talk.unclaim(f"{self._url}/changes")
+            self._signalling.unclaim(f"{self._url}/changes")
             self._listening = None
 
     def _changed(self, message: Message) -> None:

@@ -223,7 +223,7 @@ class Invitations:
             came.pop()
 
 
-class Handled:
+class InvitationLimits:
     """The invitations that come, and the set-ups that were begun for them.
 
     Nobody has proved who he is when he invites: see docs/reference/p2p.md, row 24.

@@ -12,7 +12,7 @@ import { KnownRuntimes, RemoteRuntime } from "./remote-runtime.js";
 import { NodePath, Whereabouts, isForNode, isUnregistered, withoutPeer } from "./senders.js";
 import { SetUps } from "./set-up.js";
 import { requesterStubOf, settingsOf } from "./settings.js";
-import { SetUpError, Talk, askedOf, countOf, invitedBy } from "./signalling.js";
+import { SetUpError, Signalling, askedOf, countOf, invitedBy } from "./signalling.js";
 
 const CLOSE_TIME = 1_000; // ms in which what was sent may arrive before the channels are closed
 const MAX_DELIVERING = 100; // answers from stub to stub that wait for it to be known whose they are
@@ -26,7 +26,7 @@ export class PeerToPeer {
   #resolver;
   #settings;
   #node;
-  #talk;
+  #signalling;
   #whereabouts;
   #setUps;
   #listening;
@@ -48,10 +48,10 @@ export class PeerToPeer {
     this.handler = `${bus.runtimeURL}/p2phandler/${settings.handlerId || newId()}`;
     this.known = new KnownRuntimes(settings.timers);
     this.#node = new NodePath(resolver);
-    this.#talk = new Talk(bus, this.handler, settings.timers.answer);
+    this.#signalling = new Signalling(bus, this.handler, settings.timers.answer);
     this.#whereabouts = new Whereabouts(bus);
     const newRemote = (...named) => this.#newRemote(...named);
-    const parts = { talk: this.#talk, known: this.known, newRemote, settings };
+    const parts = { signalling: this.#signalling, known: this.known, newRemote, settings };
     this.#setUps = new SetUps(parts, platform);
     this.#listening = [
       bus.addListener(this.handler, (message) => this.#signalled(message)),
@@ -80,7 +80,7 @@ export class PeerToPeer {
     const runtime = this.#bus.runtimeURL;
     const sm = `domain://msg-node.${this.#resolver.homeDomain}/sm`;
     try {
-      await this.#talk.ask("subscribe", `${runtime}/ua`, sm, { resources: [this.handler] });
+      await this.#signalling.ask("subscribe", `${runtime}/ua`, sm, { resources: [this.handler] });
     } catch (error) {
       this.#bus.report("p2p.not-announced", {
         error: new Error(`Nobody can invite this runtime: ${error.message}`),
@@ -195,7 +195,7 @@ export class PeerToPeer {
       else throw new SetUpError(405, "A P2P stub takes create and execute.");
     } catch (error) {
       if (!(error instanceof SetUpError)) throw error;
-      this.#talk.answer(message, error.code, error.message);
+      this.#signalling.answer(message, error.code, error.message);
     }
   }
 
@@ -216,11 +216,11 @@ export class PeerToPeer {
     if (method === "fence") {
       if (!remote.fenceAsked(epoch, countOf(said.k)))
         throw new SetUpError(410, "The epoch is unknown.");
-      this.#talk.answer(message, 200);
+      this.#signalling.answer(message, 200);
     } else if (method === "resume") {
       const received = remote.resumeAsked(epoch, countOf(said.received), said.bye);
       if (received === null) throw new SetUpError(410, "The epoch is unknown.");
-      this.#talk.answer(message, 200, "", { epoch, received });
+      this.#signalling.answer(message, 200, "", { epoch, received });
     } else if (method === "deliver") {
       if (said.type !== "response")
         throw new SetUpError(403, "Only answers to what was asked are delivered so.");
@@ -237,7 +237,7 @@ export class PeerToPeer {
       this.#delivering -= 1;
       this.#deliver(remote, message, said);
     };
-    if (remote.take(said, again)) this.#talk.answer(message, 200);
+    if (remote.take(said, again)) this.#signalling.answer(message, 200);
     else this.#delivering += 1;
   }
 
@@ -257,7 +257,11 @@ export class PeerToPeer {
   /** A remote runtime that is known from now on; null if too many are. */
   #newRemote(runtime, handler) {
     const { timers, requesterURL } = this.#settings;
-    const shared = { talk: this.#talk, node: this.#node, whereabouts: this.#whereabouts };
+    const shared = {
+      signalling: this.#signalling,
+      node: this.#node,
+      whereabouts: this.#whereabouts,
+    };
     const remote = new RemoteRuntime({ ...shared, timers, requesterURL }, runtime, handler);
     if (!this.known.add(remote, this.#bus.clock.now())) {
       this.#bus.report("p2p.too-many-peers", { isQuiet: true });

@@ -43,7 +43,7 @@ export class RemoteRuntime {
   /** Called when its live connection has ended. */
   onLost = () => {};
   #bus;
-  #talk;
+  #signalling;
   #node;
   #whereabouts;
   #timers;
@@ -53,12 +53,17 @@ export class RemoteRuntime {
   #timer = null;
   #armedFor = 0;
 
-  /** @param shared {talk, node: the NodePath, whereabouts, timers, requesterURL: "" for one of its own} */
-  constructor({ talk, node, whereabouts, timers, requesterURL }, runtime, handler) {
+  /** @param shared {signalling, node: the NodePath, whereabouts, timers, requesterURL: "" for one of its own} */
+  constructor({ signalling, node, whereabouts, timers, requesterURL }, runtime, handler) {
     this.runtime = runtime;
     this.handler = handler;
     this.via = requesterURL || `runtime://${parse(runtime).domain}/p2prequester/${newId()}`;
-    [this.#bus, this.#talk, this.#node, this.#whereabouts] = [talk.bus, talk, node, whereabouts];
+    [this.#bus, this.#signalling, this.#node, this.#whereabouts] = [
+      signalling.bus,
+      signalling,
+      node,
+      whereabouts,
+    ];
     this.#timers = timers;
     this.link = new Link(this, timers);
   }
@@ -92,7 +97,7 @@ export class RemoteRuntime {
 
   /** Our stub that the connection is of. */
   get stub() {
-    return this.isRequester ? this.via : this.#talk.handler;
+    return this.isRequester ? this.via : this.#signalling.handler;
   }
 
   get isSettingUp() {
@@ -213,7 +218,7 @@ export class RemoteRuntime {
     this.enter("forgotten");
     this.stop();
     this.listening.remove();
-    if (this.isClaimed) this.#talk.unclaim([this.via]);
+    if (this.isClaimed) this.#signalling.unclaim([this.via]);
   }
 
   // --- outlet of the link -------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 import { newId } from "../ids.js";
 import { BadDescription, PROTOCOL, RtcConnection } from "./rtc.js";
 import { ConnectionObject, RemoteObject, SetUpError } from "./signalling.js";
-import { Handled, Quarantine, plain, runtimeOfHandler, staysRequester } from "./states.js";
+import { InvitationLimits, Quarantine, plain, runtimeOfHandler, staysRequester } from "./states.js";
 
 const FINAL = new Set([403, 501]); // refusals after which there is no other try
 const SETTLING = 100; // ms between two looks at what the last channel left
@@ -50,13 +50,13 @@ class Attempt {
 /** The set-ups of one runtime. */
 export class SetUps {
   #bus;
-  #talk;
+  #signalling;
   #known;
   #newRemote;
   #settings;
   #platform;
   #isClosed = false;
-  #handled = new Handled();
+  #limits = new InvitationLimits();
   #quarantine;
   #objects = new Map(); // url -> ConnectionObject
   #awaiting = new Map(); // our requester's URL -> made: who waits for D
@@ -64,12 +64,17 @@ export class SetUps {
   #timers = new Set();
 
   /**
-   * @param parts {talk, known: the KnownRuntimes, newRemote(runtime, handler): one that is known from now on, or null,
+   * @param parts {signalling, known: the KnownRuntimes, newRemote(runtime, handler): one that is known from now on, or null,
    *   settings}
    * @param platform {RTCPeerConnection, qos: gives TURN servers, where the settings ask for some}
    */
-  constructor({ talk, known, newRemote, settings }, platform) {
-    [this.#bus, this.#talk, this.#known, this.#newRemote] = [talk.bus, talk, known, newRemote];
+  constructor({ signalling, known, newRemote, settings }, platform) {
+    [this.#bus, this.#signalling, this.#known, this.#newRemote] = [
+      signalling.bus,
+      signalling,
+      known,
+      newRemote,
+    ];
     [this.#settings, this.#platform] = [settings, platform];
     this.#quarantine = new Quarantine(settings.timers.quarantine);
   }
@@ -92,7 +97,7 @@ export class SetUps {
 
   /** Set a connection up as requester. */
   async #request(remote, attempt) {
-    const talk = this.#talk;
+    const signalling = this.#signalling;
     remote.begin(true, remote.via, remote.handler);
     const made = {
       epoch: newId().slice(0, 16),
@@ -108,7 +113,7 @@ export class SetUps {
       this.#signals(remote, remote.handler);
       await attempt.step(this.#connection(made));
       const described = await attempt.step(made.rtc.offer());
-      if (!remote.isClaimed) await attempt.step(talk.claim([remote.via]));
+      if (!remote.isClaimed) await attempt.step(signalling.claim([remote.via]));
       remote.isClaimed = true;
       this.#object(made, {
         stub: remote.via,
@@ -119,10 +124,11 @@ export class SetUps {
       await attempt.step(made.object.offer(made.expires));
       remote.enter("answered");
       const { url, isField } = await attempt.step(answer);
-      if (!isField) await attempt.step(talk.confirm(remote.via, remote.handler, made.epoch, url));
+      if (!isField)
+        await attempt.step(signalling.confirm(remote.via, remote.handler, made.epoch, url));
       const answered = isField
         ? this.#observed(made, { url, own: remote.via, kind: "answer" })
-        : talk.described(url, remote.via);
+        : signalling.described(url, remote.via);
       await attempt.step(made.rtc.accept(await attempt.step(answered)));
       made.observed?.giveCandidates((candidate) => made.rtc.addCandidate(candidate));
       await attempt.step(made.opened);
@@ -140,7 +146,7 @@ export class SetUps {
 
   /** The description of the other side's object, whenever it comes. */
   #observed(made, said) {
-    made.observed = new RemoteObject(this.#talk, said);
+    made.observed = new RemoteObject(this.#signalling, said);
     return made.observed.description();
   }
 
@@ -183,8 +189,8 @@ export class SetUps {
   }
 
   #object(made, said) {
-    made.object = new ConnectionObject(this.#talk, {
-      url: this.#talk.newObject(said.stub),
+    made.object = new ConnectionObject(this.#signalling, {
+      url: this.#signalling.newObject(said.stub),
       epoch: made.epoch,
       ...said,
     });
@@ -220,7 +226,7 @@ export class SetUps {
         // Nobody has read what opens it, or it must not come about any more.
         if (!made.remote || made.attempt !== made.remote.attempt) return;
         made.isOpen = true;
-        this.#handled.end(made);
+        this.#limits.end(made);
         this.#quarantine.lift(made.remote.runtime);
         made.remote.opened(rtc, made.epoch, Boolean(made.observed));
         resolve();
@@ -242,13 +248,13 @@ export class SetUps {
     }
     const remote = this.#known.of(runtime, invited.handler);
     const open = [...this.#known].filter((each) => each !== remote && each.link.isOpen).length;
-    if (this.#handled.isTooMany(invited, open, this.#bus.clock.now()) || this.#isClosed) {
+    if (this.#limits.isTooMany(invited, open, this.#bus.clock.now()) || this.#isClosed) {
       throw new SetUpError(429, "This runtime takes no more connections at the moment.");
     }
     if (remote?.dialling && staysRequester(own, runtime)) throw new SetUpError(409, "glare");
-    this.#talk.answer(message, 200);
+    this.#signalling.answer(message, 200);
     const made = { epoch: invited.epoch, remote: null };
-    this.#handled.begin(made, invited);
+    this.#limits.begin(made, invited);
     this.#handle(made, invited).catch((error) => this.#bus.report("p2p.failed", { error }));
   }
 
@@ -260,20 +266,20 @@ export class SetUps {
   /** Set a connection up as handler. */
   async #handle(made, invited) {
     const { url, stub, runtime, epoch, handler, isField } = invited;
-    const talk = this.#talk;
+    const signalling = this.#signalling;
     const attempt = (made.handling = this.#begin());
     try {
       if (!isField) {
-        await attempt.step(talk.confirm(talk.handler, handler, epoch, url));
+        await attempt.step(signalling.confirm(signalling.handler, handler, epoch, url));
         this.#proved(made, invited);
       }
       await attempt.step(this.#connection(made));
       const offered = isField
-        ? this.#observed(made, { url, own: talk.handler, kind: "offer" })
-        : talk.described(url, talk.handler);
+        ? this.#observed(made, { url, own: signalling.handler, kind: "offer" })
+        : signalling.described(url, signalling.handler);
       const described = await attempt.step(made.rtc.answer(await attempt.step(offered)));
       made.observed?.giveCandidates((candidate) => made.rtc.addCandidate(candidate));
-      this.#object(made, { stub: talk.handler, to: stub, runtime, described });
+      this.#object(made, { stub: signalling.handler, to: stub, runtime, described });
       if (isField) made.object.onRead = () => this.#proved(made, invited).enter("announced");
       await attempt.step(made.object.offer(Date.now() / 1000 + this.#settings.timers.setUp / 1000));
       if (isField) await attempt.step(made.object.read);
@@ -282,13 +288,13 @@ export class SetUps {
     } catch (error) {
       if (!(error instanceof SetUpError || error instanceof BadDescription)) throw error;
       this.#bus.report("p2p.not-handled", { isQuiet: true });
-      if (!made.remote && error.code === 404) this.#handled.denied(runtime);
+      if (!made.remote && error.code === 404) this.#limits.denied(runtime);
       if (made.remote?.isSettingUp && !attempt.isCancelled) {
         made.remote.enter("broken", error.message);
         this.#plan(made.remote, 0); // it may have come in the place of one that we began
       }
     } finally {
-      this.#handled.end(made);
+      this.#limits.end(made);
       if (made.remote?.handling === attempt) made.remote.handling = null;
       this.#end(attempt, made);
     }
@@ -312,7 +318,7 @@ export class SetUps {
     made.remote = remote;
     remote.instance = instance;
     remote.handler = handler || remote.handler;
-    remote.begin(false, this.#talk.handler, stub);
+    remote.begin(false, this.#signalling.handler, stub);
     made.attempt = remote.attempt;
     remote.handling = made.handling;
     return remote;
@@ -331,7 +337,7 @@ export class SetUps {
     if (!isTheirs || (!invited.isField && waiting.epoch !== invited.epoch))
       throw new SetUpError(404, "Nobody here waits for this connection.");
     this.#awaiting.delete(message.to);
-    this.#talk.answer(message, 200);
+    this.#signalling.answer(message, 200);
     remote.instance = invited.instance;
     waiting.takeAnswer(invited);
   }
@@ -340,7 +346,7 @@ export class SetUps {
   confirm(message, { epoch, resource }) {
     if (this.#objects.get(resource)?.epoch !== epoch)
       throw new SetUpError(404, "This runtime has made no such object.");
-    this.#talk.answer(message, 200);
+    this.#signalling.answer(message, 200);
   }
 
   // --- dialling again -----------------------------------------------------------------------------

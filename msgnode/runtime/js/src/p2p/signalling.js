@@ -35,7 +35,7 @@ export class SetUpError extends Error {
 
 /** One side's connection object, from its announcement to the end of the set-up. */
 export class ConnectionObject {
-  #talk;
+  #signalling;
   #stub;
   #to;
   #runtime;
@@ -54,10 +54,10 @@ export class ConnectionObject {
   });
 
   /** @param made {url, epoch, stub: whose it is, to: the stub that alone may read it, runtime: its, described} */
-  constructor(talk, { url, epoch, stub, to, runtime, described }) {
+  constructor(signalling, { url, epoch, stub, to, runtime, described }) {
     [this.url, this.epoch] = [url, epoch];
-    [this.#talk, this.#stub, this.#to, this.#runtime, this.#described] = [
-      talk,
+    [this.#signalling, this.#stub, this.#to, this.#runtime, this.#described] = [
+      signalling,
       stub,
       to,
       runtime,
@@ -75,7 +75,7 @@ export class ConnectionObject {
       name: "P2PConnection",
       schema: `hyperty-catalogue://catalogue.${parse(this.url).domain}/.well-known/dataschema/Connection`,
       reporter: this.#stub,
-      runtime: this.#talk.bus.runtimeURL,
+      runtime: this.#signalling.bus.runtimeURL,
       created: this.#created,
       resources: ["data"],
     };
@@ -83,23 +83,23 @@ export class ConnectionObject {
 
   /** Claim the address, and tell the other side; `expires` is in seconds since 1970. Rejects with a SetUpError. */
   async offer(expires) {
-    const talk = this.#talk;
+    const signalling = this.#signalling;
     this.#isClaimed = true;
-    await talk.claim(this.#named);
+    await signalling.claim(this.#named);
     if (this.#isFree) return; // the set-up has ended meanwhile
-    this.#listening = talk.bus.addListener(`${this.url}/subscription`, (message) =>
+    this.#listening = signalling.bus.addListener(`${this.url}/subscription`, (message) =>
       this.#asked(message),
     );
     const value = {
       ...this.#metadata,
       protocol: PROTOCOL,
       epoch: this.epoch,
-      instance: talk.instance,
-      p2pHandler: talk.handler,
+      instance: signalling.instance,
+      p2pHandler: signalling.handler,
       expires: Math.trunc(expires),
     };
     const { schema } = value;
-    await talk.ask("create", `${this.url}/subscription`, this.#to, {
+    await signalling.ask("create", `${this.url}/subscription`, this.#to, {
       p2p: false,
       source: this.#stub,
       schema,
@@ -111,21 +111,21 @@ export class ConnectionObject {
   free() {
     this.#isFree = true;
     this.#listening?.remove();
-    if (this.#isClaimed) this.#talk.unclaim(this.#named);
+    if (this.#isClaimed) this.#signalling.unclaim(this.#named);
   }
 
   #asked(message) {
-    const talk = this.#talk;
+    const signalling = this.#signalling;
     if (message.type !== "subscribe") return;
     if (message.body?.subscriber !== this.#to || !isBelow(message.from, this.#runtime)) {
-      talk.answer(message, 403, `${this.url} is for ${this.#to} alone.`);
+      signalling.answer(message, 403, `${this.url} is for ${this.#to} alone.`);
       return;
     }
     const data = {
       name: "P2PConnection",
       owner: this.#stub,
-      runtime: talk.bus.runtimeURL,
-      runtimeURL: talk.bus.runtimeURL,
+      runtime: signalling.bus.runtimeURL,
+      runtimeURL: signalling.bus.runtimeURL,
       protocol: PROTOCOL,
       epoch: this.epoch,
       connectionDescription: this.#described,
@@ -135,12 +135,12 @@ export class ConnectionObject {
       if (!this.wasRead) this.onRead();
     } catch (error) {
       if (!(error instanceof SetUpError)) throw error;
-      talk.answer(message, error.code, error.message);
+      signalling.answer(message, error.code, error.message);
       return;
     }
     this.wasRead = true;
     this.#read();
-    talk.answer(message, 200, "", {
+    signalling.answer(message, 200, "", {
       ...this.#metadata,
       url: this.url,
       version: 1,
@@ -150,7 +150,7 @@ export class ConnectionObject {
 }
 
 /** What both sides say, and how. */
-export class Talk {
+export class Signalling {
   instance = newId().slice(0, 16);
   #time;
 
@@ -333,7 +333,7 @@ export class Described {
 
 /** The object, from the first look at it to the end of the set-up. */
 export class RemoteObject {
-  #talk;
+  #signalling;
   #url;
   #own;
   #described;
@@ -342,8 +342,8 @@ export class RemoteObject {
   #onCandidate = () => {};
 
   /** @param said {url: of the object, own: our stub, which observes it, kind: "offer" or "answer"} */
-  constructor(talk, { url, own, kind }) {
-    [this.#talk, this.#url, this.#own] = [talk, url, own];
+  constructor(signalling, { url, own, kind }) {
+    [this.#signalling, this.#url, this.#own] = [signalling, url, own];
     this.#described = new Described(kind);
   }
 
@@ -356,11 +356,11 @@ export class RemoteObject {
     const whole = new Promise((resolve) => {
       this.#isWhole = resolve;
     });
-    this.#listening = this.#talk.bus.addListener(this.#changes, (message) =>
+    this.#listening = this.#signalling.bus.addListener(this.#changes, (message) =>
       this.#changed(message),
     );
-    await this.#talk.claim([this.#changes]);
-    this.#described.read(await this.#talk.dataOf(this.#url, this.#own));
+    await this.#signalling.claim([this.#changes]);
+    this.#described.read(await this.#signalling.dataOf(this.#url, this.#own));
     if (!this.#described.description) await whole;
     return this.#described.description;
   }
@@ -376,7 +376,7 @@ export class RemoteObject {
     if (!this.#listening) return;
     this.#listening.remove();
     this.#listening = null;
-    this.#talk.unclaim([this.#changes]);
+    this.#signalling.unclaim([this.#changes]);
   }
 
   #changed({ type, from, body }) {

@@ -173,7 +173,7 @@ export class Invitations {
  *
  * Nobody has proved who he is when he invites: see docs/reference/p2p.md, row 24.
  */
-export class Handled {
+export class InvitationLimits {
   #ofRuntimes = new Invitations();
   #ofStubs = new Invitations();
   #ofField = new Invitations();

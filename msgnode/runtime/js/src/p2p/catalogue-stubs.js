@@ -131,7 +131,7 @@ export class HandedStub {
 }
 
 /** The direct connections of one runtime. It takes the resolver's place on the bus. */
-export class CataloguePeers {
+export class CatalogueStubs {
   isClosed = false;
   handler;
   #bus;
