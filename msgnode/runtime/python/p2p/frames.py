@@ -110,14 +110,9 @@ def _written(head: dict[str, Any], message: Message) -> list[str | bytes]:
     return [_text({**head, "data": data}), *behind]
 
 
-def uuid_of(seq: int) -> str:
-    """The uuid of the frames of a message."""
-    return f"{seq:012x}"[-UUID:]
-
-
 def write(seq: int, message: Message, ack: int = 0) -> list[str | bytes]:
     """The frames of one message: one, or its pieces; bytes come behind."""
-    head: dict[str, Any] = {"uuid": uuid_of(seq), "seq": seq}
+    head: dict[str, Any] = {"uuid": f"{seq:012x}"[-UUID:], "seq": seq}
     if ack:
         head["ack"] = ack
     if content_of(message) is not None:

@@ -9,7 +9,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgnode.core import addresses
 from msgnode.runtime.python.destinations import NoDestination, destination
@@ -134,13 +134,6 @@ class Verdict(Enum):
     FORGED = 3
 
 
-class Judged(NamedTuple):
-    """A verdict on a message, and the address to be looked up, or what is wrong."""
-
-    verdict: Verdict
-    about: str = ""
-
-
 class Whereabouts:
     """In which runtime an address is, as the registry of its domain says."""
 
@@ -151,26 +144,30 @@ class Whereabouts:
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._forged: OrderedDict[str, list[float]] = OrderedDict()
 
-    def judge(self, message: Message, runtime: str) -> Judged:
-        """What a message is that a channel of this runtime brought."""
+    def judge(self, message: Message, runtime: str) -> tuple[Verdict, str]:
+        """What a message is that a channel of this runtime brought.
+
+        Returns:
+            The verdict, and the address to be looked up, or what is wrong.
+        """
         try:
             is_one = isinstance(message.get("to"), str) and len(recipients(message)) == 1
         except BadMessage:
             is_one = False
         if not is_one:
-            return Judged(Verdict.BAD)
+            return Verdict.BAD, ""
         for name in names(message):
             if is_of(name, runtime):
                 continue
             record = {} if runtime_of(name) else self.of(name)
             if record is None:
-                return Judged(Verdict.UNKNOWN, name)
+                return Verdict.UNKNOWN, name
             if plain(str(record.get("runtime"))) != plain(runtime):
-                return Judged(Verdict.FORGED, f"{name} is not known to be in {runtime}.")
+                return Verdict.FORGED, f"{name} is not known to be in {runtime}."
         if addresses.is_p2p_stub(message["to"]):
-            return Judged(Verdict.FORGED, "Signalling goes through the node.")
+            return Verdict.FORGED, "Signalling goes through the node."
         is_private = is_private_status(message["to"], self._bus.runtime_url)
-        return Judged(Verdict.BAD if is_private else Verdict.GOOD)
+        return Verdict.BAD if is_private else Verdict.GOOD, ""
 
     def is_too_many_forged(self, runtime: str) -> bool:
         """Count a message in another's name; whether it is the tenth in a minute."""

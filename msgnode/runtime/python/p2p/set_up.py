@@ -20,11 +20,12 @@ from msgnode.runtime.python.qos import IceServers, Qos, QosRefused
 from .remote_runtime import KnownRuntimes, RemoteRuntime
 from .rtc import PROTOCOL, BadDescription, RtcConnection
 from .settings import P2PSettings
-from .signalling import ConnectionObject, Invited, RemoteObject, SetUpError, Signalling, within
+from .signalling import ConnectionObject, Invited, RemoteObject, SetUpError, Signalling
 from .states import Event, InvitationLimits, Quarantine, plain, runtime_of_handler, stays_requester
 
 FINAL = frozenset({403, 501})  # refusals after which there is no other try
 SETTLING = 0.1  # s between two looks at what the last channel left
+LATE = "The channel did not open in time."
 NewRemote = Callable[[str, str], RemoteRuntime | None]
 
 
@@ -123,13 +124,13 @@ class SetUps:
                     )
                     await rtc.accept(await signalling.described(announced.url, remote.via))
                 self._take_candidates(making)
-                await within(timers.set_up, making.opened)
+                await making.opened.wait()
         except (SetUpError, BadDescription, TimeoutError) as error:
             if isinstance(error, SetUpError) and error.code == 409:  # it invites us, too
                 self._await_invitation(remote)
             else:
                 code = error.code if isinstance(error, SetUpError) else 0
-                self._failed(remote, str(error) or "The channel did not open in time.", code)
+                self._failed(remote, str(error) or LATE, code)
         finally:
             remote.dialling = None
             if self._awaiting.get(remote.via) is making:
@@ -272,14 +273,14 @@ class SetUps:
                     await made.was_read.wait()
                 if making.remote is not None:
                     making.remote.enter(Event.ANNOUNCED)
-                await within(timers.set_up, making.opened)
+                await making.opened.wait()
         except (SetUpError, BadDescription, TimeoutError) as error:
             self._bus.counters["p2p.not-handled"] += 1
             remote = making.remote
             if remote is None and getattr(error, "code", 0) == 404:
                 self._limits.denied(plain(invited.runtime))
             if remote is not None and remote.is_setting_up:
-                remote.enter(Event.BROKEN, str(error))
+                remote.enter(Event.BROKEN, str(error) or LATE)
                 self._plan(remote, 0.0)  # it may have come in the place of one of ours
         finally:
             self._limits.end(making)

@@ -267,15 +267,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) and len(value) <= addresses.MAX_HELD else ""
 
 
-async def within(seconds: float, opened: asyncio.Event) -> None:
-    """Wait for the channel. Raises SetUpError."""
-    try:
-        async with asyncio.timeout(seconds):
-            await opened.wait()
-    except TimeoutError:
-        raise SetUpError(504, "The channel did not open in time.") from None
-
-
 Candidate = dict[str, Any]
 
 
