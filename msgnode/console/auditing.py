@@ -37,6 +37,7 @@ LEFT_OUT = frozenset(
         "msgnode.Revocation",  # worded by console.issuers; people who log out leave them, too
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
         *("msgnode.AlarmNotice", "msgnode.NodeSample"),
+        "msgnode.LegacyAddress",
         *("msgnode.PeerStub", "msgnode.PeerSubscription", "msgnode.IdentityBinding"),
         *("msgnode.PeerMessage", "msgnode.StoredMessage"),  # worded by console.peer_messages
         *("msgnode.Worker", "msgnode.WorkerClaim"),

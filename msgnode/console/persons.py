@@ -46,6 +46,7 @@ from msgnode.models import (
     ComponentStatus,
     DeviceOutlet,
     IdentityBinding,
+    LegacyAddress,
     PushEndpoint,
     Revocation,
     SentInvitation,
@@ -181,6 +182,7 @@ def export(names: Names) -> dict[str, Any]:
         "token_bindings": _bindings(names, sessions),
         "address_owners": AddressOwner.objects.filter(_subjects(names)),
         "push_endpoints": _endpoints(names),
+        "legacy_addresses": _at_networks(names),
         "sent_invitations": _invitations(names),
         "revocations": Revocation.objects.filter(_subjects(names)),
         "bans": Ban.objects.filter(kind=Ban.Kind.SUBJECT, value__in=_ban_values(names)),
@@ -236,6 +238,7 @@ def erase(names: Names, actor: str) -> dict[str, int]:
     )  # what was carried for the customer stays
     done["sessions"] = _delete(sessions)
     done["push endpoints"] = _delete(_endpoints(names))
+    done["contacts in legacy networks"] = _delete(_at_networks(names))
     done["invitations"] = _delete(_invitations(names))
     done["address owners"] = _delete(AddressOwner.objects.filter(_subjects(names)))
     done["failed log-ins"] = _delete(AccessAttempt.objects.filter(username__in=names.user_names))
@@ -356,6 +359,11 @@ def _bindings(names: Names, sessions: QuerySet[Session]) -> QuerySet[IdentityBin
 def _endpoints(names: Names) -> QuerySet[PushEndpoint]:
     """Where others may invite the person; the invitations go with them."""
     return PushEndpoint.objects.filter(subject__in=_own_subjects(names))
+
+
+def _at_networks(names: Names) -> QuerySet[LegacyAddress]:
+    """Who in networks of other protocols sees whether the person is there."""
+    return LegacyAddress.objects.filter(here__in=names.user_urls)
 
 
 def _invitations(names: Names) -> QuerySet[SentInvitation]:

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -59,6 +59,18 @@ class LegacyPeer:
     runtime_url: str
 
 
+class Kept(Protocol):
+    """What is known of a network to whichever worker serves it."""
+
+    async def read(self) -> list[tuple[str, str, str]]:
+        """All of it: kind, address here, address there."""
+        ...
+
+    def write(self, kind: str, here: str, there: str, is_kept: bool) -> None:
+        """Store one, or delete it. Never blocks."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Around:
     """What a link uses of the worker.
@@ -67,6 +79,7 @@ class Around:
         own: this node's domain.
         opener: opens the network's session.
         observed: is told the results of subscriptions there.
+        kept: what is known to the worker that serves the network next.
         owner_of: finds the session that has an address.
         raise_alarm, clear_alarm: of the node.
         stored_seconds: how long a stored message waits.
@@ -75,6 +88,7 @@ class Around:
     own: str
     opener: PeerSessions
     observed: Observed
+    kept: Kept
     owner_of: Callable[[str], Listener | None]
     raise_alarm: Callable[[str, str, str], None]
     clear_alarm: Callable[[str, str], None]
@@ -122,7 +136,7 @@ class LegacyLink:
         self._number = 0
         self._retries = BackOff(0.25, 30.0)
         self._hurries = asyncio.Event()
-        self._is_stopped = self._is_pumping = False
+        self._is_stopped = self._is_pumping = self._is_restored = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -135,6 +149,9 @@ class LegacyLink:
     async def run(self) -> None:
         """Serve the network until cancelled or stopped."""
         self._task = asyncio.current_task()
+        if not self._is_restored:
+            self.network.restore(await self._around.kept.read())
+            self._is_restored = True
         ticks = asyncio.create_task(self._ticks())
         try:
             while not self._is_stopped:
@@ -353,6 +370,10 @@ class LegacyLink:
         """Count something of the network that is not carried."""
         self.exchange.refused_here(why)
         self.last_error = f"refused: {why}"[:300]
+
+    def keep(self, kind: str, here: str, there: str, is_kept: bool = True) -> None:
+        """Have something known to the worker that serves the network next, or no longer."""
+        self._around.kept.write(kind, here, there, is_kept)
 
     def alarm(self, kind: str, text: str) -> None:
         """Raise an alarm about the network."""

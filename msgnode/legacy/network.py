@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -12,6 +12,10 @@ from msgnode.core.messages import Message
 
 Answered = Callable[[int, dict[str, Any]], None]
 """Is called with the code and the body of an answer: those below 200 are provisional."""
+
+
+CONTACT, LENT = "contact", "lent"
+"""What a network has this node keep: who watches a user of ours, and addresses that are lent."""
 
 
 class Lost(Exception):
@@ -117,6 +121,10 @@ class Here(Protocol):
         """Count something of the network that is not carried."""
         ...
 
+    def keep(self, kind: str, here: str, there: str, is_kept: bool = True) -> None:
+        """Have something known to the worker that serves the network next, or no longer."""
+        ...
+
     def alarm(self, kind: str, text: str) -> None:
         """Raise an alarm about the network."""
         ...
@@ -124,6 +132,10 @@ class Here(Protocol):
 
 class LegacyNetwork(Protocol):
     """A network of another protocol, with one connection at a time."""
+
+    def restore(self, kept: Iterable[tuple[str, str, str]]) -> None:
+        """Take what was kept before, once, before it connects: kind, address here and there."""
+        ...
 
     async def serve(self) -> None:
         """Connect, and serve until the connection ends. Raises Lost."""

@@ -1,19 +1,21 @@
-"""The rows of legacy networks: what an operator may say of one, checked before it is stored."""
+"""The rows of legacy networks: what an operator says of one, and what its gateway keeps. Blocks."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
 
+from msgnode.bus.writing import Call, Writer, result_of, retrieve_error
 from msgnode.federation import crossing
 from msgnode.federation.store import CHANGED
 from msgnode.identity.encryption import encrypt
-from msgnode.models import LegacyNetwork, Peer
+from msgnode.models import ADDRESS_LENGTH, LegacyAddress, LegacyNetwork, Peer
 from msgnode.storage.control import post
 
 SETTABLE = ("domain", "network", "host", "port", "component", "wants_receipts", "pool",
@@ -80,3 +82,43 @@ def _secret_fault(secret: str, is_new: bool) -> str:
     if len(secret) > MAX_SECRET or not secret.isprintable():
         return f"It may have {MAX_SECRET} characters, none of which is a control character."
     return ""
+
+
+# --- what the gateway keeps -----------------------------------------------------------------------
+
+
+class KeptAddresses:
+    """The contacts and the lent addresses of a network, read and written in a worker's writer.
+
+    Args:
+        writer: the worker's writer.
+        network: the key of the network's row.
+    """
+
+    def __init__(self, writer: Writer, network: int) -> None:
+        self._writer = writer
+        self._network = network
+
+    async def read(self) -> list[tuple[str, str, str]]:
+        """All of them: kind, address here, address there. Raises NodeError."""
+        return await result_of(self._writer, self._read)
+
+    def write(self, kind: str, here: str, there: str, is_kept: bool) -> None:
+        """Store one, or delete it; one too long for a row is known to this worker alone."""
+        if len(here) > ADDRESS_LENGTH or len(there) > ADDRESS_LENGTH:
+            return
+        row = {"network_id": self._network, "kind": kind, "here": here, "there": there}
+        change = partial(_keep, row) if is_kept else partial(_drop, row)
+        self._writer.submit(Call(change)).add_done_callback(retrieve_error)
+
+    def _read(self) -> list[tuple[str, str, str]]:
+        found = LegacyAddress.objects.filter(network=self._network).order_by("id")
+        return list(found.values_list("kind", "here", "there"))
+
+
+def _keep(row: dict[str, Any]) -> None:
+    LegacyAddress.objects.get_or_create(**row)
+
+
+def _drop(row: dict[str, Any]) -> None:
+    LegacyAddress.objects.filter(**row).delete()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from msgnode.core.errors import (
 from msgnode.core.messages import Message, error_body
 
 from .lookups import Found, UserLookups, remember
-from .network import Here, LegacySettings, NotSupported
+from .network import LENT, Here, LegacySettings, NotSupported
 from .xmpp_addresses import Jid, XmppAddresses, jid_of
 from .xmpp_pool import AddressPool
 from .xmpp_presence import XmppPresence
@@ -100,7 +100,7 @@ class XmppNetwork:
         self, settings: LegacySettings, here: Here, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.addresses = XmppAddresses(here.own, settings.domain, settings.component)
-        self.pool = AddressPool(settings.pool, here.alarm, clock)
+        self.pool = AddressPool(settings.pool, here, clock)
         self._settings = settings
         self._here = here
         self._clock = clock
@@ -116,6 +116,14 @@ class XmppNetwork:
         self._talks: OrderedDict[tuple[str, str], str] = OrderedDict()  # theirs, ours -> hyperty
         self._held = 0
         self._asked: OrderedDict[str, tuple[Said, float]] = OrderedDict()
+
+    def restore(self, kept: Iterable[tuple[str, str, str]]) -> None:
+        """Take what the worker before has kept."""
+        for kind, ours, theirs in kept:
+            if kind == LENT:
+                self.pool.restore(ours, theirs)
+            else:
+                self._presence.restore(ours, theirs)
 
     # --- the connection ---------------------------------------------------------------------------
 

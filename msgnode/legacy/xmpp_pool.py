@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 from msgnode.core.errors import Unavailable
 
+from .network import LENT, Here
+
 MAX_ADDRESSES = 1_000
 REST_SECONDS = 600.0
 POOL_ALARM = "legacy-pool-empty"
@@ -24,20 +26,18 @@ class AddressPool:
 
     Args:
         size: how many there are.
-        alarm: raises an alarm, by its kind and its text.
+        here: this node, which keeps what is lent.
         clock: a monotonic clock, in seconds.
     """
 
-    def __init__(
-        self, size: int, alarm: Callable[[str, str], None], clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, size: int, here: Here, clock: Callable[[], float]) -> None:
         self._size = min(size, MAX_ADDRESSES)
-        self._alarm = alarm
+        self._here = here
         self._clock = clock
         self._free = OrderedDict.fromkeys(f"guest{n:03}" for n in range(1, self._size + 1))
         self._lent: dict[str, str] = {}  # runtime -> name
         self._borrowers: dict[str, str] = {}  # name -> runtime
-        self._resting: OrderedDict[str, float] = OrderedDict()
+        self._resting: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._is_told = False
 
     def has(self, name: str) -> bool:
@@ -56,12 +56,20 @@ class AddressPool:
         taken = self._size - len(self._free)
         if taken + 1 >= 0.9 * self._size and not self._is_told:
             self._is_told = True
-            self._alarm(POOL_ALARM, f"{taken + 1} of {self._size} addresses are lent, or rest.")
+            self._here.alarm(
+                POOL_ALARM, f"{taken + 1} of {self._size} addresses are lent, or rest."
+            )
         if not self._free:
             raise Unavailable("No address is left for those who are not logged in.")
         name, _ = self._free.popitem(last=False)
         self._lent[runtime], self._borrowers[name] = name, runtime
+        self._here.keep(LENT, runtime, name)
         return name
+
+    def restore(self, runtime: str, name: str) -> None:
+        """Take an address as lent that another worker has lent."""
+        if self._free.pop(name, self) is None:
+            self._lent[runtime], self._borrowers[name] = name, runtime
 
     def sweep(self, is_there: Callable[[str], bool]) -> None:
         """Take back the addresses of runtimes that have gone; call it regularly."""
@@ -69,8 +77,10 @@ class AddressPool:
         for runtime in [each for each in self._lent if not is_there(each)]:
             name = self._lent.pop(runtime)
             del self._borrowers[name]
-            self._resting[name] = now + REST_SECONDS
-        while self._resting and next(iter(self._resting.values())) <= now:
-            self._free[self._resting.popitem(last=False)[0]] = None
+            self._resting[name] = (runtime, now + REST_SECONDS)
+        while self._resting and next(iter(self._resting.values()))[1] <= now:
+            name, (runtime, _) = self._resting.popitem(last=False)
+            self._free[name] = None
+            self._here.keep(LENT, runtime, name, is_kept=False)
         if len(self._free) > 0.2 * self._size:
             self._is_told = False

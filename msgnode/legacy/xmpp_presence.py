@@ -4,6 +4,7 @@ Rules
 - Everybody there may see whether a user of this node is: that is what a contact is for. Policies
   decide over the look-up in the registry, as over any.
 - Those who are watched are looked up in turn, each about once a second, some at a time.
+- Who has a user as a contact is stored, so that the worker that takes over tells them.
 - Users there are subscribed by the gateway itself, once for all who observe them here; so nobody
   there learns who does.
 """
@@ -17,13 +18,13 @@ from functools import partial
 from msgnode.core.errors import Forbidden, NodeError, Unavailable
 from msgnode.core.messages import Message, error_body
 
-from .lookups import Found, UserLookups, remember
-from .network import Here, NotSupported
+from .lookups import Found, UserLookups
+from .network import CONTACT, Here, NotSupported
 from .xmpp_addresses import Jid, XmppAddresses
 from .xmpp_stream import Element, tag, text_of
 
-MAX_WATCHED = 1_000
-"""Users of one side that are watched from the other, and who watches one of ours."""
+MAX_WATCHED, MAX_CONTACTS = 1_000, 10_000
+"""Users there that are watched from here; and contacts of users here, the oldest go first."""
 AT_ONCE, WATCH_SECONDS = 4, 0.7
 STATUS = "/status"
 
@@ -55,7 +56,8 @@ class XmppPresence:
         self._lookups = lookups
         self._put = put
         self._error_in = error_in
-        self._watchers: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()  # of a user
+        self._contacts: OrderedDict[tuple[str, str], None] = OrderedDict()  # user, contact
+        self._watchers: OrderedDict[str, dict[str, None]] = OrderedDict()  # the same, by user
         self._shown: dict[str, bool] = {}  # of a user: whether she was said to be there
         self._wanted: dict[str, Message] = {}  # who is subscribed there, by whom
 
@@ -125,7 +127,7 @@ class XmppPresence:
             return
         user = self._addresses.user_of(ours.local)
         if type_ == "unsubscribe":
-            self._watchers.get(user, OrderedDict()).pop(their.bare, None)
+            self._forget(user, their.bare)
             self._send(ours.bare, their.bare, "unsubscribed")
         elif type_ not in ("subscribe", "probe"):
             return
@@ -139,12 +141,27 @@ class XmppPresence:
 
     def _begin_watch(self, user: str, ours: Jid, their: Jid) -> None:
         """Say whether a user of ours is there, now and when that changes."""
-        watchers = self._watchers.setdefault(user, OrderedDict())
-        remember(watchers, their.bare, None, MAX_WATCHED)
-        if len(self._watchers) > MAX_WATCHED:
-            gone, _ = self._watchers.popitem(last=False)
-            self._shown.pop(gone, None)
+        if (user, their.bare) not in self._contacts:
+            self._here.keep(CONTACT, user, their.bare)
+        self.restore(user, their.bare)
+        if len(self._contacts) > MAX_CONTACTS:
+            self._forget(*next(iter(self._contacts)))
         self._lookups.find(user, partial(self._show, user, ours.bare, [their.bare]), fresh=True)
+
+    def restore(self, user: str, contact: str) -> None:
+        """Take somebody there as a contact of a user here."""
+        self._contacts[user, contact] = None
+        self._contacts.move_to_end((user, contact))
+        self._watchers.setdefault(user, {})[contact] = None
+
+    def _forget(self, user: str, contact: str) -> None:
+        if self._contacts.pop((user, contact), self) is not None:
+            return
+        self._here.keep(CONTACT, user, contact, is_kept=False)
+        del self._watchers[user][contact]
+        if not self._watchers[user]:
+            del self._watchers[user]
+            self._shown.pop(user, None)
 
     def _show(self, user: str, ours: str, to: list[str], found: Found) -> None:
         """Say whether a user is there; she has one resource, whatever she is connected with."""

@@ -8,7 +8,15 @@ acknowledged; an operator's change in the console reaches the workers through Co
 from __future__ import annotations
 
 from .devices import DeviceOutlet, MqttTopic
-from .federation import LegacyNetwork, Peer, PeerMessage, PeerStub, PeerSubscription, StoredMessage
+from .federation import (
+    LegacyAddress,
+    LegacyNetwork,
+    Peer,
+    PeerMessage,
+    PeerStub,
+    PeerSubscription,
+    StoredMessage,
+)
 from .identities import ApiKey, IdentityBinding, Issuer, ProviderKey, Revocation
 from .invitations import Invitation, PushEndpoint, SentInvitation
 from .lengths import ADDRESS_LENGTH
@@ -33,6 +41,7 @@ __all__ = [
     "IdentityBinding",
     "Invitation",
     "Issuer",
+    "LegacyAddress",
     "LegacyNetwork",
     "MqttTopic",
     "NodeSample",

@@ -253,3 +253,33 @@ class LegacyNetwork(Peer):
         verbose_name = "legacy network"
         verbose_name_plural = "legacy networks"
         ordering = ("domain",)
+
+
+class LegacyAddress(models.Model):
+    """What the gateway to a network has to know after its worker has died.
+
+    A contact: who there has subscribed the presence of which user here. An address that is lent:
+    the runtime that has it, and the name of the address.
+    """
+
+    class Kind(models.TextChoices):
+        """What `here` and `there` are."""
+
+        CONTACT = "contact", "who sees whether a user is there"
+        LENT = "lent", "address that is lent"
+
+    network = models.ForeignKey(LegacyNetwork, on_delete=models.CASCADE, related_name="addresses")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    here = models.CharField(max_length=ADDRESS_LENGTH)
+    there = models.CharField(max_length=ADDRESS_LENGTH)
+
+    class Meta:
+        ordering = ("id",)
+        constraints = (
+            models.UniqueConstraint(
+                fields=["network", "kind", "here", "there"], name="legacy_address_once"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.here} {self.there}"

@@ -99,11 +99,12 @@ def _serve(
 
 def _legacy(
     base: Base, stored_seconds: float, row: PeerRow, opener: PeerSessions, observed: Observed,
-    kept: Store,
+    stored: Store,
 ) -> Link:  # fmt: skip
     """Build the link to a legacy network; its code is loaded with the first."""
     from msgnode.legacy.link import Around, LegacyLink, LegacyPeer
     from msgnode.legacy.network import LegacySettings
+    from msgnode.legacy.rows import KeptAddresses
     from msgnode.legacy.xmpp import XmppNetwork
 
     if (found := row.legacy) is None:
@@ -113,13 +114,14 @@ def _legacy(
         found.wants_receipts, found.pool, found.per_minute,
     )  # fmt: skip
     alarms = base.alarms
+    kept = KeptAddresses(base.writer, row.pk)
     around = Around(
-        base.domain, opener, observed, base.table.owner_of, alarms.raise_alarm, alarms.clear_alarm,
-        stored_seconds,
+        base.domain, opener, observed, kept, base.table.owner_of, alarms.raise_alarm,
+        alarms.clear_alarm, stored_seconds,
     )  # fmt: skip
     at_peer = f"runtime://{base.domain}/mn-{row.runtime_id}"
     peer = LegacyPeer(row.domain, row.stub_url, at_peer)
-    return LegacyLink(peer, around, partial(XmppNetwork, settings), kept)
+    return LegacyLink(peer, around, partial(XmppNetwork, settings), stored)
 
 
 def _link_limits(stored_seconds: float) -> LinkLimits:

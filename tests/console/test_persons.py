@@ -29,6 +29,8 @@ from msgnode.models import (
     ComponentStatus,
     ControlMessage,
     IdentityBinding,
+    LegacyAddress,
+    LegacyNetwork,
     Session,
 )
 from msgnode.qos.models import Reservation
@@ -112,6 +114,19 @@ def test_everything_is_written_out_and_nothing_of_others() -> None:
 def test_a_person_is_found_under_each_name(name: str) -> None:
     live_of("alice")
     assert len(run("person_export", name)["sessions"]) == 1
+
+
+def test_who_sees_a_person_in_a_legacy_network_is_told_and_erased() -> None:
+    live_of("alice")
+    network = LegacyNetwork.objects.create(domain="b.example", component="gw.b.example")
+    for name in ("alice", "bob"):
+        user = f"user://localhost/{name}@localhost"
+        LegacyAddress.objects.create(
+            network=network, kind="contact", here=user, there="x@b.example"
+        )
+    assert len(run("person_export", EMAIL)["legacy_addresses"]) == 1
+    run("person_erase", EMAIL, "--yes")
+    assert LegacyAddress.objects.get().here == "user://localhost/bob@localhost"
 
 
 def test_a_subject_of_an_issuer_is_not_somebody_with_that_name() -> None:

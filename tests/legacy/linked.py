@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from msgnode.core import messages
 from msgnode.core.identity import Identity
@@ -91,6 +91,22 @@ class Node:
         """Nothing was."""
 
 
+class Kept:
+    """What outlives a worker, without a database."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[str, str, str], None] = {}
+
+    async def read(self) -> list[tuple[str, str, str]]:
+        return list(self.rows)
+
+    def write(self, kind: str, here: str, there: str, is_kept: bool) -> None:
+        if is_kept:
+            self.rows[kind, here, there] = None
+        else:
+            self.rows.pop((kind, here, there), None)
+
+
 class Linked:
     """A link that runs, its node and its server."""
 
@@ -132,7 +148,9 @@ class Linked:
 
 
 @asynccontextmanager
-async def linked(server: FakeXmpp | None = None, **settings: Any) -> AsyncIterator[Linked]:
+async def linked(
+    server: FakeXmpp | None = None, kept: Kept | None = None, **settings: Any
+) -> AsyncIterator[Linked]:
     """A link, live unless the server does not take it."""
     node = Node()
     fake = server or await FakeXmpp().start()
@@ -144,7 +162,7 @@ async def linked(server: FakeXmpp | None = None, **settings: Any) -> AsyncIterat
     }
     chosen = LegacySettings(DOMAIN, **(place | {"per_minute": 100_000} | settings))
     around = Around(
-        OWN, node, node, node.owner_of,
+        OWN, cast(Any, node), node, kept or Kept(), node.owner_of,
         lambda kind, subject, text: node.alarms.append((kind, text)), lambda *_: None, 3600.0,
     )  # fmt: skip
     peer = LegacyPeer(DOMAIN, f"runtime://{DOMAIN}/messaging-node-1", f"runtime://{OWN}/mn-1")

@@ -14,7 +14,9 @@ from django.test import Client
 
 from msgnode.federation import store
 from msgnode.identity.encryption import decrypt
+from msgnode.legacy.rows import KeptAddresses
 from msgnode.models import AuditEntry, ControlMessage, LegacyNetwork, Peer
+from msgnode.storage.writer import GroupWriter
 
 pytestmark = pytest.mark.django_db
 PAGES, REST = "/admin/msgnode/legacynetwork/", "/api/v1/legacy-networks/"
@@ -141,3 +143,18 @@ def test_a_worker_sees_how_a_network_is_reached_and_serves_it_without_a_stub() -
     assert (found.legacy.component, found.legacy.sealed) == ("gw.legacy.example", "x")
     LegacyNetwork.objects.update(port=1)
     assert not found.has_place_of(store.read()[0])
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_what_a_gateway_keeps_is_read_by_the_next_worker() -> None:
+    given = {name: value for name, value in GOOD.items() if name != "secret"}
+    network = await LegacyNetwork.objects.acreate(**given, sealed="x")
+    writer = GroupWriter(patience=2.0)
+    kept = KeptAddresses(writer, network.pk)
+    for _ in range(2):
+        kept.write("contact", "user://localhost/alice", "bob@legacy.example", True)
+    kept.write("lent", "runtime://localhost/1", "guest001", True)
+    kept.write("contact", "user://localhost/" + "x" * 1_000, "bob@legacy.example", True)
+    kept.write("lent", "runtime://localhost/1", "guest001", False)
+    assert await kept.read() == [("contact", "user://localhost/alice", "bob@legacy.example")]
+    await writer.stop()

@@ -22,7 +22,7 @@ from msgnode.legacy.xmpp_addresses import XmppAddresses, escaped, prepared, unes
 from msgnode.legacy.xmpp_stream import Element, StanzaParser, cleaned, stanza
 
 from .fake_xmpp import DOMAIN, GATEWAY, named
-from .linked import ALICE, BOB, OURS, OWN, linked
+from .linked import ALICE, BOB, OURS, OWN, Kept, linked
 
 ASKS = "<request xmlns='urn:xmpp:receipts'/>"
 RECEIPT = "{urn:xmpp:receipts}received"
@@ -237,6 +237,32 @@ async def test_case_16_the_presence_of_a_lent_address_cannot_be_subscribed() -> 
     async with linked(pool=2) as each:
         each.server.say(f"<presence type='subscribe' from='bob@{DOMAIN}' to='guest001@{GATEWAY}'/>")
         await each.server.expect("presence", type="unsubscribed")
+
+
+async def test_case_58_the_next_worker_knows_contacts_and_lent_addresses() -> None:
+    kept, guest = Kept(), f"hyperty://{OWN}/g"
+    async with linked(pool=2, kept=kept) as each:
+        each.node.runtimes = {guest: f"runtime://{OWN}/g"}
+        assert (await each.ask("hi", sender=guest))["code"] == 200
+        each.server.say(
+            f"<presence type='subscribe' from='bob@{DOMAIN}' to='alice%a.example@{GATEWAY}'/>"
+        )
+        await each.server.expect("presence", type="subscribed")
+    assert list(kept.rows) == [
+        ("lent", f"runtime://{OWN}/g", "guest001"), ("contact", ALICE, f"bob@{DOMAIN}"),
+    ]  # fmt: skip
+    async with linked(pool=2, kept=kept) as each:
+        each.node.runtimes = {guest: f"runtime://{OWN}/g"}
+        presence = await each.server.expect("presence")  # bob has said nothing
+        assert (presence.get("type"), presence.get("to")) == (None, f"bob@{DOMAIN}")
+        assert (await each.ask("hi again", sender=guest))["code"] == 200
+        message = await each.server.expect("message")
+        assert message.get("from") == f"guest001@{GATEWAY}"
+        each.server.say(
+            f"<presence type='unsubscribe' from='bob@{DOMAIN}' to='alice%a.example@{GATEWAY}'/>"
+        )
+        await each.server.expect("presence", type="unsubscribed")
+    assert [kind for kind, _, _ in kept.rows] == ["lent"]
 
 
 async def test_without_a_pool_who_is_not_logged_in_is_403() -> None:
