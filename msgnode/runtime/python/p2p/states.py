@@ -149,20 +149,20 @@ class Quarantine:
     longest: float = 1800.0
     _failures: OrderedDict[str, tuple[int, float]] = field(default_factory=OrderedDict)
 
-    def failed(self, peer: str, now: float) -> float:
+    def failed(self, runtime: str, now: float) -> float:
         """Note a failure. Returns when the next try may be made."""
-        count = self._failures.get(peer, (0, 0.0))[0]
+        count = self._failures.get(runtime, (0, 0.0))[0]
         until = now + min(self.longest, self.first * 2.0 ** min(count, 20))
-        keep_newest(self._failures, peer, (count + 1, until))
+        keep_newest(self._failures, runtime, (count + 1, until))
         return until
 
-    def until(self, peer: str) -> float:
+    def until(self, runtime: str) -> float:
         """When the next try may be made; 0 for a runtime that did not fail."""
-        return self._failures.get(peer, (0, 0.0))[1]
+        return self._failures.get(runtime, (0, 0.0))[1]
 
-    def lift(self, peer: str) -> None:
+    def lift(self, runtime: str) -> None:
         """A connection came about: failures count from the beginning again."""
-        self._failures.pop(peer, None)
+        self._failures.pop(runtime, None)
 
 
 @dataclass(slots=True)
@@ -200,16 +200,16 @@ class Invitations:
     each_minute: int = 10
     _came: OrderedDict[str, deque[float]] = field(default_factory=OrderedDict)
 
-    def is_too_many(self, peer: str, connections: int, now: float) -> bool:
+    def is_too_many(self, runtime: str, connections: int, now: float) -> bool:
         """Count an invitation; whether it is one too many (429).
 
         Args:
-            peer: URL of the runtime that invites.
+            runtime: URL of the runtime that invites.
             connections: that there are already, to other runtimes.
             now: by the monotonic clock.
         """
-        came = self._came.get(peer) or deque()
-        keep_newest(self._came, peer, came)
+        came = self._came.get(runtime) or deque()
+        keep_newest(self._came, runtime, came)
         while came and came[0] <= now - 60.0:
             came.popleft()
         if len(came) >= self.each_minute or connections >= self.connections:
@@ -217,9 +217,9 @@ class Invitations:
         came.append(now)
         return False
 
-    def forget_last(self, peer: str) -> None:
+    def forget_last(self, runtime: str) -> None:
         """The last one was not of this runtime."""
-        if came := self._came.get(peer):
+        if came := self._came.get(runtime):
             came.pop()
 
 

@@ -107,21 +107,21 @@ export class Quarantine {
   }
 
   /** Note a failure. Returns when the next try may be made. */
-  failed(peer, now) {
-    const { count = 0 } = this.#failures.get(peer) ?? {};
+  failed(runtime, now) {
+    const { count = 0 } = this.#failures.get(runtime) ?? {};
     const until = now + Math.min(this.#longest, this.#first * 2 ** Math.min(count, 20));
-    keepNewest(this.#failures, peer, { count: count + 1, until });
+    keepNewest(this.#failures, runtime, { count: count + 1, until });
     return until;
   }
 
   /** When the next try may be made; 0 for a runtime that did not fail. */
-  until(peer) {
-    return this.#failures.get(peer)?.until ?? 0;
+  until(runtime) {
+    return this.#failures.get(runtime)?.until ?? 0;
   }
 
   /** A connection came about: failures count from the beginning again. */
-  lift(peer) {
-    this.#failures.delete(peer);
+  lift(runtime) {
+    this.#failures.delete(runtime);
   }
 }
 
@@ -154,17 +154,17 @@ export class Invitations {
   }
 
   /** Count an invitation; whether it is one too many (429). `connections` are those to other runtimes. */
-  isTooMany(peer, connections, now) {
-    const came = (this.#came.get(peer) ?? []).filter((at) => at > now - 60_000);
-    keepNewest(this.#came, peer, came);
+  isTooMany(runtime, connections, now) {
+    const came = (this.#came.get(runtime) ?? []).filter((at) => at > now - 60_000);
+    keepNewest(this.#came, runtime, came);
     if (came.length >= this.eachMinute || connections >= this.connections) return true;
     came.push(now);
     return false;
   }
 
   /** The last one was not of this runtime. */
-  forgetLast(peer) {
-    this.#came.get(peer)?.pop();
+  forgetLast(runtime) {
+    this.#came.get(runtime)?.pop();
   }
 }
 
