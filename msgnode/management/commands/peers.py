@@ -19,7 +19,6 @@ from msgnode.core.errors import Conflict
 from msgnode.federation import descriptor, discovery, monitoring, sockets, store
 from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.states import IDLE, LIVE
-from msgnode.legacy import rows as legacy_rows
 from msgnode.models import LegacyNetwork, Peer
 
 _BY = "command line"
@@ -165,6 +164,8 @@ class Command(Tool):
 
     def _add_network(self, domain: str, options: dict[str, Any]) -> None:
         """Add a legacy network, or change what is said of one."""
+        from msgnode.legacy import rows as legacy_rows  # loaded with the first network
+
         host, _, port = options["xmpp"].rpartition(":")
         secret = _read(options["secret"], "--secret").strip() if options["secret"] else ""
         said = {
