@@ -6,7 +6,14 @@ from django.urls import include, path, re_path
 from django.views.generic import RedirectView
 
 from msgnode import celery_apps
-from msgnode.console import acted_meanwhile, auditing, edited_meanwhile, prefilled
+from msgnode.console import (
+    acted_meanwhile,
+    auditing,
+    edited_meanwhile,
+    log_in,
+    own_log_in,
+    prefilled,
+)
 from msgnode.console.capacity import capacity
 from msgnode.console.domains import domains
 from msgnode.console.runtimes import RuntimesPage
@@ -16,7 +23,7 @@ from msgnode.console.traces import traces
 from msgnode.federation import node_proofs
 from msgnode.federation.node_proofs import own_connection
 from msgnode.identity.provider.card_views import CARD_PATH, CardView, WebFinger
-from msgnode.identity.provider.login import Login, console_login
+from msgnode.identity.provider.login import Login
 from msgnode.identity.provider.password import PasswordChange, PasswordChanged
 from msgnode.invitations.endpoints import LeftView, PushView
 from msgnode.ops import asyncapi
@@ -57,14 +64,27 @@ urlpatterns = [
     path("login/", Login.as_view(), name="login"),
     path("login/password/", PasswordChange.as_view(), name="password"),
     path("login/password/changed/", PasswordChanged.as_view(), name="password-changed"),
+    path("login/second/", log_in.SecondStep.as_view(), name="second-factor"),
+    path("login/passkey/", log_in.passkey_log_in, name="passkey-log-in"),
+    path("login/passkey/question/", log_in.passkey_question, name="passkey-question"),
+    path("login/with/<int:pk>/", log_in.begin_at_issuer, name="with-issuer"),
+    path("login/with/<int:pk>/back/", log_in.back_from_issuer, name="back-from-issuer"),
+    path("login/confirm/", own_log_in.confirm, name="confirm"),
+    path("login/own/", own_log_in.own_log_in, name="own-log-in"),
+    path("login/own/app/", own_log_in.add_app, name="add-app"),
+    path("login/own/passkey/", own_log_in.new_passkey, name="add-passkey"),
+    path("login/own/codes/", own_log_in.new_codes, name="new-codes"),
+    path("login/own/remove/", own_log_in.remove, name="remove-factor"),
+    path("login/own/end/", own_log_in.end_browser, name="end-browser"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path(f"{PROVIDER_PATH}/", include("msgnode.identity.provider.urls")),
-    path("admin/login/", console_login),  # before the console's own, which has no brake
+    path("admin/login/", log_in.ConsoleLogin.as_view()),  # before the console's own: no brake
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/traces/", traces, name="traces"),
     path("admin/capacity/", capacity, name="capacity"),
     path("admin/domains/", domains, name="domains"),
     path("admin/runtimes/", RuntimesPage(asyncapi.document), name="runtimes"),
+    path("admin/log-ins/", own_log_in.log_ins, name="log-ins"),
     path("admin/search/", search),  # before the theme's, which keeps what it has found
     path("admin/", CONSOLE.urls),
     path("", include("registry.rest.urls")),

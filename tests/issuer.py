@@ -74,19 +74,23 @@ class Issuer:
         if not self.is_up:
             handler.send_error(503)
             return
-        if handler.path == "/.well-known/openid-configuration":
-            answer: dict[str, Any] = {"issuer": self.url, "jwks_uri": f"{self.keys_at}/jwks"}
-        elif handler.path == "/jwks":
-            listed = [self.keys[kid].as_dict(private=False, kid=kid) for kid in self.published]
-            answer = {"keys": listed}
-        else:
-            claims = self.opaque.get(sent.get("token", [""])[0])
-            answer = {"active": True, **claims} if claims else {"active": False}
+        form = {name: values[0] for name, values in sent.items()}
+        status, answer = self.answer_to(handler.path, form, handler.headers)
         content = json.dumps(answer).encode()
-        handler.send_response(200)
+        handler.send_response(status)
         handler.send_header("Content-Length", str(len(content)))
         handler.end_headers()
         handler.wfile.write(content)
+
+    def answer_to(self, path: str, form: dict[str, str], headers: Any) -> tuple[int, Any]:
+        """Status and JSON of an answer; others of the field add theirs."""
+        if path == "/.well-known/openid-configuration":
+            return 200, {"issuer": self.url, "jwks_uri": f"{self.keys_at}/jwks"}
+        if path == "/jwks":
+            listed = [self.keys[kid].as_dict(private=False, kid=kid) for kid in self.published]
+            return 200, {"keys": listed}
+        claims = self.opaque.get(form.get("token", ""))
+        return 200, {"active": True, **claims} if claims else {"active": False}
 
     # --- keys and tokens --------------------------------------------------------------------------
 

@@ -16,15 +16,18 @@ from django.contrib.auth.admin import UserAdmin as StockUserAdmin
 from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from unfold.admin import ModelAdmin
+from unfold.admin import ModelAdmin, StackedInline
 from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
+from msgnode.identity import second_factor
 from msgnode.identity.provider.revocation import end_browser_sessions, end_logins
 from msgnode.identity.provider.token_claims import name_fault
+from msgnode.models import OperatorIdentity, RoleAccess
 
 from . import roles
+from .audit import note
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -53,7 +56,7 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
     list_display = ("username", "email", "role", "is_active", "last_login")
     list_filter = (("groups", admin.RelatedFieldListFilter), "is_active")
     list_select_related = ()
-    actions = ("end_logins",)
+    actions = ("end_logins", "remove_factors")
     add_fieldsets = (
         (
             None,
@@ -91,7 +94,9 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
         return ", ".join(sorted(group.name for group in user.groups.all())) or "no role"
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        since = ("last_login", "date_joined")
+        since: tuple[str, ...] = ("last_login", "date_joined")
+        if obj is not None and OperatorIdentity.objects.filter(user=obj).exists():
+            since = ("groups", *since)  # its issuer's groups give them at each log-in
         return since if request.user.is_superuser else (*_FOR_SUPERUSERS, *since)
 
     def formfield_for_manytomany(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
@@ -116,7 +121,8 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
-        if fault := name_fault(obj):
+        is_ours = not OperatorIdentity.objects.filter(user=obj).exists()
+        if is_ours and (fault := name_fault(obj)):
             self.message_user(request, f"{obj.get_username()}: {fault}.", messages.WARNING)
         if change and "is_active" in form.changed_data and not obj.is_active:
             _end(obj)
@@ -148,6 +154,17 @@ class UserAdmin(StockUserAdmin, ModelAdmin):
             _end(user)
         self.message_user(request, f"{len(users)} logged out: browsers, tokens and sessions.")
 
+    @action(description="Remove the second factors of the selected users", permissions=["change"])
+    def remove_factors(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
+        """For who has lost them; the log-ins end, so that a thief's do, too."""
+        users = [user for user in queryset[:500] if _may_touch(request, user)]
+        for user in users:
+            if number := second_factor.remove(user):
+                _end(user)
+                actor = request.user.get_username()
+                note(actor, "second-factor.remove-all", user, {"number": number}, {})
+        self.message_user(request, "Their second factors are removed, and they are logged out.")
+
 
 def _may_touch(request: HttpRequest, user: User | None) -> bool:
     return user is None or not user.is_superuser or request.user.is_superuser
@@ -158,11 +175,20 @@ def _end(user: User) -> None:
     end_browser_sessions(user)
 
 
+class AccessInline(StackedInline):
+    """What a role asks of who has it."""
+
+    model = RoleAccess
+    can_delete = False
+    max_num = 1
+
+
 @admin.register(Group)
 class GroupAdmin(StockGroupAdmin, ModelAdmin):
     """Roles of one's own; the four of roles.py get their permissions back at each upgrade."""
 
     list_display = ("name", "may")
+    inlines = (AccessInline,)
 
     @admin.display(description="may")
     def may(self, group: Group) -> str:

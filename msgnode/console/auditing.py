@@ -38,6 +38,7 @@ LEFT_OUT = frozenset(
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
         *("msgnode.AlarmNotice", "msgnode.NodeSample"),
         "msgnode.LegacyAddress",
+        "msgnode.SecondFactor",  # worded by console.log_in and own_log_in
         *("msgnode.PeerStub", "msgnode.PeerSubscription", "msgnode.IdentityBinding"),
         *("msgnode.PeerMessage", "msgnode.StoredMessage"),  # worded by console.peer_messages
         *("msgnode.Worker", "msgnode.WorkerClaim"),
@@ -151,7 +152,8 @@ def _related(
 
 def _logged_in(sender: Any, request: HttpRequest | None, user: Any, **_: Any) -> None:
     if user.is_staff and request is not None and (address := address_of(request)):
-        note(user.get_username(), "user.log-in", user, {}, {"from": address})
+        by = getattr(request, "log_in_by", "")  # identity.provider.login
+        note(user.get_username(), "user.log-in", user, {}, {"from": address, "by": by})
 
 
 def note_registry_operation(who: str, what: str, row: Model) -> None:

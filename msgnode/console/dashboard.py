@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from msgnode.models import Alarm, AlarmRule, Allocation, AuditEntry, Subscription
+from msgnode.models import Alarm, AlarmRule, Allocation, AuditEntry, SecondFactor, Subscription
 from policies.models import DecisionEntry, Version
 
 from . import key_figures
@@ -104,11 +104,12 @@ def first_steps() -> list[dict[str, Any]]:
     )
     rows = User.objects.annotate(
         account=Exists(roles),
+        factor=Exists(SecondFactor.objects.all()),
         alarm=Exists(told),
         policy=Exists(Version.objects.all()),
         report=Exists(apps.get_model("spark.Report").objects.all()),
     )
-    found: Any = rows.values("account", "alarm", "policy", "report").first() or {}
+    found: Any = rows.values("account", "factor", "alarm", "policy", "report").first() or {}
     sends_mail = not settings.EMAIL_BACKEND.endswith("console.EmailBackend")
     has_domain = settings.DOMAIN != "localhost"
     steps = (
@@ -117,6 +118,8 @@ def first_steps() -> list[dict[str, Any]]:
          "Browsers and runtimes reach it at https://; a proxy and the setting PUBLIC_URL.", ""),
         ("An account with a role for daily work", found.get("account", False),
          "Beside the superuser, who may do everything.", reverse("admin:auth_user_add")),
+        ("A second factor of an operator", found.get("factor", False),
+         "An app or a passkey, beside the password.", reverse("own-log-in")),
         ("A first policy", found.get("policy", False),
          "Published; in shadow mode it only counts.", reverse("admin:policies_rule_add")),
         ("A first report", found.get("report", False),

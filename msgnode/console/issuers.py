@@ -9,8 +9,11 @@ from typing import Any, ClassVar
 from django import forms
 from django.conf import settings
 from django.contrib import admin
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpRequest
+from django.urls import reverse
+from unfold.admin import TabularInline
 from unfold.decorators import display
 from unfold.widgets import UnfoldAdminPasswordWidget
 
@@ -20,8 +23,9 @@ from msgnode.identity.issuer_store import lines
 from msgnode.identity.issuers import ALGORITHMS
 from msgnode.identity.jwks import read_key_set
 from msgnode.identity.ports import ISSUERS_CHANGED
+from msgnode.identity.provider.revocation import end_browser_sessions
 from msgnode.identity.revocation_store import revoke
-from msgnode.models import AddressOwner, Issuer, Revocation
+from msgnode.models import AddressOwner, Issuer, Revocation, RoleOfGroup
 from msgnode.storage.control import post
 
 from .audit import fields_of, note
@@ -40,7 +44,8 @@ class IssuerForm(forms.ModelForm):
         label="Client secret",
         required=False,
         strip=False,
-        help_text=f"For introspection. It is stored encrypted and never shown. {_KEEP}",
+        help_text="For introspection, and for log-ins of operators. It is stored encrypted and "
+        f"never shown. {_KEEP}",
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
     )
 
@@ -49,6 +54,7 @@ class IssuerForm(forms.ModelForm):
         fields = (
             "name", "url", "is_enabled", "aliases", "domains", "audiences", "name_claim",
             "algorithms", "jwks_url", "jwks", "introspection_url", "client_id",
+            "logs_in_operators", "groups_claim",
         )  # fmt: skip
 
     def clean_url(self) -> str:
@@ -107,9 +113,23 @@ class IssuerForm(forms.ModelForm):
             url = cleaned.get(name) or ""
             if (url or name == "url") and (why := url_fault(url, loopback)):
                 self.add_error(name, f"This {why}.")
-        if not lines(cleaned.get("audiences") or ""):
+        if cleaned.get("logs_in_operators"):
+            if not cleaned.get("client_id"):
+                text = "Enter the client id that the issuer knows this node by."
+                self.add_error("client_id", text)
+            if not cleaned.get("groups_claim"):
+                self.add_error("groups_claim", "Enter the claim that names groups, e.g. groups.")
+        if not lines(cleaned.get("audiences") or "") and not cleaned.get("logs_in_operators"):
             self.add_error("audiences", "Enter the client ids whose tokens are for this node.")
         return cleaned
+
+
+class RoleOfGroupInline(TabularInline):
+    """The roles of groups; who loses a group there loses the role at the next log-in."""
+
+    model = RoleOfGroup
+    extra = 1
+    tab = False
 
 
 @admin.register(Issuer)
@@ -123,16 +143,43 @@ class IssuerAdmin(AuditedAdmin):
         (None, {"fields": ("name", "url", "is_enabled")}),
         ("Claims in its tokens", {"fields": ("aliases", "domains", "audiences", "name_claim")}),
         ("Its keys", {"fields": ("algorithms", "jwks_url", "jwks")}),
-        ("Opaque tokens", {"fields": ("introspection_url", "client_id", "secret")}),
+        ("This node as a client of it", {"fields": ("client_id", "secret", "introspection_url")}),
+        ("Log-in of operators", {"fields": ("logs_in_operators", "groups_claim", "back_url")}),
     )
+    inlines = (RoleOfGroupInline,)
 
     def publish(self) -> None:
         post(ISSUERS_CHANGED)
+
+    def get_inlines(self, request: HttpRequest, obj: Issuer | None) -> Any:
+        """The node's own users have roles themselves."""
+        return () if obj is not None and obj.kind == Issuer.Kind.EMBEDDED else self.inlines
 
     def save_model(self, request: HttpRequest, obj: Issuer, form: Any, change: bool) -> None:
         if form.cleaned_data.get("secret"):
             obj.client_secret = encrypt(form.cleaned_data["secret"])
         super().save_model(request, obj, form, change)
+        if change and not (obj.is_enabled and obj.logs_in_operators):
+            self._end_log_ins(obj)
+
+    def delete_model(self, request: HttpRequest, obj: Issuer) -> None:
+        self._end_log_ins(obj)
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: Any) -> None:
+        for issuer in queryset:
+            self._end_log_ins(issuer)
+        super().delete_queryset(request, queryset)
+
+    def _end_log_ins(self, issuer: Issuer) -> None:
+        """Who logged in with it is logged out: nobody says any more whether they may be in."""
+        end_browser_sessions(*User.objects.filter(identity__issuer=issuer))
+
+    @display(description="redirect URI to register there")
+    def back_url(self, issuer: Issuer) -> str:
+        if not issuer.pk:
+            return "Shown when the issuer is saved."
+        return settings.PUBLIC_URL.rstrip("/") + reverse("back-from-issuer", args=[issuer.pk])
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """The node's own provider can be taken out of use, not away."""
@@ -141,8 +188,9 @@ class IssuerAdmin(AuditedAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         if obj is None or obj.kind != Issuer.Kind.EMBEDDED:
-            return ()
-        return ("name", "url", "name_claim", "jwks_url", "jwks", "introspection_url", "client_id")
+            return ("back_url",)
+        return ("name", "url", "name_claim", "jwks_url", "jwks", "introspection_url", "client_id",
+                "logs_in_operators", "groups_claim", "back_url")  # fmt: skip
 
     @display(description="state", label={"believed": "success", "out of use": "warning"})
     def state_label(self, issuer: Issuer) -> str:

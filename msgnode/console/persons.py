@@ -47,8 +47,10 @@ from msgnode.models import (
     DeviceOutlet,
     IdentityBinding,
     LegacyAddress,
+    OperatorIdentity,
     PushEndpoint,
     Revocation,
+    SecondFactor,
     SentInvitation,
     Session,
     Subscription,
@@ -195,6 +197,10 @@ def export(names: Names) -> dict[str, Any]:
         "failed_logins": AccessAttempt.objects.filter(username__in=names.user_names),
         "tokens": get_access_token_model().objects.filter(user__in=names.accounts),
         "refresh_tokens": get_refresh_token_model().objects.filter(user__in=names.accounts),
+        "second_factors": SecondFactor.objects.filter(user__in=names.accounts).exclude(
+            kind=SecondFactor.Kind.RECOVERY
+        ),
+        "operator_identities": OperatorIdentity.objects.filter(user__in=names.accounts),
         "alarms": _alarms(names, sessions),
         "console_history": _history(names),
         "named_lists": _lists(names),

@@ -31,8 +31,11 @@ DESCRIPTIONS = {
     ADMINISTRATOR: "may do everything, accounts, clients and keys included",
 }
 _SEEN_APPS = ("msgnode", "policies", "qos", "registry", "spark", "django_celery_beat")
-_UNSEEN = frozenset({"msgnode.view_apikey", "msgnode.view_providerkey", "qos.view_turnsecret"})
-"""What a viewer cannot see: who has keys."""
+_UNSEEN = frozenset(
+    {"msgnode.view_apikey", "msgnode.view_providerkey", "qos.view_turnsecret"}
+    | {f"msgnode.view_{row}" for row in ("secondfactor", "operatoridentity", "roleaccess")}
+)
+"""What a viewer cannot see: who has keys, and how who logs in."""
 
 _ENTRIES = ("hyperty", "dataobject")
 OPERATES = frozenset(

@@ -14,7 +14,7 @@ import base64
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
@@ -43,7 +43,9 @@ class Fetcher:
 
         Raises OutOfReach.
         """
-        return await self._json("GET", jwks_url or await self._discovered(issuer))
+        if not jwks_url:
+            jwks_url = self.endpoint(await self.discovery(issuer), "jwks_uri")
+        return await self._json("GET", jwks_url)
 
     async def introspection(
         self, url: str, token: str, client_id: str, client_secret: str
@@ -60,16 +62,49 @@ class Fetcher:
         """Close the connections to issuers that are kept open."""
         await self._client.close()
 
-    async def _discovered(self, issuer: str) -> str:
+    async def discovery(self, issuer: str) -> dict[str, Any]:
+        """The discovery document of an issuer. Raises OutOfReach."""
         document = await self._json("GET", issuer.rstrip("/") + "/.well-known/openid-configuration")
         if document.get("issuer") != issuer:
             raise OutOfReach(f"{issuer}: its discovery document is of another issuer")
-        jwks_url = document.get("jwks_uri")
-        if not isinstance(jwks_url, str):
-            raise OutOfReach(f"{issuer}: its discovery document names no keys")
-        if urlsplit(jwks_url).hostname not in {urlsplit(issuer).hostname, *self._hosts}:
-            raise OutOfReach(f"{jwks_url} is not on the issuer's host, nor in IDENTITY_HOSTS")
-        return jwks_url
+        return document
+
+    def endpoint(self, document: dict[str, Any], name: str) -> str:
+        """A URL of a discovery document. Raises OutOfReach if it is missing or leads elsewhere."""
+        issuer, url = document["issuer"], document.get(name)
+        if not isinstance(url, str):
+            raise OutOfReach(f"{issuer}: its discovery document names no {name}")
+        if urlsplit(url).hostname not in {urlsplit(issuer).hostname, *self._hosts}:
+            raise OutOfReach(f"{url} is not on the issuer's host, nor in IDENTITY_HOSTS")
+        if why := url_fault(url, self._allows_loopback_http):
+            raise OutOfReach(f"{url} {why}")
+        return url
+
+    async def redeem(
+        self, url: str, form: Mapping[str, str], client: tuple[str, str], in_header: bool
+    ) -> dict[str, Any]:
+        """The tokens for a code (RFC 6749, section 4.1.3). Raises OutOfReach.
+
+        Args:
+            url: the token endpoint.
+            form: the code and what belongs to it.
+            client: id and secret; a client without a secret only names itself.
+            in_header: whether the secret goes into the header Authorization.
+        """
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        sent = dict(form)
+        if client[1] and in_header:
+            pair = ":".join(quote(each, safe="") for each in client)
+            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        else:
+            sent["client_id"] = client[0]
+            if client[1]:
+                sent["client_secret"] = client[1]
+        return await self._json("POST", url, urlencode(sent).encode(), headers)
+
+    async def user_info(self, url: str, access_token: str) -> dict[str, Any]:
+        """What the issuer says of whose access token it is. Raises OutOfReach."""
+        return await self._json("GET", url, headers={"Authorization": f"Bearer {access_token}"})
 
     async def _json(
         self,
@@ -84,12 +119,14 @@ class Fetcher:
             answer = await self._client.request(method, url, body, headers)
         except (NoAnswer, NotAllowed) as error:
             raise OutOfReach(f"{url}: {error}") from None
-        if answer.status != HTTPStatus.OK:
-            raise OutOfReach(f"{url}: answered {answer.status}")
         try:
             value = msgspec.json.decode(answer.body)
         except (msgspec.DecodeError, RecursionError):
             value = None
+        if answer.status != HTTPStatus.OK:
+            said = value.get("error") if isinstance(value, dict) else None
+            why = f" {said[:60]}" if isinstance(said, str) and said.isprintable() else ""
+            raise OutOfReach(f"{url}: answered {answer.status}{why}")
         if not isinstance(value, dict):
             raise OutOfReach(f"{url}: its answer is not a JSON object")
         return value

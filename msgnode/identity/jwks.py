@@ -167,10 +167,7 @@ class _IssuerKeys:
 
     def find(self, kid: Any, algorithm: str) -> Key | None:
         """The key by its id; without an id only if there is just one."""
-        fitting = [key for key in self.keys if _fits(key, algorithm)]
-        if kid is None:
-            return fitting[0] if len(fitting) == 1 else None
-        return next((key for key in fitting if key.kid == kid), None)
+        return chosen(self.keys, kid, algorithm)
 
 
 class KeySet(NamedTuple):
@@ -209,6 +206,14 @@ def read_key_set(jwks: Any) -> KeySet:
     if len(listed) > MAX_KEYS:
         faults.append(f"only the first {MAX_KEYS} of its {len(listed)} keys are read")
     return KeySet(keys, tuple(faults), has_private)
+
+
+def chosen(keys: Iterable[Key], kid: Any, algorithm: str) -> Key | None:
+    """The key with this id for this algorithm; without an id only if there is just one."""
+    fitting = [key for key in keys if _fits(key, algorithm)]
+    if kid is None:
+        return fitting[0] if len(fitting) == 1 else None
+    return next((key for key in fitting if key.kid == kid), None)
 
 
 def public_keys(jwks: Any) -> list[Key]:

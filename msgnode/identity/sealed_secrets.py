@@ -24,6 +24,7 @@ COLUMNS = (
     ("secrets shared with TURN servers", "qos.TurnSecret", "sealed"),
     ("passwords of TURN servers", "qos.TurnServer", "sealed_password"),
     ("secrets of webhooks and push", "msgnode.DeviceOutlet", "sealed"),
+    ("secrets of second factors", "msgnode.SecondFactor", "sealed"),
     ("secrets of legacy networks", "msgnode.LegacyNetwork", "sealed"),
     ("messages stored for peers", "msgnode.StoredMessage", "sealed"),
 )

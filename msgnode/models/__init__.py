@@ -17,10 +17,28 @@ from .federation import (
     PeerSubscription,
     StoredMessage,
 )
-from .identities import ApiKey, IdentityBinding, Issuer, ProviderKey, Revocation
+from .identities import (
+    ApiKey,
+    IdentityBinding,
+    Issuer,
+    OperatorIdentity,
+    ProviderKey,
+    Revocation,
+    RoleAccess,
+    RoleOfGroup,
+    SecondFactor,
+)
 from .invitations import Invitation, PushEndpoint, SentInvitation
 from .lengths import ADDRESS_LENGTH
-from .operations import Alarm, AlarmNotice, AlarmRule, AuditEntry, ComponentStatus, NodeSample
+from .operations import (
+    Alarm,
+    AlarmNotice,
+    AlarmRule,
+    AuditEntry,
+    ComponentStatus,
+    NodeSample,
+    WebhookHost,
+)
 from .sessions import AddressOwner, AddressPool, Allocation, Ban, PoolAddress, Session, Subscription
 from .workers import ControlMessage, Worker, WorkerClaim
 
@@ -45,6 +63,7 @@ __all__ = [
     "LegacyNetwork",
     "MqttTopic",
     "NodeSample",
+    "OperatorIdentity",
     "Peer",
     "PeerMessage",
     "PeerStub",
@@ -53,10 +72,14 @@ __all__ = [
     "ProviderKey",
     "PushEndpoint",
     "Revocation",
+    "RoleAccess",
+    "RoleOfGroup",
+    "SecondFactor",
     "SentInvitation",
     "Session",
     "StoredMessage",
     "Subscription",
+    "WebhookHost",
     "Worker",
     "WorkerClaim",
 ]

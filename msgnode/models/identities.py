@@ -67,9 +67,25 @@ class Issuer(models.Model):
     introspection_url = models.CharField(
         max_length=500, blank=True, help_text="Where opaque tokens are asked about (RFC 7662)."
     )
-    client_id = models.CharField(max_length=255, blank=True, help_text="For introspection.")
+    client_id = models.CharField(
+        max_length=255, blank=True, help_text="For introspection, and for log-ins of operators."
+    )
     client_secret = models.TextField(blank=True, editable=False)  # sealed, see identity.encryption
     is_enabled = models.BooleanField("enabled", default=True)
+    logs_in_operators = models.BooleanField(
+        "operators log in with it",
+        default=False,
+        db_default=False,
+        help_text="The log-in page of the console offers it. Roles come from the groups below.",
+    )
+    groups_claim = models.CharField(
+        "claim with the groups",
+        max_length=100,
+        default="groups",
+        db_default="groups",
+        blank=True,
+        help_text="In the identity token, else in its user info, e.g. groups or realm_access.roles",
+    )
     changed_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -77,6 +93,87 @@ class Issuer(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class RoleOfGroup(models.Model):
+    """Operators of an issuer's group have a role here, as long as they are in the group."""
+
+    issuer = models.ForeignKey(Issuer, on_delete=models.CASCADE, related_name="roles")
+    group = models.CharField("group there", max_length=255, help_text="Exactly as in the claim.")
+    role = models.ForeignKey("auth.Group", on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        ordering = ("group",)
+        verbose_name = "role of a group"
+        verbose_name_plural = "roles of its groups"
+        constraints = (
+            models.UniqueConstraint(fields=["issuer", "group", "role"], name="role_of_group_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.group} of {self.issuer}: {self.role}"
+
+
+class OperatorIdentity(models.Model):
+    """Which subject of an issuer an operator's account is; found by these two and nothing else."""
+
+    user = models.OneToOneField("auth.User", on_delete=models.CASCADE, related_name="identity")
+    issuer = models.ForeignKey(Issuer, on_delete=models.CASCADE, related_name="operators")
+    subject = models.CharField(max_length=255)
+
+    class Meta:
+        verbose_name_plural = "operator identities"
+        constraints = (
+            models.UniqueConstraint(fields=["issuer", "subject"], name="operator_identity_once"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.subject} of {self.issuer}"
+
+
+class SecondFactor(models.Model):
+    """What an account shows beside its password: an app's codes, a passkey, a recovery code."""
+
+    class Kind(models.TextChoices):
+        CODES = "codes", "codes of an app"
+        PASSKEY = "passkey", "passkey"
+        RECOVERY = "recovery", "recovery code"
+
+    user = models.ForeignKey("auth.User", on_delete=models.CASCADE, related_name="second_factors")
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    name = models.CharField(max_length=64, blank=True)
+    # a passkey's id, or the digest of a recovery code
+    key = models.CharField(max_length=1400, null=True, unique=True)
+    sealed = models.TextField(blank=True)  # the secret of an app, see identity.encryption
+    public = models.TextField(blank=True)  # a passkey's public key
+    counter = models.BigIntegerField(default=-1)  # the newest use: none before it counts again
+    created_at = models.DateTimeField(default=timezone.now)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return self.name or self.get_kind_display()
+
+
+class RoleAccess(models.Model):
+    """What a role asks of who has it."""
+
+    role = models.OneToOneField(
+        "auth.Group", on_delete=models.CASCADE, primary_key=True, related_name="access"
+    )
+    needs_second_factor = models.BooleanField(
+        default=False,
+        help_text="Who has the role is let in with a second factor only, and asked to set one up "
+        "at the next log-in. For the role of administrators this goes for superusers, too.",
+    )
+
+    class Meta:
+        verbose_name = verbose_name_plural = "access"
+
+    def __str__(self) -> str:
+        return f"access of {self.role}"
 
 
 class Revocation(models.Model):

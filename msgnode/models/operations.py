@@ -53,7 +53,7 @@ class AlarmRule(models.Model):
     webhook = models.CharField(
         max_length=500,
         blank=True,
-        help_text="Is sent a POST with JSON. Its host must be in ALARM_WEBHOOK_HOSTS.",
+        help_text="Is sent a POST with JSON. Its host must be one of the Webhook hosts.",
     )
     silent_until = models.DateTimeField(
         null=True, blank=True, help_text="Until then the alarm stands here and nobody is told."
@@ -66,6 +66,19 @@ class AlarmRule(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class WebhookHost(models.Model):
+    """A host that webhooks of alarm rules may lead to, beside those of ALARM_WEBHOOK_HOSTS."""
+
+    host = models.CharField(max_length=255, unique=True, help_text="e.g. hooks.example.org")
+    note = models.CharField(max_length=255, blank=True, help_text="Whose it is, and for what.")
+
+    class Meta:
+        ordering = ("host",)
+
+    def __str__(self) -> str:
+        return self.host
 
 
 class AlarmNotice(models.Model):

@@ -60,6 +60,11 @@ def unfold(domain: str) -> dict[str, Any]:
         "STYLES": [lambda request: static("msgnode/console.css")],
         "SCRIPTS": [lambda request: static("msgnode/console.js")],
         "COLORS": {"primary": _PRIMARY},
+        "ACCOUNT": {
+            "navigation": [
+                {"title": "Your log-in", "link": reverse_lazy("own-log-in")},
+            ]
+        },
         "SIDEBAR": {
             "show_search": True,
             "command_search": True,
@@ -182,6 +187,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("OAuth clients", "apps", "oauth2_provider_application"),
                         _item("API keys", "key", "msgnode_apikey"),
                         _item("Signing keys", "vpn_key", "msgnode_providerkey"),
+                        _view("Log-ins", "login", "log-ins", "auth.change_user"),
                         _item("Failed log-ins", "no_accounts", "axes_accessattempt"),
                         _item("Push endpoints", "notifications", "msgnode_pushendpoint"),
                     ],

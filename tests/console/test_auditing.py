@@ -147,7 +147,7 @@ def test_an_operator_who_comes_in_is_written_down(client: Client) -> None:
     User.objects.create_user("op", password="let me in", is_staff=True)
     client.post("/admin/login/?next=/admin/", {"username": "op", "password": "let me in"})
     assert (last().action, last().actor, last().after) == (
-        "user.log-in", "op", {"from": "127.0.0.1"},
+        "user.log-in", "op", {"from": "127.0.0.1", "by": "password"},
     )  # fmt: skip
 
 

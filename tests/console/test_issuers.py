@@ -28,6 +28,8 @@ GOOD = {
     "introspection_url": "https://idp.example/introspect",
     "client_id": "node",
     "secret": "s3cret of the issuer",
+    "roles-TOTAL_FORMS": "0",
+    "roles-INITIAL_FORMS": "0",
 }
 
 

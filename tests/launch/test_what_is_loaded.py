@@ -27,15 +27,8 @@ LAUNCHER = "from msgnode.management.commands.run import Command"
 # The server brings Twisted and click, the metrics bring Prometheus' client.
 UNUSED = (
     *("aiomqtt", "celery", "django_celery_beat.models", "django_celery_results.models", "dns"),
-    *(
-        "drf_spectacular.plumbing",
-        "httpx",
-        "msgnode.legacy",
-        "kombu",
-        "limits",
-        "markdown",
-        "numpy",
-    ),
+    *("drf_spectacular.plumbing", "fido2", "httpx", "kombu", "limits", "markdown", "numpy"),
+    *("msgnode.identity.openid_login", "msgnode.legacy", "segno"),
     *("oauth2_provider.oauth2_validators", "opentelemetry", "paho", "psutil", "psycopg", "pyarrow"),
     *("pygments", "pyspark", "redis", "requests", "rest_framework.views", "rich", "unfold.admin"),
     *("urllib3", "yaml"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
@@ -62,11 +63,30 @@ def end_logins(user: Any, *, close: bool) -> None:
     revoke(issuer=settings.PROVIDER["ISSUER"], subject=subject_of(user), close=close)
 
 
-def end_browser_sessions(user: Any) -> int:
-    """Log a user's browsers out; how many. Reads all sessions: for rare use."""
-    ended = 0
-    for session in BrowserSession.objects.filter(expire_date__gt=timezone.now()).iterator():
-        if session.get_decoded().get("_auth_user_id") == str(user.pk):
-            session.delete()
-            ended += 1
-    return ended
+def browser_sessions(
+    *users: Any, most: int | None = None
+) -> Iterator[tuple[BrowserSession, int, dict[str, Any]]]:
+    """The log-ins of browsers, the newest first: row, key of the account, content.
+
+    Decodes every session: for rare use.
+
+    Args:
+        users: whose; everybody's if none is named.
+        most: how many sessions are read.
+    """
+    wanted = {str(user.pk) for user in users}
+    rows = BrowserSession.objects.filter(expire_date__gt=timezone.now()).order_by("-expire_date")
+    for row in rows[:most].iterator():
+        content = row.get_decoded()
+        pk = content.get("_auth_user_id")
+        if pk and (not wanted or pk in wanted):
+            yield row, int(pk), content
+
+
+def end_browser_sessions(*users: Any) -> int:
+    """Log users' browsers out; how many."""
+    if not users:
+        return 0
+    keys = [row.pk for row, _, _ in browser_sessions(*users)]
+    BrowserSession.objects.filter(pk__in=keys).delete()
+    return len(keys)
