@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
@@ -18,7 +20,7 @@ from django.utils import timezone
 from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminSelectWidget
 
-from msgnode.models import Alarm, AlarmNotice, AlarmRule
+from msgnode.models import Alarm, AlarmNotice, AlarmRule, WebhookHost
 from msgnode.monitoring.alarm_rules import CHANGED
 from msgnode.monitoring.thresholds import FIGURES, number
 from msgnode.storage import notices
@@ -27,6 +29,7 @@ from msgnode.storage.control import post
 from .acted_meanwhile import is_as_shown
 from .confirm import ask
 from .lists import AuditedAdmin, WrittenByTheNode, link
+from .own_log_in import factor_first
 
 MOST_MAILS = 20
 LONGEST = 24 * 3600
@@ -192,6 +195,45 @@ class AlarmRuleAdmin(AuditedAdmin):
 
 def _page(rule: AlarmRule) -> str:
     return reverse("admin:msgnode_alarmrule_change", args=[rule.pk])
+
+
+class WebhookHostForm(forms.ModelForm):
+    class Meta:
+        model = WebhookHost
+        fields = ("host", "note")
+
+    def clean_host(self) -> str:
+        host: str = self.cleaned_data["host"].strip().lower()
+        if urlsplit(f"https://{host}").hostname != host or len(host.split()) != 1:
+            raise ValidationError("This is no host name: no scheme, port or path.")
+        return host
+
+
+@admin.register(WebhookHost)
+class WebhookHostAdmin(AuditedAdmin):
+    """What is changed here lets the node send elsewhere: it takes a second factor, lately given."""
+
+    form = WebhookHostForm
+    acts_on = WebhookHostForm.Meta.fields
+    list_display = ("host", "note")
+    ordering = ("host",)
+    search_fields = ("host",)
+    search_help_text = "Host (its beginning)"
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        if (hosts := settings.ALARM_WEBHOOK_HOSTS) and request.method == "GET":
+            messages.info(request, f"ALARM_WEBHOOK_HOSTS has these besides: {', '.join(hosts)}.")
+        is_change = request.method == "POST"
+        refusal = factor_first(request, request.path) if is_change else None
+        return refusal or super().changelist_view(request, extra_context)
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        may_change = self.has_add_permission(request) or self.has_change_permission(request)
+        refusal = factor_first(request, request.path) if may_change else None
+        return refusal or super().changeform_view(request, *args, **kwargs)
+
+    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        return factor_first(request, request.path) or super().delete_view(request, *args, **kwargs)
 
 
 @admin.register(AlarmNotice)

@@ -22,7 +22,8 @@ from msgnode.models import AuditEntry
 
 from .audit import Fields
 from .lists import WrittenByTheNode, begins_with
-from .take_back import CannotTakeBack, check, take_back
+from .own_log_in import factor_first
+from .take_back import BY_SECOND_FACTOR, CannotTakeBack, check, take_back
 
 
 class SinceFilter(DropdownFilter):
@@ -86,6 +87,10 @@ class AuditEntryAdmin(WrittenByTheNode):
         entry: AuditEntry | None = self.get_object(request, object_id)
         if entry is None:
             raise Http404
+        if entry.action.partition(".")[0] in BY_SECOND_FACTOR and (
+            refusal := factor_first(request, request.path)
+        ):
+            return refusal
         fault = ""
         try:
             if request.method == "POST":

@@ -28,14 +28,17 @@ from .auditing import HIDDEN, values_of
 MODELS = {
     "ban": "msgnode.Ban",
     "alarmrule": "msgnode.AlarmRule",
+    "webhookhost": "msgnode.WebhookHost",
     "policyset": "policies.PolicySet",
     "policy": "policies.Policy",
     "rule": "policies.Rule",
     "namedlist": "policies.NamedList",
     "policytest": "policies.PolicyTest",
 }
-ALONE = frozenset({"alarmrule", "ban", "rule", "namedlist", "policytest"})
+ALONE = frozenset({"alarmrule", "ban", "rule", "namedlist", "policytest", "webhookhost"})
 """Kinds of rows that no others hang from."""
+BY_SECOND_FACTOR = frozenset({"webhookhost"})
+"""Kinds whose changes, and undoing them, take a second factor."""
 NEEDED = {"add": "delete", "change": "change", "delete": "add"}
 """The right needed to revert, by the kind of change."""
 

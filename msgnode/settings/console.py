@@ -166,6 +166,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Components and stubs", "lan", "msgnode_componentstatus"),
                         _item("Alarms", "notifications", "msgnode_alarm"),
                         _item("Alarm rules", "add_alert", "msgnode_alarmrule"),
+                        _item("Webhook hosts", "webhook", "msgnode_webhookhost"),
                         _item("Notices of alarms", "outgoing_mail", "msgnode_alarmnotice"),
                         _item("Control messages", "outbox", "msgnode_controlmessage"),
                         _item("Audit log", "history", "msgnode_auditentry"),

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 from http import HTTPStatus
+from ipaddress import ip_network
 from threading import Lock
 from time import monotonic
 from urllib.parse import urlsplit
@@ -25,7 +26,8 @@ from django.core.mail import send_mail
 from django.db import transaction
 from django.utils import timezone
 
-from msgnode.models import Alarm, AlarmNotice, AlarmRule
+from msgnode.models import Alarm, AlarmNotice, AlarmRule, WebhookHost
+from msgnode.net import http
 from msgnode.net.http import ANYWHERE, HttpClient
 from msgnode.storage import alarms
 
@@ -134,9 +136,16 @@ def webhook_fault(url: str) -> str:
         return "This is no URL."
     if parts.scheme not in ("http", "https") or not host or parts.username or parts.fragment:
         return "This is no URL of http: or https: without a user and a fragment."
-    if host not in settings.ALARM_WEBHOOK_HOSTS:
-        return f"The host {host} is not in ALARM_WEBHOOK_HOSTS of this node."
-    return ""
+    if host in settings.ALARM_WEBHOOK_HOSTS:
+        return ""
+    if not WebhookHost.objects.filter(host=host).exists():
+        return f"The host {host} is not one of the Webhook hosts of this node."
+    return f"It {fault}." if (fault := http.url_fault(url, _networks())) else ""
+
+
+def _networks() -> list[http.Network]:
+    """Where hosts that were entered in the console may be, beside public addresses."""
+    return [ip_network(each) for each in settings.WEBHOOK_NETWORKS]
 
 
 def shown(target: str) -> str:
@@ -198,8 +207,13 @@ def _post(notice: AlarmNotice) -> None:
 
 
 async def _call(url: str, body: bytes) -> int:
-    """Call a webhook; return its status. Its body is not read, a redirect not followed."""
-    client = HttpClient(ANYWHERE, TIMEOUT, 0)
+    """Call a webhook; return its status. Its body is not read, a redirect not followed.
+
+    A host of the setting may be anywhere; one that was entered in the console, where devices'
+    webhooks may be.
+    """
+    is_anywhere = urlsplit(url).hostname in settings.ALARM_WEBHOOK_HOSTS
+    client = HttpClient(ANYWHERE if is_anywhere else _networks(), TIMEOUT, 0)
     try:
         return (await client.request("POST", url, body, reads_body=False)).status
     finally:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from django.contrib.auth.models import User
 
 from msgnode.console import roles
-from msgnode.models import AlarmNotice, AlarmRule, AuditEntry, ControlMessage
+from msgnode.identity import second_factor
+from msgnode.identity.encryption import encrypt
+from msgnode.models import (
+    AlarmNotice,
+    AlarmRule,
+    AuditEntry,
+    ControlMessage,
+    SecondFactor,
+    WebhookHost,
+)
 
 from .accounts import as_role
 
@@ -108,3 +119,58 @@ def test_a_limit_of_many_digits_is_written_out(db: None) -> None:
     AlarmRule.objects.create(name="flood", figure="messages", limit=25_000_000, seconds=60)
     page = as_role(roles.VIEWER).get("/admin/msgnode/alarmrule/").content.decode()
     assert "messages in above 25,000,000 a second for 60 s" in page
+
+
+HOSTS = "/admin/msgnode/webhookhost/"
+
+
+def test_hosts_of_webhooks_take_a_second_factor_lately_given_and_can_be_undone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = as_role(roles.ADMINISTRATOR)
+    user = User.objects.get()
+    refused = client.get(f"{HOSTS}add/")
+    assert refused.status_code == 403
+    assert "Set one up" in refused.content.decode()
+    SecondFactor.objects.create(user=user, kind="codes", sealed=encrypt("A" * 32))
+    asked = client.post(f"{HOSTS}add/", {"host": "alarms.example.net", "note": ""})
+    assert asked["Location"] == f"/login/confirm/?next={quote(f'{HOSTS}add/', safe='')}"
+    assert not WebhookHost.objects.exists()
+    monkeypatch.setattr(second_factor, "verify_text", lambda user, code: SecondFactor.objects.get())
+    assert client.post(asked["Location"], {"code": "123456"})["Location"] == f"{HOSTS}add/"
+    for wrong in ("https://alarms.example.net", "alarms.example.net:8443", "a b", "x/y", ""):
+        assert client.post(f"{HOSTS}add/", {"host": wrong}).status_code == 200
+    added = client.post(f"{HOSTS}add/", {"host": "Alarms.example.net", "note": "on call"})
+    assert added.status_code == 302
+    rule = {**FORM, "webhook": "https://alarms.example.net/secret"}
+    assert client.post(ADD, rule).status_code == 302
+    page = client.get(HOSTS).content.decode()
+    assert "ALARM_WEBHOOK_HOSTS has these besides: hooks.example.org" in page
+    row = WebhookHost.objects.get()
+    client.post(f"{HOSTS}{row.pk}/delete/", {"post": "yes"})
+    assert not WebhookHost.objects.exists()
+    entry = AuditEntry.objects.get(action="webhookhost.delete")
+    back = f"/admin/msgnode/auditentry/{entry.pk}/take-back/"
+    session = client.session
+    at = session.pop("second_factor_at")
+    session.save()
+    assert client.post(back)["Location"].startswith("/login/confirm/")
+    assert not WebhookHost.objects.exists()
+    session["second_factor_at"] = at
+    session.save()
+    client.post(back)
+    assert WebhookHost.objects.get().host == "alarms.example.net"
+    session.pop("second_factor_at")
+    session.save()
+    form = {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"}
+    assert client.post(HOSTS, form)["Location"].startswith("/login/confirm/")
+    assert WebhookHost.objects.exists()
+
+
+def test_who_is_no_administrator_only_sees_the_hosts_of_webhooks() -> None:
+    row = WebhookHost.objects.create(host="alarms.example.net")
+    client = as_role(roles.OPERATOR)
+    assert "alarms.example.net" in client.get(f"{HOSTS}{row.pk}/change/").content.decode()
+    assert client.post(f"{HOSTS}add/", {"host": "x.example"}).status_code == 403
+    assert client.post(f"{HOSTS}{row.pk}/delete/", {"post": "yes"}).status_code in (302, 403)
+    assert WebhookHost.objects.get() == row

@@ -17,7 +17,7 @@ from django.core import mail
 from django.utils import timezone
 
 from msgnode import tasks
-from msgnode.models import Alarm, AlarmNotice, AlarmRule
+from msgnode.models import Alarm, AlarmNotice, AlarmRule, WebhookHost
 from msgnode.monitoring.alarm_rules import AGAIN, EVERY, AlarmRules
 from msgnode.monitoring.samples import Sample
 from msgnode.storage import notices
@@ -301,3 +301,29 @@ def test_notices_that_nobody_sends_are_bounded(monkeypatch: Any) -> None:
 )  # fmt: skip
 def test_a_webhook_elsewhere_is_refused(url: str) -> None:
     assert notices.webhook_fault(url)
+
+
+def test_a_host_of_the_console_is_called_at_once_and_only_where_devices_webhooks_may_be(
+    settings: Any,
+) -> None:
+    settings.ALARM_WEBHOOK_HOSTS = []
+    with webhook() as server:
+        rule = rule_of(server)
+        WebhookHost.objects.create(host="127.0.0.1")
+        assert notices.webhook_fault("https://127.0.0.1/x") == ""
+        assert "https" in notices.webhook_fault(rule.webhook)
+        for url in (rule.webhook, f"https://127.0.0.1:{server.server_port}/"):
+            AlarmNotice.objects.all().delete()
+            AlarmRule.objects.update(webhook=url)
+            notices.tell(AlarmRule.objects.get(), "It floods.", is_raised=True)
+            assert tasks.send_notices() == {"sent": 0, "failed": 1}
+        assert "127.0.0.1" in AlarmNotice.objects.get().error
+        assert server.told == []
+        settings.WEBHOOK_NETWORKS = ["127.0.0.0/8"]
+        AlarmRule.objects.update(webhook=rule.webhook)
+        notices.tell(AlarmRule.objects.get(), "It floods.", is_raised=True)
+        assert tasks.send_notices()["sent"] == 1
+        WebhookHost.objects.all().delete()
+        notices.tell(AlarmRule.objects.get(), "It floods.", is_raised=True)
+        assert tasks.send_notices() == {"sent": 0, "failed": 1}
+        assert len(server.told) == 1
