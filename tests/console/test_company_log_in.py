@@ -85,7 +85,7 @@ def row(company: Company, settings: Any) -> models.Issuer:
     company.more, company.user_info = {}, None
     settings.PUBLIC_URL = "http://testserver"
     settings.LOGINS_PER_MINUTE = 10_000
-    roles.make()
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast
     row = models.Issuer.objects.create(
         name="The company", url=company.url, client_id=CLIENT, client_secret=encrypt(SECRET),
         domains="company.test",

@@ -24,7 +24,8 @@ START = 1_800_000_000.0
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Clock:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # fast
     HTTP_LIMITS.clear()
     clock = Clock(START)
     monkeypatch.setattr(second_factor, "time", lambda: clock.now)
@@ -32,8 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def alice() -> User:
-    roles.make()
+def alice(clock: Clock) -> User:
     user = User.objects.create_user("alice", password=PASSWORD)
     user.groups.add(Group.objects.get(name=roles.ADMINISTRATOR))
     return User.objects.get(pk=user.pk)
