@@ -24,26 +24,16 @@ export class Answers {
   #clock;
   #time;
   #call;
-  #onTimeout;
-  #onError;
+  #onFailure;
 
   /**
    * @param call called with a wait's callback and what it gets
-   * @param options {clock, answerTime: ms, onTimeout: called with each request that stays unanswered, onError: with each
-   *   answer that is an error}
+   * @param options {clock, answerTime: ms, onFailure: called with each request that stays unanswered, and each answer
+   *   that is an error}
    */
-  constructor(
-    call,
-    {
-      clock = systemClock,
-      answerTime = ANSWER_TIME,
-      onTimeout = () => {},
-      onError = () => {},
-    } = {},
-  ) {
+  constructor(call, { clock = systemClock, answerTime = ANSWER_TIME, onFailure = () => {} } = {}) {
     this.#call = call;
-    this.#onTimeout = onTimeout;
-    this.#onError = onError;
+    this.#onFailure = onFailure;
     this.#clock = clock;
     this.#time = answerTime;
   }
@@ -145,7 +135,7 @@ export class Answers {
         this.#arm(Math.max(1, wait.until - now));
         return;
       }
-      this.#onTimeout(wait.request);
+      this.#onFailure(wait.request);
       this.#fail(wait, { ...errorBody(408, "Response timeout!"), value: wait.request });
     }
   }
@@ -157,7 +147,7 @@ export class Answers {
 
   #answered(wait, code, message) {
     this.#end(wait);
-    if (code >= 400) this.#onError(message);
+    if (code >= 400) this.#onFailure(message);
   }
 
   #end(wait) {

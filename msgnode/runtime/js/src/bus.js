@@ -14,16 +14,16 @@ import { systemClock } from "./clock.js";
 import { MAX_MESSAGE, codeOf, copyFor, taken } from "./messages.js";
 
 const IN_A_ROW = 10_000; // deliveries before other events get their turn
-const MAX_ERRORS = 20; // that are kept for who debugs
+const MAX_ERRORS = 20; // that are kept
 const MAX_TEXT = 300; // characters of one
 const NOBODY = Object.freeze([]);
 
-/** What something says that was thrown, or is a stranger's. */
+/** What something says, whatever it is. */
 function textOf(error) {
   try {
     return String(error?.message ?? error ?? "");
   } catch {
-    return "It cannot be shown.";
+    return "";
   }
 }
 
@@ -40,7 +40,7 @@ export class AnswerError extends Error {
 export class Bus {
   /** What was dropped or refused, by reason. */
   counters = {};
-  /** The last of that, and of answers that are errors, the newest last: {at, reason, text}. */
+  /** The last of that, and of answers that are errors: {at, reason, text}. */
   errors;
   #listeners = new Map(); // url -> items, replaced and never changed
   #queue = [];
@@ -57,12 +57,12 @@ export class Bus {
     this.answers = new Answers((onAnswer, message) => this.call(onAnswer, message), {
       clock,
       answerTime,
-      onError: (message) => {
-        const { desc, description } = message.body ?? {};
-        this.#keep(`answer.${codeOf(message.body)}`, textOf(desc ?? description), message);
+      onFailure: (message) => {
+        const { type, body } = message;
+        if (type === "response")
+          this.#keep(`answer.${codeOf(body)}`, textOf(body?.desc ?? body?.description), message);
+        else this.report("answers.timeout", { message, text: "No answer came.", isQuiet: true });
       },
-      onTimeout: (message) =>
-        this.report("answers.timeout", { message, text: "No answer came.", isQuiet: true }),
     });
   }
 
@@ -174,8 +174,7 @@ export class Bus {
   }
 
   #keep(reason, text, message) {
-    const { type, from, to } = message ?? {}; // what they say may be anybody's, and any length
-    const about = message ? `${text} (${type} ${from} -> ${to})` : text;
+    const about = message ? `${text} (${message.type} ${message.from} -> ${message.to})` : text;
     this.errors.push({ at: new Date().toISOString(), reason, text: about.slice(0, MAX_TEXT) });
     if (this.errors.length > MAX_ERRORS) this.errors.shift();
   }

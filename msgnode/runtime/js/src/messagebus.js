@@ -33,7 +33,6 @@ import {
   taken,
 } from "./messages.js";
 import { Pipeline, isRefusal } from "./pipeline.js";
-import { RequestRoutes } from "./request-routes.js";
 
 const MAX_ROUTES = 10_000; // requests from outside whose way back is remembered
 const MAX_ASKED = 50_000; // requests that other stubs than home's may answer
@@ -335,4 +334,49 @@ function isExempt({ type, from, to, body }) {
   return [from, to, body?.source, body?.subscriber].some(
     (end) => typeof end === "string" && isP2P(end),
   );
+}
+
+/**
+ * The stub that each of the latest requests came or went through, by its sender and id.
+ *
+ * There are two generations: when the newer one is full, the older is forgotten and the newer takes its
+ * place. So at least half of `most` are remembered, and what is forgotten costs nothing. (A Map whose oldest
+ * entry is deleted again and again looks through all that was deleted before.)
+ */
+
+export class RequestRoutes {
+  #newer = new Map();
+  #older = new Map();
+  #half;
+
+  /** @param most how many are remembered */
+  constructor(most) {
+    this.#half = most / 2;
+  }
+
+  /** Remember the route of a request. */
+  keep({ from, id }, route) {
+    if (this.#newer.size >= this.#half) {
+      this.#older = this.#newer;
+      this.#newer = new Map();
+    }
+    this.#newer.set(keyOf(from, id), route);
+  }
+
+  /** The route of the request that this is an answer to, undefined if none is remembered. */
+  of({ to, id }) {
+    const key = keyOf(to, id);
+    return this.#newer.get(key) ?? this.#older.get(key);
+  }
+
+  /** Forget the route of the request that this is an answer to. */
+  forget({ to, id }) {
+    const key = keyOf(to, id);
+    this.#newer.delete(key);
+    this.#older.delete(key);
+  }
+}
+
+function keyOf(address, id) {
+  return `${address}\n${id}`;
 }

@@ -254,12 +254,7 @@ export class Runtime {
     return this.#named.explain(address, from);
   }
 
-  /**
-   * What there is in this runtime now, as JSON; Python has the same. `mountPanel` of msgnode-runtime/panel shows it.
-   *
-   * @returns {runtime, domain, user, hyperties, routes: a stub each, with the addresses it claims at its node,
-   *   sandboxes, channels, whyNoChannels, errors: the last, counters}
-   */
+  /** What there is in this runtime now, as JSON: RuntimeState of index.d.ts. */
   state() {
     const { url: runtime, domain, user, bus, stubs, p2p } = this;
     return {
@@ -562,18 +557,10 @@ export class Runtime {
 }
 
 /** A stub, as state() tells of it. */
-function routeOf({ key, domain, url, status, desc, descriptor, queue, open, held }) {
-  return {
-    to: key,
-    domain,
-    stub: url,
-    status,
-    desc,
-    version: String(descriptor?.version ?? ""),
-    waiting: queue.length,
-    unanswered: open.size,
-    claims: [...held.keys()],
-  };
+function routeOf({ key: to, domain, url: stub, status, desc, descriptor, queue, open, held }) {
+  const version = String(descriptor?.version ?? "");
+  const [waiting, unanswered, claims] = [queue.length, open.size, [...held.keys()]];
+  return { to, domain, stub, status, desc, version, waiting, unanswered, claims };
 }
 
 const BY_DOMAIN = {

@@ -2,10 +2,10 @@
 
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, test } from "node:test";
+import { RequestRoutes } from "../src/messagebus.js";
 import { inProcessChannel } from "../src/sandbox/in-process.js";
 import { Sandboxes } from "../src/sandbox/sandboxes.js";
 import { StubEntry, StubList, MAX_ENTRIES } from "../src/stub-list.js";
-import { RequestRoutes } from "../src/request-routes.js";
 import { settled } from "./fake-clock.mjs";
 import { R, STUB, newWorld, until } from "./world.mjs";
 
