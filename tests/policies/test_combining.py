@@ -86,15 +86,6 @@ def test_duties_of_equal_rules_that_no_index_covers_are_due_once_each(count):
     assert [each.value for each in found.obligations] == [str(number) for number in range(count)]
 
 
-@pytest.mark.parametrize("count", [3, 40])
-def test_the_first_of_many_policies_that_no_index_covers_decides(count):
-    policies = [{"target": {"msgId": {"moreThan": 1000}}, "rules": [rule("permit")]}] * count
-    policies = [{**policy, "id": str(number)} for number, policy in enumerate(policies)]
-    policies += [{"id": "here", "rules": [rule("deny")]}, {"id": "later", "rules": [rule("deny")]}]
-    sets = [{"policyCombiningAlgorithm": "firstApplicable", "policies": policies}]
-    assert outcome(sets=sets).deciding[1] == "here"
-
-
 def test_duties_may_be_lists_and_by_decision():
     rules = [
         rule("deny", obligations=[{"log": "a"}, {"log": "b"}]),
