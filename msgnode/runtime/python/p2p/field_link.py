@@ -38,7 +38,7 @@ class FieldLink:
         self._held = SizedQueue(self._timers.held_size)
         self._frames: deque[str | bytes] = deque()
         self._unsure = SizedQueue(self._timers.window_size, self._timers.window)
-        self._inbox = Inbox(lambda message: outlet.take(message), self._timers)
+        self._inbox = Inbox(outlet, self._timers)
         self._transfers = Transfers()
         self._bad_in_a_row = 0
 

@@ -130,14 +130,10 @@ class SizedQueue(deque[Item]):
 
 
 class Inbox:
-    """What came on a channel and waits for a check.
+    """What came on a channel and waits for a check."""
 
-    Args:
-        take: delivers a message; returns False if it cannot be decided yet.
-    """
-
-    def __init__(self, take: Callable[[Message], bool], timers: P2PTimers) -> None:
-        self._take = take
+    def __init__(self, outlet: Outlet, timers: P2PTimers) -> None:
+        self._outlet = outlet
         self._items = SizedQueue(timers.inbox_size, timers.inbox)
 
     def __len__(self) -> int:
@@ -152,7 +148,7 @@ class Inbox:
         """Deliver what came, as far as it can be decided; `delivered` is told of each item."""
         while self._items:
             item = self._items[0]
-            if not self._take(item.message):
+            if not self._outlet.take(item.message):
                 return
             if not self._items or self._items[0] is not item:
                 return  # delivering it ended the channel
@@ -166,12 +162,12 @@ class Inbox:
 class Incoming:
     """What comes on a channel: numbered, put together from pieces, delivered in order."""
 
-    def __init__(self, take: Callable[[Message], bool], timers: P2PTimers) -> None:
+    def __init__(self, outlet: Outlet, timers: P2PTimers) -> None:
         self.received = 0  # the last message that was delivered here
         self.told = 0  # the last one that was acknowledged
         self.faults = 0
-        self._take = take
-        self._inbox = Inbox(take, timers)
+        self._outlet = outlet
+        self._inbox = Inbox(outlet, timers)
         self._seen = 0
         self._begun_size = 0  # of the message that is coming
         self._pieces: list[str] = []
@@ -222,7 +218,7 @@ class Incoming:
             self._content = None
             return self._arrived(begun.seq, transfer.message(), self._begun_size)
         if (progress := transfer.progress()) is not None:
-            self._take(progress)
+            self._outlet.take(progress)
         return True
 
     def deliver(self) -> None:
@@ -315,7 +311,7 @@ class Link:
         self._bad = 0
         self._outlet = outlet
         self._timers = timers or P2PTimers()
-        self._incoming = Incoming(lambda message: outlet.take(message), self._timers)
+        self._incoming = Incoming(outlet, self._timers)
         self._due: dict[str, float] = {}
         self._held = SizedQueue(self._timers.held_size)
         self._window = SizedQueue(self._timers.window_size, self._timers.window)

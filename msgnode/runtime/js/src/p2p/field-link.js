@@ -39,7 +39,7 @@ export class FieldLink {
     this.#timers = timers;
     this.#held = new SizedQueue(timers.heldSize);
     this.#unsure = new SizedQueue(timers.windowSize, timers.window);
-    this.#inbox = new Inbox((message) => outlet.take(message), timers);
+    this.#inbox = new Inbox(outlet, timers);
   }
 
   /** Messages that may be lost if the channel ends now. */

@@ -76,13 +76,13 @@ export class SizedQueue {
   }
 }
 
-/** What came on a channel and waits for a check: `take` delivers a message, or returns false if it cannot yet. */
+/** What came on a channel and waits for a check. */
 export class Inbox {
-  #take;
+  #outlet;
   #items;
 
-  constructor(take, { inbox, inboxSize }) {
-    this.#take = take;
+  constructor(outlet, { inbox, inboxSize }) {
+    this.#outlet = outlet;
     this.#items = new SizedQueue(inboxSize, inbox);
   }
 
@@ -99,7 +99,7 @@ export class Inbox {
   /** Deliver what came, as far as it can be decided; calls `delivered` with each item. */
   deliver(delivered = () => {}) {
     for (let item = this.#items.first; item; item = this.#items.first) {
-      if (!this.#take(item.message) || this.#items.first !== item) return; // delivering it may end the channel
+      if (!this.#outlet.take(item.message) || this.#items.first !== item) return; // delivering it may end the channel
       delivered(this.#items.shift());
     }
   }
@@ -114,16 +114,16 @@ class Incoming {
   received = 0; // the last message that was delivered here
   told = 0; // the last one that was acknowledged
   faults = 0;
-  #take;
+  #outlet;
   #inbox; // of {seq, message, size}
   #seen = 0;
   #begunSize = 0; // of the message that is coming
   #pieces = [];
   #content = null; // {begun, transfer} of it
 
-  constructor(take, timers) {
-    this.#take = take;
-    this.#inbox = new Inbox(take, timers);
+  constructor(outlet, timers) {
+    this.#outlet = outlet;
+    this.#inbox = new Inbox(outlet, timers);
   }
 
   /** A new channel: numbers start again. */
@@ -170,7 +170,7 @@ class Incoming {
       return this.#arrived(begun.seq, transfer.message(), this.#begunSize);
     }
     const progress = transfer.progress();
-    if (progress) this.#take(progress);
+    if (progress) this.#outlet.take(progress);
     return true;
   }
 
@@ -293,7 +293,7 @@ export class Link {
   constructor(outlet, timers = TIMERS) {
     this.#outlet = outlet;
     this.#timers = timers;
-    this.#incoming = new Incoming((message) => outlet.take(message), timers);
+    this.#incoming = new Incoming(outlet, timers);
     this.#held = new SizedQueue(timers.heldSize);
     this.#window = new SizedQueue(timers.windowSize, timers.window);
   }
