@@ -19,7 +19,6 @@
  * - A stub that is not needed any more is disconnected and its sandbox ended.
  */
 
-import { announce } from "./announcements.js";
 import { backOff, limited, systemClock } from "./clock.js";
 import { digestOf } from "./digest.js";
 import { LoadError } from "./errors.js";
@@ -27,7 +26,7 @@ import { newId } from "./ids.js";
 import { faultOfForeign } from "./inbound.js";
 import { LiveWatch } from "./live-watch.js";
 import { withoutMarks } from "./messages.js";
-import { StubEntry } from "./stub-list.js";
+import { StubEntry, announce } from "./stub-list.js";
 import { StubSources } from "./stub-sources.js";
 
 const TIMES = Object.freeze({
