@@ -103,6 +103,9 @@ def find_holders(
             peer = table.peers.get(addresses.parse(to).home)
             if peer and not holders.hears(peer):
                 missing.append(peer)  # its session may be on another worker
+            asker = _asker(message, to, table)
+            if asker and asker != peer and not holders.hears(asker):
+                missing.append(asker)  # a visitor, who has asked beside the node of its domain
         component = components.find(to)
         if component is not None:  # what matters is what the message is about, not the address
             for each in component.addresses_of(message):
@@ -115,3 +118,9 @@ def find_holders(
         holders.find((session.id, message.id, "to"), missing)
     if needed:
         holders.require((session.id, message.id, "about"), needed)
+
+
+def _asker(message: Message, to: str, table: RoutingTable) -> str:
+    """The runtime that a response is for, "" if that is not remembered, or it is none."""
+    path = table.return_paths.find(to, message.id_key) if message.is_response else None
+    return path.runtime_url if path is not None else ""

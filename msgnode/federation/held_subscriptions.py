@@ -301,6 +301,7 @@ class WriterSubscriptions:
         runtime_url: this node's runtime URL there.
         post: passes a message to the stub.
         list_field: where the peer reads the addresses of a request (kinds.py).
+        learns: the beginning of the addresses that it knows without (kinds.py).
         clock: a monotonic clock, in seconds.
     """
 
@@ -310,6 +311,7 @@ class WriterSubscriptions:
         runtime_url: str,
         post: Callable[[bytes], None],
         list_field: str = "resources",
+        learns: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address = f"{runtime_url}/writers"
@@ -317,6 +319,7 @@ class WriterSubscriptions:
         self._post = post
         self._list_field = list_field
         self._clock = clock
+        self._learns = learns
         self._wrote_at: OrderedDict[str, float] = OrderedDict()
         self._number = 0
 
@@ -332,6 +335,8 @@ class WriterSubscriptions:
 
     def wrote(self, address: str) -> None:
         """Note that a message from this address is about to be passed to the stub."""
+        if self._learns is not None and address.startswith(self._learns):
+            return
         is_new = address not in self._wrote_at
         self._wrote_at[address] = self._clock()
         self._wrote_at.move_to_end(address)

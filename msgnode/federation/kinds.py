@@ -21,6 +21,7 @@ class PeerKind:
             the word itself, "subscribe" or "unsubscribe", if "".
         routes_to_known_only: whether it routes only to addresses that were subscribed or have
             written, per socket, so that this node subscribes those of its own that write there.
+        learns: the beginning of those that it knows by itself once they have written.
         stub_comes_back: whether its stub can connect again after it was disconnected; else it is
             started anew.
         answers_all: whether it answers requests to addresses that nobody has there.
@@ -31,6 +32,7 @@ class PeerKind:
     label: str
     list_field: str = "resources"
     routes_to_known_only: bool = False
+    learns: str | None = None
     stub_comes_back: bool = True
     answers_all: bool = False
     has_visitors: bool = True
@@ -39,7 +41,7 @@ class PeerKind:
 OURS, VERTX, NODEJS, NOMATRIX, UNKNOWN = "ours", "vertx", "nodejs", "nomatrix", "unknown"
 KINDS = {
     OURS: PeerKind("a Messaging Node like this one", answers_all=True, has_visitors=False),
-    VERTX: PeerKind("Vert.x"),
+    VERTX: PeerKind("Vert.x", routes_to_known_only=True, learns="hyperty://"),
     NODEJS: PeerKind("NodeJS", list_field="", routes_to_known_only=True, stub_comes_back=False),
     NOMATRIX: PeerKind("NoMatrix", routes_to_known_only=True),
     UNKNOWN: PeerKind("unknown", answers_all=True, has_visitors=False),

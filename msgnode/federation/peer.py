@@ -180,7 +180,7 @@ class PeerLink:
         self._session = KeptSession(opener, peer.domain, peer.stub_url, self._outgoing)
         kind = peer.kind
         at_peer = (peer.domain, peer.runtime_url, self._post)
-        writers = WriterSubscriptions(*at_peer, kind.list_field)
+        writers = WriterSubscriptions(*at_peer, kind.list_field, kind.learns)
         self.writers = writers if kind.routes_to_known_only else None
         self.exchange = PeerExchange(
             domain, peer.domain, limits.queue(), self._session.say, store=store,

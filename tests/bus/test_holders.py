@@ -8,12 +8,14 @@ from collections.abc import Collection, Hashable
 import pytest
 
 from msgnode.bus.holders import NoOthers, find_holders
+from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable
 from msgnode.core import messages
 from tests.fakes import DOMAIN, FakeSession
 
 PEER = "runtime://third.example/messaging-node-1"
+VISITOR, CAROL = "runtime://third.example/carols-own", "hyperty://third.example/carol"
 
 
 class Others(NoOthers):
@@ -61,6 +63,23 @@ def test_the_session_of_the_peer_is_looked_for_with_the_address(to: str) -> None
     assert asked_for(to) == [PEER, to]
     assert asked_for(to, to) == [PEER], "the address was heard of before the peer was there"
     assert asked_for(to, to, PEER) == []
+
+
+@pytest.mark.parametrize(
+    ("asker", "missing"), [(VISITOR, [PEER, VISITOR, CAROL]), (PEER, [PEER, CAROL])]
+)
+def test_a_response_looks_for_the_visitor_who_has_asked_beside_the_node_of_his_domain(
+    asker: str, missing: list[str]
+) -> None:
+    table, others = RoutingTable(), Others()
+    session = FakeSession(f"runtime://{DOMAIN}/alice")
+    table.add_runtime(session)
+    table.peers = {"third.example": PEER}
+    table.return_paths.remember(ReturnPath(CAROL, "1", "his session", asker))
+    frame = {"id": "1", "type": "response", "from": session.runtime_url, "to": CAROL, "body": {}}
+    message = messages.parse(json.dumps(frame).encode())
+    find_holders(others, message, session, ComponentBook([]), table)  # type: ignore[arg-type]
+    assert others.asked == missing
 
 
 def test_for_an_address_of_no_peers_nothing_more_is_looked_for() -> None:

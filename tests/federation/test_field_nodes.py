@@ -32,31 +32,33 @@ pytestmark = [needs_deno, pytest.mark.asyncio]
 
 ROOM, CHANGES = f"comm://{B}/room", f"comm://{B}/room/changes"
 OUR_ROOM = f"comm://{A}/room"
+RUNTIME = f"runtime://{A}/alice"
 NOBODY, DEAF = f"hyperty://{B}/nobody", f"hyperty://{B}/deaf"
 
 
 class Kind(NamedTuple):
     """A node, and what is so with it.
 
-    `writers`: whether the link subscribes those who write there. `nobody`: what a request to nobody
+    `writers`: who of a hyperty and a runtime that write there is subscribed by the link, None if
+    it does so for nobody. `nobody`: what a request to nobody
     there is answered with, and by whom. `returns`: whether an address here is reached again after a
     restart of the peer before it has written again.
     """
 
     node: type[FieldNode]
-    writers: bool
+    writers: list[str] | None
     nobody: tuple[int, str]
     returns: bool
 
 
 SILENCE, LONG_SILENCE = "exchange.SILENT_SECONDS", "exchange.ASKED_SECONDS"
 KINDS = {
-    "vertx": Kind(VertxNode, False, (504, SILENCE), False),
-    "nodejs": Kind(NodejsNode, True, (504, SILENCE), True),
-    "nodejs-polling": Kind(PollingNode, True, (504, SILENCE), True),
-    "nomatrix": Kind(NomatrixNode, True, (504, SILENCE), True),
-    "ours": Kind(OurNode, False, (404, "the peer"), True),
-    "unknown": Kind(UnknownNode, False, (504, LONG_SILENCE), False),
+    "vertx": Kind(VertxNode, [RUNTIME], (504, SILENCE), False),
+    "nodejs": Kind(NodejsNode, [OURS, RUNTIME], (504, SILENCE), True),
+    "nodejs-polling": Kind(PollingNode, [OURS, RUNTIME], (504, SILENCE), True),
+    "nomatrix": Kind(NomatrixNode, [OURS, RUNTIME], (504, SILENCE), True),
+    "ours": Kind(OurNode, None, (404, "the peer"), True),
+    "unknown": Kind(UnknownNode, None, (504, LONG_SILENCE), False),
 }
 
 
@@ -115,10 +117,11 @@ async def test_a_request_and_its_response_pass_each_way(world: World) -> None:
     await world.writes("r1", "read")
     world.link.post(1, "response", THEIRS, code=200)
     await world.link.until(lambda: any(each["type"] == "response" for each in world.node.heard))
+    frame = {"id": "r2", "type": "read", "from": RUNTIME, "to": THEIRS, "body": {}}
+    world.link.link._outgoing(json.dumps(frame).encode())
+    await world.heard(id="r2", type="response")
     writers = world.link.link.writers
-    assert (writers.addresses if writers is not None else None) == (
-        [OURS] if world.kind.writers else None
-    )
+    assert (writers.addresses if writers is not None else None) == world.kind.writers
     assert world.node.dropped == []
 
 
@@ -140,7 +143,7 @@ async def test_after_the_peer_was_killed_and_started_everything_is_as_before(
     await world.observes()
     await world.node.restart()
     await world.link.until(lambda: CHANGES in world.node.known)
-    if world.kind.writers:
+    if OURS in (world.kind.writers or ()):
         await world.link.until(lambda: OURS in world.node.known)
     if not world.kind.returns:
         await world.asked(2)
@@ -253,6 +256,5 @@ async def test_a_peer_of_another_kind_than_it_is_said_to_be_is_asked_for_nothing
         await link.live()
         link.post(1)
         await link.until(lambda: node.dropped)
-        assert link.link.writers is None
         assert OURS not in node.known
         assert World(link, node, KINDS["nodejs"]).answers == []

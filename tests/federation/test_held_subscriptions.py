@@ -256,7 +256,7 @@ class Writers:
     def __init__(self) -> None:
         self.now = 0.0
         self.asked: list[tuple[str, list[str]]] = []
-        self.own = WriterSubscriptions(B, US, self._posted, "resources", lambda: self.now)
+        self.own = WriterSubscriptions(B, US, self._posted, clock=lambda: self.now)
 
     def _posted(self, frame: bytes) -> None:
         message = json.loads(frame)
