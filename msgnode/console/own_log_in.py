@@ -25,6 +25,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
@@ -296,5 +297,7 @@ def log_ins(request: HttpRequest) -> HttpResponse:
         "title": "Operators logged in",
         "log_ins": [{**each, "user": users[each["user"]]} for each in found],
         "read": READ,
+        "is_cut": BrowserSession.objects.filter(expire_date__gt=timezone.now())[: READ + 1].count()
+        > READ,
     }
     return TemplateResponse(request, "console/log_ins.html", context)

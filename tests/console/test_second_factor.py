@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.test import Client
 
-from msgnode.console import roles
+from msgnode.console import own_log_in, roles
 from msgnode.core.http_limits import HTTP_LIMITS
 from msgnode.identity import second_factor
 from msgnode.models import AuditEntry, RoleAccess, SecondFactor
@@ -307,6 +307,16 @@ def test_browsers_are_listed_without_their_keys_and_ended_one_by_one(
     assert not is_in(here)
     actors = AuditEntry.objects.filter(action="log-in.end").values_list("actor", flat=True)
     assert sorted(actors) == ["alice", "operator"]
+
+
+def test_the_list_of_log_ins_says_when_it_is_cut(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "were looked through" not in operator.get("/admin/log-ins/").content.decode()
+    monkeypatch.setattr(own_log_in, "READ", 0)
+    page = operator.get("/admin/log-ins/")
+    assert "were looked through" in page.content.decode()
+    assert page.context["log_ins"] == []
 
 
 def test_an_administrator_does_not_end_the_log_in_of_a_superuser(
