@@ -43,6 +43,9 @@ def as_posted(answer: Any) -> dict[str, Any]:
         name: value for name, value in values.items()
         if value is not None and (value or name not in boxes)
     }  # fmt: skip
+    for inline in answer.context["inline_admin_formsets"]:
+        counts = inline.formset.management_form
+        kept |= {counts.add_prefix(name): counts[name].value() for name in counts.fields}
     return {**kept, FIELD: marks}
 
 
