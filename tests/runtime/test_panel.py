@@ -59,7 +59,7 @@ WRONG = """async () => {
 @pytest.mark.parametrize(
     ("screen", "scheme"),
     [
-        pytest.param(DESKTOP, "light", id="desktop-light"),
+        pytest.param(DESKTOP, "light", id="desktop-light", marks=pytest.mark.long),
         pytest.param(PHONE, "dark", id="phone-dark"),
         pytest.param(DESKTOP, "dark", id="desktop-dark", marks=pytest.mark.long),
         pytest.param(PHONE, "light", id="phone-light", marks=pytest.mark.long),
