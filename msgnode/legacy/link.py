@@ -15,13 +15,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from msgnode.bus.holders import Holders
 from msgnode.bus.ports import Listener
 from msgnode.core import messages
 from msgnode.core.back_off import BackOff
@@ -30,6 +32,7 @@ from msgnode.core.errors import NodeError, Unavailable
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
+from msgnode.core.pending import Pending
 from msgnode.federation.exchange import PeerExchange, Refused, Store
 from msgnode.federation.held_subscriptions import HeldSubscriptions, Observed
 from msgnode.federation.peer_session import KeptSession, PeerSessions
@@ -80,7 +83,8 @@ class Around:
         opener: opens the network's session.
         observed: is told the results of subscriptions there.
         kept: what is known to the worker that serves the network next.
-        owner_of: finds the session that has an address.
+        holders: asks the other workers who has an address.
+        owner_of: finds the session that has an address, if it is known here.
         raise_alarm, clear_alarm: of the node.
         stored_seconds: how long a stored message waits.
     """
@@ -89,6 +93,7 @@ class Around:
     opener: PeerSessions
     observed: Observed
     kept: Kept
+    holders: Holders
     owner_of: Callable[[str], Listener | None]
     raise_alarm: Callable[[str, str, str], None]
     clear_alarm: Callable[[str, str], None]
@@ -267,7 +272,10 @@ class LegacyLink:
         if kept is None:
             self._session.say(messages.reply(message, {"code": 200}))
             return
-        self.exchange.put(kept)
+        self.when_known((kept.sender,), partial(self._put, kept))
+
+    def _put(self, message: Message) -> None:
+        self.exchange.put(message)
         self._pump()
 
     def _pump(self) -> None:
@@ -304,6 +312,36 @@ class LegacyLink:
         """The runtime that has an address of this node, "" if none has."""
         session = self._around.owner_of(address)
         return session.runtime_url if session is not None else ""
+
+    def when_known(self, addresses: Collection[str], then: Callable[[], None]) -> None:
+        """Call `then` once it is known here which sessions have these, at whatever worker."""
+        self._number += 1
+        try:
+            self._around.holders.find((self.peer.domain, self._number), addresses)
+        except Pending as fact:
+            fact.when_known(then)
+        else:
+            then()
+
+    def if_gone(self, runtime: str, then: Callable[[], None]) -> None:
+        """Call `then` once it is certain that a runtime has no session at any worker."""
+        key = (self.peer.domain, runtime)
+
+        def look() -> None:
+            with suppress(NodeError, Pending):  # it is asked again
+                self._around.holders.find_runtime(key, runtime)
+                if not self.runtime_of(runtime):
+                    then()
+
+        try:
+            self._around.holders.find_runtime(key, runtime)
+        except Pending as fact:
+            fact.when_known(look)
+        except NodeError:
+            return
+        else:
+            if not self.runtime_of(runtime):
+                then()
 
     def is_stored(self, message: Message) -> bool:
         """Whether a message is kept here until it is answered."""

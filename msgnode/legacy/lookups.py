@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 from .network import Here
 
 FRESH_SECONDS = 5.0
+MAX_ENTRIES = 50
+"""Of a user's hyperties so many are looked at."""
 MAX_KNOWN = 10_000
 """Foreign users, conversations and look-ups that are remembered; the oldest are forgotten first."""
 
@@ -75,6 +77,10 @@ class UserLookups:
         if code < 200:
             return
         entries = body.get("value") if code == 200 else None
+        urls = list(entries)[:MAX_ENTRIES] if isinstance(entries, dict) else []
+        self._here.when_known(urls, partial(self._choose, user, entries))
+
+    def _choose(self, user: str, entries: Any) -> None:
         found = Found(preferred(entries, partial(self._is_of, user)), self._clock())
         remember(self._found, user, found)
         for each in self._looking.pop(user, ()):

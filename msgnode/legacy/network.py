@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -79,6 +79,14 @@ class Here(Protocol):
 
     def runtime_of(self, address: str) -> str:
         """The runtime that has an address of this node, "" if none has."""
+        ...
+
+    def when_known(self, addresses: Collection[str], then: Callable[[], None]) -> None:
+        """Call `then` once it is known here which sessions have these, at whatever worker."""
+        ...
+
+    def if_gone(self, runtime: str, then: Callable[[], None]) -> None:
+        """Call `then` once it is certain that a runtime has no session at any worker."""
         ...
 
     def is_stored(self, message: Message) -> bool:

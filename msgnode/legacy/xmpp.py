@@ -171,7 +171,7 @@ class XmppNetwork:
             self._presence.watch()
         while self._asked and next(iter(self._asked.values()))[1] <= now:
             self._asked.popitem(last=False)[1][0](None)
-        self.pool.sweep(lambda runtime: bool(self._here.runtime_of(runtime)))
+        self.pool.sweep()
 
     def _put(self, name: str, attributes: dict[str, Any], *inside: str) -> None:
         """Send a stanza, if the network is live."""

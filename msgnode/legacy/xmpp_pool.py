@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 from msgnode.core.errors import Unavailable
 
 from .network import LENT, Here
 
 MAX_ADDRESSES = 1_000
-REST_SECONDS = 600.0
+REST_SECONDS, LOOK_SECONDS = 600.0, 5.0
 POOL_ALARM = "legacy-pool-empty"
 _NAME = re.compile(r"guest\d{3,4}")
 
@@ -39,6 +40,7 @@ class AddressPool:
         self._borrowers: dict[str, str] = {}  # name -> runtime
         self._resting: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._is_told = False
+        self._looks_at = 0.0
 
     def has(self, name: str) -> bool:
         """Whether an address is, or was, of a pool: no user has such a one."""
@@ -71,13 +73,19 @@ class AddressPool:
         if self._free.pop(name, self) is None:
             self._lent[runtime], self._borrowers[name] = name, runtime
 
-    def sweep(self, is_there: Callable[[str], bool]) -> None:
+    def _take_back(self, runtime: str) -> None:
+        name = self._lent.pop(runtime, "")
+        if name:
+            del self._borrowers[name]
+            self._resting[name] = (runtime, self._clock() + REST_SECONDS)
+
+    def sweep(self) -> None:
         """Take back the addresses of runtimes that have gone; call it regularly."""
         now = self._clock()
-        for runtime in [each for each in self._lent if not is_there(each)]:
-            name = self._lent.pop(runtime)
-            del self._borrowers[name]
-            self._resting[name] = (runtime, now + REST_SECONDS)
+        if now >= self._looks_at:
+            self._looks_at = now + LOOK_SECONDS
+            for runtime in [each for each in self._lent if not self._here.runtime_of(each)]:
+                self._here.if_gone(runtime, partial(self._take_back, runtime))
         while self._resting and next(iter(self._resting.values()))[1] <= now:
             name, (runtime, _) = self._resting.popitem(last=False)
             self._free[name] = None

@@ -8,7 +8,9 @@ from functools import partial
 
 from django.conf import settings
 
+from msgnode.bus.ports import Listener
 from msgnode.bus.response_guard import ResponseGuard
+from msgnode.bus.table import RoutingTable
 from msgnode.core.redaction import without_tokens
 from msgnode.federation.discovery import KnownPeers
 from msgnode.federation.exchange import Store
@@ -114,14 +116,19 @@ def _legacy(
         found.wants_receipts, found.pool, found.per_minute,
     )  # fmt: skip
     alarms = base.alarms
-    kept = KeptAddresses(base.writer, row.pk)
+    kept, find = KeptAddresses(base.writer, row.pk), partial(_session_at, base.table)
     around = Around(
-        base.domain, opener, observed, kept, base.table.owner_of, alarms.raise_alarm,
+        base.domain, opener, observed, kept, base.others.holders, find, alarms.raise_alarm,
         alarms.clear_alarm, stored_seconds,
     )  # fmt: skip
     at_peer = f"runtime://{base.domain}/mn-{row.runtime_id}"
     peer = LegacyPeer(row.domain, row.stub_url, at_peer)
     return LegacyLink(peer, around, partial(XmppNetwork, settings), stored)
+
+
+def _session_at(table: RoutingTable, address: str) -> Listener | None:
+    """The session that has an address, or whose runtime has it."""
+    return table.owner_of(address) or table.at_runtime(address)
 
 
 def _link_limits(stored_seconds: float) -> LinkLimits:

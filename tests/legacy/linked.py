@@ -10,6 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
+from msgnode.bus.holders import NO_OTHERS
 from msgnode.core import messages
 from msgnode.core.identity import Identity
 from msgnode.legacy.link import Around, LegacyLink, LegacyPeer
@@ -162,7 +163,7 @@ async def linked(
     }
     chosen = LegacySettings(DOMAIN, **(place | {"per_minute": 100_000} | settings))
     around = Around(
-        OWN, cast(Any, node), node, kept or Kept(), node.owner_of,
+        OWN, cast(Any, node), node, kept or Kept(), NO_OTHERS, node.owner_of,
         lambda kind, subject, text: node.alarms.append((kind, text)), lambda *_: None, 3600.0,
     )  # fmt: skip
     peer = LegacyPeer(DOMAIN, f"runtime://{DOMAIN}/messaging-node-1", f"runtime://{OWN}/mn-1")
