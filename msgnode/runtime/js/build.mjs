@@ -18,7 +18,7 @@ import { minify } from "terser";
 const SRC = resolve(dirname(fileURLToPath(import.meta.url)), "src");
 const OUT = resolve(SRC, "min");
 const ENTRY = resolve(SRC, "index.js");
-const PARTS = ["openid.js", "policies/index.js", "protostub.js", "syncher/index.js"];
+const PARTS = ["openid.js", "panel.js", "policies/index.js", "protostub.js", "syncher/index.js"];
 const IMPORT = /^(?:import|export) \{([^}]*)\} from "(\.[^"]*)";$/gm;
 const LAZY = /\bimport\("(\.[^"]+)"\)/g;
 const COMMON = { bundle: true, format: "esm", minify: true, target: "es2022", logLevel: "warning" };
