@@ -6,6 +6,9 @@ In a checkout they are beside `manage.py`. If the node is installed from its whe
 
 from __future__ import annotations
 
+import tomllib
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -16,3 +19,12 @@ SHARED = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE / "share"
 
 HOME = _PACKAGE.parent if IS_CHECKOUT else Path.cwd()
 """Where `.env` is read and, unless DATA_DIR names another place, `var` is made."""
+
+
+@cache
+def version() -> str:
+    """The version of the node."""
+    if not IS_CHECKOUT:
+        return metadata.version("messaging-node")
+    project = tomllib.loads((SHARED / "pyproject.toml").read_text("utf-8"))["project"]
+    return str(project["version"])

@@ -22,11 +22,21 @@ from django.utils import timezone
 
 from msgnode.core import addresses
 from msgnode.federation import crossing
-from msgnode.models import AddressPool, Allocation, Ban, PoolAddress, Session, Subscription
+from msgnode.models import (
+    AddressPool,
+    Allocation,
+    Ban,
+    PoolAddress,
+    Session,
+    Subscription,
+    Worker,
+)
 from msgnode.sessions.bans import network_fault
 from msgnode.sessions.rules import runtime_url_fault
 from msgnode.storage.alarms import POOL_EXHAUSTED, clear_alarm
 from msgnode.storage.control import post
+from msgnode.workers.membership_store import ready_sessions
+from msgnode.workers.rebalancing import EVEN
 
 from .audit import fields_of, note
 
@@ -153,6 +163,37 @@ def fill_pool(pool: AddressPool, given: Sequence[str], is_for_visitors: bool = F
     if added and not is_for_visitors:
         clear_alarm(POOL_EXHAUSTED, pool.scheme)
     return added
+
+
+@transaction.atomic
+def even_out(actor: str) -> str:
+    """Have workers with more than their share of sessions tell some to come back; what was done.
+
+    Raises:
+        ValidationError: there is nobody to share with.
+    """
+    if len(ready_sessions()) < 2:
+        raise ValidationError("Only one worker is ready: there is none to share sessions with.")
+    note(actor, "worker.even", "all workers", {}, ready_sessions())
+    post(EVEN)
+    return "Workers with more than their share of sessions tell runtimes to come back."
+
+
+@transaction.atomic
+def restart_worker(worker: Worker, actor: str) -> str:
+    """Drain a worker and have it begin again: its sessions go to the others; what was done.
+
+    Raises:
+        ValidationError: it is the only one that is ready.
+    """
+    if not ready_sessions().keys() - {worker.epoch}:
+        raise ValidationError(f"{worker.name} is the only worker that is ready.")
+    note(actor, "worker.restart", worker, {}, {})
+    post("worker.restart", epoch=worker.epoch)
+    return (
+        f"{worker.name} tells its {worker.sessions} sessions to come back, gives those that do not "
+        "to other workers, and ends; what has started it starts it again."
+    )
 
 
 def publish_pools() -> None:

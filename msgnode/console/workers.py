@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from django.contrib import admin
-from django.http import HttpRequest
+import msgspec
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import OuterRef, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
-from unfold.decorators import display
+from unfold.decorators import action, display
 
-from msgnode.models import Worker
+from msgnode.models import NodeSample, Worker
+from msgnode.monitoring.samples import Sample
+from msgnode.workers.rebalancing import RATE, TOLERANCE
 
+from . import operator_actions
+from .confirm import ask
 from .key_figures import is_heard
 from .lists import WrittenByTheNode
 
 
 @admin.register(Worker)
 class WorkerAdmin(WrittenByTheNode):
-    list_display = ("name", "state_label", "sessions", "lease_text", "links_text", "started_at")
+    list_display = (
+        *("name", "state_label", "version", "sessions", "messages", "traffic", "processor"),
+        *("lease_text", "links_text", "started_at"),
+    )
     sortable_by = ("name", "sessions", "started_at")
+    actions = ("drain",)
+    actions_list = ("even_out",)
+    actions_detail = ("drain_one",)
     search_fields = ("name",)
     search_help_text = "Name (its beginning): machine and process"
     fields = (
-        *("name", "state_label", "sessions", "lease_text", "links_table"),
+        *("name", "state_label", "version", "sessions", "messages", "traffic", "processor"),
+        *("lease_text", "links_table"),
         *("started_at", "seen_at", "epoch"),
     )
 
@@ -37,6 +56,85 @@ class WorkerAdmin(WrittenByTheNode):
         if not is_heard(worker, timezone.now()):
             return "down", "not heard of"
         return worker.state, worker.state
+
+    def _rates(self, worker: Worker) -> Sample | None:
+        """What the worker did in its last minute; it is written at the end of each."""
+        if worker.last_minute is None:  # type: ignore[attr-defined]  # annotated
+            return None
+        return msgspec.convert(worker.last_minute, Sample)  # type: ignore[attr-defined]
+
+    @display(description="messages", empty_value="")
+    def messages(self, worker: Worker) -> str | None:
+        """In, and out, a second."""
+        lately = self._rates(worker)
+        if lately is None:
+            return None
+        return f"{lately.messages / 60:,.1f}/s in, {lately.copies / 60:,.1f}/s out"
+
+    @display(description="bytes", empty_value="")
+    def traffic(self, worker: Worker) -> str | None:
+        lately = self._rates(worker)
+        if lately is None:
+            return None
+        sizes = (filesizeformat(each / 60) for each in (lately.bytes_in, lately.bytes_out))
+        return "{}/s in, {}/s out".format(*sizes)
+
+    @display(description="processor", empty_value="")
+    def processor(self, worker: Worker) -> str | None:
+        lately = self._rates(worker)
+        return None if lately is None else f"{100 * lately.cpu / 60:.0f} %"
+
+    def has_order_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        return request.user.has_perm("msgnode.change_session")
+
+    @action(description="Even out", url_path="even", permissions=["order"], icon="balance")
+    def even_out(self, request: HttpRequest) -> HttpResponse:
+        """Have workers with more than their share of sessions tell some to come back."""
+        if request.POST.get("confirmed") != "yes":
+            return ask(
+                self,
+                request,
+                self.get_queryset(request),
+                action="even_out",
+                title="Even out",
+                warning="Workers with more than their share of sessions tell runtimes to come "
+                f"back, at most {RATE:.0f} a second, until all are even within {TOLERANCE:.0%}.",
+                form=forms.Form(),
+            )
+        self._order(request, operator_actions.even_out)
+        return redirect("admin:msgnode_worker_changelist")
+
+    @action(description="Drain and restart", permissions=["order"])
+    def drain(self, request: HttpRequest, workers: Any) -> HttpResponse | None:
+        if workers.count() != 1:
+            messages.error(request, "One worker at a time: the others take its sessions.")
+            return None
+        if request.POST.get("confirmed") != "yes":
+            return ask(
+                self,
+                request,
+                workers,
+                action="drain",
+                title="Drain and restart the worker",
+                warning="Its sessions are told to come back, and go to the other workers. "
+                "Then it ends; systemd, supervisord or manage.py run starts it again.",
+                form=forms.Form(),
+            )
+        self._order(request, partial(operator_actions.restart_worker, workers[0]))
+        return None
+
+    @action(
+        description="Drain and restart", url_path="drain", permissions=["order"], icon="autorenew"
+    )
+    def drain_one(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        workers = self.get_queryset(request).filter(pk=object_id)
+        return self.drain(request, workers) or redirect("admin:msgnode_worker_changelist")
+
+    def _order(self, request: HttpRequest, do: Callable[[str], str]) -> None:
+        try:
+            messages.success(request, do(request.user.get_username()))
+        except forms.ValidationError as why:
+            messages.error(request, why.messages[0])
 
     @display(description="lease")
     def lease_text(self, worker: Worker) -> str:
@@ -80,4 +178,10 @@ class WorkerAdmin(WrittenByTheNode):
         return format_html(page, head, lines)
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        return super().get_queryset(request).order_by("name")
+        minutes = NodeSample.objects.filter(
+            span=60, worker=OuterRef("name"), at__gt=timezone.now() - timedelta(minutes=3)
+        )
+        figures = minutes.order_by("-at").values("figures")[:1]
+        return (
+            super().get_queryset(request).annotate(last_minute=Subquery(figures)).order_by("name")
+        )

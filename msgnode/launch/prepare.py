@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from django.contrib.auth import get_user_model
-from django.core.management import call_command
+from django.core.management import call_command, load_command_class
 from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
 
 from msgnode.identity import sealed_secrets
 from msgnode.redis.faults import RedisFault
+from msgnode.resources import version
 
 from .error_messages import StartFailed, without_password
 
@@ -190,14 +192,37 @@ def check_redis(url: str) -> None:
         raise StartFailed(f"Redis at {without_password(url)}: {fault}") from None
 
 
-def migrate() -> None:
-    """Migrate the database."""
+def migrate(before: str, say: Callable[[str], Any]) -> None:
+    """Migrate the database, and say what is done and how long it takes.
+
+    Args:
+        before: the version of the node that was started here last, "" if it is not known.
+        say: is told each step of an upgrade, and the end.
+    """
+    began = time.monotonic()
     try:
-        call_command("migrate", interactive=False, verbosity=0)
+        executor = MigrationExecutor(connection)
+        steps = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+        is_upgrade = bool(executor.loader.applied_migrations)
+        command: Any = load_command_class("msgnode", "migrate")
+        if is_upgrade and steps:
+            was = f"from version {before} " if before not in ("", version()) else ""
+            say(f"upgrading the database {was}to version {version()}: {_steps(steps)}")
+            command.on_step = lambda number, name: say(f"  step {number} of {steps}: {name}")
+        elif steps:
+            say(f"making the database of version {version()}")
+        call_command(command, interactive=False, verbosity=0)
+        if steps:
+            done = "upgraded" if is_upgrade else "made"
+            say(f"the database is {done}: {_steps(steps)}, {time.monotonic() - began:.1f} s")
     except DatabaseError as fault:
         raise _refusal(fault) from None
     finally:
         connection.close()
+
+
+def _steps(number: int) -> str:
+    return f"{number} step{'' if number == 1 else 's'}"
 
 
 def secrets_fault() -> str:

@@ -21,7 +21,7 @@ from typing import Any
 from django.conf import settings
 from django.db import DatabaseError, connection
 
-from msgnode.resources import HOME, SHARED
+from msgnode.resources import HOME, SHARED, version
 
 _NAME = "prepared.json"
 _PACKAGES = ("msgnode", "policies", "registry", "spark")
@@ -36,9 +36,18 @@ def is_known(data_dir: Path) -> bool:
     return isinstance(noted, dict) and all(noted.get(name) == see() for name, see in _SEEN.items())
 
 
+def version_before(data_dir: Path) -> str:
+    """The version of the node that was started here last, "" if it is not known."""
+    try:
+        noted = json.loads((data_dir / _NAME).read_text(encoding="utf-8"))
+        return str(noted.get("version", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
 def note(data_dir: Path) -> None:
     """Note a successful start. Does nothing if the disk is full."""
-    noted = {name: see() for name, see in _SEEN.items()}
+    noted = {name: see() for name, see in _SEEN.items()} | {"version": version()}
     with suppress(OSError):
         made = data_dir / f".{_NAME}.{os.getpid()}"
         made.touch(mode=0o600)

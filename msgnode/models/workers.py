@@ -19,6 +19,7 @@ class Worker(models.Model):
     host = models.CharField(max_length=255)
     pid = models.PositiveIntegerField()
     state = models.CharField(max_length=16)
+    version = models.CharField(max_length=32, default="", db_default="", blank=True)
     started_at = models.DateTimeField(default=timezone.now)
     seen_at = models.DateTimeField(default=timezone.now)
     lease_until = models.DateTimeField(

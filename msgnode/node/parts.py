@@ -7,6 +7,8 @@ to another. Nothing runs yet: `worker` starts and stops.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -78,6 +80,7 @@ from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers.control_handlers import ControlHandlers
 from msgnode.workers.lease import Lease
 from msgnode.workers.lone import LoneWorker
+from msgnode.workers.rebalancing import EVEN, Rebalancing
 from msgnode.workers.worker_process import WorkerId, times_fenced
 from policies.apps import PoliciesConfig
 from spark.freshness import watch_reports
@@ -194,6 +197,7 @@ def parts() -> Parts:
         *served.subsystems,
         *people.subsystems,
         *_session_rooms(at, sessions.manager, policy, bus.cluster),
+        *_worker_rooms(at, sessions.sockets),
         *_registry_rooms(at, policy, registries, qos),
         *at.record.subsystems,
     )
@@ -597,6 +601,20 @@ def _session_rooms(
     )
     if not isinstance(cluster, LoneWorker):
         yield Subsystem(metrics=partial(collector.other_workers, cluster))
+
+
+def _worker_rooms(at: Base, sockets: ConnectionLimits) -> Iterator[Subsystem]:
+    """What an operator orders of workers as such, and what several do among themselves."""
+
+    def restart(payload: dict[str, Any]) -> None:
+        if payload["epoch"] == at.me.epoch:
+            os.kill(at.me.pid, signal.SIGTERM)
+
+    yield Subsystem(handlers={"worker.restart": restart, EVEN: _passed_over})
+    if settings.REDIS_URL:
+        every = 2 * settings.NODE["WORKER_TIMEOUT"] / 3  # figures are stored with each renewal
+        rebalancing = Rebalancing(at.me.epoch, sockets, every)
+        yield Subsystem(serve=lambda: [rebalancing.run()], handlers={EVEN: rebalancing.ask})
 
 
 def _registry_rooms(

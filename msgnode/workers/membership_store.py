@@ -16,6 +16,7 @@ from django.db.models import DateTimeField, ExpressionWrapper
 from django.db.models.functions import Now
 
 from msgnode import models
+from msgnode.resources import version
 
 from .worker_process import WorkerId
 
@@ -26,7 +27,12 @@ def register(me: WorkerId, lease: float) -> list[models.Worker]:
     """Register this worker with a lease of so many seconds; return the other workers."""
     with transaction.atomic():
         models.Worker.objects.create(
-            epoch=me.epoch, name=me.name, host=me.host, pid=me.pid, state=STARTING
+            epoch=me.epoch,
+            name=me.name,
+            host=me.host,
+            pid=me.pid,
+            state=STARTING,
+            version=version(),
         )
         models.Worker.objects.filter(epoch=me.epoch).update(
             started_at=Now(), seen_at=Now(), lease_until=_from_now(lease)
@@ -52,6 +58,12 @@ def is_registered(epoch: str) -> bool:
 def list_others(me: WorkerId) -> list[models.Worker]:
     """The other workers that have not been retired."""
     return list(models.Worker.objects.exclude(epoch=me.epoch))
+
+
+def ready_sessions() -> dict[str, int]:
+    """The number of sessions of each worker that is ready and holds its lease, by epoch."""
+    rows = models.Worker.objects.filter(state=READY, lease_until__gt=Now())
+    return dict(rows.values_list("epoch", "sessions"))
 
 
 def retire(epoch: str) -> bool:

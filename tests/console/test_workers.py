@@ -6,18 +6,23 @@ import json
 import re
 from datetime import timedelta
 from io import StringIO
+from time import time
 
+import msgspec
 import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from msgnode.models import AuditEntry, Worker
+from msgnode.models import AuditEntry, ControlMessage, NodeSample, Worker
+from msgnode.monitoring.samples import Sample
+from msgnode.resources import version
 from msgnode.workers import membership_store
 from msgnode.workers.worker_process import WorkerId
 
 pytestmark = pytest.mark.django_db
 
+EVEN = "/admin/msgnode/worker/even/"
 LINK = {
     **{"to": "host:2", "state": "up", "batches": 1234, "waiting_bytes": 4321, "resent": 3},
     **{"gaps": 2, "missed": 3, "lost": 7},
@@ -74,3 +79,43 @@ def test_node_status_names_the_workers_and_their_links(workers: None) -> None:
 
 def test_signs_of_life_are_no_changes_of_an_operator(workers: None) -> None:
     assert not AuditEntry.objects.exists()
+
+
+def test_the_list_shows_what_each_worker_does_and_its_version(
+    admin_client: Client, workers: None
+) -> None:
+    minute = Sample(time(), 60.0, messages=600, copies=1200, bytes_in=6_000, cpu=15.0)
+    figures = msgspec.to_builtins(minute)
+    NodeSample.objects.create(worker="host:1", span=60, at=timezone.now(), figures=figures)
+    page = admin_client.get("/admin/msgnode/worker/").content.decode()
+    assert "10.0/s in, 20.0/s out" in page
+    assert "25 %" in page
+    assert version() in page
+
+
+def test_the_only_worker_that_is_ready_is_neither_drained_nor_evened_out(
+    admin_client: Client, workers: None
+) -> None:
+    form = {"action": "drain", "_selected_action": ["epoch-1"], "confirmed": "yes"}
+    page = admin_client.post("/admin/msgnode/worker/", form, follow=True).content.decode()
+    assert "host:1 is the only worker that is ready" in page
+    page = admin_client.post(EVEN, {"confirmed": "yes"}, follow=True).content.decode()
+    assert "there is none to share sessions with" in page
+    assert not ControlMessage.objects.exists()
+
+
+def test_a_worker_is_drained_and_all_are_evened_out(admin_client: Client, workers: None) -> None:
+    other = Worker.objects.filter(epoch="epoch-2")
+    later = timezone.now() + timedelta(minutes=1)
+    other.update(state=membership_store.READY, seen_at=timezone.now(), lease_until=later)
+    form = {"action": "drain", "_selected_action": ["epoch-1"], "confirmed": "yes"}
+    page = admin_client.post("/admin/msgnode/worker/", form, follow=True).content.decode()
+    assert "tells its 12 sessions to come back" in page
+    assert "until all are even within 10%" in admin_client.get(EVEN).content.decode()
+    assert ControlMessage.objects.count() == 1, "it asks first"
+    page = admin_client.post(EVEN, {"confirmed": "yes"}, follow=True).content.decode()
+    assert "tell runtimes to come back" in page
+    sent = ControlMessage.objects.order_by("id").values_list("kind", "payload")
+    assert list(sent) == [("worker.restart", {"epoch": "epoch-1"}), ("workers.even", {})]
+    noted = set(AuditEntry.objects.values_list("action", flat=True))
+    assert noted == {"worker.restart", "worker.even"}

@@ -1,7 +1,9 @@
 """What stands before the programs start, and how often it may be repeated."""
 
 import os
+import re
 import resource
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from django.contrib.auth import get_user_model
 
 from msgnode.launch import prepare
 from msgnode.launch.error_messages import StartFailed
+from msgnode.resources import version
+from tests.node import Node
 
 
 def test_the_directory_is_held_by_one_and_free_afterwards(tmp_path: Path) -> None:
@@ -99,3 +103,18 @@ def test_an_operator_of_your_own_is_enough(admin_user: object) -> None:
     said: list[str] = []
     prepare.make_operator(said.append)
     assert said == []
+
+
+@pytest.mark.long
+def test_an_upgrade_says_from_which_version_to_which_its_steps_and_its_time(
+    tmp_path: Path, template: Path
+) -> None:
+    shutil.copy(template, tmp_path / "node.sqlite3")
+    node = Node(tmp_path)
+    node.manage("migrate", "msgnode", "0029")
+    code = "from msgnode.launch import prepare; prepare.migrate({!r}, print)"
+    said = node.manage("shell", "-v0", "-c", code.format("0.0.9")).splitlines()
+    assert said[0] == f"upgrading the database from version 0.0.9 to version {version()}: 1 step"
+    assert said[1] == "  step 1 of 1: msgnode.0030_worker_version"
+    assert re.fullmatch(r"the database is upgraded: 1 step, \d+\.\d s", said[2])
+    assert node.manage("shell", "-v0", "-c", code.format("0.0.9")) == "", "there is nothing to do"

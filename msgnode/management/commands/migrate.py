@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -12,6 +13,10 @@ from msgnode.storage import migrating
 
 
 class Command(migrate.Command):
+    on_step: Callable[[int, str], Any] | None = None
+    """Is told the number and the name of each migration that is about to be applied."""
+    _step = 0
+
     def handle(self, *args: Any, **options: Any) -> None:
         using = options["database"]
 
@@ -27,6 +32,14 @@ class Command(migrate.Command):
                 migrating.repeated(once, self._say)
         except migrating.UnfitDatabase as fault:
             raise CommandError(str(fault)) from None
+
+    def migration_progress_callback(
+        self, action: str, migration: Any = None, fake: bool = False
+    ) -> None:
+        if action == "apply_start" and self.on_step is not None:
+            self._step += 1
+            self.on_step(self._step, str(migration))
+        super().migration_progress_callback(action, migration, fake)
 
     def _say(self, line: str) -> None:
         self.stderr.write(line)

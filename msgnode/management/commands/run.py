@@ -134,8 +134,8 @@ class Command(BaseCommand):
         if not prepared.is_known(settings.DATA_DIR):
             django.setup()
             self.check()
-            self._say("preparing: settings are valid, preparing the database")
-            prepare.migrate()
+            self._say("preparing: settings are valid, looking at the database")
+            prepare.migrate(prepared.version_before(settings.DATA_DIR), self._say)
             prepare.make_operator(self._say)
             if fault := prepare.secrets_fault():
                 self._say(f"warning: {fault}")
