@@ -159,7 +159,7 @@ def test_beside_the_button_stands_what_the_rule_would_have_done_and_it_acts_at_o
     assert record == [24]
     pap.publish()
     told = admin_client.get(address).content.decode()
-    assert "7 messages cannot be told" in told
+    assert "Not among them are 7 messages whose decision cannot be told" in told
     assert "alone, <strong>3</strong> of 7 would have been refused" in told
     shown = re.search(r'name="shown-enforce" value="(\w+)"', told)[1]
     form = {"act": "enforce", "shown-enforce": shown}

@@ -227,10 +227,19 @@
   new MutationObserver(() => {
     if (isDark() !== drawnDark) drawAll((drawnDark = isDark()));
   }).observe(document.documentElement, { attributeFilter: ["class"] });
-  // Paper is white whatever the screen is.
+  // Paper is white whatever the screen is, and nobody unfolds a table on it.
+  const folded = new Set();
   window.addEventListener("beforeprint", () => {
+    for (const table of document.querySelectorAll(".report-table details:not([open])")) {
+      folded.add(table);
+      table.open = true;
+    }
     drawAll(false);
     for (const chart of charts.values()) chart.resize();
   });
-  window.addEventListener("afterprint", () => drawAll(drawnDark));
+  window.addEventListener("afterprint", () => {
+    for (const table of folded) table.open = false;
+    folded.clear();
+    drawAll(drawnDark);
+  });
 })();
