@@ -15,6 +15,7 @@ from tests.node import ROOT, Node
 from tests.runtime.pages import served
 from tests.runtime.test_programs import Place
 from tests.stubs.conftest import launched
+from tests.waiting import in_page
 
 EXAMPLES = ROOT / "examples"
 MEDIA = [
@@ -84,11 +85,11 @@ def test_two_draw_on_one_whiteboard(browser: Any, node: Node) -> None:
         assert other.evaluate(INK) > 1_000
         before = one.evaluate(INK)
         draw(other, 200)
-        until(one, f"({INK})() > {before}")
+        in_page(one, f"({INK})() > {before}")
         seen(other, "whiteboard")
         other.click("#clear")
         for page in (one, other):
-            until(page, f"({INK})() === 0")
+            in_page(page, f"({INK})() === 0")
 
 
 def draw(page: Any, y: int) -> None:
@@ -97,10 +98,6 @@ def draw(page: Any, y: int) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + 250, box["y"] + y + 10, steps=30)
     page.mouse.up()
-
-
-def until(page: Any, expression: str) -> None:
-    page.wait_for_function(expression, timeout=30_000)
 
 
 @pytest.mark.long
@@ -124,7 +121,7 @@ def test_a_call_shares_a_screen_and_says_within_three_seconds_that_the_other_is_
         expect(bob.locator("#says")).to_contain_text("You are talking with")
         assert bob.evaluate("document.querySelector('video').videoWidth") == 0
         alice.click("#share")
-        until(bob, "document.querySelector('video').videoWidth > 0")
+        in_page(bob, "document.querySelector('video').videoWidth > 0")
         seen(bob, "call")
         with suppress(Error):  # nobody answers that
             bob.context.new_cdp_session(bob).send("Page.crash", timeout=500)
@@ -155,5 +152,5 @@ def test_a_sensor_in_python_is_watched_and_set_from_a_page(
         page.press("#name", "Enter")
         expect(page.locator("strong")).to_contain_text("°C")
         page.select_option("select", "0.2")
-        until(page, "document.querySelector('polyline').points.length > 8")
+        in_page(page, "document.querySelector('polyline').points.length > 8")
         seen(page, "sensors")
