@@ -58,7 +58,7 @@ blamed: enough time to find a stub that loops.
 """
 
 
-class Refused(Exception):
+class NotCarried(Exception):
     """A message of the peer is refused; the text says why."""
 
 
@@ -418,15 +418,15 @@ class PeerExchange:
         """A message of the peer in the form in which it is carried here.
 
         Raises:
-            Refused: it is not carried.
+            NotCarried: it is not carried.
         """
         if fault := crossing.incoming_fault(message, self._own, self._peer):
             if addresses.parse(message.sender).home == self._own:
                 is_ours = (message.sender, message.id_key) in self._asked
                 self.returned, self.spoofed = self.returned + is_ours, self.spoofed + (not is_ours)
-            raise Refused(fault)
+            raise NotCarried(fault)
         if message.is_response and not self._was_asked(message):
-            raise Refused("nobody has asked for this response")
+            raise NotCarried("nobody has asked for this response")
         self.counters.received += 1
         self.moved()
         self.into.passed()

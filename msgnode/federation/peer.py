@@ -25,7 +25,7 @@ from msgnode.core.errors import NodeError
 from msgnode.core.faults import FAULTS
 
 from . import pipe
-from .exchange import PeerExchange, Refused, Store
+from .exchange import NotCarried, PeerExchange, Store
 from .held_subscriptions import HeldSubscriptions, Observed, WriterSubscriptions
 from .peer_session import KeptSession, PeerSessions
 from .pipe import (
@@ -585,7 +585,7 @@ class PeerLink:
             return
         try:
             frame = self.exchange.taken_in(message)
-        except Refused as refusal:
+        except NotCarried as refusal:
             self._refused(str(refusal))
             return
         self._held = self._held + 1 if self._session.is_held_back else 0

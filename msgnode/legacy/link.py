@@ -33,7 +33,7 @@ from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
 from msgnode.core.pending import Pending
-from msgnode.federation.exchange import PeerExchange, Refused, Store
+from msgnode.federation.exchange import NotCarried, PeerExchange, Store
 from msgnode.federation.held_subscriptions import HeldSubscriptions, Observed
 from msgnode.federation.peer_session import KeptSession, PeerSessions
 from msgnode.federation.queue import MessageClass, PeerQueue, class_of
@@ -366,7 +366,7 @@ class LegacyLink:
             self.exchange.out.failed(f"{code} {body.get('description', '')}")
         if class_of(message) in (MessageClass.REQUEST, MessageClass.STORED):
             reply = messages.parse(messages.reply(message, body))
-            with suppress(Refused):  # it was answered 503 or 504 meanwhile
+            with suppress(NotCarried):  # it was answered 503 or 504 meanwhile
                 self._session.say(self.exchange.taken_in(reply))
 
     def ask(self, type_: str, sender: str, to: str, body: dict[str, Any], said: Answered) -> None:
@@ -396,7 +396,7 @@ class LegacyLink:
             return frame
         try:
             return self.exchange.taken_in(messages.parse(frame))
-        except (InvalidFrame, Refused) as error:
+        except (InvalidFrame, NotCarried) as error:
             self.refused(str(error))
             return None
 

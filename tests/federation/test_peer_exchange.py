@@ -10,7 +10,7 @@ import pytest
 from msgnode.core import messages
 from msgnode.core.messages import Message
 from msgnode.federation import exchange
-from msgnode.federation.exchange import PeerExchange, Refused
+from msgnode.federation.exchange import NotCarried, PeerExchange
 from msgnode.federation.queue import PeerQueue
 
 A, B = "a.example", "b.example"
@@ -56,7 +56,7 @@ def test_a_response_is_taken_in_once(place: Place) -> None:
     place.now = 2.5
     assert json.loads(place.exchange.taken_in(response()))["from"] == THEIRS
     assert place.exchange.counters.round_trip == 2.5
-    with pytest.raises(Refused, match="nobody has asked"):
+    with pytest.raises(NotCarried, match="nobody has asked"):
         place.exchange.taken_in(response())
 
 
@@ -69,7 +69,7 @@ def test_a_provisional_response_is_followed_by_the_final_one(place: Place) -> No
 def test_case_38_a_response_that_nobody_asked_for_is_refused(place: Place) -> None:
     place.asked("seven")
     for wrong in (response(8), response("seven", f"hyperty://{B}/2")):
-        with pytest.raises(Refused, match="nobody has asked"):
+        with pytest.raises(NotCarried, match="nobody has asked"):
             place.exchange.taken_in(wrong)
     assert place.exchange.counters.received == 0
 
@@ -82,7 +82,7 @@ def test_a_response_long_after_is_still_taken_in_and_then_no_more(place: Place) 
     place.exchange.taken_in(response(1))
     place.now = 601.0
     place.exchange.expire()
-    with pytest.raises(Refused):
+    with pytest.raises(NotCarried):
         place.exchange.taken_in(response(2))
     (answer,) = place.answers
     assert (answer["id"], answer["body"]["code"]) == (2, 504)
@@ -173,7 +173,7 @@ def test_what_is_remembered_of_requests_is_bounded(
     monkeypatch.setattr(exchange, "MAX_ASKED", 3)
     for number in range(5):
         place.asked(number)
-    with pytest.raises(Refused):
+    with pytest.raises(NotCarried):
         place.exchange.taken_in(response(0))
     place.exchange.taken_in(response(4))
     assert place.exchange.counters.unanswered == 2

@@ -19,8 +19,8 @@ from msgnode.federation.exchange import (
     ASKED_SECONDS,
     ATTEMPTS,
     SOON,
+    NotCarried,
     PeerExchange,
-    Refused,
 )
 from msgnode.federation.queue import MessageClass, PeerQueue, class_of
 from msgnode.federation.stored_messages import (
@@ -267,7 +267,7 @@ def test_what_a_peer_is_silent_about_is_answered_and_kept_for_a_person() -> None
     assert worker.codes == [("m1", 100), ("m1", 504)]
     assert worker.alarms == [SET_ASIDE_ALARM]
     assert worker.exchange.counters.unanswered == 1
-    with pytest.raises(Refused):
+    with pytest.raises(NotCarried):
         worker.exchange.taken_in(response("m1"))
 
 
@@ -282,7 +282,7 @@ def test_when_a_socket_is_lost_a_stored_one_goes_again_and_the_rest_stays_asked(
     worker.exchange.taken_in(response("m2"))
     worker.exchange.taken_in(response("m1"))
     assert rows() == []
-    with pytest.raises(Refused):
+    with pytest.raises(NotCarried):
         worker.exchange.taken_in(response("m1"))
 
 
@@ -292,20 +292,20 @@ def test_the_response_to_the_first_time_is_taken_before_one_has_gone_again() -> 
     worker.put(2)
     worker.taken()
     worker.exchange.send_again("lost")
-    with pytest.raises(Refused):
+    with pytest.raises(NotCarried):
         worker.exchange.taken_in(response("m1", f"hyperty://{B}/2"))
     worker.exchange.taken_in(response("m1", code=100))
     worker.exchange.taken_in(response("m1"))
     assert worker.taken() == [2]
     assert len(rows()) == 1
-    with pytest.raises(Refused):
+    with pytest.raises(NotCarried):
         worker.exchange.taken_in(response("m1"))
 
 
 def test_what_has_never_left_is_answered_by_nobody() -> None:
     worker = Worker()
     worker.put(1)
-    with pytest.raises(Refused):
+    with pytest.raises(NotCarried):
         worker.exchange.taken_in(response("m1"))
     assert len(rows()) == 1
 
