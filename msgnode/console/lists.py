@@ -10,7 +10,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
+from weakref import ref
 
 from django.conf import settings
 from django.contrib.admin.actions import delete_selected
@@ -56,6 +57,26 @@ class BoundedPaginator(Paginator):
     def is_cut(self) -> bool:
         """Whether there are rows that no page is offered for."""
         return self.rows > BOUND
+
+
+class _LastRequest:
+    """The request whose list a page shows, as long as it is served.
+
+    unfold keeps it at the page's admin for good, and with it the account and all it has rendered.
+    """
+
+    def __get__(self, page: Any, owner: type) -> HttpRequest:
+        kept = page and page.__dict__.get("_last_request")
+        request = kept and kept()
+        if request is None:
+            raise AttributeError("request")
+        return cast("HttpRequest", request)
+
+    def __set__(self, page: Any, request: HttpRequest) -> None:
+        page._last_request = ref(request)
+
+
+ModelAdmin.request = _LastRequest()
 
 
 class BoundedChangeList(ChangeList):

@@ -129,6 +129,11 @@ ERRORS: Mapping[int, HttpError] = {
         "Tell the operator. Operators: the log has a traceback at this time. Repeated faults raise "
         "the alarm faults-repeat.",
     )),
+    501: HttpError("not-supported", Explanation(
+        "Not supported by the other network",
+        "The recipient is in a legacy network, which has nothing like this message.",
+        "Send what the network has: docs/legacy.md lists it.",
+    )),
     502: HttpError("bad-gateway", Explanation(
         "Another server gave no valid answer",
         "An external registry, an issuer or the node of another domain sent an invalid answer.",

@@ -177,7 +177,9 @@ class PeerLink:
         self.peer = peer
         self.state = STARTING
         self.last_error = ""
-        self._session = KeptSession(opener, peer.domain, peer.stub_url, self._outgoing)
+        self._session = KeptSession(
+            opener, peer.domain, peer.stub_url, self._outgoing, self._session_closed
+        )
         kind = peer.kind
         at_peer = (peer.domain, peer.runtime_url, self._post)
         writers = WriterSubscriptions(*at_peer, kind.list_field, kind.learns)
@@ -191,7 +193,6 @@ class PeerLink:
         )
         self.sandbox: SandboxProcess | None = None
         self._session.on_answer = self.exchange.answered_here
-        self._session.on_closed = self._session_closed
         self._held = 0  # consecutive frames of the peer that had to wait for the node
         self._idleness = Idleness(limits.idle_seconds, self.exchange, self.subscriptions)
         self._limits = limits

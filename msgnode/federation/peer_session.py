@@ -97,17 +97,22 @@ class KeptSession:
         domain: the peer's domain.
         stub_url: the runtime URL of the session.
         on_frame: called with each frame for the peer.
+        on_closed: called when the node has closed a session.
 
     Attributes:
         on_answer: called before that, if the frame is an answer of the node itself.
-        on_closed: called when the node has closed a session.
     """
 
     def __init__(
-        self, opener: PeerSessions, domain: str, stub_url: str, on_frame: Callable[[bytes], None]
+        self,
+        opener: PeerSessions,
+        domain: str,
+        stub_url: str,
+        on_frame: Callable[[bytes], None],
+        on_closed: Callable[[], None] = nothing,
     ) -> None:
         self.on_answer: Callable[[bytes], None] = _nobody
-        self.on_closed: Callable[[], None] = nothing
+        self._on_closed = on_closed
         self._opener = opener
         self._names = (domain, stub_url)
         self._on_frame = on_frame
@@ -130,7 +135,7 @@ class KeptSession:
         await self.close()
         outlet = PeerOutlet()
         outlet.on_frame, outlet.on_answer = self._on_frame, self.on_answer
-        outlet.on_closed = self.on_closed
+        outlet.on_closed = self._on_closed
         self._connection = await self._opener.open(*self._names, outlet)
 
     async def close(self) -> None:

@@ -179,7 +179,7 @@ class LegacyLink:
             why, seconds = "it has ended", self._retries.failed()
         except NotAdmitted as error:
             why, seconds = str(error), REFUSED_SECONDS
-            self.alarm(REFUSED_ALARM, f"{self.peer.domain}: {error}")
+            self.raise_alarm(REFUSED_ALARM, f"{self.peer.domain}: {error}")
         except Conflicted as error:
             why, seconds = str(error), CONFLICT_SECONDS
         except Lost as error:
@@ -413,6 +413,6 @@ class LegacyLink:
         """Have something known to the worker that serves the network next, or no longer."""
         self._around.kept.write(kind, here, there, is_kept)
 
-    def alarm(self, kind: str, text: str) -> None:
+    def raise_alarm(self, kind: str, text: str) -> None:
         """Raise an alarm about the network."""
         self._around.raise_alarm(kind, self.peer.domain, text)

@@ -133,7 +133,7 @@ class Here(Protocol):
         """Have something known to the worker that serves the network next, or no longer."""
         ...
 
-    def alarm(self, kind: str, text: str) -> None:
+    def raise_alarm(self, kind: str, text: str) -> None:
         """Raise an alarm about the network."""
         ...
 

@@ -58,7 +58,7 @@ class AddressPool:
         taken = self._size - len(self._free)
         if taken + 1 >= 0.9 * self._size and not self._is_told:
             self._is_told = True
-            self._here.alarm(
+            self._here.raise_alarm(
                 POOL_ALARM, f"{taken + 1} of {self._size} addresses are lent, or rest."
             )
         if not self._free:

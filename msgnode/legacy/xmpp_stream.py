@@ -79,12 +79,16 @@ class StanzaParser:
         self._depth = self._elements = 0
         self._fed = self._stanza_began = 0
         self._is_over = False
-        parser = self._parser = expat.ParserCreate(namespace_separator=" ")
+        self._parser = self._new_parser()
+
+    def _new_parser(self) -> expat.XMLParserType:
+        parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
         parser.StartDoctypeDeclHandler = self._doctype
+        return parser
 
     def feed(self, data: bytes) -> None:
         """Parse a piece. Raises Lost for what is no stream, is beyond a limit, or ends it."""

@@ -6,9 +6,11 @@ page should take under 300 ms.
 
 from __future__ import annotations
 
+import gc
 from time import perf_counter, process_time
 
 import pytest
+from django.contrib.admin import site
 from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.test import Client
@@ -45,6 +47,17 @@ MAX_QUERIES = 10
 
 def url(model: str, query: str = "") -> str:
     return f"/admin/msgnode/{model}/{query}"
+
+
+@pytest.mark.django_db
+def test_a_list_keeps_nothing_of_a_request_that_was_answered() -> None:
+    response = as_role(roles.OPERATOR).get(url("session"))
+    assert response.status_code == 200
+    page = site._registry[Session]
+    assert page.request.user.is_authenticated  # type: ignore[attr-defined]
+    del response
+    gc.collect()
+    assert not any(hasattr(each, "request") for each in site._registry.values())
 
 
 def pages(session: Session) -> list[str]:

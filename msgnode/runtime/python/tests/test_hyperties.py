@@ -87,7 +87,7 @@ def told_of(state: dict[str, Any], found: dict[str, Any], url: str) -> None:
     errors = wanted.pop("errors")
     has(found, wanted)
     for each, (reason, words) in zip(found["errors"], errors, strict=True):
-        assert datetime.fromisoformat(each["at"])
+        assert datetime.fromisoformat(each["at"]).tzinfo
         assert each["reason"] == reason
         assert words in each["text"]
     assert json.loads(json.dumps(found)) == found
