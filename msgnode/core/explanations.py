@@ -415,6 +415,20 @@ ALARMS: Mapping[str, Explanation] = {
         "--encrypt-anew. If that key is lost: manage.py provider_key --replace-now, and enter the "
         "other secrets again. The alarm clears itself at the next start.",
     ),
+    "legacy-refused": Explanation(
+        "A legacy network does not admit the gateway",
+        "Its server refuses the secret of the gateway, so nothing passes in either direction. It "
+        "is tried again every five minutes.",
+        "Compare the secret under Legacy networks with that of the server. The alarm clears "
+        "itself.",
+    ),
+    "legacy-pool-empty": Explanation(
+        "Few addresses of a legacy network are left to be lent",
+        "Nine tenths of the addresses for those who are not logged in are used. When none is "
+        "left, their messages to the network are refused with 503.",
+        "Make the pool larger under Legacy networks, or find out who uses it; then clear the "
+        "alarm.",
+    ),
     "issuer-without-usable-key": Explanation(
         "No key of an issuer can be used",
         "Its key set was read, but none of its keys can verify a signature by one of the "

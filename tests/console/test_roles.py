@@ -46,6 +46,8 @@ PAGES = {
     "msgnode_session_ban_runtime": "msgnode.add_ban",
     "msgnode_session_ban_domain": "msgnode.add_ban",
     "msgnode_session_subscribe_for": "msgnode.add_subscription",
+    "msgnode_worker_even_out": "msgnode.change_session",
+    "msgnode_worker_drain_one": "msgnode.change_session",
     "msgnode_apikey_rotate": "msgnode.change_apikey",
     "auth_user_password_change": "auth.change_user",
 }
