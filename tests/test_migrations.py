@@ -121,17 +121,3 @@ def test_what_is_replaced_is_deleted_with_1_1() -> None:
     disk = MigrationLoader(None, ignore_no_migrations=True).disk_migrations or {}
     replacing = {key for key, each in disk.items() if each.replaces and key[0] in OURS}
     assert bool(replacing) is (tuple(map(int, version.split(".")[:2])) < (1, 1))
-
-
-def test_what_comes_after_the_replaced_ones_goes_without_them() -> None:
-    """When their files are deleted, a migration that names one could not be loaded any more."""
-    disk = MigrationLoader(None, ignore_no_migrations=True).disk_migrations or {}
-    replaced = {key for each in disk.values() for key in each.replaces}
-    named = {
-        (key, other)
-        for key, migration in disk.items()
-        if key[0] in OURS and key not in replaced
-        for other in migration.dependencies
-        if other in replaced
-    }
-    assert named == set()

@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("msgnode", "0001_squashed_0024_before_1_0"),
+        ("msgnode", "0024_mqtt_command_form"),
     ]
 
     operations = [

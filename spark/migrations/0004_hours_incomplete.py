@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("spark", "0001_squashed_0003_before_1_0"),
+        ("spark", "0003_yearly_reports"),
     ]
 
     operations = [
