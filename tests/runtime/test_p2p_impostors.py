@@ -93,8 +93,8 @@ async def test_case_p51_an_answer_whose_fingerprint_was_changed_on_the_way_opens
 ) -> None:
     brief = P2PSettings(timers=P2PTimers(answer=30.0, set_up=8.0))
     async with talkers(node, brief, brief) as (alice, bob):
-        talk = alice.p2p._talk
-        described = talk.described
+        signalling = alice.p2p._signalling
+        described = signalling.described
 
         async def changed(url: str, own: str) -> Any:
             found = await described(url, own)
@@ -102,7 +102,7 @@ async def test_case_p51_an_answer_whose_fingerprint_was_changed_on_the_way_opens
             assert sdp != found["sdp"]
             return {**found, "sdp": sdp}
 
-        monkeypatch.setattr(talk, "described", changed)
+        monkeypatch.setattr(signalling, "described", changed)
         assert (await alice.ask(bob, 1, p2p=True))["value"] == 1
         for one, other in ((alice, bob), (bob, alice)):
             await one.until(lambda: (other.runtime.url, "failed") in one.states)  # noqa: B023
