@@ -254,9 +254,10 @@ class NodeServer(Server):
         return queue
 
     def protocol_disconnected(self, protocol: Any) -> None:
-        """Keep the connection until its application has ended."""
-        super().protocol_disconnected(protocol)
-        self._ending[protocol] = None
+        """Keep the connection until its application has ended, unless it has been removed."""
+        if protocol in self.connections:
+            super().protocol_disconnected(protocol)
+            self._ending[protocol] = None
 
     def application_checker(self) -> None:
         """Reap ended connections every second, for at most TURN seconds per turn of the loop.

@@ -342,6 +342,17 @@ def test_no_limit_of_daphne_follows_a_clock_that_is_set_forward(
     assert server.connections[request]["disconnected"] < 1e11
 
 
+def test_a_connection_that_is_lost_after_it_was_removed_is_no_fault() -> None:
+    server: Any = NodeServer.__new__(NodeServer)
+    protocol = object()
+    server.connections, server._ending = {protocol: {}}, {}
+    server.protocol_disconnected(protocol)
+    server._reap(protocol)
+    assert server.connections == {} == server._ending
+    server.protocol_disconnected(protocol)
+    assert server.connections == {} == server._ending
+
+
 def test_an_http_connection_that_has_ended_is_not_kept_until_its_time_limit() -> None:
     factory = NodeHttpFactory(SimpleNamespace(request_patience=60.0))
     protocol = factory.buildProtocol(None)
