@@ -302,7 +302,7 @@ def _names_of(address: str) -> tuple[str, ...]:
     return tuple(each for each in both if len(each) <= MAX_HELD)  # a longer one cannot be held
 
 
-_NAMES = BoundedCache(_names_of, 64 * 1024 * 1024, lambda names: 64 + sum(map(getsizeof, names)))
+_NAMES = BoundedCache(_names_of, 32 * 1024 * 1024, lambda names: 64 + sum(map(getsizeof, names)))
 
 
 def resource_of(address: str) -> str:

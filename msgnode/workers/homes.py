@@ -58,6 +58,8 @@ NAME_COST = 4
 """As many messages can be carried in the time that it takes to query the directory for a name."""
 MOST_KNOWN = 100_000
 """Most names that are remembered for messages which were not carried again yet."""
+REMEMBERED = 10.0
+"""Seconds for which they are: a message whose names are all in the table by then asks no more."""
 
 Asked = dict[str, "asyncio.Future[dict[str, list[str]]]"]
 """The answers by epoch: for each name the workers to which sessions have moved from there."""
@@ -90,7 +92,7 @@ class Homes:
         self._looking_for: set[str] = set()
         self._questions: deque[Question] = deque()
         self._parts: deque[Question] = deque()  # of those about many names
-        self._known: OrderedDict[Hashable, frozenset[str]] = OrderedDict()
+        self._known: OrderedDict[Hashable, Found] = OrderedDict()  # the oldest first
         self._known_names = 0  # in all of `_known`
         self._doubts = Doubts()
         self._numbers = itertools.count(1)
@@ -238,16 +240,23 @@ class Homes:
         if key is None:
             return
         self._known_for(key)
-        self._known[key] = frozenset(names)
+        now = monotonic()
+        self._known[key] = Found(now + REMEMBERED, frozenset(names))
         self._known_names += len(names)
-        while len(self._known) > MOST_REMEMBERED or self._known_names > MOST_KNOWN:
-            self._known_names -= len(self._known.popitem(last=False)[1])
+        while (
+            len(self._known) > MOST_REMEMBERED
+            or self._known_names > MOST_KNOWN
+            or next(iter(self._known.values())).until < now
+        ):
+            self._known_names -= len(self._known.popitem(last=False)[1].names)
 
     def _known_for(self, key: Hashable) -> frozenset[str]:
         """Forget and return what was asked for a message."""
-        known = self._known.pop(key, frozenset())
-        self._known_names -= len(known)
-        return known
+        found = self._known.pop(key, None)
+        if found is None:
+            return frozenset()
+        self._known_names -= len(found.names)
+        return found.names
 
     async def _answer(self, questions: list[Question]) -> None:
         limit = monotonic() + LIMIT
@@ -413,6 +422,18 @@ class Question:
     names: list[str]
     runtime: str
     tell: Callable[[], None]
+
+
+class Found(NamedTuple):
+    """What was asked for a message.
+
+    Attributes:
+        until: when it is forgotten, on the monotonic clock.
+        names: the names that were asked for.
+    """
+
+    until: float
+    names: frozenset[str]
 
 
 class Doubt(NamedTuple):

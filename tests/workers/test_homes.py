@@ -429,6 +429,23 @@ async def test_w4_an_address_that_was_pushed_out_since_it_was_asked_for_is_not_k
     assert not other.homes.is_known(ADDRESS)
 
 
+async def test_what_was_asked_for_a_message_that_is_not_carried_again_is_soon_forgotten(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, other, _ = pair
+    monkeypatch.setattr(interest, "MOST_WATCHED", 1)
+    monkeypatch.setattr(homes, "REMEMBERED", 0.0)
+    others = ("session", b"2")
+    for key in (KEY, others):
+        with pytest.raises(Pending) as pending:
+            other.homes.find(key, [f"hyperty://d/{key[1].decode()}"])
+        known = asyncio.Event()
+        pending.value.when_known(known.set)
+        await asyncio.wait_for(known.wait(), 20)
+    with pytest.raises(Pending):
+        other.homes.find(KEY, [f"hyperty://d/{KEY[1].decode()}"])
+
+
 async def test_a_session_that_held_many_addresses_is_removed_from_the_directory_in_parts(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
