@@ -27,7 +27,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 110.0
-STOP_SECONDS = 60.0
+STOP_SECONDS = 120.0
 
 # Nothing of the tests' own settings, and none of the caller's, reaches the node.
 _DROPPED = frozenset(

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from django.db import transaction
@@ -31,11 +31,13 @@ from msgnode.storage.control import Handler, post
 
 from . import store
 from .exchange import ASKED_SECONDS, Way
-from .peer import Link
 from .pipe import shown
 from .queue import PeerQueue, Waiting
 from .states import IDLE, LIVE
 from .stored_messages import shown_id
+
+if TYPE_CHECKING:  # it needs the whole of federation, and commands need the rest of this
+    from .peer import Link
 
 FAILING_AFTER = 5
 """Ends of a sandbox after which an alarm is raised, if it was not live for a minute in between."""
