@@ -7,7 +7,8 @@ Rules
 - Queue, classes, deadlines and stored messages are those of a peer (msgnode/federation); messages
   leave the queue only while the network is live and has room.
 - What comes from there is checked as a peer's: it speaks for its own domain, to this node alone.
-- A request of somebody there that nobody here answers is answered 504 after fifteen seconds.
+- A request of somebody there that nobody here answers is answered 504 after fifteen seconds;
+  an answer that is provisional prolongs that.
 """
 
 from __future__ import annotations
@@ -262,6 +263,9 @@ class LegacyLink:
         if message.is_response and (asked := self._asked.get(message.id_key)) is not None:
             if is_final(message):
                 del self._asked[message.id_key]
+            else:
+                self._asked[message.id_key] = asked._replace(until=time.monotonic() + ASK_SECONDS)
+                self._asked.move_to_end(message.id_key)
             body = message.fields()
             code = body.get("code")
             asked.said(code if isinstance(code, int) else 200, body)

@@ -1,6 +1,7 @@
 """Legacy networks: users of an XMPP server and of this domain write to each other by a gateway.
 
 Case numbers are those of legacy networks, also where a test of another folder has one.
+- test_calls: the half of a call that faces the runtime, for any network
 - test_xmpp: the link, its stream, addresses and limits against a small server (fake_xmpp.py), with
   a node that is played (linked.py)
 - test_rows: the page, REST and the command, and what the gateway keeps in the database
