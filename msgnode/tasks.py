@@ -29,7 +29,7 @@ from msgnode.identity.provider import keys as provider_keys
 from policies.enforcement import decision_log
 from registry import api as registry
 
-from .identity import binding_store
+from .identity import bindings
 from .models import (
     AddressOwner,
     Alarm,
@@ -122,7 +122,7 @@ def _purge() -> dict[str, int]:
         + delete_in_batches(PushEndpoint.objects.filter(expires_at__lt=now), delete_with_dependents)
         + delete_in_batches(SentInvitation.objects.filter(ends_at__lt=now - SENT_KEPT)),
         "revocations": delete_in_batches(Revocation.objects.filter(ends_at__lt=now)),
-        "bindings of tokens": binding_store.purge(now, BATCH),
+        "bindings of tokens": bindings.purge(now, BATCH),
         "address owners": delete_in_batches(AddressOwner.objects.filter(seen_at__lt=owners_kept))
         + delete_beyond(AddressOwner.objects.all(), "seen_at", LAST_OWNERS),
         "browser sessions": delete_in_batches(BrowserSession.objects.filter(expire_date__lt=now)),

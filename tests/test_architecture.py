@@ -42,9 +42,7 @@ SMALL_MODULES = {
     "msgnode.core.bounded_cache",
     "msgnode.runtime.python.announcements",
     "msgnode.runtime.python.stub_module",
-    "msgnode.servers.affinity",
     "msgnode.servers.connection_rounds",
-    "policies.engine.message_kind",
 }
 
 

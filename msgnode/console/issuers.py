@@ -24,7 +24,7 @@ from msgnode.identity.issuers import ALGORITHMS
 from msgnode.identity.jwks import read_key_set
 from msgnode.identity.ports import ISSUERS_CHANGED
 from msgnode.identity.provider.revocation import end_browser_sessions
-from msgnode.identity.revocation_store import revoke
+from msgnode.identity.revocation_list import revoke
 from msgnode.models import AddressOwner, Issuer, Revocation, RoleOfGroup
 from msgnode.storage.control import post
 

@@ -27,7 +27,7 @@ from msgnode.core.errors import (
 )
 from msgnode.sessions import credentials
 
-from . import calls, downstream, remote_stream, token
+from . import calls, downstream, session_router, token
 from .devices import Device
 from .events import EventId, read_id
 from .forwarding import OtherWorkers
@@ -261,7 +261,7 @@ class DeviceApi:
         after = _event_id(exchange.header(b"last-event-id"))
         reader = await self._router.reader(exchange)
         if reader.is_elsewhere:
-            await remote_stream.stream(exchange, after, reader)
+            await session_router.stream(exchange, after, reader)
             return
         device = await self._router.device(exchange)
         try:

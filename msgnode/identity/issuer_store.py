@@ -6,7 +6,7 @@ from django.db import connection
 
 from msgnode import models
 
-from . import revocation_store
+from . import revocation_list
 from .encryption import decrypt
 from .issuers import Issuer, IssuerBook
 from .revocation_list import Revocations
@@ -25,7 +25,7 @@ def load() -> tuple[IssuerBook, Revocations]:
 def read() -> tuple[IssuerBook, Revocations]:
     """As `load`, in a thread that keeps its connection."""
     rows = models.Issuer.objects.filter(is_enabled=True)
-    return IssuerBook(map(issuer_of, rows)), revocation_store.load()
+    return IssuerBook(map(issuer_of, rows)), revocation_list.load()
 
 
 def issuer_of(row: models.Issuer) -> Issuer:

@@ -39,8 +39,7 @@ from msgnode.identity import revocation_list as revoking
 from msgnode.identity.admission_policy import Mode
 from msgnode.identity.async_verifier import AsyncVerifier
 from msgnode.identity.authenticator import AuthenticationRules, MessageAuthenticator
-from msgnode.identity.binding_store import BindingStore
-from msgnode.identity.bindings import MAX_PER_RUNTIME, Bindings
+from msgnode.identity.bindings import MAX_PER_RUNTIME, Bindings, BindingStore
 from msgnode.identity.credentials import Rejected
 from msgnode.identity.http import Fetcher
 from msgnode.identity.identify_timeout import IdentifyTimeout

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from .metric_families import gauge
+from .collector import gauge
 
 if TYPE_CHECKING:
     from msgnode.federation.peer import Link

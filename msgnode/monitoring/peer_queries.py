@@ -18,8 +18,7 @@ from msgnode.monitoring.measured_node import MeasuredNode
 from msgnode.monitoring.sampler import WorkerFigures
 from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.session_watch import SessionFigures
-from msgnode.monitoring.trace_filter import TraceFilter
-from msgnode.monitoring.tracer import TracesTold
+from msgnode.monitoring.tracer import TraceFilter, TracesTold
 from msgnode.workers.lone import NobodyToAsk
 from msgnode.workers.rpc import MAX_BYTES, PeerRpc
 from policies.authoring import live_messages

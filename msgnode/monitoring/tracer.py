@@ -29,7 +29,7 @@ from msgnode.bus.pipeline import Pipeline
 from msgnode.bus.ports import Caller, DeliveryResult, Listener
 from msgnode.bus.steps import HeldTraces, Steps, TracedSteps
 from msgnode.bus.trace import Trace, TracePart
-from msgnode.core import messages, trace_context
+from msgnode.core import addresses, messages, trace_context
 from msgnode.core.decision import NOT_APPLICABLE
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
@@ -40,7 +40,65 @@ from msgnode.core.record import Outcome
 from msgnode.core.token_bucket import TokenBucket
 from msgnode.core.trace_context import IN_FRAME, TraceContext
 
-from .trace_filter import TraceFilter
+_JOINED = ("response", "link")
+"""Why a part of a trace may be shown to whoever may see the trace."""
+
+
+class TraceFilter(msgspec.Struct, frozen=True):
+    """What an operator watches; what is empty does not filter.
+
+    Attributes:
+        address: sender or recipient, with all below it.
+        session: id or runtime URL of the sending session.
+        user: name or subject of the verified sender.
+        trace: a trace id.
+    """
+
+    address: str = ""
+    session: str = ""
+    user: str = ""
+    type: str = ""
+    outcome: str = ""
+    rule: str = ""
+    trace: str = ""
+
+    def may_want(self, message: Message, speaker: Speaker) -> bool:
+        """Whether a message that has just come may be one of them."""
+        if self.trace or (self.type and message.type != self.type):
+            return False
+        if self.session and self.session not in (speaker.session_id, speaker.runtime_url):
+            return False
+        if self.user and (
+            speaker.identity is None
+            or self.user not in (speaker.identity.username, speaker.identity.subject)
+        ):
+            return False
+        return not self.address or any(
+            addresses.is_under(each, self.address) for each in (message.sender, *message.recipients)
+        )
+
+    def wants(self, part: TracePart) -> bool:
+        """Whether a message that was traced is one of them."""
+        if self.trace:
+            return part.trace == self.trace
+        if part.why in _JOINED:
+            return True
+        return (
+            (not self.type or part.type == self.type)
+            and (not self.outcome or part.outcome == self.outcome)
+            and (not self.rule or part.rule == self.rule)
+            and (not self.session or self.session in (part.session, part.runtime))
+            and (not self.user or part.user == self.user)
+            and (
+                not self.address
+                or any(addresses.is_under(each, self.address) for each in _parties(part))
+            )
+        )
+
+
+def _parties(part: TracePart) -> tuple[str, ...]:
+    return (part.sender, *part.to.split(", "))
+
 
 MOST_A_SECOND = 100
 TREES_A_SECOND = 10

@@ -23,8 +23,7 @@ from .subsystem import Jobs, Subsystem, until_stopped
 
 if TYPE_CHECKING:
     from msgnode.devices.devices import Devices
-    from msgnode.devices.outlet_recovery import OutletRecovery
-    from msgnode.devices.outlet_store import OutletStore
+    from msgnode.devices.outlet_store import OutletRecovery, OutletStore
     from msgnode.devices.push import PushWakeups
     from msgnode.devices.resumption import DeviceSessions
     from msgnode.devices.webhook import Webhooks
@@ -171,7 +170,7 @@ def _recovery(
     wakeups: PushWakeups | None,
 ) -> OutletRecovery:
     """Build what opens the outlets of sessions again that come from elsewhere."""
-    from msgnode.devices.outlet_recovery import OutletRecovery
+    from msgnode.devices.outlet_store import OutletRecovery
     from msgnode.identity import service_accounts
 
     recovery = OutletRecovery(

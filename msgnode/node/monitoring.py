@@ -19,7 +19,7 @@ from msgnode.core.record import Outcome
 from msgnode.monitoring import alarm_rules, peer_queries
 from msgnode.monitoring.alarm_rules import AlarmRules
 from msgnode.monitoring.background_programs import BackgroundPrograms
-from msgnode.monitoring.component_status import StatusReport
+from msgnode.monitoring.connector_figures import StatusReport
 from msgnode.monitoring.fault_alarms import FaultAlarms
 from msgnode.monitoring.otlp import OtlpExport
 from msgnode.monitoring.sampler import Sampler

@@ -1,23 +1,205 @@
 """The QoS broker connector, domain://qos.<domain>.
 
-Applications query what the network offers, and reserve for their sessions; requests.py has the
-forms. Every message gets one answer, 503 without a broker. A reservation belongs to the verified
-subject that made it, else to the session.
+Applications query what the network offers, and reserve for their sessions. Every message gets one
+answer, 503 without a broker. A reservation belongs to the verified subject that made it, else to
+the session.
+
+What a message asks for:
+
+read    `resource` /resources, with `criteria` {cspId, mediaTypes, near}; /reservations, or one of
+        them
+create  `resource` /reservations, with `value` {flows: [{mediaType}], class, bitrate, seconds,
+        cspId, clientName, sessionId, near: [access network of each end]}
+update  `resource` /reservations/<id>, with `value` {seconds}: renew
+delete  `resource` /reservations/<id>: release
+A class may be said as text or as the number of the field's papers (0 audio, 1 video, 2 data).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 from msgnode.bus.ports import Body, Component, ComponentInfo, Listener
-from msgnode.core.errors import NodeError, Unavailable
+from msgnode.core.errors import BadMessage, NodeError, Unavailable
 from msgnode.core.messages import Message
 
-from .broker import Broker, Order, Owner
-from .requests import Inquire, List, Read, Release, Renew, Request, Reserve, request_of
+from .broker import Broker, Criteria, Order, Owner
+
+MAX_FLOWS = 16
+MAX_NEAR = 8
+MAX_TEXT = 128
+MAX_ADDRESS = 600
+MAX_BITRATE = 10**10
+MAX_SECONDS = 7 * 24 * 3600
+_BY_NUMBER = {0: "audio", 1: "video", 2: "data"}
+
+
+@dataclass(frozen=True, slots=True)
+class Inquire:
+    """Read the capacity."""
+
+    criteria: Criteria
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """A new reservation."""
+
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """The caller's reservations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One of them."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Renew a reservation for so many seconds; 0: as long as at first."""
+
+    id: str
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """End one."""
+
+    id: str
+
+
+Request = Inquire | Reserve | List | Read | Renew | Release
+
+
+def request_of(type_: str, body: Mapping[str, Any]) -> Request:
+    """Parse the request in a message. Raises BadMessage, which names the error."""
+    kind, id_ = _resource(body)
+    match type_, kind, id_:
+        case "read", "resources", "":
+            return Inquire(_criteria(body.get("criteria")))
+        case "read", "reservations", "":
+            return List()
+        case "read", "reservations", _:
+            return Read(id_)
+        case "create", "reservations", "":
+            return Reserve(_order(_object(body.get("value"), "value")))
+        case "update", "reservations", _ if id_:
+            return Renew(id_, _seconds(_object(body.get("value") or {}, "value")))
+        case "delete", "reservations", _ if id_:
+            return Release(id_)
+    raise BadMessage(
+        "The QoS broker takes read of /resources, /reservations or /reservations/<id>, create of "
+        "/reservations, and update and delete of /reservations/<id>."
+    )
+
+
+def _resource(body: Mapping[str, Any]) -> tuple[str, str]:
+    resource = body.get("resource", "")
+    if not isinstance(resource, str) or len(resource) > MAX_TEXT:
+        raise BadMessage("`resource` is a text such as /reservations.")
+    kind, _, id_ = resource.strip("/").partition("/")
+    return kind, id_
+
+
+def _criteria(value: Any) -> Criteria:
+    if value is None:
+        return Criteria()
+    fields = _object(value, "criteria")
+    return Criteria(
+        _text(fields, "cspId", MAX_TEXT),
+        _media(fields.get("mediaTypes"), "mediaTypes"),
+        _near(fields.get("near")),
+    )
+
+
+def _order(value: Mapping[str, Any]) -> Order:
+    flows = value.get("flows", [])
+    if not isinstance(flows, list) or len(flows) > MAX_FLOWS:
+        raise BadMessage(f"`flows` is a list of at most {MAX_FLOWS} objects with a mediaType.")
+    media = _media([_object(flow, "flows").get("mediaType") for flow in flows], "mediaType")
+    named = value.get("class")
+    order = Order(
+        media=media,
+        traffic_class="" if named is None else _class(named, "class"),
+        bitrate=_number(value, "bitrate", MAX_BITRATE),
+        seconds=_seconds(value),
+        customer=_text(value, "cspId", MAX_TEXT),
+        client_name=_text(value, "clientName", MAX_TEXT),
+        about=_text(value, "sessionId", MAX_ADDRESS),
+        near=_near(value.get("near")),
+    )
+    if not order.media and not order.traffic_class:
+        raise BadMessage("A reservation needs `flows` with a mediaType, or a `class`.")
+    return order
+
+
+def _seconds(value: Mapping[str, Any]) -> int:
+    return _number(value, "seconds", MAX_SECONDS)
+
+
+def _media(value: Any, name: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > MAX_FLOWS:
+        raise BadMessage(f"`{name}` is a list of at most {MAX_FLOWS} classes.")
+    return tuple(_class(each, name) for each in value)
+
+
+def _near(value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or len(value) > MAX_NEAR:
+        raise BadMessage(f"`near` is a list of at most {MAX_NEAR} names of access networks.")
+    if not all(
+        isinstance(each, str) and 0 < len(each) <= 64 and "\0" not in each for each in value
+    ):
+        raise BadMessage("`near` holds names of access networks, 64 characters at most.")
+    return tuple(value)
+
+
+def _class(value: Any, name: str) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = _BY_NUMBER.get(value)
+    if not isinstance(value, str) or not 0 < len(value) <= 16:
+        raise BadMessage(f"`{name}` is the name of a traffic class such as audio.")
+    return value.lower()
+
+
+def _number(value: Mapping[str, Any], name: str, most: int) -> int:
+    number = value.get(name)
+    if number is None:
+        return 0
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= most:
+        raise BadMessage(f"`{name}` is a whole number from 1 to {most}.")
+    return number
+
+
+def _text(value: Mapping[str, Any], name: str, most: int) -> str:
+    text = value.get(name, "")
+    if text is None:
+        return ""
+    if not isinstance(text, str) or len(text) > most or "\0" in text:
+        raise BadMessage(f"`{name}` is a text of at most {most} characters.")
+    return text
+
+
+def _object(value: Any, name: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise BadMessage(
+            f"`{name}` holds objects." if name == "flows" else f"`{name}` is an object."
+        )
+    return value
 
 
 class QosConnector(Component):

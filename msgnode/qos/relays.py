@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import accounting, figures, secret_store, turn_state
-from .ledger import Ledger
+from .accounting import Ledger
 from .statistics import Event
 from .turn_servers import Alarm, Clear, TurnServers
 

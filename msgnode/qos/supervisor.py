@@ -1,6 +1,6 @@
 """The supervisor: ends reservations that are over, and tells their owners.
 
-Every worker runs this job; the one with the claim acts (lease.py). Its work is read from the
+Every worker runs this job; the one with the claim acts (turn_state.py). Its work is read from the
 database each time, and all of it may be done twice. It runs off the event loop, except for sending
 messages.
 """
@@ -15,10 +15,11 @@ from typing import TypeVar
 
 from msgnode.bus.periodic import every
 from msgnode.core.faults import FAULTS
+from msgnode.storage.claims import NotHolder
 from msgnode.storage.database_threads import DatabaseThreads
 from msgnode.storage.fence import Fenced
 
-from . import lease, sweep
+from . import sweep, turn_state
 from .notifier import Notifier
 from .relays import Relays
 
@@ -76,12 +77,12 @@ class Supervisor:
     async def _round_or_rest(self) -> None:
         try:
             await self.round()
-        except (lease.NotHolder, Fenced):
+        except (NotHolder, Fenced):
             await self._rest()
 
     async def round(self) -> None:
         """One look, if this worker supervises."""
-        self.supervises = await self.in_thread(lambda: lease.hold(self._epoch))
+        self.supervises = await self.in_thread(lambda: turn_state.hold_claim(self._epoch))
         if not self.supervises:
             await self._rest()
             return
@@ -100,7 +101,7 @@ class Supervisor:
         """Visit the TURN servers; a failure there does not delay the end of reservations."""
         try:
             await relays.round(self.in_thread)
-        except (lease.NotHolder, Fenced):
+        except (NotHolder, Fenced):
             raise
         except Exception as error:
             FAULTS.note("look at the TURN servers", error)
@@ -127,5 +128,5 @@ class Supervisor:
         supervised = self.supervises
         await self._rest()
         if supervised:
-            await self.in_thread(lambda: lease.give_up(self._epoch))
+            await self.in_thread(lambda: turn_state.give_up_claim(self._epoch))
         self._thread.stop()

@@ -15,7 +15,7 @@ from django.db.models import DateTimeField, Exists, F, OuterRef, Q, QuerySet, Su
 
 from msgnode.models import Session
 
-from . import bookings, lease
+from . import bookings, turn_state
 from .capacity import OPEN
 from .models import Reservation, TurnServer
 
@@ -48,7 +48,7 @@ def sweep(epoch: str, unused: float, grace: float) -> int:
         NotHolder: another worker supervises now.
     """
     with transaction.atomic():
-        lease.check(epoch)
+        turn_state.check_claim(epoch)
         at = bookings.now()
         rows = Reservation.objects.filter(state__in=OPEN)
         _follow_subjects(rows)
@@ -127,7 +127,7 @@ def forget(epoch: str, kept: timedelta) -> int:
         NotHolder: another worker supervises now.
     """
     with transaction.atomic():
-        lease.check(epoch)
+        turn_state.check_claim(epoch)
         old = (
             Reservation.objects.filter(
                 state=Reservation.State.ENDED, ended_at__lte=bookings.now() - kept

@@ -1,18 +1,30 @@
-"""The rows of TURN servers: what is to be done at each, and what was found. Blocks."""
+"""The rows of TURN servers: what is to be done at each, and what was found. Blocks.
+
+The worker with the claim `qos` supervises, while its own lease runs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from django.db import transaction
 
 from msgnode.identity.encryption import decrypt
 from msgnode.models import Alarm
+from msgnode.storage import claims
 from msgnode.storage.alarms import TURN_DOWN, clear_alarm
 
-from . import bookings, credentials, lease
+from . import bookings, credentials
 from .models import Reservation, TurnServer
+
+NAME = "qos"
+
+hold_claim = partial(claims.take, NAME)
+check_claim = partial(claims.check, NAME)
+give_up_claim = partial(claims.release, NAME)
+
 
 CUTS = 50
 """Most reservations whose sessions are ended in one visit to a server."""
@@ -80,7 +92,7 @@ def visits(polled: Iterable[int]) -> list[Visit]:
 def settle(epoch: str, visit: Visit, is_up: bool) -> None:
     """Write down what a visit has found. Raises NotHolder."""
     with transaction.atomic():
-        lease.check(epoch)
+        check_claim(epoch)
         at = bookings.now()
         if visit.cut:
             Reservation.objects.filter(pk__in=visit.cut).update(cut_at=at)

@@ -19,10 +19,10 @@ from contextlib import suppress
 import uvloop
 
 from msgnode import celery_apps
-from msgnode.servers.affinity import keep_to_one_processor
 from msgnode.servers.collector import Collector
 from msgnode.servers.start import (
     end_within,
+    keep_to_one_processor,
     limit_background_threads,
     listening_socket,
     on_signals,

@@ -1,8 +1,9 @@
-"""What a process needs to serve: a listening socket, signals, an end."""
+"""What a process needs to serve: a listening socket, signals, an end, and a processor."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -66,3 +67,24 @@ def end_within(seconds: float, status: int) -> None:
     ending = threading.Timer(seconds, os._exit, (status,))
     ending.daemon = True
     ending.start()
+
+
+log = logging.getLogger("msgnode.servers.start")
+
+
+def keep_to_one_processor(number: int) -> None:
+    """Pin this process to one processor; do nothing if it may use only one.
+
+    A Python process can use only one processor at a time. On several, its threads wait longer for
+    each other, and each processor they use has less time for the worker on it.
+
+    Args:
+        number: distributes the web processes of a machine over its processors; the port serves.
+    """
+    if not hasattr(os, "sched_setaffinity"):  # macOS has no such call
+        return
+    allowed = sorted(os.sched_getaffinity(0))
+    try:
+        os.sched_setaffinity(0, {allowed[-1 - number % len(allowed)]})
+    except OSError as error:
+        log.warning("The web process cannot keep to one processor: %s", error)

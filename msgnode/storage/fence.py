@@ -8,21 +8,60 @@ writer at a time, with the same effect.
 A process may be frozen in the middle of a transaction. PostgreSQL ends the transaction after `idle`
 seconds, so that nobody waits for it for ever. A transaction waits for a row that somebody else has
 locked for a quarter of the time it has. The statement also tells the transaction's id, by which
-commit_outcome.py finds out about a commit that was not answered.
+is found out whether a transaction was committed whose COMMIT was not answered (PostgreSQL only):
+the connection may break, or the server freeze, after the server has read a COMMIT and before the
+client has read its answer. Then the transaction may be committed, now or once the server goes on.
+SQLite answers each COMMIT. All functions block.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
+from enum import Enum
 
-from django.db import connection
+from django.db import DataError, connection
 
 from msgnode.core import database_limit
 from msgnode.core.errors import Unavailable
 from msgnode.models import Worker
 
-from . import commit_outcome
+_here = threading.local()
+
+
+class Outcome(Enum):
+    """What has become of a transaction."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    IN_PROGRESS = "in progress"
+
+
+def begun(id_: str) -> None:
+    """Note the server's id of the transaction that this thread has begun (fence.py)."""
+    _here.transaction_id = id_
+
+
+def transaction_id() -> str:
+    """The server's id of this thread's latest transaction, "" if none was noted."""
+    return str(getattr(_here, "transaction_id", ""))
+
+
+def outcome(id_: str) -> Outcome:
+    """What has become of the transaction with this id; asked on another connection.
+
+    Raises:
+        OperationalError: the server is out of reach, or does not answer.
+    """
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_xact_status(%s::text::xid8)", [id_])
+            status = cursor.fetchone()[0]
+    except DataError:  # it is none of this server's, which has taken another's place
+        return Outcome.ABORTED
+    return Outcome(status or "aborted")  # one that is too old to be known does not occur in seconds
+
 
 _LOCKED = 8.0
 """Seconds for a transaction without a limit, of which it waits a quarter for a locked row."""
@@ -74,4 +113,4 @@ class Fence:
             if row is None:
                 raise Fenced
             if connection.vendor == "postgresql":
-                commit_outcome.begun(row[0])
+                begun(row[0])

@@ -4,7 +4,7 @@ Changes of one session are applied in the order submitted (bus/writing.py). grou
 of many sessions into few statements; group_commit.py shares the transactions.
 
 A commit that was not answered counts as what has become of it, as soon as the database tells
-(commit_outcome.py). If that is only after its submissions were refused, and it was committed, then
+(fence.py). If that is only after its submissions were refused, and it was committed, then
 memory and database differ about what the sessions hold: they are named to `on_late`, to be ended.
 """
 
@@ -20,9 +20,8 @@ from django.db import InterfaceError, OperationalError, transaction
 from msgnode.bus.writing import Change, Create, Delete
 from msgnode.core.histogram import Histogram
 
-from . import commit_outcome, grouping
-from .commit_outcome import Outcome
-from .fence import Check, unfenced
+from . import fence, grouping
+from .fence import Check, Outcome, unfenced
 from .group_commit import GroupCommit
 
 log = logging.getLogger(__name__)
@@ -102,7 +101,7 @@ class GroupWriter:
             with transaction.atomic():
                 self._check()
                 grouping.apply(change for each in group for change in each.changes)
-                sent = commit_outcome.transaction_id()
+                sent = fence.transaction_id()
         except (OperationalError, InterfaceError):
             if sent:
                 self._unanswered.append(_Unanswered(sent, group))
@@ -117,7 +116,7 @@ class GroupWriter:
         """
         is_committed = False
         for each in tuple(self._unanswered):
-            found = commit_outcome.outcome(each.id)
+            found = fence.outcome(each.id)
             is_this = each.group[0] is group[0] and len(each.group) == len(group)
             if found is Outcome.IN_PROGRESS:
                 if is_this:

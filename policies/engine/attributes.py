@@ -11,8 +11,7 @@ Rules
   to the next.
 - The sender is what the Speaker says, never what the body claims.
 - A value that exists but cannot be determined (not a number, a failed look-up) is Undetermined:
-  every operation on it raises CannotEvaluate. Reading it does not raise.
-"""
+  every operation on it raises CannotEvaluate. Reading it does not raise."""
 
 from __future__ import annotations
 
@@ -24,14 +23,39 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgnode.core import addresses, json_text
+from msgnode.core.addresses import is_p2p_stub
 from msgnode.core.decision import Direction
 from msgnode.core.errors import NodeError
 from msgnode.core.identity import Speaker
 
 from .language import Attribute, CannotEvaluate
-from .message_kind import kind_of_message
 from .parameters import NUMBER, text_of_scalar
 from .vocabulary import RATE, WEEKDAYS, Kind, kind_of
+
+
+def kind_of_message(sender: str, to: str) -> str | None:
+    """The kind by the first matching line of docs/reference/policy.md, section 1.4."""
+    ends = (sender.rstrip("/"), to.rstrip("/"))
+    if ends[0].startswith("domain://registry.") or ends[1].startswith("domain://registry."):
+        return "registration"
+    if is_p2p_stub(sender) or is_p2p_stub(to):
+        return "p2pConnection"
+    for name, tails, both in _BY_END:
+        if all(e.endswith(tails) for e in ends) if both else any(e.endswith(tails) for e in ends):
+            return name
+    return None
+
+
+_BY_END: tuple[tuple[str, tuple[str, ...], bool], ...] = (
+    ("addressAllocation", ("/address-allocation",), True),
+    ("objectAllocation", ("/object-address-allocation", "/object-allocation"), False),
+    ("discovery", ("/discovery",), False),
+    ("globalRegistry", ("/graph-connector",), False),
+    ("identityManagement", ("/idm",), False),
+    ("p2pConnection", ("/ua",), False),
+    ("dataSync", ("/sm",), False),
+)
+
 
 if TYPE_CHECKING:
     from msgnode.core.messages import Message

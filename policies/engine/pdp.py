@@ -29,7 +29,6 @@ from .combining import (
     winning_effect,
 )
 from .conditions import Check, compile_condition
-from .index import Guards, build_index, guards_of
 from .language import (
     ALWAYS,
     All,
@@ -42,7 +41,7 @@ from .language import (
     Some,
     Test,
 )
-from .scan import BLOCK, LAYERS, Scan, compile_flat, compile_scan
+from .scan import BLOCK, LAYERS, Guards, Scan, build_index, compile_flat, compile_scan, guards_of
 from .vocabulary import Algorithm
 
 FEW = 8

@@ -2,7 +2,7 @@
 
 An entry is at its key (its URL in base64url). PUT registers or replaces, PATCH changes some fields,
 DELETE disconnects (the entry is kept until it is purged), POST …/keep-alive is a sign of life.
-Lists are paged by cursor, newest first. conditions.py says what ETags are good for.
+Lists are paged by cursor, newest first. filters.py says what ETags are good for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from registry import api, entries, rows
 from registry.api import Kind
 from registry.models import DataObject, Hyperty, StatusChange, User
 
-from . import conditions, filters, problems, serializers
+from . import filters, problems, serializers
 from .access import RegistryAccess, RegistryThrottle, claimant
 from .parsers import SafeJSONParser
 from .paths import url_of
@@ -134,7 +134,7 @@ class V1View(viewsets.GenericViewSet[Any]):
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kw: Any) -> Any:
         if isinstance(response, Response) and response.status_code in (200, 201):
-            response = conditions.tagged(request, response)
+            response = filters.tagged(request, response)
         return super().finalize_response(request, response, *args, **kw)
 
 
@@ -160,7 +160,7 @@ class EntryViews(V1View):
 
     def condition(self) -> api.Condition | None:
         """What the request says of the entry before it."""
-        check = conditions.condition(self.request)
+        check = filters.condition(self.request)
         if check is None:
             return None
         return lambda entry: check(entry and self.get_serializer(entry).data)
@@ -201,19 +201,19 @@ def _documented(shape: Any, patch: Any) -> Any:
     """The operations of an entry's view, for the OpenAPI document."""
     one: dict[Any, Any] = {200: shape, **PROBLEMS}
     both: dict[Any, Any] = {201: shape, **one}
-    write = [KEY, *conditions.WRITE]
+    write = [KEY, *filters.WRITE]
     return extend_schema_view(
         list=_listed(shape),
-        retrieve=extend_schema(parameters=[KEY, *conditions.READ], responses={200: shape, **READS}),
+        retrieve=extend_schema(parameters=[KEY, *filters.READ], responses={200: shape, **READS}),
         update=extend_schema(parameters=write, request=shape, responses=both),
         partial_update=extend_schema(parameters=write, request=patch, responses=one),
-        destroy=extend_schema(parameters=[KEY, *conditions.END], responses={204: None, **PROBLEMS}),
+        destroy=extend_schema(parameters=[KEY, *filters.END], responses={204: None, **PROBLEMS}),
         keep_alive=extend_schema(parameters=write, request=None, responses=one),
     )
 
 
 def _listed(shape: Any) -> Any:
-    return extend_schema(parameters=conditions.READ, responses={200: shape(many=True), **READS})
+    return extend_schema(parameters=filters.READ, responses={200: shape(many=True), **READS})
 
 
 @_documented(serializers.HypertySerializer, serializers.HypertyPatchSerializer)
@@ -259,11 +259,11 @@ class ChangeViews(mixins.ListModelMixin, V1View):
 
 @extend_schema_view(
     retrieve=extend_schema(
-        parameters=[GUID, *conditions.READ],
+        parameters=[GUID, *filters.READ],
         responses={200: serializers.GlobalRecordSerializer, **READS},
     ),
     update=extend_schema(
-        parameters=[GUID, *conditions.WRITE],
+        parameters=[GUID, *filters.WRITE],
         responses={
             200: serializers.GlobalRecordSerializer,
             201: serializers.GlobalRecordSerializer,
@@ -286,7 +286,7 @@ class GlobalRecordViews(V1View):
         given = self.get_serializer(data=request.data)
         given.is_valid(raise_exception=True)
         jwt = given.validated_data["jwt"]
-        check = conditions.condition(request)
+        check = filters.condition(request)
         is_first = api.global_put(
             guid, jwt, check and (lambda before: check(before and {"guid": guid, "jwt": before}))
         )

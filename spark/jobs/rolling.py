@@ -6,24 +6,145 @@ them in the ledger.
 If that fails, each file is read by itself. Damaged or missing ones are left out, the hour's entry
 names them, and then they are set aside: if a run is killed in between, the next one finds them
 again.
+
+A file is damaged if its content cannot be decoded, or lacks columns of the record, in two reads of
+it alone: one in a Python worker of Spark, one here. A file system error, a missing permission or
+too little memory proves nothing: it is raised, and the run is retried.
+
+    date=2026-11-21/hour=13/<name>.parquet.damaged    set aside: kept as long as its hour, not read
 """
 
 from __future__ import annotations
 
+import io
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+from pyarrow import fs
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark.jobs import compaction, damage, hourly, record, schema, tables
+from spark.jobs import compaction, hourly, record, schema, tables
+from spark.jobs.counting import RECORD, batches_of
 from spark.jobs.ledger import Entry, Ledger
 from spark.jobs.parallel import run_parallel
+from spark.jobs.places import place
 from spark.jobs.storage import File, Storage
+
+SUFFIX = ".damaged"
+GONE = "it is no longer there"
+MISSING = "it was not restored: copy it to RECORD_URL"
+Faults = dict[datetime, dict[str, str]]
+"""hour → name of a file → what is wrong with it."""
+_LONGEST = 200
+
+
+def faults_in(
+    spark: SparkSession, raw: Storage, hours: Mapping[datetime, Sequence[File]]
+) -> Faults:
+    """The files that are damaged or gone.
+
+    Raises what says nothing about a file: an error of the file system, a missing permission, too
+    little memory.
+    """
+    every = record.pieces(spark, hours, piece_bytes=0)
+    suspects = every.mapInArrow(_suspects(raw.root), "hour long, folder string, name string")
+    found: Faults = {}
+    for row in suspects.collect():
+        fault = fault_of(raw.seen, raw.seen_at(raw.at(row["folder"], row["name"])))
+        if fault:
+            hour = datetime.fromtimestamp(row["hour"], UTC)
+            found.setdefault(hour, {})[row["name"]] = fault
+    return found
+
+
+def set_aside(raw: Storage, hour: datetime, faults: Mapping[str, str]) -> None:
+    """Rename the damaged files of an hour, so that nobody reads them as rows.
+
+    One that cannot be renamed stays, and the next run finds it again.
+    """
+    folder = raw.at(record.folder_of(hour))
+    for name, fault in faults.items():
+        if fault in (GONE, MISSING):
+            continue
+        try:
+            if name.endswith(".pending"):  # it stands no longer for the files it was made of
+                raw.remove(f"{folder}/{record.decision_of(name)}")
+            raw.rename(f"{folder}/{name}", f"{folder}/{name}{SUFFIX}")
+        except Exception:
+            log.exception("a damaged file cannot be renamed: %s/%s", folder, name)
+
+
+def fault_of(system: fs.FileSystem, path: str) -> str:
+    """What is wrong with the content of a file, or that it is gone; empty if it is sound.
+
+    Raises OSError, MemoryError.
+    """
+    try:
+        opened = system.open_input_file(path)
+    except FileNotFoundError:
+        return GONE
+    with opened, _Watched(opened) as watched:
+        try:
+            for batch in batches_of(pa.PythonFile(watched, "r"), RECORD):
+                batch.validate(full=True)
+        except MemoryError:
+            raise
+        except (pa.ArrowException, OSError, ValueError) as fault:
+            # Arrow says OSError of bytes that it cannot decode, too.
+            if watched.failed is not None:
+                raise watched.failed from fault
+            return (" ".join(str(fault).split()) or type(fault).__name__)[:_LONGEST]
+    return ""
+
+
+class _Watched(io.RawIOBase):
+    """An open file that remembers the error of a read that failed."""
+
+    def __init__(self, source: Any) -> None:
+        super().__init__()
+        self.failed: Exception | None = None
+        self._source = source
+
+    def read(self, size: int | None = -1) -> bytes:
+        try:
+            return bytes(self._source.read(None if size is None or size < 0 else size))
+        except Exception as error:
+            self.failed = error
+            raise
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return int(self._source.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._source.tell())
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+def _suspects(root: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What `mapInArrow` calls: files (hour, folder, names) in, those with a fault out."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        system, folder_of_all = place(root)
+        for piece in (piece for batch in batches for piece in batch.to_pylist()):
+            folder = piece["folder"]
+            for name in piece["names"]:
+                if fault_of(system, f"{folder_of_all}/{folder}/{name}"):
+                    row = {"hour": piece["hour"], "folder": folder, "name": name}
+                    yield pa.RecordBatch.from_pylist([row])
+
+    return run
+
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +196,8 @@ def roll_up(
 def _roll_up_part(
     spark: SparkSession, raw: Storage, ledger: Ledger, hours: dict[datetime, list[File]], run: str
 ) -> int:
-    faults: damage.Faults = {
-        hour: dict.fromkeys(missing, damage.MISSING)
+    faults: Faults = {
+        hour: dict.fromkeys(missing, MISSING)
         for hour in hours
         if (missing := record.missing_of(raw, hour))
     }
@@ -86,7 +207,7 @@ def _roll_up_part(
                 counted = _write_tables(spark, raw, ledger, hours, run)
                 break
             except Exception as failure:
-                found = damage.faults_in(spark, raw, hours)
+                found = faults_in(spark, raw, hours)
                 if not found or attempt == ATTEMPTS - 1:
                     raise
                 log.warning("files of the record cannot be read", exc_info=failure)
@@ -105,7 +226,7 @@ def _roll_up_part(
     }
     ledger.enter(entries)
     for hour, damaged in faults.items():
-        damage.set_aside(raw, hour, damaged)
+        set_aside(raw, hour, damaged)
     return sum(counted.values())
 
 
@@ -128,12 +249,12 @@ def entry_of(
         now: when, ISO.
     """
     known = {} if before is None else before.lost
-    lost = {name: why for name, why in known.items() if why != damage.MISSING} | faults
+    lost = {name: why for name, why in known.items() if why != MISSING} | faults
     for file in files:
         lost.pop(file.name, None)
     inputs = record.fingerprint(files)
-    is_missing = damage.MISSING in lost.values()
-    damaged = {n: why for n, why in lost.items() if why not in (damage.GONE, damage.MISSING)}
+    is_missing = MISSING in lost.values()
+    damaged = {n: why for n, why in lost.items() if why not in (GONE, MISSING)}
     has_damage = any(why != LATE for why in damaged.values())
     if before is None or (files and (rows >= before.rows or has_damage)):
         return Entry(run, inputs, rows, now, lost)
@@ -155,10 +276,10 @@ def _without(
 
     Where some are gone and a compacted one is new, another run has put their rows there.
     """
-    if damage.GONE in found.values():
+    if GONE in found.values():
         there, known = record.files_of(raw, hour), {file.name for file in files}
         if any(compaction.is_compacted(file) and file.name not in known for file in there):
-            found = {name: why for name, why in found.items() if why != damage.GONE}
+            found = {name: why for name, why in found.items() if why != GONE}
             files = there
     faults.update(found)
     return [file for file in files if file.name not in faults]
@@ -251,12 +372,12 @@ def _compact_hour(
             compacted = compaction.compact(spark, raw, hour, files, run)
         except Exception as failure:
             faults: dict[str, str] = {}
-            found = damage.faults_in(spark, raw, {hour: files}).get(hour, {})
+            found = faults_in(spark, raw, {hour: files}).get(hour, {})
             _without(raw, hour, files, found, faults)
             if faults:
                 log.warning("files of the record cannot be compacted", exc_info=failure)
                 ledger.change(hour, entry.inputs, lost=entry.lost | faults)
-                damage.set_aside(raw, hour, faults)
+                set_aside(raw, hour, faults)
                 return False
             if is_last and not found:
                 raise

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from msgnode.backup import contents, in_use, restore, sqlite
+from msgnode.backup import in_use, restore, sqlite
 from msgnode.backup.manifest import ArchiveFault
 from msgnode.identity.encryption import encrypt
 from msgnode.identity.provider import keys
@@ -40,7 +40,7 @@ def archive(tmp_path: Path, settings: Any) -> Path:
     Ban.objects.create(value="runtime://localhost/mallory", reason="floods")
     Worker.objects.create(epoch="e", name="old", host="elsewhere", pid=1, state="ready")
     keys.jwk_set()
-    contents.make(tmp_path / "backup.tar.gz")
+    restore.make(tmp_path / "backup.tar.gz")
     return tmp_path / "backup.tar.gz"
 
 
@@ -176,7 +176,7 @@ def test_an_archive_of_a_later_version_is_refused_by_name(
 ) -> None:
     restore.restore(archive, replace=False)
     MigrationRecorder(connection).record_applied("msgnode", "9999_tomorrow")
-    contents.make(tmp_path / "later.tar.gz")
+    restore.make(tmp_path / "later.tar.gz")
     before = count(empty_node / "node.sqlite3", "msgnode_session")
     for words in ((), ("--check",)):
         with pytest.raises(CommandError, match=r"later\.tar\.gz.*msgnode\.9999_tomorrow"):
@@ -200,7 +200,7 @@ def test_a_damaged_database_is_refused_although_its_digest_fits(
         return told
 
     monkeypatch.setattr(sqlite, "dump", damaged)
-    contents.make(tmp_path / "damaged.tar.gz")
+    restore.make(tmp_path / "damaged.tar.gz")
     with pytest.raises(ArchiveFault, match=r"node\.sqlite3 is damaged"):
         restore.check(tmp_path / "damaged.tar.gz")
 

@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from msgnode import models
 from msgnode.bus.ports import CLOSED_BY_RUNTIME
-from msgnode.connectors import ended_runtimes
-from msgnode.connectors.ended_runtimes import EndedRuntimes
+from msgnode.connectors import domain_registry
+from msgnode.connectors.domain_registry import EndedRuntimes
 from registry.api import session_mark, subject_mark
 from tests import waiting
 
@@ -94,11 +94,11 @@ async def test_a_thousand_ends_are_a_few_groups() -> None:
             runtimes.note(url)
         await waiting.so(lambda: len(registry.ended) == len(urls))
     assert registry.ended == urls
-    assert len(registry.groups) == 1000 // ended_runtimes.AT_ONCE
+    assert len(registry.groups) == 1000 // domain_registry.AT_ONCE
 
 
 async def test_a_group_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ended_runtimes, "_TRIES_AGAIN", 0.05)
+    monkeypatch.setattr(domain_registry, "_TRIES_AGAIN", 0.05)
     registry = Registry(failures=2)
     async with running(registry) as runtimes:
         runtimes.note("runtime://d/1")

@@ -19,8 +19,7 @@ from msgnode.core.digest import digest
 from msgnode.core.errors import Unavailable
 from msgnode.devices.api import DeviceApi, DeviceSettings
 from msgnode.devices.devices import Devices
-from msgnode.devices.outlet_recovery import OutletRecovery
-from msgnode.devices.outlet_store import PUSH, WEBHOOK, StoredOutlet
+from msgnode.devices.outlet_store import PUSH, WEBHOOK, OutletRecovery, StoredOutlet
 from msgnode.devices.outlets import Outlets
 from msgnode.devices.push import PushKey, PushWakeups
 from msgnode.devices.resumption import DeviceSessions

@@ -145,7 +145,7 @@ async def test_a_revocation_ends_the_subjects_sessions_at_both_workers(
 def _revoke(node: Node, issuer: str, subject: str, closes: bool) -> None:
     """As the console does."""
     call = f"revoke(issuer={issuer!r}, subject={subject!r}, close={closes})"
-    node.manage("shell", "-c", f"from msgnode.identity.revocation_store import revoke; {call}")
+    node.manage("shell", "-c", f"from msgnode.identity.revocation_list import revoke; {call}")
 
 
 async def test_while_redis_is_away_a_token_still_has_one_runtime(

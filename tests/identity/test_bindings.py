@@ -15,8 +15,7 @@ from asgiref.sync import sync_to_async
 from msgnode import models, tasks
 from msgnode.core.errors import TooMany, Unavailable
 from msgnode.core.pending import Pending
-from msgnode.identity.binding_store import BindingStore
-from msgnode.identity.bindings import Binding, Bindings
+from msgnode.identity.bindings import Binding, Bindings, BindingStore
 from msgnode.storage.writer import GroupWriter
 
 ONE, OTHER = "runtime://d/one", "runtime://d/other"

@@ -20,7 +20,7 @@ from msgnode.core.digest import digest
 from msgnode.identity.claims import id_token_name
 from msgnode.identity.credentials import unverified_claims
 from msgnode.identity.provider import token_claims
-from msgnode.identity.provider.redirects import is_registered
+from msgnode.identity.provider.validator import is_registered
 from msgnode.models import ControlMessage
 
 from .relying_party import BACK, RelyingParty, query

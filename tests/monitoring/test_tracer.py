@@ -13,8 +13,7 @@ from msgnode.core.decision import Decision, Effect
 from msgnode.core.record import Outcome
 from msgnode.core.token_bucket import TokenBucket
 from msgnode.monitoring import tracer as tracing
-from msgnode.monitoring.trace_filter import TraceFilter
-from msgnode.monitoring.tracer import Tracer
+from msgnode.monitoring.tracer import TraceFilter, Tracer
 from tests.fakes import FakeCaller, FakeEnforcer
 from tests.stage.bus import ONE, TOKEN, TWO, Scene
 

@@ -11,9 +11,15 @@ from msgnode.core.decision import Direction
 from msgnode.core.errors import Unavailable
 from msgnode.core.identity import Identity, Speaker
 from policies.authoring.cases import facts_of
-from policies.engine.attributes import Facts, Surroundings, Undetermined, number_form, text_form
+from policies.engine.attributes import (
+    Facts,
+    Surroundings,
+    Undetermined,
+    kind_of_message,
+    number_form,
+    text_form,
+)
 from policies.engine.language import CannotEvaluate
-from policies.engine.message_kind import kind_of_message
 
 
 def facts(**case):

@@ -12,7 +12,7 @@ from django.core import mail
 from django.utils import timezone
 
 from msgnode.models import Alarm
-from msgnode.storage import statements
+from msgnode.storage import grouping
 from msgnode.storage.believed_clock import ALARM as CLOCK_JUMPED
 from msgnode.tasks import purge_decision_log
 from policies import tasks
@@ -44,7 +44,7 @@ ENTRY = Entry(
 
 
 def write(entries: list[Entry]) -> None:
-    statements.insert(DecisionEntry, decision_log.rows(entries))
+    grouping.insert(DecisionEntry, decision_log.rows(entries))
 
 
 def test_entries_become_rows_however_long_their_texts():

@@ -9,7 +9,7 @@ import pytest
 from policies.authoring.cases import facts_of
 from policies.engine.attributes import Undetermined
 from policies.engine.documents import read_document
-from policies.engine.index import build_index, guards_of
+from policies.engine.scan import build_index, guards_of
 
 A, B = {"msgTo": {"equals": "a"}}, {"actionType": {"in": ["create", "read"]}}
 

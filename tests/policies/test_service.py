@@ -12,9 +12,8 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity, Speaker
 from msgnode.core.pending import Pending
-from msgnode.policy import attribute_source, service
-from msgnode.policy.attribute_source import NodeAttributeSource
-from msgnode.policy.service import PolicyService
+from msgnode.policy import service
+from msgnode.policy.service import NodeAttributeSource, PolicyService
 from policies.enforcement import prp
 from policies.enforcement.snapshot import make_snapshot
 from policies.engine.language import CannotEvaluate
@@ -286,13 +285,13 @@ async def test_a_registry_that_fails_is_given_up_for_a_while_and_then_asked_agai
     with pytest.raises(CannotEvaluate, match="could not be had"):
         directory.entries_of(USER)
     assert asked == [USER]
-    monkeypatch.setattr(attribute_source, "FRESH", 0.0)
+    monkeypatch.setattr(service, "FRESH", 0.0)
     await until_known(directory)
     assert directory.entries_of(USER) == ["hyperty://localhost/1"]
 
 
 async def test_a_registry_that_does_not_answer_is_given_up_in_time(monkeypatch):
-    monkeypatch.setattr(attribute_source, "LONGEST", 0.01)
+    monkeypatch.setattr(service, "LONGEST", 0.01)
     answers = threading.Event()
     directory, _ = entered(lambda: answers.wait(5) and ["hyperty://localhost/1"])
     try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from msgnode.launch.pdeathsig import tie
 from msgnode.qos import turn_servers
-from msgnode.qos.coturn_cli import connected
+from msgnode.qos.turn_servers import connected
 from tests.node import ROOT, free_port
 from tests.services import needs_program
 

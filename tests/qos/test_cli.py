@@ -9,8 +9,8 @@ from time import process_time
 
 import pytest
 
-from msgnode.qos import coturn_cli, turn_servers
-from msgnode.qos.coturn_cli import CliFault, Running, connected
+from msgnode.qos import turn_servers
+from msgnode.qos.turn_servers import CliFault, Running, connected
 from msgnode.qos.turn_state import Visit
 
 PASSWORD = "secret of the command line"
@@ -49,7 +49,7 @@ def like_coturn(total: int = 1) -> Serve:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coturn_cli, "STEP_SECONDS", 1.0)
+    monkeypatch.setattr(turn_servers, "STEP_SECONDS", 1.0)
 
 
 async def test_sessions_are_listed_and_a_short_list_is_known_for_one() -> None:
@@ -74,7 +74,7 @@ async def test_one_that_never_answers_is_given_up() -> None:
 
 
 async def test_one_that_floods_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coturn_cli, "MAX_BYTES", 300_000)
+    monkeypatch.setattr(turn_servers, "MAX_BYTES", 300_000)
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -114,7 +114,7 @@ async def test_a_port_that_cannot_be_is_out_of_reach() -> None:
 def test_a_list_made_to_be_slow_is_read_at_once() -> None:
     text = "id=1, user <" * 400_000
     began = process_time()
-    assert coturn_cli._SESSION.findall(text) == []
+    assert turn_servers._SESSION.findall(text) == []
     assert process_time() - began < 0.5  # with a name of "<" it were 1 s and more
 
 

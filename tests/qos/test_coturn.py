@@ -16,7 +16,7 @@ import redis
 import redis.asyncio
 
 from msgnode.qos import credentials
-from msgnode.qos.coturn_cli import connected
+from msgnode.qos.turn_servers import connected
 from tests.client import Client, code
 from tests.conftest import Come
 from tests.node import Node, eventually

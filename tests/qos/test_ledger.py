@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from msgnode.models import Worker
-from msgnode.qos import accounting, bookings, credentials, lease, sweep
+from msgnode.qos import accounting, bookings, credentials, sweep, turn_state
+from msgnode.qos.accounting import KEPT, MAX_ENTRIES, Ledger
 from msgnode.qos.bookings import Book, Limits
-from msgnode.qos.ledger import KEPT, MAX_ENTRIES, Ledger
 from msgnode.qos.models import Customer, RelayAllocation, Reservation, Usage
 from msgnode.qos.statistics import MOST, Event, Kind, parse
+from msgnode.storage.claims import NotHolder
 
 from . import rows
 
@@ -72,7 +73,7 @@ class Accounts:
 
     def __init__(self, quota: int | None = None) -> None:
         rows.worker(ME)
-        assert lease.hold(ME)
+        assert turn_state.hold_claim(ME)
         rows.server()
         rows.customer(quota=quota)
         order = rows.video(customer="csp1")
@@ -246,7 +247,7 @@ def test_a_supervisor_that_was_frozen_counts_nothing(accounts: Accounts) -> None
     accounts.heard(Kind.NEW)
     Worker.objects.filter(epoch=ME).delete()
     rows.worker("another")
-    assert lease.hold("another")
-    with pytest.raises(lease.NotHolder):
+    assert turn_state.hold_claim("another")
+    with pytest.raises(NotHolder):
         accounts.write()
     assert not RelayAllocation.objects.exists()

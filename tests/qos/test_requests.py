@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from msgnode.core.errors import BadMessage
 from msgnode.qos.broker import Criteria, Order
-from msgnode.qos.requests import Inquire, List, Read, Release, Renew, Reserve, request_of
+from msgnode.qos.component import Inquire, List, Read, Release, Renew, Reserve, request_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),

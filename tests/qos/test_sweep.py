@@ -9,10 +9,11 @@ import pytest
 from django.utils import timezone
 
 from msgnode.models import Session, Worker
-from msgnode.qos import bookings, capacity, lease, sweep
+from msgnode.qos import bookings, capacity, sweep, turn_state
 from msgnode.qos.bookings import Book, Free, Limits
 from msgnode.qos.broker import Owner
 from msgnode.qos.models import Reservation, TurnServer
+from msgnode.storage.claims import NotHolder
 
 from . import rows
 from .rows import VIDEO
@@ -27,7 +28,7 @@ UNUSED, GRACE = 60.0, 120.0
 def supervises() -> None:
     for epoch in (ME, OTHER):
         rows.worker(epoch)
-    assert lease.hold(ME)
+    assert turn_state.hold_claim(ME)
 
 
 def reserve(owner: Owner | None = None, **order: object) -> Reservation:
@@ -143,8 +144,8 @@ def test_two_workers_that_sweep_at_once_end_each_once() -> None:
     rows.server()
     row = reserve()
     moved(row, expires_at=ago(1))
-    assert not lease.hold(OTHER)
-    with pytest.raises(lease.NotHolder):
+    assert not turn_state.hold_claim(OTHER)
+    with pytest.raises(NotHolder):
         sweep.sweep(OTHER, UNUSED, GRACE)
     assert sweep.sweep(ME, UNUSED, GRACE) == 1
     assert sweep.sweep(ME, UNUSED, GRACE) == 0
@@ -154,14 +155,14 @@ def test_a_supervisor_that_was_frozen_writes_nothing_after_another_took_over() -
     rows.server()
     moved(reserve(), expires_at=ago(1))
     Worker.objects.filter(epoch=ME).delete()
-    assert lease.hold(OTHER)
-    with pytest.raises(lease.NotHolder):
+    assert turn_state.hold_claim(OTHER)
+    with pytest.raises(NotHolder):
         sweep.sweep(ME, UNUSED, GRACE)
-    assert not lease.hold(ME)
+    assert not turn_state.hold_claim(ME)
     assert Reservation.objects.filter(state="ended").count() == 0
-    lease.give_up(OTHER)
+    turn_state.give_up_claim(OTHER)
     rows.worker(ME)
-    assert lease.hold(ME)
+    assert turn_state.hold_claim(ME)
     assert sweep.sweep(ME, UNUSED, GRACE) == 1
 
 
@@ -226,5 +227,5 @@ def test_what_ended_long_ago_is_forgotten_unless_its_owner_or_server_is_still_to
     assert sweep.forget(ME, timedelta(seconds=50)) == 1
     left = set(Reservation.objects.values_list("pk", flat=True))
     assert left == {untold.pk, uncut.pk, recent.pk, open_.pk}
-    with pytest.raises(lease.NotHolder):
+    with pytest.raises(NotHolder):
         sweep.forget(OTHER, timedelta(seconds=50))

@@ -79,7 +79,7 @@ async def test_case_p50_whose_identity_is_revoked_is_hung_up_on(
     ):
         await connect(alice, bob)
         revoke = f"revoke(issuer={issuer.url!r}, subject='sub-alice')"
-        text = f"from msgnode.identity.revocation_store import revoke; {revoke}"
+        text = f"from msgnode.identity.revocation_list import revoke; {revoke}"
         await asyncio.to_thread(strict.manage, "shell", "-c", text)
         for one, other in ((bob, alice), (alice, bob)):
             await one.until(lambda: one.way_to(other) is Way.NODE)  # noqa: B023

@@ -34,7 +34,7 @@ def test_web_processes_of_two_ports_keep_to_two_processors_of_those_they_are_giv
     given = sorted(os.sched_getaffinity(0))
     kept = _printed("""
         import os
-        from msgnode.servers.affinity import keep_to_one_processor
+        from msgnode.servers.start import keep_to_one_processor
 
         given = os.sched_getaffinity(0)
         for port in (8100, 8101, 8100):
@@ -49,7 +49,7 @@ def test_web_processes_of_two_ports_keep_to_two_processors_of_those_they_are_giv
 def test_one_processor_is_left_as_it_is() -> None:
     (kept,) = _printed("""
         import os
-        from msgnode.servers.affinity import keep_to_one_processor
+        from msgnode.servers.start import keep_to_one_processor
 
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         keep_to_one_processor(8100)

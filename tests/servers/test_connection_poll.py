@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from msgnode.servers import connection_poll
-from msgnode.servers.connection_poll import ConnectionPoll
+from msgnode.servers import daphne_reactor
+from msgnode.servers.daphne_reactor import ConnectionPoll
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends a reset
 
@@ -83,7 +83,7 @@ def test_one_that_is_reset_has_gone(polled: Polled) -> None:
 def test_of_many_a_few_are_passed_on_in_each_turn_and_all_are_known(
     polled: Polled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_poll, "AT_ONCE", 2)
+    monkeypatch.setattr(daphne_reactor, "AT_ONCE", 2)
     pairs = polled.pair(5)
     for client, _ in pairs:
         client.close()
@@ -95,7 +95,7 @@ def test_of_many_a_few_are_passed_on_in_each_turn_and_all_are_known(
 def test_more_than_a_few_that_are_ready_are_all_read_in_a_turn(
     polled: Polled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_poll, "_FEW", 2)
+    monkeypatch.setattr(daphne_reactor, "_FEW", 2)
     for client, _ in polled.pair(5):
         client.send(b"text")
     assert len(serve(polled)) == 5
@@ -153,7 +153,7 @@ def test_watching_twice_and_forgetting_twice_is_watching_and_forgetting(polled: 
 def test_one_that_is_watched_again_before_it_was_passed_on_stays_watched(
     polled: Polled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_poll, "AT_ONCE", 0)
+    monkeypatch.setattr(daphne_reactor, "AT_ONCE", 0)
     ((client, served),) = polled.pair()
     client.close()
     assert serve(polled) == []

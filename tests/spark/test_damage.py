@@ -20,8 +20,8 @@ from msgnode.models import Alarm
 from msgnode.traffic.columns import OF_SESSIONS, STORED
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.generate import Plan, hours
-from spark import damage_alarms, job_main
-from spark.jobs import counting, damage
+from spark import job_main, report_runs
+from spark.jobs import counting, rolling
 from spark.jobs.periods import Kind
 from tests.spark.conftest import DAY
 from tests.spark.independent import Independent
@@ -86,18 +86,18 @@ def test_the_recorder_and_the_counting_agree_on_the_columns() -> None:
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_file_has_a_fault_and_a_sound_one_has_none(one: Path, kind: str) -> None:
-    assert damage.fault_of(LOCAL, str(one)) == ""
+    assert rolling.fault_of(LOCAL, str(one)) == ""
     DAMAGE[kind](one)
-    assert damage.fault_of(LOCAL, str(one)) not in ("", damage.GONE)
+    assert rolling.fault_of(LOCAL, str(one)) not in ("", rolling.GONE)
 
 
 def test_a_file_that_an_older_node_wrote_without_a_column_is_sound(one: Path) -> None:
     pq.write_table(pq.read_table(one).drop_columns("rule"), one)
-    assert damage.fault_of(LOCAL, str(one)) == ""
+    assert rolling.fault_of(LOCAL, str(one)) == ""
 
 
 def test_a_file_that_vanished_is_gone_and_not_damaged(tmp_path: Path) -> None:
-    assert damage.fault_of(LOCAL, str(tmp_path / "none.parquet")) == damage.GONE
+    assert rolling.fault_of(LOCAL, str(tmp_path / "none.parquet")) == rolling.GONE
 
 
 class Failing(io.BytesIO):
@@ -128,7 +128,7 @@ class Opens:
 def test_an_error_while_reading_is_no_proof_of_damage(one: Path, error: Exception) -> None:
     content = one.read_bytes()
     with pytest.raises(type(error)):
-        damage.fault_of(Opens(lambda: Failing(content, error)), str(one))
+        rolling.fault_of(Opens(lambda: Failing(content, error)), str(one))
 
 
 def test_a_missing_permission_is_no_proof_of_damage(one: Path) -> None:
@@ -136,21 +136,21 @@ def test_a_missing_permission_is_no_proof_of_damage(one: Path) -> None:
         raise PermissionError(errno.EACCES, "not yours")
 
     with pytest.raises(PermissionError):
-        damage.fault_of(Opens(denied), str(one))
+        rolling.fault_of(Opens(denied), str(one))
 
 
 @pytest.mark.django_db
 def test_an_alarm_names_the_files_once_until_there_are_more() -> None:
     file = {"hour": DAY.isoformat(), "file": "a.parquet", "fault": "no footer"}
     for _ in range(2):
-        damage_alarms.raise_damaged([file, file])
-    alarm = Alarm.objects.get(kind=damage_alarms.ALARM)
+        report_runs.raise_damaged([file, file])
+    alarm = Alarm.objects.get(kind=report_runs.ALARM)
     assert (alarm.subject, alarm.count) == ("2026-11-19 00:00", 1)
     assert "a.parquet" in alarm.text
     Alarm.objects.update(cleared_at=DAY)
-    damage_alarms.raise_damaged([file])
+    report_runs.raise_damaged([file])
     assert not Alarm.objects.filter(cleared_at=None).exists()
-    damage_alarms.raise_damaged([file, file | {"file": "b.parquet"}])
+    report_runs.raise_damaged([file, file | {"file": "b.parquet"}])
     assert "b.parquet" in Alarm.objects.get(cleared_at=None).text
 
 
@@ -228,7 +228,7 @@ def test_hours_of_which_files_were_not_restored_are_incomplete_until_they_are_th
     assert part.isoformat() in report["hours_recorded"]
     assert whole.isoformat() not in report["hours_recorded"]
     told = {(row["file"], row["fault"]) for row in report["tables"]["damaged_files"]}
-    assert told == {(path.name, damage.MISSING) for path in away}
+    assert told == {(path.name, rolling.MISSING) for path in away}
     assert made(spark, record, "two")["hours_rolled"] == 0
     for number, path in enumerate(away):
         (tmp_path / f"{number}").rename(path)

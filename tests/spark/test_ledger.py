@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from msgnode.models import Alarm
-from spark import damage_alarms
-from spark.jobs import damage, record, rolling
+from spark import report_runs
+from spark.jobs import record, rolling
 from spark.jobs.ledger import Entry, Ledger
 from spark.jobs.storage import MISSING_LIST, File, Storage
 
@@ -47,8 +47,8 @@ def test_what_a_later_version_says_besides_is_passed_over(tmp_path: Path) -> Non
 @pytest.mark.django_db
 def test_an_alarm_names_a_ledger_that_was_damaged_once() -> None:
     for _ in range(2):
-        damage_alarms.raise_ledgers(["ledger/2026-11-21.json"])
-    alarm = Alarm.objects.get(kind=damage_alarms.ALARM)
+        report_runs.raise_ledgers(["ledger/2026-11-21.json"])
+    alarm = Alarm.objects.get(kind=report_runs.ALARM)
     assert (alarm.subject, alarm.count) == ("ledger/2026-11-21.json", 1)
 
 
@@ -69,7 +69,7 @@ def test_an_hour_of_which_a_file_is_damaged_is_what_can_be_read() -> None:
     files = [File("/r/a.parquet", "a.parquet", 9, False)]
     entry = rolling.entry_of(BEFORE, files, 60, {"b.parquet": "no footer"}, "second", NOW)
     assert (entry.run, entry.rows, entry.lost) == ("second", 60, {"b.parquet": "no footer"})
-    gone = rolling.entry_of(BEFORE, files, 60, {"b.parquet": damage.GONE}, "second", NOW)
+    gone = rolling.entry_of(BEFORE, files, 60, {"b.parquet": rolling.GONE}, "second", NOW)
     assert (gone.run, gone.rows) == ("first", 100)
 
 
@@ -110,7 +110,7 @@ def test_an_entry_is_changed_only_while_it_stands_for_the_same_files(tmp_path: P
 
 def test_an_hour_of_a_restored_node_that_was_counted_before_keeps_its_count() -> None:
     files = [File("/r/a.parquet", "a.parquet", 9, False)]
-    missing = {"b.parquet": damage.MISSING}
+    missing = {"b.parquet": rolling.MISSING}
     entry = rolling.entry_of(BEFORE, files, 60, missing, "second", NOW)
     assert (entry.run, entry.rows, entry.lost) == ("first", 100, {})
     assert entry.inputs == record.fingerprint(files)

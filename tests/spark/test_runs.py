@@ -18,7 +18,7 @@ from django.utils import timezone
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from msgnode.models import Alarm
-from spark import damage_alarms, freshness, report_runs, tasks
+from spark import freshness, report_runs, tasks
 from spark.jobs import periods
 from spark.jobs.periods import Kind
 from spark.models import Report, ReportRun
@@ -115,7 +115,7 @@ def test_a_run_names_the_raw_files_it_could_not_read_and_an_alarm_stands(submit:
     assert run is not None
     run.refresh_from_db()
     assert (run.state, run.warning) == ("done", "2026-11-20 13:00 w-1.parquet: no footer")
-    alarm = Alarm.objects.get(kind=damage_alarms.ALARM)
+    alarm = Alarm.objects.get(kind=report_runs.ALARM)
     assert (alarm.subject, "w-1.parquet" in alarm.text) == ("2026-11-20 13:00", True)
 
 
@@ -127,7 +127,7 @@ def test_what_cannot_be_compacted_is_told_and_the_reports_are_stored(submit: Sub
         assert run is not None
         assert run.state == "done"
         assert Report.objects.count() == 1
-        alarms = Alarm.objects.filter(kind=damage_alarms.NOT_COMPACTED, cleared_at=None)
+        alarms = Alarm.objects.filter(kind=report_runs.NOT_COMPACTED, cleared_at=None)
         assert ["No space left" in alarm.text for alarm in alarms] == [True] * stands
 
 

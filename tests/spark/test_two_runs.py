@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from spark.jobs import compaction, damage, record, rolling
+from spark.jobs import compaction, record, rolling
 from spark.jobs.ledger import Entry, Ledger
 from spark.jobs.storage import File, Storage
 from tests.spark.conftest import DAY
@@ -44,7 +44,7 @@ def without(place: Path, names: list[str], gone: list[str]) -> tuple[list[str], 
         (place / record.folder_of(HOUR) / name).unlink()
     folder_with(place, *names)
     faults: dict[str, str] = {}
-    left = rolling._without(raw, HOUR, files, dict.fromkeys(gone, damage.GONE), faults)
+    left = rolling._without(raw, HOUR, files, dict.fromkeys(gone, rolling.GONE), faults)
     return [file.name for file in left], faults
 
 
@@ -57,7 +57,7 @@ def test_rows_that_another_run_has_compacted_are_read_there(tmp_path: Path) -> N
 def test_a_file_that_is_gone_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     folder_with(tmp_path, "a.parquet", "b.parquet", "compact-0.parquet")
     found = without(tmp_path, [], ["a.parquet"])
-    assert found == (["b.parquet", "compact-0.parquet"], {"a.parquet": damage.GONE})
+    assert found == (["b.parquet", "compact-0.parquet"], {"a.parquet": rolling.GONE})
 
 
 @pytest.mark.parametrize("text", ["", '["a.par', "7", "\x00"])
@@ -300,7 +300,7 @@ def test_what_keeps_an_hour_from_being_compacted_does_not_fail_the_run(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(compaction, "_write", full)
-    monkeypatch.setattr(damage, "faults_in", lambda *_: {})
+    monkeypatch.setattr(rolling, "faults_in", lambda *_: {})
     folder = hour_of(tmp_path)
     raw, book = Storage(str(tmp_path)), Ledger(Storage(f"{tmp_path}/roll-up"))
     inputs = record.fingerprint(record.files_of(raw, HOUR))

@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import Field
 
 from msgnode.models import Allocation, Session, Subscription
-from msgnode.storage.statements import preparation
+from msgnode.storage.grouping import preparation
 
 NOW = datetime(2026, 11, 26, 1, 2, 3, 456_789, UTC)
 ELSEWHERE = timezone(timedelta(hours=5, minutes=30))

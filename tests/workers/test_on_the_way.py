@@ -17,7 +17,7 @@ from msgnode.bus import pipeline
 from msgnode.console import operator_actions
 from msgnode.core.identity import BROKER_ISSUER, Identity
 from msgnode.identity.bindings import Binding
-from msgnode.identity.revocation_store import revoke
+from msgnode.identity.revocation_list import revoke
 from msgnode.node import Node
 from msgnode.sessions.session import LiveSession
 from msgnode.workers import membership_store

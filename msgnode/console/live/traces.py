@@ -7,8 +7,7 @@ from urllib.parse import parse_qs, urlencode
 
 import msgspec
 
-from msgnode.monitoring.trace_filter import TraceFilter
-from msgnode.monitoring.tracer import TracesTold
+from msgnode.monitoring.tracer import TraceFilter, TracesTold
 
 TOPIC = "traces?"
 LENGTH = "traces"

@@ -27,8 +27,7 @@ import aiomqtt
 
 from msgnode.core.back_off import BackOff
 
-from .broker_address import BrokerAddress
-from .broker_client import BrokerClient, Done
+from .broker_client import BrokerAddress, BrokerClient, Done
 from .counters import MqttCounters
 from .delivery import Delivery
 

@@ -3,16 +3,20 @@
 Only this file uses private names of aiomqtt and paho. A broker that violates what was agreed is
 disconnected: one that sends more than MAX_BYTES of unacknowledged messages, refuses the
 subscription, or acknowledges nothing.
+
+The address of the broker, and the node's credentials there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiomqtt
@@ -21,9 +25,26 @@ from paho.mqtt.properties import Properties
 
 from msgnode.core.faults import FAULTS
 
-from .broker_address import BrokerAddress
 from .counters import MqttCounters
 from .delivery import Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """The broker's address and our credentials. `window` and `max_bytes` limit what it sends."""
+
+    host: str
+    port: int
+    username: str | None = None
+    password: str | None = None
+    tls: ssl.SSLContext | None = None
+    window: int = 1_000
+    max_bytes: int = 1024 * 1024
+
+    def __str__(self) -> str:
+        """Without the password."""
+        return f"{'mqtt' if self.tls is None else 'mqtts'}://{self.host}:{self.port}"
+
 
 KEEPALIVE = 10
 """Seconds of silence until the broker is pinged; after as many more it counts as gone."""

@@ -20,7 +20,7 @@ from msgnode.bus.ports import ComponentInfo
 from msgnode.core.faults import FAULTS
 
 from .broker import BrokerAccess
-from .broker_address import BrokerAddress
+from .broker_client import BrokerAddress
 from .counters import MqttCounters
 from .device_frames import DeviceFrames
 from .sensors import SensorFeed, SensorTopic

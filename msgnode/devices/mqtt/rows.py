@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 from msgnode import models
 from msgnode.bus.writing import Call, Writer
 
-from .broker_address import BrokerAddress
+from .broker_client import BrokerAddress
 from .sensors import SensorTopic
 
 

@@ -35,8 +35,7 @@ from . import topics
 from .broker import Broker, BrokerAccess, BrokerEvents
 from .broker_client import NotTaken
 from .delivery import Delivery
-from .objects import ObjectClaims, SensorObject
-from .readings import form_of, value_of, written
+from .readings import ObjectClaims, SensorObject, form_of, value_of, written
 from .session import BrokerSession, Opener
 
 OBJECTS_AT_MOST = 9_000

@@ -27,7 +27,7 @@ from oauth2_provider.models import (
 
 from msgnode.core.digest import digest
 from msgnode.identity.claims import id_token_name
-from msgnode.identity.revocation_store import revoke
+from msgnode.identity.revocation_list import revoke
 
 MAX_NONCE = 4096
 """Longest nonce in characters; a key's text of an RSA-2048 public key has about 1,100."""

@@ -18,7 +18,7 @@ from oauth2_provider.models import (
 )
 
 from msgnode.core.digest import digest
-from msgnode.identity.revocation_store import revoke
+from msgnode.identity.revocation_list import revoke
 
 from .token_claims import subject_of
 

@@ -1,9 +1,17 @@
-"""What django-oauth-toolkit asks of the provider: clients, codes, claims, the key that signs."""
+"""What django-oauth-toolkit asks of the provider: clients, codes, claims, the key that signs.
+
+A browser is only sent back to a redirect URI that the client has registered, exactly. A native
+client on this machine may use any port of a loopback address that it has registered by number (RFC
+8252, 7.3); everything else is compared as text (RFC 9700, 2.1).
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterable
 from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from joserfc import jws
 from jwcrypto.jwk import JWK
@@ -11,8 +19,41 @@ from oauth2_provider.models import get_grant_model
 from oauth2_provider.oauth2_validators import OAuth2Validator
 from oauthlib.oauth2.rfc6749.errors import InvalidGrantError, InvalidRequestError
 
-from . import codes, keys, redirects
+from . import codes, keys
 from .token_claims import claims_of
+
+_LOOPBACK = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(?::[1-9]\d{0,4})?(/[!-~]*)?")
+
+
+def is_registered(uri: str, registered: Iterable[str]) -> bool:
+    """Whether a redirect URI is one of those registered."""
+    plain = _without_port(uri)
+    return any(
+        uri == each or (plain is not None and plain == _without_port(each)) for each in registered
+    )
+
+
+def is_url(text: str) -> bool:
+    """Whether a text can be read as a URL."""
+    try:
+        urlsplit(text)
+    except ValueError:
+        return False
+    return True
+
+
+def with_answer(uri: str, **answer: str) -> str:
+    """A redirect URI with the parameters of an answer in its query, each once."""
+    parts = urlsplit(uri)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    kept = [pair for pair in query if pair[0] not in answer]
+    given = [(name, value) for name, value in answer.items() if value]
+    return parts._replace(query=urlencode(kept + given)).geturl()
+
+
+def _without_port(uri: str) -> tuple[str, str] | None:
+    found = _LOOPBACK.fullmatch(uri)
+    return (found[1], found[2] or "") if found else None
 
 
 class Validator(OAuth2Validator):
@@ -45,7 +86,7 @@ class Validator(OAuth2Validator):
     ) -> bool:
         """Whether the client has registered this very URI; no pattern counts."""
         registered = request.client.redirect_uris.split()
-        return redirects.is_registered(redirect_uri, registered) and super().validate_redirect_uri(
+        return is_registered(redirect_uri, registered) and super().validate_redirect_uri(
             client_id, redirect_uri, request, *args, **kwargs
         )
 

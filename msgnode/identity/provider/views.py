@@ -28,9 +28,9 @@ from oauth2_provider.exceptions import (
 )
 from oauth2_provider.models import get_application_model
 
-from msgnode.identity.revocation_store import revoke
+from msgnode.identity.revocation_list import revoke
 
-from . import keys, redirects
+from . import keys, validator
 from .login import leads_on, origin_of_client
 from .revocation import end_logins, told_of
 from .token_claims import subject_of, verified_claims
@@ -62,11 +62,11 @@ class Authorization(toolkit.AuthorizationView):
     def redirect(self, redirect_to: str, application: Any) -> Any:
         """Every answer, errors included, names the issuer (RFC 9207)."""
         issuer = settings.PROVIDER["ISSUER"]
-        return super().redirect(redirects.with_answer(redirect_to, iss=issuer), application)
+        return super().redirect(validator.with_answer(redirect_to, iss=issuer), application)
 
     def _refused(self, error: str, back: str, state: str | None, application: Any) -> Any:
         return self.redirect(
-            redirects.with_answer(back, error=error, state=state or ""), application
+            validator.with_answer(back, error=error, state=state or ""), application
         )
 
     def _other_user(self) -> str:
@@ -99,7 +99,7 @@ def _not_supported(request: HttpRequest) -> str:
     """The error for what discovery says is not there (OpenID Connect Core, 3.1.2.6)."""
     if request.GET.get("response_mode", "query") != "query":
         return "invalid_request"
-    if not all(map(redirects.is_url, request.GET.getlist("resource"))):
+    if not all(map(validator.is_url, request.GET.getlist("resource"))):
         return "invalid_target"
     return next((error for name, error in _UNSUPPORTED.items() if name in request.GET), "")
 
@@ -173,7 +173,7 @@ class Logout(toolkit.RPInitiatedLogoutView):
     def validate_post_logout_redirect_uri(self, application: Any, uri: str | None) -> Any:
         """Refuse a URI that the client has not registered as it stands."""
         registered = application.post_logout_redirect_uris.split() if application else ()
-        if uri and application and not redirects.is_registered(uri, registered):
+        if uri and application and not validator.is_registered(uri, registered):
             raise InvalidOIDCRedirectURIError("This client has not registered this redirect URI.")
         super().validate_post_logout_redirect_uri(application, uri)
 

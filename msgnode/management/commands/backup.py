@@ -11,7 +11,7 @@ from django.core.management.base import CommandParser
 from django.db import DatabaseError
 from django.utils import timezone
 
-from msgnode.backup import contents
+from msgnode.backup import restore
 from msgnode.backup.restore import described
 from msgnode.console.command_base import Tool, could_not_be_done
 
@@ -45,7 +45,7 @@ class Command(Tool):
             name = f"{settings.DOMAIN}-{timezone.now():%Y%m%dT%H%M%SZ}.tar.gz"
             output = settings.DATA_DIR / "backups" / name
         try:
-            made, size = contents.make(output.absolute(), with_digests=not options["no_digests"])
+            made, size = restore.make(output.absolute(), with_digests=not options["no_digests"])
         except (OSError, sqlite3.Error, DatabaseError) as fault:
             raise could_not_be_done(f"No backup was made: {fault}") from None
         if options["json"]:

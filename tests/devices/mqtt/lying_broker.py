@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from msgnode.devices.mqtt.broker import Broker, BrokerAccess, BrokerEvents
-from msgnode.devices.mqtt.broker_address import BrokerAddress
+from msgnode.devices.mqtt.broker_client import BrokerAddress
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
 

@@ -11,8 +11,7 @@ from msgnode.core.back_off import BackOff
 from msgnode.devices.mqtt import broker as broker_module
 from msgnode.devices.mqtt import broker_client
 from msgnode.devices.mqtt.broker import Broker, BrokerAccess, BrokerEvents
-from msgnode.devices.mqtt.broker_address import BrokerAddress
-from msgnode.devices.mqtt.broker_client import BrokerClient, NotTaken
+from msgnode.devices.mqtt.broker_client import BrokerAddress, BrokerClient, NotTaken
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
 from tests.devices.mqtt.lying_broker import PUBACK, PUBLISH, lying_broker, message, subscribed

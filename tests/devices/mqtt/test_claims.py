@@ -11,9 +11,9 @@ import pytest
 from msgnode.core import messages
 from msgnode.core.errors import Forbidden, NodeError, Unavailable
 from msgnode.core.messages import Message
-from msgnode.devices.mqtt import objects
+from msgnode.devices.mqtt import readings
 from msgnode.devices.mqtt.broker import BrokerAccess
-from msgnode.devices.mqtt.broker_address import BrokerAddress
+from msgnode.devices.mqtt.broker_client import BrokerAddress
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
 from msgnode.devices.mqtt.sensors import SensorFeed, SensorTopic
@@ -52,7 +52,7 @@ class Connection:
 
 def feed_at(monkeypatch: pytest.MonkeyPatch, connection: Connection) -> SensorFeed:
     """A feed whose session is open at this node, and carries frames to `connection.carried`."""
-    monkeypatch.setattr(objects, "_CLAIM_AGAIN", 0.0)
+    monkeypatch.setattr(readings, "_CLAIM_AGAIN", 0.0)
     topic = SensorTopic(1, "t/+", "iot://localhost/{1}", "value")
     opener: Any = None
     access = BrokerAccess(BrokerAddress("", 0), "node", MqttCounters(), lambda: True)
@@ -149,7 +149,7 @@ async def test_a_claim_that_is_refused_for_good_keeps_no_reading_back(
 
 
 async def test_readings_do_not_wait_for_a_claim_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "HELD_SECONDS", -1.0)
+    monkeypatch.setattr(readings, "HELD_SECONDS", -1.0)
     connection = Connection(*[503] * 10_000)
     feed = feed_at(monkeypatch, connection)
     said(feed, 0)
@@ -164,7 +164,7 @@ async def test_readings_do_not_wait_for_a_claim_for_ever(monkeypatch: pytest.Mon
 async def test_of_qos_0_so_many_readings_wait_and_those_beyond_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(objects, "HELD_AT_MOST", 2)
+    monkeypatch.setattr(readings, "HELD_AT_MOST", 2)
     connection = Connection(503, 200)
     feed = feed_at(monkeypatch, connection)
     for value in range(4):

@@ -12,7 +12,7 @@ import pytest
 from msgnode.core.errors import Forbidden, NodeError, Unavailable
 from msgnode.devices.mqtt import device_frames, session
 from msgnode.devices.mqtt.broker import BrokerAccess
-from msgnode.devices.mqtt.broker_address import BrokerAddress
+from msgnode.devices.mqtt.broker_client import BrokerAddress
 from msgnode.devices.mqtt.counters import MqttCounters
 from msgnode.devices.mqtt.delivery import Delivery
 from msgnode.devices.mqtt.device_frames import DeviceFrames
