@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 
 from msgnode.core.networks import not_networks
-from msgnode.federation import sandbox
+from msgnode.sandbox import process
 
 MODES = ("off", "listed", "approve", "open")
 
@@ -23,7 +23,7 @@ def faults() -> Iterator[CheckMessage]:
         )
     if settings.FEDERATION == "off":
         return
-    if not sandbox.find_deno():
+    if not process.find_deno():
         yield Error(
             "FEDERATION is on, but Deno, which runs the protostubs of peers, is not installed.",
             hint="Run pip install 'messaging-node[federation]', or install Deno on this machine.",
@@ -36,13 +36,13 @@ def faults() -> Iterator[CheckMessage]:
             hint="It is auto, required or off.",
             id="msgnode.E022",
         )
-    elif wraps == "required" and not sandbox.can_wrap():
+    elif wraps == "required" and not process.can_wrap():
         yield Error(
             "SANDBOX_BUBBLEWRAP is required, but bubblewrap does not work here.",
             hint="Install bubblewrap and allow user namespaces, or set auto.",
             id="msgnode.E022",
         )
-    elif wraps == "auto" and sandbox.find_deno() and not sandbox.can_wrap():
+    elif wraps == "auto" and process.find_deno() and not process.can_wrap():
         yield Warning(
             "Bubblewrap does not work here: sandboxes lack one layer of isolation.",
             hint="Install bubblewrap and allow user namespaces, or set SANDBOX_BUBBLEWRAP=off.",

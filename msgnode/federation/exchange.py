@@ -40,9 +40,10 @@ from msgnode.core.errors import (
     Unavailable,
 )
 from msgnode.core.messages import Message
+from msgnode.sandbox import pipe
 from msgnode.sessions.frame_connection import is_final
 
-from . import crossing, pipe
+from . import crossing
 from .queue import MessageClass, PeerQueue, Waiting, class_of
 
 ASKED_SECONDS = 600.0

@@ -26,12 +26,12 @@ from msgnode.core.errors import NodeError
 from msgnode.core.messages import Message
 from msgnode.core.redaction import cut
 from msgnode.models import ADDRESS_LENGTH, Peer, PeerMessage
+from msgnode.sandbox.pipe import shown
 from msgnode.storage.alarms import FAILING_ALARM, STUCK_ALARM
 from msgnode.storage.control import Handler, post
 
 from . import store
 from .exchange import ASKED_SECONDS, Way
-from .pipe import shown
 from .queue import PeerQueue, Waiting
 from .states import IDLE, LIVE
 from .stored_messages import shown_id

@@ -23,12 +23,8 @@ from msgnode.core.back_off import BackOff
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import NodeError
 from msgnode.core.faults import FAULTS
-
-from . import pipe
-from .exchange import NotCarried, PeerExchange, Store
-from .held_subscriptions import HeldSubscriptions, Observed, WriterSubscriptions
-from .peer_session import KeptSession, PeerSessions
-from .pipe import (
+from msgnode.sandbox import pipe
+from msgnode.sandbox.pipe import (
     Loaded,
     LoadFailed,
     Posted,
@@ -39,8 +35,12 @@ from .pipe import (
     SocketSend,
     SocketWanted,
 )
+from msgnode.sandbox.process import STARTS_AT_ONCE, SandboxLimits, SandboxProcess
+
+from .exchange import NotCarried, PeerExchange, Store
+from .held_subscriptions import HeldSubscriptions, Observed, WriterSubscriptions
+from .peer_session import KeptSession, PeerSessions
 from .queue import PeerQueue
-from .sandbox import STARTS_AT_ONCE, PeerStub, SandboxLimits, SandboxProcess, load
 from .sockets import SocketLimits, StubSockets, tls_places
 from .states import (
     DISCONNECTED,
@@ -63,6 +63,7 @@ from .states import (
     read_status,
     read_status_without_id,
 )
+from .stub import PeerStub, load
 
 QUEUE_MESSAGES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
 """What may wait for one peer: some seconds of its rate. For 32 peers of a worker it is 512 MiB."""

@@ -30,10 +30,11 @@ from msgnode.bus.writing import Call, Writer
 from msgnode.core import addresses
 from msgnode.core.faults import FAULTS
 from msgnode.net.http import HttpClient
+from msgnode.sandbox import process
 from msgnode.storage.alarms import STUB_CHANGED
 from msgnode.storage.control import Handler
 
-from . import discovery, kinds, sandbox, store
+from . import discovery, kinds, store
 from .discovery import KnownPeers
 from .held_subscriptions import Observed
 from .monitoring import LinkFigures, PeerAlarms, WaitingMessages
@@ -41,10 +42,10 @@ from .node_proofs import HEADER, NodeProofs, secret
 from .observers import Observers
 from .peer import Link, LinkLimits, PeerLink
 from .peer_session import PeerSessions
-from .sandbox import PeerStub, fault_of
 from .states import IDLE, LIVE, WAITING
 from .store import PeerRow
 from .stored_messages import PeerStore, StoredMessages
+from .stub import PeerStub, fault_of
 
 log = logging.getLogger(__name__)
 LOOKS_EVERY = 2.0
@@ -149,7 +150,7 @@ class Federation:
     @property
     def state(self) -> str:
         """The state in a word, for the health page."""
-        if not sandbox.find_deno():
+        if not process.find_deno():
             return "deno is missing"
         states = [link.state for link in self.links.values()]
         idle = f", {states.count(IDLE)} idle" if IDLE in states else ""
@@ -159,8 +160,8 @@ class Federation:
 
     async def run(self) -> None:
         """Serve peers while this worker has their claims. Runs until cancelled."""
-        if not sandbox.find_deno():
-            self._raise_alarm(MISSING_ALARM, self._settings.domain, sandbox.NO_DENO)
+        if not process.find_deno():
+            self._raise_alarm(MISSING_ALARM, self._settings.domain, process.NO_DENO)
         else:
             self._clear_alarm(MISSING_ALARM, self._settings.domain)
         self._is_stale.set()
@@ -249,7 +250,7 @@ class Federation:
     async def _serve(self) -> None:
         """Start serving the peers of this worker, and stop serving the others."""
         rows = list(self._peers.rows.values())
-        has_deno = bool(sandbox.find_deno())
+        has_deno = bool(process.find_deno())
         wanted = [
             row
             for row in rows

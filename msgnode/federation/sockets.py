@@ -55,9 +55,9 @@ from msgnode.net.http import (
     allowed_addresses,
 )
 from msgnode.net.tls import client_context
+from msgnode.sandbox import pipe
+from msgnode.sandbox.pipe import RequestWanted, SocketClose, SocketSend, SocketWanted
 
-from . import pipe
-from .pipe import RequestWanted, SocketClose, SocketSend, SocketWanted
 from .states import SessionWatch
 
 _SOCKETS, _REQUESTS = ("wss", "ws"), ("https", "http")

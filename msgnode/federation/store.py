@@ -28,6 +28,7 @@ from django.utils import timezone
 
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, Unavailable
 from msgnode.models import Alarm, LegacyNetwork, Peer, PeerStub
+from msgnode.sandbox import process
 from msgnode.storage import claims
 from msgnode.storage.alarms import (
     FAILING_ALARM,
@@ -40,7 +41,7 @@ from msgnode.storage.alarms import (
 )
 from msgnode.storage.control import post
 
-from . import kinds, sandbox, stub_signature
+from . import kinds, stub_signature
 from .descriptor import FoundStub
 
 CHANGED = "peers.changed"
@@ -450,8 +451,8 @@ def refusal_of(row: PeerRow) -> NodeError:
     if row.is_approved and row.is_unsigned:
         return BadGateway(f"The stub of {domain} cannot be used: it is not signed as it must be.")
     if row.is_served:
-        if row.legacy is None and not sandbox.find_deno():
-            return BadGateway(f"The stub of {domain} cannot be run: {sandbox.NO_DENO}")
+        if row.legacy is None and not process.find_deno():
+            return BadGateway(f"The stub of {domain} cannot be run: {process.NO_DENO}")
         return Unavailable(f"{domain} is not connected yet: try again.")
     if row.discovery:
         return GatewayTimeout(f"The node of {domain} cannot be used: {row.discovery}")

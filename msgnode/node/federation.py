@@ -18,7 +18,6 @@ from msgnode.federation.held_subscriptions import Observed
 from msgnode.federation.observers import Observers
 from msgnode.federation.peer import QUEUE_BYTES, QUEUE_MESSAGES, Link, LinkLimits
 from msgnode.federation.peer_session import PeerSessions
-from msgnode.federation.sandbox import SandboxLimits
 from msgnode.federation.service import Federation, FederationSettings, ServingWorker
 from msgnode.federation.sockets import BYTES_PER_SECOND, MESSAGES_PER_SECOND, SocketLimits
 from msgnode.federation.store import PeerRow
@@ -26,6 +25,7 @@ from msgnode.federation.stored_messages import StoredMessages, StoreLimits
 from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.monitoring import peer_figures
 from msgnode.net.http import HttpClient, Network
+from msgnode.sandbox.process import SandboxLimits
 from msgnode.sessions.handshake import ConnectionParts
 from msgnode.sessions.manager import SessionManager
 from policies.enforcement.decision_buffer import masked

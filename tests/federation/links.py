@@ -18,9 +18,10 @@ from msgnode.core import messages
 from msgnode.core.messages import Message
 from msgnode.federation.kinds import UNKNOWN, kind_of
 from msgnode.federation.peer import LinkLimits, PeerLink
-from msgnode.federation.sandbox import PeerStub, SandboxLimits
 from msgnode.federation.sockets import SocketLimits
 from msgnode.federation.states import LIVE_SECONDS
+from msgnode.federation.stub import PeerStub
+from msgnode.sandbox.process import SandboxLimits
 from tests.ports import free_port
 
 from .sandboxes import SECONDS

@@ -96,7 +96,7 @@ class TwoNodes:
     def sandboxes(self) -> list[psutil.Process]:
         """The processes of the engine that a runs."""
         below = psutil.Process(self.a.pid).children(recursive=True)
-        return [each for each in below if "stub_host.js" in " ".join(command_of(each))]
+        return [each for each in below if "sandbox/js/host.js" in " ".join(command_of(each))]
 
     def signal_sandboxes(self, by: int) -> None:
         for each in self.sandboxes():

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from msgnode.federation import pipe
-from msgnode.federation.pipe import Said
-from msgnode.federation.sandbox import SandboxLimits, SandboxProcess, find_deno
+from msgnode.sandbox import pipe
+from msgnode.sandbox.pipe import Said
+from msgnode.sandbox.process import SandboxLimits, SandboxProcess, find_deno
 
 STUBS = Path(__file__).parent / "stubs"
 STUB_URL = "runtime://b.example/protostub/1"

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from msgnode.federation import pipe, store
+from msgnode.federation import store
 from msgnode.federation.exchange import PeerCounters, Way
 from msgnode.federation.monitoring import FIGURES_SECONDS, LinkFigures
 from msgnode.federation.queue import PeerQueue
 from msgnode.models import Peer
 from msgnode.monitoring import peer_figures
+from msgnode.sandbox import pipe
 
 pytestmark = pytest.mark.django_db
 

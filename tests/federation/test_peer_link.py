@@ -12,9 +12,9 @@ from websockets.asyncio.server import ServerConnection
 
 from msgnode.core.faults import FAULTS
 from msgnode.core.messages import Message
-from msgnode.federation import sandbox
 from msgnode.federation.monitoring import PeerAlarms
 from msgnode.federation.queue import MessageClass, Waiting
+from msgnode.sandbox import process as sandbox
 
 from .links import OURS, THEIRS, A, B, Played, linked
 from .sandboxes import needs_deno, stub

@@ -17,13 +17,14 @@ from msgnode import models
 from msgnode.bus.table import RoutingTable
 from msgnode.checks import check_node
 from msgnode.core.errors import NodeError
-from msgnode.federation import sandbox, store
+from msgnode.federation import store
 from msgnode.federation.descriptor import FoundStub
 from msgnode.federation.discovery import KnownPeers
 from msgnode.federation.monitoring import PeerAlarms
 from msgnode.federation.observers import Observers
 from msgnode.federation.service import Federation, FederationSettings, ServingWorker
 from msgnode.models import LegacyNetwork, Peer
+from msgnode.sandbox import process as sandbox
 from tests.fakes import AlarmCalls
 
 B = "b.example"

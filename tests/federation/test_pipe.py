@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgnode.federation import pipe
-from msgnode.federation.pipe import InvalidLine, LineReader
+from msgnode.sandbox import pipe
+from msgnode.sandbox.pipe import InvalidLine, LineReader
 
 GOOD = [
     ({"op": "loaded", "kind": "umd"}, pipe.Loaded),

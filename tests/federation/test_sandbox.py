@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from msgnode.federation import pipe
-from msgnode.federation import sandbox as sandbox_process
+from msgnode.sandbox import pipe
+from msgnode.sandbox import process as sandbox_process
 from tests.node import ROOT
 
 from .sandboxes import Watched, acting, needs_deno, sandbox, stub
@@ -245,7 +245,7 @@ async def test_a_sandbox_has_an_environment_of_its_own() -> None:
 
 
 async def test_an_engine_that_cannot_be_started_says_so() -> None:
-    from msgnode.federation.sandbox import SandboxLimits, SandboxProcess
+    from msgnode.sandbox.process import SandboxLimits, SandboxProcess
 
     one = SandboxProcess(SandboxLimits(), lambda said: None, ["/nonexistent/engine"])
     with pytest.raises(OSError):

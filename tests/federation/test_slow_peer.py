@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from msgnode.core.back_off import BackOff
-from msgnode.federation import pipe
 from msgnode.federation import sockets as stub_sockets
 from msgnode.federation.sockets import SocketLimits, StubSockets
 from msgnode.federation.states import SessionWatch
+from msgnode.sandbox import pipe
 from tests import waiting
 
 from .test_stub_sockets import HOSTS, LOOPBACK, Lines, sockets, wanted

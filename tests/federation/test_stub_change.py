@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection
 
-from msgnode.federation.sandbox import PeerStub, SandboxLimits, fault_of
+from msgnode.federation.stub import PeerStub, fault_of
+from msgnode.sandbox.process import SandboxLimits
 from tests.client import code
 
 from .links import OURS, STUB_URL, THEIRS, A, B, Played, linked

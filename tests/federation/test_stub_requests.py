@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from msgnode.core.back_off import BackOff
-from msgnode.federation import pipe, sockets
-from msgnode.federation.pipe import RequestWanted
+from msgnode.federation import sockets
 from msgnode.federation.sockets import SocketLimits, StubSockets, tls_places
 from msgnode.federation.states import SessionWatch
+from msgnode.sandbox import pipe
+from msgnode.sandbox.pipe import RequestWanted
 
 from .sandboxes import acting, needs_deno, sandbox
 

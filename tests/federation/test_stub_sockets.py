@@ -18,9 +18,9 @@ from websockets.http11 import Request, Response
 
 from msgnode.core.back_off import BackOff
 from msgnode.core.faults import FAULTS
-from msgnode.federation import pipe
 from msgnode.federation.sockets import SocketLimits, StubSockets, socket_fault
 from msgnode.federation.states import SessionWatch
+from msgnode.sandbox import pipe
 from tests.runtime.tls_front import certificate
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]

@@ -3,7 +3,7 @@
  *
  * Deno runs it without any permission. What the stub sees is made here: a bus, `WebSocket`, nothing
  * of the machine. That names such as `Deno` are taken away is a second line of defence; that the
- * process may do nothing is the first. The lines on stdin and stdout: msgnode/federation/pipe.py.
+ * process may do nothing is the first. The lines on stdin and stdout: msgnode/sandbox/pipe.py.
  *
  * Forms of stubs: module-forms.js, which the runtimes use as well.
  */

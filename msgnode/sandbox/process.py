@@ -11,8 +11,6 @@ Rules
 - Its engine is Deno, started without permissions. The program comes with the package `deno`
   (`pip install 'messaging-node[federation]'`), or is installed on the machine. Where bubblewrap
   works the process also has neither files nor a network.
-- A stub that is to replace another is first tried, without a socket and without messages, so that
-  one that cannot be loaded replaces nothing.
 """
 
 from __future__ import annotations
@@ -32,18 +30,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgnode.core.faults import FAULTS
 from msgnode.core.token_bucket import TokenBucket
 
 from . import pipe
-from .kinds import KINDS, UNKNOWN, PeerKind
-from .pipe import InvalidLine, Loaded, LoadFailed, Logged, Pong, Said
+from .pipe import InvalidLine, Logged, Pong, Said
 
 log = logging.getLogger(__name__)
 
-LOAD_SECONDS = 5.0
 STARTS_AT_ONCE = 4
 """Most sandboxes of a worker that start at the same time; fifty together would all be slow."""
 LINES_PER_SECOND = 4_000
@@ -309,88 +305,9 @@ def process_figures(pid: int) -> ProcessFigures:
     return ProcessFigures(memory, ticks / _TICKS)
 
 
-# --- the stub in it -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class PeerStub:
-    """A peer that is served, and its stub.
-
-    Attributes:
-        domain: the peer's domain.
-        stub_url: the runtime URL of its session here.
-        runtime_url: this node's runtime URL there.
-        digest, source, configuration: of its stub.
-        hosts: the hosts that the stub may connect to.
-        kind: the kind of node that it leads to.
-    """
-
-    domain: str
-    stub_url: str
-    runtime_url: str
-    digest: str
-    source: str
-    configuration: dict[str, Any]
-    hosts: frozenset[str]
-    kind: PeerKind = KINDS[UNKNOWN]
-
-
-async def load(
-    sandbox: SandboxProcess, stub: PeerStub, loaded: asyncio.Event
-) -> asyncio.Future[str]:
-    """Start a sandbox with a stub; if it is not loaded in time, the sandbox is killed.
-
-    Args:
-        sandbox: the sandbox, not started yet.
-        stub: the stub to load.
-        loaded: set by whoever receives the sandbox's operations, when it is loaded.
-
-    Returns:
-        A future of the sandbox's end, with the reason.
-
-    Raises:
-        OSError: it does not start.
-    """
-    await sandbox.start()
-    configuration = {**stub.configuration, "runtimeURL": stub.runtime_url}
-    sandbox.send(pipe.load(stub.source, stub.stub_url, configuration))
-    ended = asyncio.ensure_future(sandbox.ended())
-    loading = asyncio.ensure_future(loaded.wait())
-    first = asyncio.FIRST_COMPLETED
-    await asyncio.wait({ended, loading}, timeout=LOAD_SECONDS, return_when=first)
-    loading.cancel()
-    if not loaded.is_set():
-        sandbox.kill(f"it was not loaded within {LOAD_SECONDS:g} s")
-    return ended
-
-
-async def fault_of(stub: PeerStub, limits: SandboxLimits, starts: asyncio.Semaphore) -> str:
-    """Why a stub cannot be loaded, "" if it can. A sandbox that does not start is not its fault."""
-    loaded = asyncio.Event()
-
-    def said(what: Said) -> None:
-        if isinstance(what, Loaded):
-            loaded.set()
-        elif isinstance(what, LoadFailed):
-            sandbox.kill(f"it cannot be loaded: {what.error}")
-
-    sandbox = SandboxProcess(limits, said)
-    ended: asyncio.Future[str] | None = None
-    try:
-        with suppress(OSError):
-            async with starts:
-                ended = await load(sandbox, stub, loaded)
-    finally:
-        sandbox.kill("it was only tried")
-    if ended is None:
-        return ""
-    why = await ended
-    return "" if loaded.is_set() else pipe.shown(why)
-
-
 # --- the engine -----------------------------------------------------------------------------------
 _PACKAGE = Path(__file__).resolve().parent.parent
-SCRIPT = _PACKAGE / "federation" / "js" / "stub_host.js"
+SCRIPT = _PACKAGE / "sandbox" / "js" / "host.js"
 _FORMS = _PACKAGE / "runtime" / "js" / "src" / "sandbox" / "module-forms.js"
 _CONFINE = Path(__file__).resolve().parent / "confine.py"
 _MIB = 1024 * 1024
