@@ -260,6 +260,48 @@ test("a refused session fails with the node's words, and its messages are answer
   assert.equal(answer.body.code, 403);
 });
 
+test("a session whose identity has ended waits for a newer one, with what waits for it, and goes on", async () => {
+  for (const given of [{ assertion: "newer" }, undefined]) {
+    load();
+    stub.connect({ assertion: "older" });
+    socket().opens();
+    socket().answers({ code: 200, runtimeToken: "t1" });
+    socket().closes(1006);
+    bus.send(request(1));
+    mock.timers.tick(DEFAULTS.minDelay);
+    socket().opens();
+    socket().answers({ code: 401, desc: "It has ended." });
+    assert.equal(statuses().at(-1), "in-progress");
+    if (given) {
+      stub.connect(given);
+      socket().opens();
+      const [asked] = socket().sent;
+      assert.deepEqual(
+        [asked.type, asked.from, asked.body.identity],
+        ["re-open", `${ME}/t1`, given],
+      );
+      socket().answers({ code: 200 });
+      assert.deepEqual(
+        messages().map(({ id }) => id),
+        [1],
+      );
+    } else {
+      mock.timers.tick(DEFAULTS.identityTimeout);
+      assert.equal(statuses().at(-1), "failed");
+      assert.equal(bus.got.at(-1).body.code, 401);
+    }
+  }
+});
+
+test("an error that no close follows, as of Node.js 20 where nobody listens, is a lost connection", () => {
+  stub.connect();
+  socket().onerror({});
+  mock.timers.tick(100);
+  assert.equal(statuses().at(-1), "disconnected");
+  mock.timers.tick(DEFAULTS.minDelay);
+  assert.equal(sockets.length, 2);
+});
+
 test("a node that cannot store the session now is tried again", () => {
   stub.connect();
   socket().opens();

@@ -271,6 +271,32 @@ async def test_a_refused_session_fails_with_the_nodes_words(
     assert (answer["id"], answer["to"], answer["body"]["code"]) == (7, f"{ME}/x", 403)
 
 
+@pytest.mark.parametrize("newer", [{"assertion": "newer"}, None])
+async def test_a_session_whose_identity_has_ended_waits_for_a_newer_one_and_goes_on(
+    scripted: ScriptedNode, load: Load, newer: Message | None
+) -> None:
+    stub, bus = load(identity_timeout=20.0 if newer else 0.05)
+    first = asyncio.create_task(stub.connect({"assertion": "older"}))
+    socket = await live(scripted, bus, "t1")
+    assert await first == "live"
+    socket.transport.abort()
+    await bus.status("disconnected")
+    bus.send(request(1))
+    await scripted.answer(await scripted.next(), code=401, desc="It has ended.")
+    await bus.status("in-progress", 2)
+    if newer is None:
+        await bus.until(lambda: bus.got[-1]["type"] == "response")
+        assert (bus.statuses[-1], bus.got[-1]["body"]["code"]) == ("failed", 401)
+        return
+    second = asyncio.create_task(stub.connect(newer))
+    socket = await scripted.next()
+    asked = await scripted.answer(socket, code=200)
+    assert (asked["type"], asked["from"]) == ("re-open", f"{ME}/t1")
+    assert asked["body"]["identity"] == newer
+    assert (await scripted.asked(socket))["id"] == 1
+    assert await second == "live"
+
+
 async def test_disconnect_says_good_bye_with_the_session_url(
     scripted: ScriptedNode, load: Load
 ) -> None:

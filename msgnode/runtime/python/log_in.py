@@ -13,6 +13,8 @@ Rules
 - Anything else is a TypeError: a node that asks for no identity would let a wrong one in as nobody.
 - The node has to accept it: log_in() raises with the node's reason, and what is refused later is
   told (on_identity).
+- A provider or node that is away is asked again, until one of them refuses, also when the identity
+  has ended meanwhile.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from .messages import body_of, code_of
 from .open_id import OpenIdError, Token
 
 SOON = 60.0  # seconds before it ends
+SLACK = 5.0  # seconds that the node's clock may be ahead
+OVER = (401, 403)  # another try is no use
 RETRY = 5.0  # seconds, doubling
 WITHOUT_MANAGER = (404, 405, 501)
 SHAPES = 'openid(…), {"accessToken": …}, {"idToken": …}, or {"assertion": …, "idp": …}'
@@ -82,6 +86,7 @@ class LogIn:
         self._source: Any = None
         self._expires: float | None = None
         self._task: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
         self._listeners: list[Callable[[IdentityEvent], object]] = []
 
     async def take(self, said: Any) -> Identity:
@@ -127,12 +132,10 @@ class LogIn:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def refused(self) -> None:
-        """The home stub says that it was refused: an identity that has ended is renewed."""
-        is_over = self._expires is not None and time.time() >= self._expires
-        if is_over and hasattr(self._source, "renew"):
-            self.stop()
-            self._task = asyncio.create_task(self._keep())
+    def renew_if_ended(self) -> None:
+        """The home stub connects or was refused: an identity that has ended is renewed now."""
+        if self._expires is not None and time.time() >= self._expires - SLACK:
+            self._hurry.set()
 
     def stop(self) -> None:
         """Renew nothing any more."""
@@ -173,7 +176,14 @@ class LogIn:
             left = self._expires - time.time()
             can_renew = hasattr(self._source, "renew")
             wait = max(left - SOON, left * 0.8) if can_renew else left
-            await asyncio.sleep(RETRY * 2 ** min(failures - 1, 6) if failures else max(wait, 0))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(
+                    RETRY * 2 ** min(failures - 1, 6) if failures else max(wait, 0)
+                ):
+                    await self._hurry.wait()
+            if self._hurry.is_set():
+                failures = 0
+            self._hurry.clear()
             if not can_renew:
                 self._tell("expired")
                 return
@@ -182,8 +192,9 @@ class LogIn:
                 await self._show(self.identity)
                 await self.accepted("renewed")
                 failures = 0
+                self._hurry.clear()
             except (OpenIdError, AnswerError) as error:
-                is_over = error.code == 401 or time.time() >= (self._expires or 0)
+                is_over = error.code in OVER
                 self._tell("expired" if is_over else "failed", error)
                 if is_over:
                     return

@@ -15,6 +15,8 @@ Rules
   room is never dropped in silence: a request is answered 503, anything else is a `gap`.
 - A lost session is opened again with its token, so that addresses, subscriptions and what waited at
   the node come back. Delays double from `min_delay` to `max_delay`, with jitter.
+- If the node does not take the identity any more, the session waits `identity_timeout` for a newer
+  one, `in-progress`.
 - To a node that does not know the session any more the subscriptions it had granted are sent again,
   100 addresses a request, before anything else. What it refuses then is a `gap`.
 - `via` keeps messages from going round: what came in through this stub does not go out through it,
@@ -68,6 +70,7 @@ class Settings:
     runtimeURL: str  # noqa: N815 (wire spelling)
     connect_timeout: float = 10.0  # until the socket is open
     reply_timeout: float = 3.0  # until mn:/session has answered
+    identity_timeout: float = 10.0  # that a session whose identity has ended waits for a newer one
     min_delay: float = 0.25  # before the first return
     max_delay: float = 30.0  # between two tries, at most
     stagger: float = 3.0  # over which runtimes spread their return when the node restarts
@@ -209,6 +212,8 @@ class Protostub:
         while True:
             self._hurry.clear()
             closing = await self._connection()
+            if closing.final == 401 and await self._is_given_another(closing.text):
+                continue
             if closing.final:
                 self._task = None
                 self._stop("failed", closing.final, closing.text)
@@ -225,6 +230,19 @@ class Protostub:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._hurry.wait()
+
+    async def _is_given_another(self, text: str) -> bool:
+        """Whether a session whose identity the node does not take any more gets a newer one."""
+        refused = self._identity
+        if not self._session_url or refused is None:
+            return False
+        self._settled.clear()
+        self._hurry.clear()
+        self._enter("in-progress", text)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.identity_timeout):
+                await self._hurry.wait()
+        return self._identity is not refused
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """A fault of ours is a failure that is seen, never a stub that stands still."""

@@ -203,8 +203,9 @@ class Runtime:
     def _told(self, message: Message) -> None:
         body = body_of(message)
         home = self.resolver.stubs.get(self.settings.domain)
-        if body.get("value") == "failed" and home and body.get("resource") == home.url:
-            self._log_in.refused()
+        is_trying = body.get("value") in ("in-progress", "failed")
+        if is_trying and home and body.get("resource") == home.url:
+            self._log_in.renew_if_ended()
 
     async def hyperty(
         self,

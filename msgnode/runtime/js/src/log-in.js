@@ -11,9 +11,12 @@
  * Rules
  * - Anything else is a TypeError: a node that asks for no identity would let a wrong one in as nobody.
  * - The node has to accept it: logIn() rejects with the node's reason, and what is refused later is told (onIdentity).
+ * - A provider or node that is away is asked again, until one of them refuses, also when the identity has ended meanwhile.
  */
 
 const SOON = 60_000; // ms before it ends
+const SLACK = 5_000; // ms that the node's clock may be ahead
+const OVER = [401, 403]; // another try is no use
 const WITHOUT_MANAGER = [404, 405, 501];
 const RETRY = 5_000; // ms, doubling
 const SHAPES = "openid({…}), {accessToken}, {idToken}, or {assertion, idp}";
@@ -71,9 +74,11 @@ export class LogIn {
     this.user = "";
   }
 
-  /** The home stub says that it was refused: an identity that has ended meanwhile is renewed. */
-  refused() {
-    if (this.#source?.renew && Date.now() >= this.#expires) this.#renew();
+  /** The home stub connects or was refused: an identity that has ended meanwhile is renewed now. */
+  renewIfEnded() {
+    if (Date.now() < this.#expires - SLACK) return;
+    this.#failures = 0;
+    if (this.#timer !== null) this.#renew(); // else it is being renewed, or cannot be
   }
 
   /** Renew nothing any more. */
@@ -124,7 +129,7 @@ export class LogIn {
       await this.accepted("renewed");
     } catch (error) {
       if (source !== this.#source) return;
-      const isOver = error.code === 401 || Date.now() >= this.#expires;
+      const isOver = OVER.includes(error.code);
       this.#tell(isOver ? "expired" : "failed", error);
       this.#failures += 1;
       if (!isOver) this.#arm(RETRY * 2 ** Math.min(this.#failures - 1, 6));

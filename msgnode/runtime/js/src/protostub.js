@@ -20,6 +20,7 @@
  *   no room is never dropped in silence: a request is answered 503, anything else is a `gap`.
  * - A lost session is opened again with its token, so that addresses, subscriptions and what
  *   waited at the node come back. Delays double from `minDelay` to `maxDelay`, with jitter.
+ * - If the node does not take the identity any more, the session waits `identityTimeout` for a newer one, `in-progress`.
  * - To a node that does not know the session any more the subscriptions it had granted are sent again,
  *   100 addresses a request, before anything else. What it refuses then is a `gap`.
  * - `via` keeps messages from going round: what came in through this stub does not go out through
@@ -31,6 +32,7 @@ export const NAME = "MessagingNodeProtoStub";
 export const DEFAULTS = Object.freeze({
   connectTimeout: 10_000, // ms until the socket is open
   replyTimeout: 3_000, // ms until mn:/session has answered
+  identityTimeout: 10_000, // ms that a session whose identity has ended waits for a newer one
   minDelay: 250, // ms before the first return
   maxDelay: 30_000, // ms between two tries, at most
   stagger: 3_000, // ms over which runtimes spread their return when the node restarts
@@ -44,12 +46,14 @@ const SESSION = "mn:/session";
 const OVERHEAD = 64; // characters a waiting message counts besides its text
 const HALF = /(?:^|[^\\])(?:\\\\)*\\ud[89a-f]/; // of a surrogate pair, escaped: no node reads it
 const DRAIN_EVERY = 20; // ms
+const CLOSE_TIME = 100; // ms after an error until the close that says more; in Node.js 20 none follows
 const NODE_SM = /^domain:\/\/msg-node\.[^/]+\/sm$/; // the node's subscription manager
 const MAX_CLAIMS = 1_000; // subscriptions whose answer is awaited
 const MAX_HELD = 10_000; // addresses that are announced again
 
 /** What a close code asks of us. A code that is not here: come back after the usual delay. */
 const CLOSE_CODES = {
+  1006: { text: "The connection was lost." },
   1009: { text: "A message was too large for the node." },
   3001: { text: "The node restarts.", staggered: true },
   3008: { text: "Messages came faster than they were read." },
@@ -187,7 +191,8 @@ export default class MessagingNodeProtoStub {
       this.#open();
     };
     socket.onmessage = (event) => socket === this.#socket && this.#received(event.data);
-    socket.onerror = () => {}; // a close follows and says more
+    socket.onerror = () =>
+      socket === this.#socket && this.#limit(CLOSE_TIME, CLOSE_CODES[1006].text);
     socket.onclose = (event) => socket === this.#socket && this.#closed(event.code, event.reason);
   }
 
@@ -205,7 +210,7 @@ export default class MessagingNodeProtoStub {
   }
 
   #closed(code, reason) {
-    const { text = "The connection was lost.", staggered, final } = CLOSE_CODES[code] ?? {};
+    const { text, staggered, final } = CLOSE_CODES[code] ?? CLOSE_CODES[1006];
     const unsent = this.#state === "live" && this.#socket.bufferedAmount > 0;
     this.#socket = null;
     this.#handshake = null;
@@ -275,7 +280,14 @@ export default class MessagingNodeProtoStub {
     } else {
       const socket = this.#socket;
       this.#socket = null;
-      this.#stop("failed", code, text);
+      if (code === 401 && asked.type === "re-open" && this.#identity !== undefined) {
+        clearTimeout(this.#timer);
+        this.#timer = setTimeout(
+          () => this.#stop("failed", code, text),
+          this.#config.identityTimeout,
+        );
+        this.#enter("in-progress", text);
+      } else this.#stop("failed", code, text);
       socket.close(1000);
     }
   }

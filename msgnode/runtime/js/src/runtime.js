@@ -102,7 +102,8 @@ export class Runtime {
         identity: () => this.#logIn?.identity,
         onStatus: (entry, { value, desc }) => {
           this.#tell({ value, desc, resource: entry.url || entry.key });
-          if (value === "failed" && entry.key === this.domain) this.#logIn?.refused();
+          if (entry.key === this.domain && ["in-progress", "failed"].includes(value))
+            this.#logIn?.renewIfEnded();
         },
       },
     );

@@ -94,6 +94,33 @@ test("a provider that does not answer is asked again; one that refuses ends the 
   assert.equal(all.clock.timers, 0);
 });
 
+test("one that has ended while the provider was away is renewed when the stub connects, once at a time", async () => {
+  const all = begin();
+  const away = source(4_000); // it counts as ended from the start: the node's clock may be ahead
+  const { renew } = away;
+  let [asked, answers] = [0, null];
+  away.renew = () => {
+    asked += 1;
+    return new Promise((resolve, reject) => (answers = { resolve, reject }));
+  };
+  await all.logIn.take(away);
+  await all.logIn.accepted();
+  await all.clock.turn(3_201);
+  for (let n = 0; n < 2; n += 1) {
+    answers.reject(new OpenIdError(504, "No."));
+    await settled();
+    assert.deepEqual(all.events.at(-1), ["failed", "user://d/bob", 504]);
+    if (n === 0) await all.clock.turn(5_001);
+  }
+  all.logIn.renewIfEnded();
+  all.logIn.renewIfEnded();
+  assert.equal(asked, 3);
+  answers.resolve(await renew());
+  await settled();
+  assert.equal(all.events.at(-1)[0], "renewed");
+  all.logIn.stop();
+});
+
 test("a node that does not accept it says so, and one without an identity manager need not", async () => {
   const refusing = begin(errorBody(401, "The token has ended."));
   await refusing.logIn.take({ accessToken: "x" });

@@ -105,6 +105,25 @@ async def test_a_provider_that_does_not_answer_is_asked_again_and_one_that_refus
     world.log_in.stop()
 
 
+async def test_one_that_has_ended_while_the_provider_was_away_is_renewed_when_the_stub_connects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    world, source = World(), Source(0.02)
+    source.error = OpenIdError(504, "No.")
+    await world.log_in.take(source)
+    await world.log_in.accepted()
+    await soon(lambda: len(world.events) >= 3)
+    assert {each.state for each in world.events[1:]} == {"failed"}
+    monkeypatch.setattr(module, "RETRY", 3_600.0)
+    seen = len(world.events)
+    await soon(lambda: len(world.events) > seen)  # it waits for an hour now
+    source.error = None
+    world.log_in.renew_if_ended()
+    await soon(lambda: world.events[-1].state == "renewed")
+    world.log_in.stop()
+
+
 async def test_a_node_that_does_not_accept_it_says_so_and_one_without_a_manager_need_not() -> None:
     refusing = World({"code": 401, "desc": "The token has ended."})
     await refusing.log_in.take({"accessToken": "x"})
