@@ -11,12 +11,19 @@ from typing import Any, NamedTuple
 
 from msgnode.bus.open_requests import OpenRequests, RequestLimits
 from msgnode.bus.pipeline import Pipeline, Routing
-from msgnode.bus.ports import Body, Component, DeliveryResult, NoPolicies, Response
+from msgnode.bus.ports import (
+    ALWAYS,
+    Body,
+    Component,
+    DeliveryResult,
+    NoPolicies,
+    Response,
+    ServingLease,
+)
 from msgnode.bus.replies import Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.routes import ComponentBook
-from msgnode.bus.serving import ALWAYS, ServingLease
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Change
 from msgnode.core.decision import NOT_APPLICABLE, Decision, Direction

@@ -35,9 +35,10 @@ from msgnode.core.record import Outcome
 
 from . import delivery, routes
 from .delivery import FanOut
-from .foreign import NO_FOREIGN_DOMAINS, ForeignDomains
 from .holders import NO_OTHERS, Holders, find_holders
 from .ports import (
+    ALWAYS,
+    LEASE_CLOCK,
     Authorizer,
     Caller,
     Enforcer,
@@ -45,15 +46,15 @@ from .ports import (
     MessageObserver,
     Recorder,
     Requester,
+    ServingLease,
     SessionHandler,
 )
 from .recording import Rows
-from .refusals import SESSION_ADDRESS, NotPermitted, Refusals
+from .refusals import NO_FOREIGN_DOMAINS, SESSION_ADDRESS, ForeignDomains, NotPermitted, Refusals
 from .replies import Replies
 from .response_guard import ResponseGuard
 from .return_paths import ReturnPath
 from .routes import ComponentBook, ToComponent, ToSessions
-from .serving import ALWAYS, LEASE_CLOCK, ServingLease
 from .steps import MessageTracer, Steps, TracedSteps
 from .table import RoutingTable
 

@@ -5,10 +5,12 @@ Caller     where a frame came from and where its answer goes: a connection
 Component  an addressed part of the node; a connector is one whose answer comes from outside
 Authorizer  whether a caller may send this message; Authenticator: who sends it
 Enforcer   the policy enforcement point; Recorder: the traffic record; Alarms: the node's
+ServingLease  until when the worker may serve, and by which clock
 """
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -364,3 +366,36 @@ class NoPolicies:
     def enforce(self, message: Message, speaker: Speaker, direction: Direction) -> Decision:
         """No policy applies to any message."""
         return NOT_APPLICABLE
+
+
+LEASE_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that keeps running while the process is stopped or the machine sleeps."""
+LEAST_LEASE = 3.0
+"""The shortest lease, in seconds: in a third of it the database has to renew it, even if a commit
+takes long, and a worker that was asked for an address has to answer within it."""
+
+
+class ServingLease(Protocol):
+    """The lease of a worker.
+
+    until  time of LEASE_CLOCK until which the worker may serve without calling `check`; in the past
+           once the lease is lost
+    """
+
+    until: float
+
+    def check(self) -> None:
+        """Raise Pending while it is not certain that the lease is held."""
+        ...
+
+
+class _Always:
+    """The lease of a node with one worker, which is always held."""
+
+    until = float("inf")
+
+    def check(self) -> None:
+        """Do nothing."""
+
+
+ALWAYS: ServingLease = _Always()

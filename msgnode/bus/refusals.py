@@ -1,22 +1,49 @@
 """Refuses what is not delivered: invalid frames, refused messages, messages without a listener.
 
-The sender is answered where it expects an answer, and the refusal is recorded.
+The sender is answered where it expects an answer, and the refusal is recorded. So are senders at
+other workers whose frame has come after its recipient's session had ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 from msgnode.core import messages
 from msgnode.core.decision import Decision
 from msgnode.core.envelope import InvalidFrame
 from msgnode.core.errors import Forbidden, NodeError, NotFound
 from msgnode.core.messages import Message
+from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
 
-from . import delivery
+from . import delivery, routes
+from .holders import NO_OTHERS, Holders
 from .ports import Caller
 from .recording import Rows
+from .routes import ComponentBook, ToSessions
+from .table import RoutingTable
+
+
+class ForeignDomains(Protocol):
+    """What this node knows about the nodes of other domains."""
+
+    def refusal(self, to: str) -> NodeError | None:
+        """Why a message does not reach a foreign address; None if there is nothing to add."""
+        ...
+
+
+class NoForeignDomains:
+    """The ForeignDomains of a node without federation."""
+
+    def refusal(self, to: str) -> NodeError | None:
+        """Always None."""
+        return None
+
+
+NO_FOREIGN_DOMAINS = NoForeignDomains()
+
 
 SESSION_ADDRESS = "mn:/session"
 
@@ -91,3 +118,50 @@ class Refusals:
         if not message.is_response:
             caller.put(messages.reply(message, messages.error_body(error)))
         return outcome, error.code
+
+
+class Bounces:
+    """Tells the senders of such frames. One instance per worker.
+
+    Args:
+        domain: the node's domain.
+        table: the routing table.
+        components: the node's components.
+        holders: finds the sender's worker if the table does not have it.
+    """
+
+    def __init__(
+        self,
+        domain: str,
+        table: RoutingTable,
+        components: ComponentBook,
+        holders: Holders = NO_OTHERS,
+    ) -> None:
+        self._domain = domain
+        self._table = table
+        self._components = components
+        self._holders = holders
+
+    def bounce(self, frame: bytes) -> None:
+        """Answer a frame with 404, if its sender expects an answer."""
+        try:
+            message = messages.parse(frame)
+        except InvalidFrame:
+            return
+        to = message.recipients[0]
+        if not delivery.expects_answer(message, to):
+            return
+        answer = messages.reply(message, messages.error_body(NotFound(f"Nobody listens to {to}.")))
+        try:
+            self._holders.find((answer, "bounced"), (message.sender,))
+        except Pending as fact:
+            fact.when_known(partial(self._give_back, answer, message.sender))
+        else:
+            self._give_back(answer, message.sender)
+
+    def _give_back(self, answer: bytes, sender: str) -> None:
+        route = routes.choose(
+            messages.parse(answer), sender, self._components, self._table, self._domain
+        )
+        if isinstance(route, ToSessions):
+            route.listeners[0].deliver(answer)

@@ -10,7 +10,7 @@ from pathlib import Path
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
 
-from msgnode.bus.serving import LEAST_LEASE
+from msgnode.bus.ports import LEAST_LEASE
 from msgnode.sessions.session import READER_PATIENCE
 
 RESUME_WORDS = ("always", "when-idle", "with-proof")

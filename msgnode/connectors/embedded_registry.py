@@ -22,7 +22,7 @@ from msgnode.storage.group_commit import GroupCommit
 from registry import api
 from registry.api import Claimant, Command, Entry, Kind, Search
 
-from . import registry_answers
+from . import registry_requests
 from .registry_requests import Change, Find, Refresh, Register, Remove, Request
 
 THREADS = 4
@@ -108,7 +108,7 @@ class EmbeddedRegistry:
     def _apply(self, commands: list[Command]) -> Sequence[Body | NodeError]:
         outcomes = api.apply(commands, check=self._check)
         return [
-            outcome if isinstance(outcome, NodeError) else dict(registry_answers.DONE)
+            outcome if isinstance(outcome, NodeError) else dict(registry_requests.DONE)
             for outcome in outcomes
         ]
 
@@ -166,7 +166,7 @@ def _answered(request: Find, entries: list[Entry]) -> Body:
     records = {entry.url: api.record(entry) for entry in entries}
     code = api.outcome(entries)
     unavailable = int(settings.REGISTRY["UNAVAILABLE_CODE"])
-    return registry_answers.found(request, code, records, unavailable)
+    return registry_requests.found(request, code, records, unavailable)
 
 
 def _has_all(entry: Entry, search: Search) -> bool:
@@ -189,4 +189,4 @@ def _remove_named(name: str, by: Claimant | None, check: Check) -> Body:
         for refusal in outcomes:
             if isinstance(refusal, NodeError):
                 raise refusal
-    return dict(registry_answers.DONE)
+    return dict(registry_requests.DONE)

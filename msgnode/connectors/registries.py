@@ -24,7 +24,7 @@ from .global_registry import (
     RemoteGlobalRegistry,
 )
 from .registration_news import Post, leave
-from .registry_answers import UNREACHABLE
+from .registry_requests import UNREACHABLE
 from .remote_registry import RemoteRegistry
 
 REMOTE_SECONDS, REMOTE_RETRIES = 3.0, 2

@@ -1,4 +1,4 @@
-"""Reads what a message asks of the domain registry, in all forms of specification and field.
+"""What a message asks of the domain registry, in all forms of specification and field, and answers.
 
 Pure. A body becomes one Request value, which the embedded and the remote registry both understand.
 
@@ -24,7 +24,7 @@ from typing import Any
 from msgnode.core import addresses
 from msgnode.core.errors import BadMessage
 from msgnode.core.messages import value_of
-from registry.api import Kind, Search
+from registry.api import UNAVAILABLE, Kind, Search
 
 PAGE = 50
 OBJECT_SCHEMES = ("comm", "connection", "context", "ctxt", "resource", "fs")
@@ -336,3 +336,38 @@ def _page(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadMessage("The criterion `page` must be a number from 1.")
     return value
+
+
+DONE = {"code": 200}
+UNREACHABLE = "Error contacting the domain registry."
+
+
+def found(
+    request: Find, code: int, records: Mapping[str, Any], unavailable_code: int
+) -> dict[str, Any]:
+    """The answer to a search: `records` by URL, `code` 200, 404 or 408.
+
+    Older runtimes expect 500 for unavailable, so a setting can replace 408. The record of an
+    unavailable hyperty has no P2P handler, because nobody could answer an invitation.
+    """
+    if code == 404 or not records:
+        return error(404, "Not Found")
+    if request.page:
+        first = (request.page - 1) * PAGE
+        records = dict(list(records.items())[first : first + PAGE])
+    records = {url: _invitable(record) for url, record in records.items()}
+    value: Any = next(iter(records.values()), None) if request.is_single else records
+    if code == 408:
+        return {**error(unavailable_code, "Temporarily Unavailable"), "value": value}
+    return {"code": code, "value": value}
+
+
+def _invitable(record: Any) -> Any:
+    if not isinstance(record, dict) or record.get("status") not in UNAVAILABLE:
+        return record
+    return {key: value for key, value in record.items() if key != "p2pHandler"}
+
+
+def error(code: int, description: str) -> dict[str, Any]:
+    """The body of an error, with its text under both keys that clients read."""
+    return {"code": code, "desc": description, "description": description}

@@ -28,7 +28,7 @@ from msgnode.net.back_end import Answer, BackEnd
 from msgnode.storage.database_threads import in_any_thread
 from registry.api import Claimant, Kind, Search
 
-from . import registry_answers
+from . import registry_requests
 from .registry_requests import Change, Find, Refresh, Register, Remove, Request
 
 log = logging.getLogger(__name__)
@@ -94,10 +94,10 @@ class RemoteRegistry:
         before = _text(entry, "status") if _needs_status(request) else None
         answer = await self._send(call_of(request))
         if answer.status != 200:
-            return registry_answers.error(answer.status, _message(answer))
+            return registry_requests.error(answer.status, _message(answer))
         self._remember(request)
         await self._tell(request, answer, before)
-        return dict(registry_answers.DONE)
+        return dict(registry_requests.DONE)
 
     async def runtimes_gone(
         self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
@@ -163,14 +163,14 @@ class RemoteRegistry:
             request = Find(Search(Kind.OBJECT, name=request.name), page=request.page)
             answer = await self._send(call_of(request))
         if answer.status not in (200, 408):
-            return registry_answers.error(answer.status, _message(answer))
+            return registry_requests.error(answer.status, _message(answer))
         if not isinstance(answer.body, dict):
             raise BadGateway("The domain registry gave no valid answer.")
         is_one = request.is_single and "/do?" not in call_of(request).path
         records = {request.search.url: answer.body} if is_one else answer.body
         if request.search.scheme:
             records = _of_scheme(records, request.search.scheme)
-        return registry_answers.found(request, answer.status, records, self._unavailable_code)
+        return registry_requests.found(request, answer.status, records, self._unavailable_code)
 
     async def _find_owned(self, request: Find) -> Body:
         """Data objects of a user: those that the user's hyperties report."""
@@ -179,7 +179,7 @@ class RemoteRegistry:
         answer = await self._send(call_of(Find(owner)))
         reporters = answer.body if isinstance(answer.body, dict) else {}
         if answer.status not in (200, 408):
-            return registry_answers.error(answer.status, _message(answer))
+            return registry_requests.error(answer.status, _message(answer))
         if len(reporters) > MAX_REPORTERS:
             raise TooMany(f"The user has more than {MAX_REPORTERS} hyperties; ask for one's.")
         records: dict[str, Any] = {}
@@ -190,12 +190,12 @@ class RemoteRegistry:
                 records |= answer.body
         if search.scheme:
             records = _of_scheme(records, search.scheme)
-        return registry_answers.found(request, 200, records, self._unavailable_code)
+        return registry_requests.found(request, 200, records, self._unavailable_code)
 
     async def _remove_named(self, name: str, by: Claimant | None) -> Body:
         answer = await self._send(Call("GET", _search_path(Search(Kind.OBJECT, name=name))))
         if answer.status != 200 or not isinstance(answer.body, dict):
-            return registry_answers.error(answer.status, _message(answer))
+            return registry_requests.error(answer.status, _message(answer))
         mine = [url for url, entry in answer.body.items() if by is None or _owns(entry, by)]
         if not mine and len(answer.body) > 1:
             raise Conflict("Several data objects have this name; delete one by its URL.")
@@ -203,7 +203,7 @@ class RemoteRegistry:
             answered = await self.carry_out(Remove(Kind.OBJECT, url), by)
             if answered["code"] != 200:
                 return answered
-        return dict(registry_answers.DONE)
+        return dict(registry_requests.DONE)
 
     def _send(self, call: Call) -> Awaitable[Answer]:
         content = b"" if call.body is None else msgspec.json.encode(call.body)

@@ -28,7 +28,7 @@ from msgnode.bus.ports import Alarms
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Call, Writer
 from msgnode.sessions.probe import Misdirected, ProbeEndpoint
-from msgnode.workers.remote import RemoteSession
+from msgnode.workers.remote_sessions import RemoteSession
 
 log = logging.getLogger(__name__)
 

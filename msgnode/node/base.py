@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.conf import settings
 
 from msgnode.bus.address_budget import AddressBudget
-from msgnode.bus.foreign import NO_FOREIGN_DOMAINS, ForeignDomains
 from msgnode.bus.holders import NO_OTHERS, Holders
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.ownership import Ownership
 from msgnode.bus.ports import Listener, Proof
 from msgnode.bus.recording import CountingRecorder
+from msgnode.bus.refusals import NO_FOREIGN_DOMAINS, ForeignDomains
 from msgnode.bus.table import RoutingTable
 from msgnode.bus.writing import Barrier, no_barrier, no_name_barrier
 from msgnode.connectors.identity import FindElsewhere, Invitations, invitations_are_off
@@ -37,7 +37,7 @@ from msgnode.storage.writer import GroupWriter
 from msgnode.subscriptions.abroad import NOTHING_ABROAD, Abroad
 from msgnode.traffic.recorder import ParquetRecorder
 from msgnode.workers.lease import Lease
-from msgnode.workers.remote import ask_worker
+from msgnode.workers.remote_sessions import ask_worker
 from msgnode.workers.worker_process import WorkerId, this_host
 
 from . import options

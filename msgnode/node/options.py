@@ -9,10 +9,10 @@ from django.conf import settings
 from msgnode.bus.open_requests import RequestLimits
 from msgnode.core.addresses import home_domain
 from msgnode.sessions.budgets import AnswerBudget
-from msgnode.sessions.closed import SHARE_OF_A_SOURCE, ClosedSessions
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
 from msgnode.sessions.session_factory import SessionSettings
+from msgnode.sessions.store import SHARE_OF_A_SOURCE, ClosedSessions
 from msgnode.traffic.recorder import RecordOptions, raw_url
 
 

@@ -20,7 +20,6 @@ from django.conf import settings
 from msgnode.allocation.component import AllocationComponent, AllocationLimits
 from msgnode.allocation.store import AllocationStore
 from msgnode.bus.address_budget import AddressBudget
-from msgnode.bus.bounces import Bounces
 from msgnode.bus.last_owners import LastOwnerCache
 from msgnode.bus.notices import Notices
 from msgnode.bus.ownership import Ownership
@@ -28,6 +27,7 @@ from msgnode.bus.periodic import every
 from msgnode.bus.pipeline import Pipeline, Routing
 from msgnode.bus.ports import Component, NoPolicies
 from msgnode.bus.recording import CountingRecorder
+from msgnode.bus.refusals import Bounces
 from msgnode.bus.replies import ANSWER_TIMEOUT, Replies
 from msgnode.bus.response_guard import ResponseGuard
 from msgnode.bus.routes import ComponentBook

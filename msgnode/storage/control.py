@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from msgnode import models
 from msgnode.bus.periodic import every
-from msgnode.bus.serving import LEASE_CLOCK
+from msgnode.bus.ports import LEASE_CLOCK
 from msgnode.bus.writing import Call, Writer
 from msgnode.core.faults import FAULTS
 

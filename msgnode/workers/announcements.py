@@ -16,7 +16,7 @@ from msgnode.bus.table import RoutingTable
 
 from .peer import Peer
 from .protocol import EntriesOwed, PeerMessage, SessionDown, SessionMoved, SessionsAt, SessionUp
-from .remote import RemoteSession
+from .remote_sessions import RemoteSession
 from .transport import PeerTransport
 
 

@@ -66,8 +66,7 @@ from .protocol import (
     TransferBegin,
     TransferEnd,
 )
-from .remote import path_of
-from .remote_sessions import RemoteSessions
+from .remote_sessions import RemoteSessions, path_of
 from .transport import PeerTransport
 
 log = logging.getLogger(__name__)

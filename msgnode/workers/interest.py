@@ -23,8 +23,7 @@ from msgnode.redis.directory import Directory, Kind
 from .own_names import WATCHES, OwnNames, in_parts
 from .peer import Peer
 from .protocol import Unwatch
-from .remote import RemoteSession
-from .remote_sessions import RemoteSessions
+from .remote_sessions import RemoteSession, RemoteSessions
 from .transport import PeerTransport
 
 MOST_WATCHED = 50_000

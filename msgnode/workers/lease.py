@@ -29,7 +29,7 @@ from typing import Any
 
 from django.db import connection, connections
 
-from msgnode.bus.serving import LEASE_CLOCK
+from msgnode.bus.ports import LEASE_CLOCK
 from msgnode.core import database_errors, database_limit
 from msgnode.core.pending import Pending
 

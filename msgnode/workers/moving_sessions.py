@@ -26,7 +26,7 @@ from msgnode.workers.network import PeerNetwork
 from msgnode.workers.orders import ArrivalChecks
 from msgnode.workers.own_names import HOLDS, LISTENS
 from msgnode.workers.peer import Peer
-from msgnode.workers.remote import RemoteSession
+from msgnode.workers.remote_sessions import RemoteSession
 
 
 class SessionTransfer(msgspec.Struct):

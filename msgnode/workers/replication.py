@@ -38,8 +38,7 @@ from .protocol import (
     SnapshotEnds,
     Unwatch,
 )
-from .remote import RemoteSession
-from .remote_sessions import RemoteSessions, Rivals, is_probe
+from .remote_sessions import RemoteSession, RemoteSessions, Rivals, is_probe
 from .transport import PeerTransport
 
 _KINDS = {Layer.OWNED: HOLDS, Layer.SUBSCRIBED: LISTENS, Layer.LEARNED: SPEAKS}

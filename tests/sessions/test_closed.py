@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgnode.sessions.closed import ClosedSessions
+from msgnode.sessions.store import ClosedSessions
 
 
 def test_the_oldest_of_a_source_goes_and_no_other_source_is_touched() -> None:

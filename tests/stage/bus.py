@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgnode.bus.bounces import Bounces
 from msgnode.bus.holders import NO_OTHERS
 from msgnode.bus.ports import DeliveryResult, Response
+from msgnode.bus.refusals import Bounces
 from msgnode.bus.return_paths import ReturnPath
 from msgnode.bus.routes import ComponentBook
 from msgnode.bus.table import RoutingTable

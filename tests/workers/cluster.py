@@ -22,8 +22,7 @@ from msgnode.workers.interest import Interest, InterestRenewal
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
 from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import Backpressure
-from msgnode.workers.remote import RemoteSession
-from msgnode.workers.remote_sessions import RemoteSessions
+from msgnode.workers.remote_sessions import RemoteSession, RemoteSessions
 from msgnode.workers.replication import SessionCopies, TableReplicator
 from msgnode.workers.rpc import PeerRpc
 from msgnode.workers.transport import PeerTransport

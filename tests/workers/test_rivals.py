@@ -9,8 +9,7 @@ import pytest
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 from msgnode.workers.peer import Peer
-from msgnode.workers.remote import RemoteSession
-from msgnode.workers.remote_sessions import Rivals
+from msgnode.workers.remote_sessions import RemoteSession, Rivals
 from tests.fakes import FakeSession
 
 AT = "hyperty://d/1"
