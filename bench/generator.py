@@ -20,14 +20,12 @@ from .loads.allocations import AllocationLoad
 from .loads.asking import AskingLoad
 from .loads.draining import DrainingLoad
 from .loads.fan_out import FanOutLoad
-from .loads.first_uses import FirstUsesLoad
 from .loads.holding import HoldingLoad
 from .loads.nats import NatsRelayLoad
 from .loads.operations import OperationsLoad
 from .loads.registrations import RegistrationLoad
-from .loads.relay import AcrossLoad, RelayLoad
+from .loads.relay import AcrossLoad, RelayLoad, SteadyLoad
 from .loads.resumption import ResumptionLoad
-from .loads.steady import SteadyLoad
 from .loads.varied import VariedLoad
 from .processes import raise_file_limit
 
@@ -39,7 +37,6 @@ async def serve(port: int, server_pid: int) -> None:
         "relay_across": AcrossLoad(port, server_pid),
         "relay_nats": NatsRelayLoad(port, server_pid),
         "fan_out": FanOutLoad(port, server_pid),
-        "first_uses": FirstUsesLoad(port, server_pid),
         "allocate": AllocationLoad(port, server_pid),
         "ask": AskingLoad(port, server_pid),
         "hold": HoldingLoad(port, server_pid),

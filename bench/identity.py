@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from typing import Any
@@ -26,15 +25,6 @@ class Authority:
             "email": f"{user}@{IDP}", "jti": str(time.perf_counter_ns()),
         }  # fmt: skip
         return jwt.encode({"alg": "RS256", "kid": "k"}, claims, self._key, algorithms=["RS256"])
-
-    def identity(self, user: str = "alice") -> dict[str, Any]:
-        """An identity object as runtimes send it."""
-        wrapper = {"tokenID": self.token(user), "tokenIDJSON": {"email": f"{user}@{IDP}"}}
-        return {
-            "assertion": base64.b64encode(json.dumps(wrapper).encode()).decode(),
-            "idp": {"domain": IDP, "protocol": "OIDC"},
-            "userProfile": {"userURL": f"user://{IDP}/{user}@{IDP}"},
-        }
 
     def row(self) -> dict[str, Any]:
         """The issuer as a row of a node's database."""

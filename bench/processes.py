@@ -79,12 +79,9 @@ class Server:
         log: Path,
         environment: Mapping[str, str] | None = None,
         program: str = sys.executable,
-        root: Path = ROOT,
     ) -> None:
         self.name = name
         self.port = port
-        self.program = program
-        self.root = root
         self._command = [program, *arguments]
         self.environment = {**os.environ, **(environment or {})}
         self.log = log
@@ -107,7 +104,7 @@ class Server:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
-                cwd=self.root,
+                cwd=ROOT,
                 env=self.environment,
                 stdout=log,
                 stderr=log,

@@ -33,10 +33,8 @@ class Servers:
     `root` has the files of the version that runs, `program` is the Python that runs it.
     """
 
-    def __init__(self, directory: Path, root: Path = ROOT, program: str = sys.executable) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.root = root
-        self.program = program
         self._made = 0
         self._template: Path | None = None
 
@@ -60,7 +58,7 @@ class Servers:
         if name == NODE_WITHOUT_RECORD:
             environment["RECORD"] = "false"
         if name == NODE_WITHOUT_RULES:
-            self._manage(environment, "migrate", "--verbosity", "0")
+            manage(environment, "migrate", "--verbosity", "0")
         else:
             self._prepare(environment, database_url)
         if issuer is not None:
@@ -84,18 +82,13 @@ class Servers:
         one, other = (self._worker(environment, home / f"log-{each}") for each in (1, 2))
         return one, other
 
-    def one_more(self, worker: Server) -> Server:
-        """Another worker of the node of this one; not started yet."""
-        self._made += 1
-        return self._worker(worker.environment, worker.log.with_name(f"log-more-{self._made}"))
-
     def _worker(self, environment: Mapping[str, str], log: Path) -> Server:
         port = free_port()
         return self._node(NODE, port, log, {**environment, "PORT": str(port)})
 
     def _node(self, name: str, port: int, log: Path, environment: Mapping[str, str]) -> Server:
         arguments = ["-m", "msgnode.servers.main"]
-        return Server(name, arguments, port, log, environment, self.program, self.root)
+        return Server(name, arguments, port, log, environment)
 
     def _prepare(self, environment: dict[str, str], database_url: str) -> None:
         """Tables and policy; for SQLite made once, other nodes begin with a copy."""
@@ -103,17 +96,14 @@ class Servers:
         if not database_url and self._template is not None:
             shutil.copyfile(self._template, database)
             return
-        self._manage(environment, "migrate", "--verbosity", "0")
+        manage(environment, "migrate", "--verbosity", "0")
         policy = self.directory / "policy.json"
         policy.write_text(json.dumps(document()))
-        self._manage(environment, "policy_import", str(policy), "--publish")
+        manage(environment, "policy_import", str(policy), "--publish")
         if not database_url:
             self._template = self.directory / "template.sqlite3"
             with closing(sqlite3.connect(database)) as made:
                 made.execute("VACUUM INTO ?", (str(self._template),))
-
-    def _manage(self, environment: dict[str, str], *arguments: str) -> None:
-        manage(environment, *arguments, program=self.program, root=self.root)
 
 
 def _insert(database: Path, table: str, row: dict[str, Any]) -> None:
@@ -137,15 +127,10 @@ def _node_environment(home: Path, port: int, database_url: str) -> dict[str, str
     }
 
 
-def manage(
-    environment: Mapping[str, str],
-    *arguments: str,
-    program: str = sys.executable,
-    root: Path = ROOT,
-) -> None:
+def manage(environment: Mapping[str, str], *arguments: str) -> None:
     done = subprocess.run(
-        [program, "manage.py", *arguments],
-        cwd=root,
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -6,7 +6,6 @@ A receiver's messages are all of one length, so they are counted by the bytes th
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from bench.wire import LoadSocket, frame, message_text
 
@@ -50,7 +49,7 @@ class NatsSocket(LoadSocket):
 class NatsRelayLoad(RelayLoad):
     """The same pairs on NATS; the payload is the same message."""
 
-    async def _open(self, number: int, tokens: Any = None) -> None:
+    async def _open(self, number: int) -> None:
         for pair in range(len(self._pairs), number):
             sender = await NatsSocket.connect(self._port, "/")
             receiver = await NatsSocket.connect(self._port, "/")
@@ -60,7 +59,7 @@ class NatsRelayLoad(RelayLoad):
             await receiver.enter(_CONNECT + b"SUB receiver.%d 1\r\nPING\r\n" % pair)
             self._pairs.append(Pair(sender, receiver))
 
-    def _frames(self, number: int, size: int, identities: Any = None, ids: int = 1) -> list[bytes]:
+    def _frames(self, number: int, size: int, ids: int = 1) -> list[bytes]:
         payload = message_text(**fields("sender", "receiver", size))
         head = b"receiver.%d " % number
         receiver = self._pairs[number].receiver

@@ -7,6 +7,7 @@ session description, because text that repeats one letter flatters or punishes s
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import cycle
@@ -53,8 +54,6 @@ class Pair:
 
 
 class RelayLoad:
-    _group = ""
-
     def __init__(self, port: int, server_pid: int) -> None:
         self._port = port
         self._server_pid = server_pid
@@ -66,21 +65,15 @@ class RelayLoad:
         window: int,
         size: int,
         seconds: float,
-        tokens: Sequence[str] | None = None,
-        identities: Sequence[dict[str, Any]] | None = None,
         ids: int = 1,
-        group: str = "",
     ) -> dict[str, Any]:
-        """One sample: rate, time under way, messages lost. Where they are given, sessions log in
-        with their pair's token, and messages carry their pair's identity. `ids` is how many
-        different ids the messages of a pair have. `group` keeps the names apart of those that
-        another generator has at the same node."""
-        self._group = group
-        await self._open(pairs, tokens)
+        """One sample: rate, time under way, messages lost. `ids` is how many different ids the
+        messages of a pair have."""
+        await self._open(pairs)
         used = self._pairs[:pairs]
         for number, pair in enumerate(used):
             pair.times.clear()
-            pair.start(self._frames(number, size, identities, ids), window)
+            pair.start(self._frames(number, size, ids), window)
         sample = await measure(lambda: sum(pair.count for pair in used), seconds, self._server_pid)
         for pair in used:
             pair.is_running = False
@@ -94,28 +87,23 @@ class RelayLoad:
             "lost": lost,
         }
 
-    async def _open(self, number: int, tokens: Sequence[str] | None) -> None:
+    async def _open(self, number: int) -> None:
         missing = range(len(self._pairs), number)
         ends = []
         for side, port in (("sender", self._port), ("receiver", self._receivers_port())):
             wanted = {self._name(side, each): [self._hyperty(side, each)] for each in missing}
-            logins = {self._name(side, each): tokens[each] for each in missing} if tokens else {}
-            ends.append(await open_runtimes(port, wanted, logins))
+            ends.append(await open_runtimes(port, wanted))
         self._pairs += [Pair(*each) for each in zip(*ends, strict=True)]
 
-    def _frames(
-        self, number: int, size: int, identities: Sequence[dict[str, Any]] | None, ids: int
-    ) -> list[bytes]:
+    def _frames(self, number: int, size: int, ids: int = 1) -> list[bytes]:
         whole = fields(self._hyperty("sender", number), self._hyperty("receiver", number), size)
-        if identities is not None:
-            whole["body"]["identity"] = identities[number]
         return [message(id=number + 1_000 * each, **whole) for each in range(ids)]
 
     def _receivers_port(self) -> int:
         return self._port
 
     def _name(self, side: str, number: int) -> str:
-        return f"{side}-{number}{self._group}"
+        return f"{side}-{number}"
 
     def _hyperty(self, side: str, number: int) -> str:
         return f"hyperty://localhost/{self._name(side, number)}"
@@ -141,3 +129,47 @@ class AcrossLoad(RelayLoad):
 def fields(sender: str, to: str, size: int) -> dict[str, Any]:
     """The message of a pair."""
     return {"type": "update", "from_": sender, "to": to, "body": {"value": text(size)}}
+
+
+# --- steady: so many messages a second, whatever the server makes of them ------------------------
+
+_PAIRS = 20
+_EVERY = 0.01  # seconds between two bursts
+
+
+class SteadyLoad(RelayLoad):
+    async def run(self, rate: float, size: int, seconds: float) -> dict[str, Any]:  # type: ignore[override]
+        """One sample: the processor time a server takes at this rate, and how long messages are
+        under way."""
+        await self._open(_PAIRS)
+        pairs = self._pairs[:_PAIRS]
+        for number, pair in enumerate(pairs):
+            pair.start(self._frames(number, size), 0)
+            pair.is_running = False
+            pair.times.clear()
+        sending = asyncio.create_task(_send(pairs, rate))
+        try:
+            sample = await measure(
+                lambda: sum(pair.count for pair in pairs), seconds, self._server_pid, 1.0
+            )
+        finally:
+            sending.cancel()
+        await until(lambda: not any(pair.under_way for pair in pairs), 3.0)
+        times = sorted(time for pair in pairs for time in pair.times)
+        lost = sum(len(pair.under_way) for pair in pairs)
+        return {
+            **sample,
+            "p50_us": percentile(times, 0.5) * 1e6,
+            "p99_us": percentile(times, 0.99) * 1e6,
+            "lost": lost,
+        }
+
+
+async def _send(pairs: list[Any], rate: float) -> None:
+    began, sent, turn = perf_counter(), 0, cycle(pairs)
+    while True:
+        await asyncio.sleep(_EVERY)
+        due = int((perf_counter() - began) * rate)
+        for _ in range(due - sent):
+            next(turn)._send()
+        sent = due

@@ -47,14 +47,12 @@ async def open_session(
     return socket, opened
 
 
-async def open_runtimes(
-    port: int, wanted: dict[str, list[str]], logins: dict[str, str] | None = None
-) -> list[LoadSocket]:
-    """Many sessions, in the order given: name -> resources; `logins`: name -> token."""
+async def open_runtimes(port: int, wanted: dict[str, list[str]]) -> list[LoadSocket]:
+    """Many sessions, in the order given: name -> resources."""
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str, resources: list[str]) -> LoadSocket:
         async with turns:
-            return (await open_session(port, name, resources, (logins or {}).get(name, "")))[0]
+            return (await open_session(port, name, resources))[0]
 
     return list(await asyncio.gather(*(one(*item) for item in wanted.items())))

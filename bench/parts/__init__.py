@@ -24,14 +24,13 @@ from . import (
     relay,
     reports,
     startup,
-    varied_relay,
     workers,
 )
 
 PARTS: dict[str, Callable[[Plan], PartResult]] = {
     "startup": startup.measure,
-    "varied_relay": varied_relay.measure,
-    "varied_latency": varied_relay.measure_latency,
+    "varied_relay": relay.measure_varied,
+    "varied_latency": relay.measure_latency,
     "beside": beside.measure,
     "relay": relay.measure,
     "fan_out": fan_out.measure,

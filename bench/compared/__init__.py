@@ -1,1 +1,0 @@
-"""Two versions of a node of several workers, taking turns: this one, and one before."""
