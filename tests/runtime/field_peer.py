@@ -98,6 +98,18 @@ class FieldPeer:
         async with asyncio.timeout(60):
             return await found
 
+    async def hyperty(self) -> str:
+        """A registered hyperty of this runtime, as its registry makes it."""
+        url = f"hyperty://localhost/{uuid.uuid4()}"
+        assert (await self.ask("subscribe", SM, {"resources": [url]}))["body"]["code"] == 200
+        value: Frame = {"user": "user://localhost/field", "url": url, "runtime": self.runtime_url}
+        value |= {"descriptor": "hyperty-catalogue://localhost/x", "expires": 3_600}
+        value |= {"p2pHandler": self.handler, "p2pRequester": "x"}
+        value |= {"resources": ["chat"], "dataSchemes": ["comm"], "status": "live"}
+        answer = await self.ask("create", "domain://registry.localhost", {"value": value})
+        assert answer["body"]["code"] == 200, answer
+        return url
+
     def say(self, to: str, value: Any, **more: Any) -> None:
         """An update by channel, as the field writes it."""
         message = {"id": next(self._ids), "type": "update", "from": self.url, "to": to}

@@ -94,6 +94,24 @@ async def test_case_p24_a_channel_with_the_field_carries_messages_both_ways(
         assert states == ["created", "in-progress", "live"]
 
 
+async def test_a_hyperty_of_the_field_that_has_dialled_is_looked_up_and_has_the_channel(
+    node: Node,
+) -> None:
+    async with pair(node) as (alice, field):
+        await come_together(alice, field, "handler")
+        there = await field.hyperty()
+        body = {"value": 0}
+        message = {"type": "update", "from": alice.url, "to": there, "body": body}
+        alice.runtime.bus.post_message(message)
+        await alice.until(lambda: field.by_node)
+        await alice.until(lambda: alice.runtime.explain(there).way == "channel")
+        for number in range(1, 50):
+            alice.runtime.bus.post_message({**message, "body": {"value": number}})
+        await alice.until(lambda: len(field.by_channel) == 49)
+        assert [each["body"]["value"] for each in field.by_channel] == list(range(1, 50))
+        assert {each["to"] for each in field.by_channel} == {there}
+
+
 @pytest.mark.parametrize("role", ["requester", "handler"])
 @pytest.mark.parametrize("written", [split, split_type_first, candidates_first])
 async def test_cases_p18_and_p19_descriptions_and_candidates_come_in_any_order(

@@ -210,6 +210,31 @@ for (const role of ["requester", "handler"]) {
   });
 }
 
+test("a hyperty of a runtime of the field that has dialled is looked up once, and has the channel then", async () => {
+  const [alice, field] = await together("handler");
+  const there = "hyperty://d/field";
+  const reads = () => net.seen.filter(({ body }) => body?.resource === there).length;
+  net.claimed.set(there, field.talker);
+  net.registered[there] = { runtime: field.url, p2pHandler: field.handler };
+  field.bus.addListener(there, (message) => field.node.push(message));
+  const say = (to, n) =>
+    alice.bus.postMessage({ type: "update", from: alice.app, to, body: { value: { n } } });
+  for (let n = 0; n < 4; n += 1) {
+    say(there, n);
+    say("hyperty://d/elsewhere", n);
+    say("hyperty://other/field", n);
+    await net.turn();
+  }
+  assert.deepEqual(
+    field.frames.map((frame) => JSON.parse(frame).data.textMessage.body.value.n),
+    [1, 2, 3],
+  );
+  assert.deepEqual([field.node.length, reads()], [1, 1]);
+  const asked = net.seen.filter(({ type, to }) => type === "read" && to.includes("//registry."));
+  assert.equal(asked.length, 2, "another domain is not asked");
+  field.close();
+});
+
 test("P27 both invite at once: each message comes once", async () => {
   const [alice, field] = [net.talker(), new Field()];
   alice.p2p.start();

@@ -122,7 +122,13 @@ class PeerToPeer:
         remote = self._remote_of(to, sender, handler)
         if body.get("p2p") is True and (remote is None or not remote.is_on_channel):
             self._whereabouts.to_dial(to, sender, handler, self._dial)
+        elif remote is None and self._may_be_at_field(to):
+            self._whereabouts.renew(to, sender)
         return remote
+
+    def _may_be_at_field(self, to: str) -> bool:
+        """Whether somebody may be in a runtime of the field that has dialled."""
+        return self._known.was_dialled_by_field(addresses.parse(to).home) and not runtime_of(to)
 
     def _remote_of(self, address: str, sender: str = "", handler: str = "") -> RemoteRuntime | None:
         if addresses.parse(address).scheme in addresses.RUNTIME_SCHEMES:

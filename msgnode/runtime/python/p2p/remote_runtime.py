@@ -397,6 +397,19 @@ class KnownRuntimes:
         """Whether a channel is in use with any."""
         return any(each.is_on_channel for each in self.by_runtime.values())
 
+    def was_dialled_by_field(self, domain: str) -> bool:
+        """Whether a channel is in use that a field's runtime of this domain has set up.
+
+        It says nothing of its hyperties.
+        """
+        return any(
+            each.is_field
+            and not each.is_requester
+            and each.is_on_channel
+            and addresses.parse(each.runtime).home == domain
+            for each in self.by_runtime.values()
+        )
+
     def of_via(self, via: str) -> RemoteRuntime | None:
         """The one whose channel messages are marked so."""
         return self._by_via.get(via)

@@ -131,6 +131,8 @@ export class PeerToPeer {
     const remote = this.#remoteOf(to, from, handler);
     if (body?.p2p === true && !remote?.isOnChannel)
       this.#whereabouts.toDial(to, from, handler, (...place) => this.dial(...place));
+    else if (!remote && this.known.wasDialledByField(domainOf(to)) && !runtimeOf(to))
+      this.#whereabouts.renew(to, from); // it may be in that runtime
     return remote;
   }
 

@@ -4,7 +4,7 @@
  * It follows docs/reference/p2p.md, rows 26-29.
  */
 
-import { parse } from "../addresses.js";
+import { domainOf, parse } from "../addresses.js";
 import { newId } from "../ids.js";
 import { answerTo, codeOf, errorBody, isAnswerable, withoutMarks } from "../messages.js";
 import { FieldLink } from "./field-link.js";
@@ -344,6 +344,13 @@ export class KnownRuntimes {
   /** Whether a channel is in use with any. */
   hasChannel() {
     for (const { isOnChannel } of this) if (isOnChannel) return true;
+    return false;
+  }
+
+  /** Whether a channel is in use that a field's runtime of this domain has set up, which says nothing of its hyperties. */
+  wasDialledByField(domain) {
+    for (const { link, isRequester, isOnChannel, runtime } of this)
+      if (link.isField && !isRequester && isOnChannel && domainOf(runtime) === domain) return true;
     return false;
   }
 
