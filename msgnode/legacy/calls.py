@@ -41,7 +41,7 @@ from .descriptions import (
     candidates_in,
     description_in,
 )
-from .network import Here, NotSupported
+from .network import CALL, Here, NotSupported
 
 MAX_CALLS = 200
 SIGN_SECONDS, RING_SECONDS, REPEAT_SECONDS, LOOK_SECONDS = 14.0, 180.0, 10.0, 5.0
@@ -86,6 +86,7 @@ class Call:
     repeat_at: float = 0.0
     began_at: float = 0.0
     early: list[Candidate] = field(default_factory=list)  # of the party, before the answer
+    kept: str = ""
     sent: int = 0  # candidates, in either direction
     heard: int = 0
 
@@ -124,6 +125,14 @@ class Signalling(Protocol):
         """
         ...
 
+    def kept(self, call: Call) -> str:
+        """What the worker that serves the network next has to know to end a call; may be empty."""
+        ...
+
+    def restored(self, call: Call, text: str) -> None:
+        """Take up a call of the worker before, which has kept this text, so that it can end."""
+        ...
+
 
 class Calls:
     """The calls of one network.
@@ -151,6 +160,22 @@ class Calls:
         self._clock = clock
         self._calls: OrderedDict[str, Call] = OrderedDict()
         self._looks_at = 0.0
+        self._lost: list[Call] = []
+
+    def restore(self, here: str, text: str) -> None:
+        """Note a call of the worker before: it ends with `end_lost`."""
+        party, _, kept = text.partition("\n")
+        call = Call(secrets.token_hex(12), here, party, False, Description("offer", ""))
+        call.state, call.kept = CallState.LIVE, text
+        self._signalling.restored(call, kept)
+        self._calls[call.id] = call
+        self._lost.append(call)
+
+    def end_lost(self) -> None:
+        """End the calls of the worker before, once the network is live."""
+        lost, self._lost = self._lost, []
+        for call in lost:
+            self._end(call, Unavailable.code, "The gateway was interrupted.")
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -295,6 +320,7 @@ class Calls:
         self._check_room()
         call = Call(secrets.token_hex(12), here, party, False, offer, network=network)
         self._add(call)
+        self._keep(call)
         self._ask(call)
         return call
 
@@ -335,8 +361,7 @@ class Calls:
             action()
         except NodeError as error:
             self._here.refused(error.description)
-            self._end_here(call, error.code, error.description)
-            self._drop(call, error.code, error.description)
+            self._end(call, error.code, error.description)
 
     def rings(self, call: Call, is_ringing: bool = True) -> None:
         """Note a sign of who is called there: it rings, or is being tried."""
@@ -354,6 +379,7 @@ class Calls:
         early, call.early = tuple(call.early), []
         whole = answer._replace(candidates=(*answer.candidates, *early))
         call.state, call.until = CallState.LIVE, math.inf
+        self._keep(call)
         self._answer(call, 200, "", {"resource": self.url_of(call), "value": whole.value})
 
     def refused(self, call: Call, code: int, text: str) -> None:
@@ -423,8 +449,12 @@ class Calls:
     def end_all(self, text: str) -> None:
         """End all calls, because the network is left."""
         for call in list(self._calls.values()):
-            self._end_here(call, Unavailable.code, text)
-            self._drop(call, Unavailable.code, text)
+            self._end(call, Unavailable.code, text)
+
+    def _end(self, call: Call, code: int, text: str) -> None:
+        """End a call for both sides."""
+        self._end_here(call, code, text)
+        self._drop(call, code, text)
 
     def _check_room(self) -> None:
         if len(self._calls) >= MAX_CALLS:
@@ -440,8 +470,15 @@ class Calls:
         """Note a sign of life of who is called."""
         call.until = min(self._clock() + SIGN_SECONDS, call.began_at + RING_SECONDS)
 
+    def _keep(self, call: Call) -> None:
+        if text := self._signalling.kept(call):
+            call.kept = f"{call.party}\n{text}"
+            self._here.keep(CALL, call.here, call.kept)
+
     def _forget(self, call: Call) -> None:
         self._calls.pop(call.id, None)
+        if call.kept:
+            self._here.keep(CALL, call.here, call.kept, is_kept=False)
 
     # --- to the runtime ---------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 """Finds the hyperty that takes the messages of a user, for those who write from a network.
 
 Rules
-- The registry is asked, as any runtime asks it. Of several hyperties that are live one for chat is
-  chosen, else the newest; each must be at a session that is logged in as the user, since an entry
-  may name any user at a node where nobody must be logged in.
+- The registry is asked, as any runtime asks it. Of several hyperties that are live one with a
+  resource that fits (chat; for a call audio, video or call) is chosen, else the newest; each must
+  be at a session that is logged in as the user, since an entry may name any user at a node where
+  nobody must be logged in.
 - An answer holds for five seconds; several who ask for one user wait for one answer.
 """
 
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 from .network import Here
 
 FRESH_SECONDS = 5.0
+CHAT_RESOURCES, CALL_RESOURCES = frozenset({"chat"}), frozenset({"audio", "video", "call"})
 MAX_ENTRIES = 50
 """Of a user's hyperties so many are looked at."""
 MAX_KNOWN = 10_000
@@ -25,10 +27,11 @@ MAX_KNOWN = 10_000
 
 
 class Found(NamedTuple):
-    """The hyperty of a user that takes messages, "" if there is none; when it was looked for."""
+    """The hyperties of a user that take messages and calls, "" if there are none."""
 
     hyperty: str
     at: float
+    called: str = ""
 
 
 class UserLookups:
@@ -81,7 +84,9 @@ class UserLookups:
         self._here.when_known(urls, partial(self._choose, user, entries))
 
     def _choose(self, user: str, entries: Any) -> None:
-        found = Found(preferred(entries, partial(self._is_of, user)), self._clock())
+        is_of = partial(self._is_of, user)
+        called = preferred(entries, is_of, CALL_RESOURCES)
+        found = Found(preferred(entries, is_of), self._clock(), called)
         remember(self._found, user, found)
         for each in self._looking.pop(user, ()):
             each(found)
@@ -92,21 +97,29 @@ class UserLookups:
         return identity is not None and identity.is_known_as(user)
 
 
-def preferred(entries: Any, is_of: Callable[[str], bool]) -> str:
+def preferred(
+    entries: Any, is_of: Callable[[str], bool], wanted: frozenset[str] = CHAT_RESOURCES
+) -> str:
     """The URL of the hyperty that takes a user's messages, "" if there is none.
 
     Args:
         entries: of the registry, by URL.
         is_of: whether the session that has an address is logged in as this user.
+        wanted: the resources that fit.
     """
     if not isinstance(entries, dict):
         return ""
     live = [
-        (("chat" in (entry.get("resources") or ())), str(entry.get("lastModified", "")), url)
+        (bool(wanted & _named(entry)), str(entry.get("lastModified", "")), url)
         for url, entry in entries.items()
         if isinstance(entry, dict) and entry.get("status") in ("live", "created") and is_of(url)
     ]
     return max(live)[2] if live else ""
+
+
+def _named(entry: dict[str, Any]) -> set[str]:
+    named = entry.get("resources")
+    return {each for each in named if isinstance(each, str)} if isinstance(named, list) else set()
 
 
 def remember(known: OrderedDict[Any, Any], key: Any, value: Any, most: int = MAX_KNOWN) -> None:

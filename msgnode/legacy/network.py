@@ -14,8 +14,8 @@ Answered = Callable[[int, dict[str, Any]], None]
 """Is called with the code and the body of an answer: those below 200 are provisional."""
 
 
-CONTACT, LENT = "contact", "lent"
-"""What a network has this node keep: who watches a user of ours, and addresses that are lent."""
+CONTACT, LENT, CALL = "contact", "lent", "call"
+"""What a network has this node keep: who watches a user of ours, addresses that are lent, calls."""
 
 
 class Lost(Exception):

@@ -27,9 +27,12 @@ from msgnode.core.errors import (
 )
 from msgnode.core.messages import Message, error_body
 
+from .jingle import FEATURES, JINGLE
 from .lookups import Found, UserLookups, remember
-from .network import LENT, Here, LegacySettings, NotSupported
+from .network import CALL, LENT, Here, LegacySettings, NotSupported
 from .xmpp_addresses import Jid, XmppAddresses, jid_of
+from .xmpp_calls import MESSAGES, XmppCalls, is_about_a_call
+from .xmpp_errors import error_element, error_in
 from .xmpp_pool import AddressPool
 from .xmpp_presence import XmppPresence
 from .xmpp_stream import (
@@ -50,41 +53,12 @@ MAX_HELD, MAX_ASKED = 1_000, 200
 """Messages from there that wait for a look-up, and questions of ours there."""
 BURST = 10
 
-_STANZAS = "urn:ietf:params:xml:ns:xmpp-stanzas"
 _RECEIPTS = "urn:xmpp:receipts"
 _DISCO = "http://jabber.org/protocol/disco#info"
 _ITEMS = "http://jabber.org/protocol/disco#items"
 _PING = "urn:xmpp:ping"
-_CODES = {
-    "item-not-found": 404, "service-unavailable": 404, "recipient-unavailable": 404, "gone": 410,
-    "remote-server-not-found": 404, "not-allowed": 404, "forbidden": 403, "not-authorized": 403,
-    "registration-required": 403, "subscription-required": 403, "remote-server-timeout": 504,
-    "conflict": 409, "policy-violation": 429, "resource-constraint": 429, "not-acceptable": 400,
-    "bad-request": 400, "jid-malformed": 400, "feature-not-implemented": 501,
-    "internal-server-error": 502,
-}  # fmt: skip
-"""What a server's error is here; prosody says `service-unavailable` of a user that there is not."""
-_CONDITIONS = {
-    400: ("modify", "not-acceptable"),
-    403: ("auth", "forbidden"),
-    404: ("cancel", "service-unavailable"),
-    413: ("modify", "policy-violation"),
-    429: ("wait", "resource-constraint"),
-    501: ("cancel", "feature-not-implemented"),
-    503: ("wait", "service-unavailable"),
-    504: ("wait", "remote-server-timeout"),
-}
-
 Said = Callable[[Element | None], None]
 """Is called with the answer of the server, None if none comes."""
-
-
-class Answer(NodeError):
-    """What the other side has answered, with its code."""
-
-    def __init__(self, code: int, description: str) -> None:
-        super().__init__(description)
-        self.code = code  # type: ignore[misc]  # the server's
 
 
 class XmppNetwork:
@@ -106,10 +80,11 @@ class XmppNetwork:
         self._clock = clock
         self._stream: ComponentStream | None = None
         self._lookups = UserLookups(here, clock)
-        self._presence = XmppPresence(self.addresses, here, self._lookups, self._put, error_in)
+        self._presence = XmppPresence(self.addresses, here, self._lookups, self.put)
         self._sent = Unacknowledged(
             settings.domain, here, self._ping, clock, settings.wants_receipts
         )
+        self._jingle = XmppCalls(self.addresses, here, self, clock)
         self._number = 0
         self._heard_at = 0.0
         self._rates: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -122,6 +97,8 @@ class XmppNetwork:
         for kind, ours, theirs in kept:
             if kind == LENT:
                 self.pool.restore(ours, theirs)
+            elif kind == CALL:
+                self._jingle.calls.restore(ours, theirs)
             else:
                 self._presence.restore(ours, theirs)
 
@@ -138,6 +115,7 @@ class XmppNetwork:
                 stream.send(each)
             self._presence.renew()
             self._here.live()
+            self._jingle.calls.end_lost()
             while True:
                 await self._here.ready()
                 await stream.read()
@@ -171,9 +149,10 @@ class XmppNetwork:
             self._presence.watch()
         while self._asked and next(iter(self._asked.values()))[1] <= now:
             self._asked.popitem(last=False)[1][0](None)
+        self._jingle.calls.tick()
         self.pool.sweep()
 
-    def _put(self, name: str, attributes: dict[str, Any], *inside: str) -> None:
+    def put(self, name: str, attributes: dict[str, Any], *inside: str) -> None:
         """Send a stanza, if the network is live."""
         made = stanza(self._settings.component, name, attributes, *inside)
         if self._stream is not None:
@@ -183,7 +162,7 @@ class XmppNetwork:
         """Ping the server; return the id, "" if it cannot be reached."""
         id_ = self._next_id("p")
         of_server = {"from": self._settings.component, "to": self._settings.domain}
-        self._put("iq", {"type": "get", "id": id_, **of_server}, tag("ping", {"xmlns": _PING}))
+        self.put("iq", {"type": "get", "id": id_, **of_server}, tag("ping", {"xmlns": _PING}))
         return id_ if self._stream is not None else ""
 
     def _next_id(self, kind: str) -> str:
@@ -194,6 +173,8 @@ class XmppNetwork:
 
     def send(self, message: Message) -> None:
         """Convert a message and put it on the wire. Raises NodeError if that cannot be."""
+        if self._jingle.calls.take(message):
+            return
         their = self.addresses.jid(message.recipients[0])
         if message.type == "read":
             self._discover(message, their)
@@ -205,7 +186,7 @@ class XmppNetwork:
             raise NotSupported("Only text passes to XMPP: it is in `value` or `value.content`.")
         if not (text := cleaned(text)):
             raise BadMessage("The text has no character that XML has.")
-        local = self._local_of(message.sender)
+        local = self.local_of(message.sender)
         id_ = self._sent.id_of(message)
         receipt = tag("request", {"xmlns": _RECEIPTS}) if self._settings.wants_receipts else ""
         sender = f"{local}@{self._settings.component}"
@@ -221,7 +202,7 @@ class XmppNetwork:
         """Take a request to the subscription manager of the network's domain."""
         self._presence.subscribe(message)
 
-    def _local_of(self, sender: str) -> str:
+    def local_of(self, sender: str) -> str:
         """The part before the `@` with which a sender of this node has an address there."""
         identity = self._here.identity_of(sender)
         if identity is not None and identity.user_url:
@@ -250,13 +231,20 @@ class XmppNetwork:
                 return
             self._here.answer(message, error_body(fault))
 
-        if self._stream is None or len(self._asked) >= MAX_ASKED:
+        query = tag("query", {"xmlns": _DISCO})
+        self.ask(their.bare, self._settings.component, query, said, "get")
+
+    def ask(
+        self, to: str, sender: str, inside: str, said: Said | None = None, type_: str = "set"
+    ) -> None:
+        """Send a request; `said` is called with its answer, None if none comes in time."""
+        if said is not None and (self._stream is None or len(self._asked) >= MAX_ASKED):
             said(None)
             return
         id_ = self._next_id("q")
-        self._asked[id_] = (said, self._clock() + PING_SECONDS)
-        head = {"type": "get", "id": id_, "to": their.bare, "from": self._settings.component}
-        self._put("iq", head, tag("query", {"xmlns": _DISCO}))
+        if said is not None:
+            self._asked[id_] = (said, self._clock() + PING_SECONDS)
+        self.put("iq", {"type": type_, "id": id_, "to": to, "from": sender}, inside)
 
     # --- from the network -------------------------------------------------------------------------
 
@@ -282,28 +270,41 @@ class XmppNetwork:
                 asked[0](element)
             return
         head = {"type": "result", "id": id_, "from": str(ours), "to": str(their)}
+        if (jingle := element.find(f"{JINGLE} jingle")) is not None:
+            begins = jingle.get("action") == "session-initiate"
+            if begins and not self._is_within_rate(their.bare):
+                self.put("iq", head | {"type": "error"}, error_element(429))
+                return
+            if self._jingle.took_iq(element, their, ours):
+                return
         names = {each.name for each in element.children}
         if type_ != "get" or not names & {f"{_DISCO} query", f"{_ITEMS} query", f"{_PING} ping"}:
             head["type"] = "error"
-            self._put("iq", head, error_element(501))
+            self.put("iq", head, error_element(501))
         elif f"{_PING} ping" in names:
-            self._put("iq", head)
+            self.put("iq", head)
         elif f"{_ITEMS} query" in names:
-            self._put("iq", head, tag("query", {"xmlns": _ITEMS}))
+            self.put("iq", head, tag("query", {"xmlns": _ITEMS}))
         else:
             kind = ("client", "web") if ours.local else ("gateway", "xmpp")
             of = {"category": kind[0], "type": kind[1], "name": "Messaging Node"}
-            features = [tag("feature", {"var": each}) for each in (_DISCO, _RECEIPTS)]
-            self._put("iq", head, tag("query", {"xmlns": _DISCO}, tag("identity", of), *features))
+            spoken = (_DISCO, _RECEIPTS, MESSAGES, *FEATURES)
+            features = [tag("feature", {"var": each}) for each in spoken]
+            self.put("iq", head, tag("query", {"xmlns": _DISCO}, tag("identity", of), *features))
 
     def _took_message(self, element: Element, their: Jid, ours: Jid) -> None:
         type_ = element.get("type")
         if type_ == "error":
-            if not self._sent.refused(element.get("id"), partial(error_in, element)):
+            is_known = self._sent.refused(element.get("id"), partial(error_in, element))
+            if not is_known and not self._jingle.took_message(element, their, ours):
                 self._here.refused("an error about nothing that was sent")
             return
         if (receipt := element.find(f"{_RECEIPTS} received")) is not None:
             self._sent.received(receipt.get("id"), their.bare)
+            return
+        if is_about_a_call(element):
+            if self._is_within_rate(their.bare):
+                self._jingle.took_message(element, their, ours)
             return
         body = element.find(f"{COMPONENT} body")
         if type_ in ("headline", "groupchat") or body is None or not body.text:
@@ -317,18 +318,41 @@ class XmppNetwork:
 
     def _took_for_guest(self, element: Element, their: Jid, ours: Jid, text: str) -> None:
         """Take a message to an address that is lent, or was."""
-        hyperty = self._talks.get((their.bare, ours.local), "")
-        runtime = self.pool.runtime_of(ours.local)
-        if runtime and hyperty and runtime == self._here.runtime_of(hyperty):
+        if hyperty := self._guest_of(their, ours):
             self._deliver(element, their, text, hyperty, lambda: False)
             return
         self._here.refused(f"{ours.local} is lent to nobody who has written to {their.bare}")
         self._refuse(element, 404)
 
+    def _guest_of(self, their: Jid, ours: Jid) -> str:
+        """The hyperty that has a lent address, and has written to somebody with it; or ""."""
+        hyperty = self._talks.get((their.bare, ours.local), "")
+        runtime = self.pool.runtime_of(ours.local)
+        return hyperty if runtime and hyperty and runtime == self._here.runtime_of(hyperty) else ""
+
+    def _user_of(self, ours: Jid) -> str:
+        """The user of this node who has an address there, "" if none has."""
+        user = self.addresses.user_of(ours.local)
+        return user if user and addresses.parse(user).home != self._settings.domain else ""
+
+    def find_called(self, their: Jid, ours: Jid, then: Callable[[str], None]) -> None:
+        """Find the hyperty that takes somebody's calls to an address of ours; "" if none does."""
+        user = "" if self.pool.has(ours.local) else self._user_of(ours)
+        if not user or self._held >= MAX_HELD:
+            then("" if user else self._guest_of(their, ours))
+            return
+
+        def found(one: Found) -> None:
+            self._held -= 1
+            then(one.called)
+
+        self._held += 1
+        self._lookups.find(user, found)
+
     def _took_for_user(self, element: Element, their: Jid, ours: Jid, text: str) -> None:
         """Take a message to a user: for the hyperty that has written there last, if it is there."""
-        user = self.addresses.user_of(ours.local)
-        if not user or addresses.parse(user).home == self._settings.domain:
+        user = self._user_of(ours)
+        if not user:
             self._refuse(element, 404)
             return
         key = (their.bare, ours.local)
@@ -368,7 +392,7 @@ class XmppNetwork:
                 received = tag("received", {"xmlns": _RECEIPTS, "id": element.get("id")})
                 sender = jid_of(element.get("to")).bare
                 head = {"from": sender, "to": str(their), "id": self._next_id("c")}
-                self._put("message", head, received)
+                self.put("message", head, received)
 
         value = {"type": "chat", "content": text}
         self._here.ask("create", self.addresses.address(their), hyperty, {"value": value}, said)
@@ -377,7 +401,7 @@ class XmppNetwork:
         """Tell somebody there that his message was not taken."""
         head = {"type": "error", "id": element.get("id")}
         parties = {"from": element.get("to"), "to": element.get("from")}
-        self._put("message", {**head, **parties}, error_element(code, text))
+        self.put("message", {**head, **parties}, error_element(code, text))
 
     def _is_within_rate(self, bare: str) -> bool:
         """Whether somebody there has not sent too much within a minute; it is counted."""
@@ -401,28 +425,3 @@ def text_in(body: dict[str, Any]) -> str:
     if isinstance(value, dict):
         value = value.get("content", value.get("text"))
     return value if isinstance(value, str) else ""
-
-
-def error_in(element: Element, about: str) -> NodeError:
-    """The error in a stanza, as it is answered here.
-
-    Args:
-        element: the stanza.
-        about: who it is about.
-    """
-    error = element.find(f"{COMPONENT} error")
-    found = error.children if error is not None else []
-    names = [each.local_name for each in found]
-    condition = next((name for name in names if name in _CODES), "")
-    if "not-connected" in names:
-        condition = "remote-server-timeout"
-    said = " ".join(each.text for each in found if each.local_name == "text")
-    why = ": ".join(filter(None, (condition or "refused", shown(said))))
-    return Answer(_CODES.get(condition, 502), f"{about} cannot be reached ({why}).")
-
-
-def error_element(code: int, text: str = "") -> str:
-    """The error that somebody there is told."""
-    type_, condition = _CONDITIONS.get(code, ("cancel", "service-unavailable"))
-    words = tag("text", {"xmlns": _STANZAS}, text_of(text[:200])) if text else ""
-    return tag("error", {"type": type_}, tag(condition, {"xmlns": _STANZAS}), words)

@@ -21,6 +21,7 @@ from msgnode.core.messages import Message, error_body
 from .lookups import Found, UserLookups
 from .network import CONTACT, Here, NotSupported
 from .xmpp_addresses import Jid, XmppAddresses
+from .xmpp_errors import error_in
 from .xmpp_stream import Element, tag, text_of
 
 MAX_WATCHED, MAX_CONTACTS = 1_000, 10_000
@@ -40,7 +41,6 @@ class XmppPresence:
         here: this node.
         lookups: finds users of this node.
         put: sends a stanza.
-        error_in: reads the error in a stanza about somebody.
     """
 
     def __init__(
@@ -49,13 +49,11 @@ class XmppPresence:
         here: Here,
         lookups: UserLookups,
         put: Put,
-        error_in: Callable[[Element, str], NodeError],
     ) -> None:
         self._addresses = addresses
         self._here = here
         self._lookups = lookups
         self._put = put
-        self._error_in = error_in
         self._contacts: OrderedDict[tuple[str, str], None] = OrderedDict()  # user, contact
         self._watchers: OrderedDict[str, dict[str, None]] = OrderedDict()  # the same, by user
         self._shown: dict[str, bool] = {}  # of a user: whether she was said to be there
@@ -103,7 +101,7 @@ class XmppPresence:
             del self._wanted[their.bare]
             fault: NodeError = Forbidden(f"{their.bare} does not let his presence be seen.")
             if type_ == "error":
-                fault = self._error_in(element, their.bare)
+                fault = error_in(element, their.bare)
             self._here.granted(wanted, error_body(fault))
         elif type_ in ("", "unavailable"):
             address = self._addresses.address(their)

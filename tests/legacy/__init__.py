@@ -2,6 +2,8 @@
 
 Case numbers are those of legacy networks, also where a test of another folder has one.
 - test_calls: the half of a call that faces the runtime, for any network
+- test_jingle: descriptions of sessions; long: beside those of `stanza` and of Chromium
+- test_xmpp_calls: calls of an XMPP network beside that server
 - test_xmpp: the link, its stream, addresses and limits against a small server (fake_xmpp.py), with
   a node that is played (linked.py)
 - test_rows: the page, REST and the command, and what the gateway keeps in the database

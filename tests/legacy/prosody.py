@@ -20,6 +20,7 @@ from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher import MatchXPath
 
 from msgnode.launch.pdeathsig import tie
+from msgnode.legacy.xmpp_stream import tag
 from tests.client import LIMIT
 from tests.ports import free_port
 from tests.services import needs_program
@@ -130,6 +131,9 @@ class User(slixmpp.ClientXMPP):
         self.roster.auto_subscribe = self.roster.auto_authorize = True
         self.add_event_handler("message", self.taken.append)
         self.add_event_handler("message_error", self.taken.append)
+        self.jingles: list[Any] = []
+        jingle = MatchXPath("{jabber:client}iq/{urn:xmpp:jingle:1}jingle")
+        self.register_handler(Callback("jingle", jingle, self._took_jingle))
         receipt = MatchXPath("{jabber:client}message/{urn:xmpp:receipts}received")
         self.register_handler(Callback("receipts", receipt, self.receipts.append))
         self.online = asyncio.Event()
@@ -145,6 +149,29 @@ class User(slixmpp.ClientXMPP):
             with suppress(TimeoutError):
                 async with asyncio.timeout(2.0):
                     await self.online.wait()
+
+    def _took_jingle(self, iq: Any) -> None:
+        iq.reply().send()
+        self.jingles.append(iq)
+
+    def jingle(self, action: str, to: str, sid: str, *inside: str) -> None:
+        """Say something about a call."""
+        iq = self.make_iq_set(ito=to)
+        made = tag("jingle", {"xmlns": "urn:xmpp:jingle:1", "action": action, "sid": sid}, *inside)
+        iq.append(Xml.fromstring(made))  # noqa: S314  (made here)
+        iq.send()
+
+    async def action(self, name: str) -> Any:
+        """The Jingle element of an action that he was sent, and the message that it came in."""
+
+        def find(_: Any) -> Any:
+            for iq in self.jingles:
+                found = iq.xml.find("{urn:xmpp:jingle:1}jingle")
+                if found.get("action") == name:
+                    return found, iq
+            return None
+
+        return await self.until(find)
 
     def leave(self) -> None:
         """Go, and do not come back."""

@@ -36,6 +36,7 @@ class Ends:
         self.wire: list[tuple[Any, ...]] = []  # to the network
         self.counted: list[str] = []
         self.runtimes = {ALICE: "runtime://a.example/1"}
+        self.rows: set[tuple[str, str, str]] = set()
         self.fault: NodeError | None = None
         self.said: Any = None
         self.calls = Calls("legacy.example", self, self, lambda: self.now)  # type: ignore[arg-type]
@@ -65,6 +66,9 @@ class Ends:
     def refused(self, why: str) -> None:
         self.counted.append(why)
 
+    def keep(self, kind: str, here: str, there: str, is_kept: bool = True) -> None:
+        (self.rows.add if is_kept else self.rows.remove)((kind, here, there))
+
     # --- Signalling -------------------------------------------------------------------------------
 
     def invite(self, call: Call) -> None:
@@ -84,6 +88,12 @@ class Ends:
 
     def hang_up(self, call: Call, code: int, text: str) -> None:
         self._put("hang_up", call, code)
+
+    def kept(self, call: Call) -> str:
+        return f"kept {call.id}"
+
+    def restored(self, call: Call, text: str) -> None:
+        assert text.startswith("kept ")
 
     def _put(self, name: str, call: Call, *more: Any) -> None:
         self.wire.append((name, *more))
@@ -246,6 +256,22 @@ def test_what_the_network_cannot_do_ends_the_call_and_is_counted() -> None:
     with pytest.raises(BadMessage):
         ends.call_out()
     assert len(ends.calls) == 0
+
+
+def test_case_58_the_next_worker_ends_the_calls_of_one_that_died() -> None:
+    before, ends = Ends(), Ends()
+    before.call_in()
+    before.calls.accepted(before.call_out(), ANSWER)
+    assert len(before.rows) == 2
+    ends.rows |= before.rows
+    for _, here, there in sorted(before.rows):
+        ends.calls.restore(here, there)
+    ends.calls.end_lost()
+    assert [(type_, body["code"]) for type_, body in ends.told] == [("delete", 503)] * 2
+    assert ends.wire == [("hang_up", 503)] * 2
+    assert not ends.rows
+    before.calls.end_all("It stops.")
+    assert not before.rows
 
 
 def test_calls_candidates_and_descriptions_have_limits() -> None:

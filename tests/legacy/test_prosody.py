@@ -13,11 +13,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as Xml
 
 import psutil
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from msgnode.legacy.descriptions import description_in
+from msgnode.legacy.jingle import from_jingle, info_of, to_jingle
 from tests.client import Client, code
 from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
@@ -26,6 +29,8 @@ from tests.node import Node, running
 
 from .fake_xmpp import DOMAIN, GATEWAY, SECRET
 from .prosody import Prosody, User, prosody, user
+from .test_jingle import AUDIO, element_of, lines_of
+from .test_xmpp_calls import ANSWER, FIRST, OFFER
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 A = "a.example"
@@ -167,6 +172,39 @@ def there(bob: User) -> set[str]:
     """Who of the other side is there, as his client has it."""
     roster: Any = bob.client_roster
     return {str(name) for name in roster if roster.presence(name)}
+
+
+async def test_case_24_calls_pass_both_ways_with_their_candidates_and_end(world: World) -> None:
+    await world.live()
+    ours = f"alice%{A}@{GATEWAY}/node"
+    async with world.alice() as alice, user(world.server) as bob:
+        bob.jingle("session-initiate", ours, "s1", *to_jingle(OFFER, "initiator"))
+        create = await alice.expect(type="create")
+        assert lines_of(description_in(create["body"]["value"]).sdp) == lines_of(AUDIO)
+        head = {"id": create["id"], "sender": alice.user}
+        await alice.send("response", BOB, {"code": 100}, **head)
+        await bob.action("session-info")
+        await alice.send("response", BOB, {"code": 200, "value": ANSWER.value}, **head)
+        accept, _ = await bob.action("session-accept")
+        heard = from_jingle(element_of(Xml.tostring(accept, "unicode")), "responder", AUDIO)
+        assert lines_of(heard.sdp) == lines_of(ANSWER.sdp)
+        bob.jingle("transport-info", ours, "s1", info_of("0", "abcd", "pw", FIRST))
+        update = await alice.expect(type="update")
+        assert update["body"]["value"] == FIRST.value  # case 25
+        bob.jingle("session-terminate", ours, "s1", "<reason><success/></reason>")
+        assert (await alice.expect(type="delete"))["from"] == BOB
+
+        id_ = await alice.send("create", f"{BOB}/phone", {"value": OFFER.value}, sender=alice.user)
+        _, iq = await bob.action("session-initiate")
+        sid = iq.xml[0].get("sid")
+        bob.jingle("session-accept", str(iq["from"]), sid, *to_jingle(ANSWER, "responder"))
+        while code(answer := await alice.answer(id_)) == 100:
+            pass
+        assert code(answer) == 200, answer["body"]
+        assert lines_of(description_in(answer["body"]["value"]).sdp) == lines_of(ANSWER.sdp)
+        gone = await alice.ask("delete", f"{BOB}/phone", {}, sender=alice.user)
+        assert code(gone) == 200
+        await bob.action("session-terminate")
 
 
 async def test_case_6_a_server_that_is_killed_amid_messages_loses_none(world: World) -> None:
