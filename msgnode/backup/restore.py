@@ -159,7 +159,7 @@ _STAGED = ".restore"
 _PLAN = "plan.json"
 
 
-class Refused(Exception):
+class RestoreRefused(Exception):
     """The restore was not done, and nothing has changed; the text says why."""
 
 
@@ -187,7 +187,7 @@ def check(file: Path) -> Manifest:
 
     Raises:
         ArchiveFault: it is damaged, or of another version.
-        Refused: the secrets in it cannot be read here.
+        RestoreRefused: the secrets in it cannot be read here.
     """
     with archive.staging(settings.DATA_DIR) as folder:
         return _checked(file, folder)[0]
@@ -203,7 +203,7 @@ def restore(file: Path, *, replace: bool) -> Restored:
     Raises:
         ArchiveFault: it is damaged, or of another version.
         InUse: a node runs.
-        Refused: there is a database already, or the secrets in the archive cannot be read here.
+        RestoreRefused: there is a database already, or secrets in the archive cannot be read here.
     """
     with in_use.held(settings.DATA_DIR):
         finish(settings.DATA_DIR)
@@ -267,7 +267,7 @@ def refuse_other_key(encrypted: sqlite.Encrypted, *keys: str) -> None:
     """Refuse an archive of whose secrets of some kind this node can read none."""
     if any(values and not any(opens(each, *keys) for each in values)
            for values in encrypted.values()):  # fmt: skip
-        raise Refused(
+        raise RestoreRefused(
             "The archive has secrets that were encrypted with another key than SECRET_KEY or "
             "KEY_ENCRYPTION_KEY of this environment: give the node the keys it had, or name the "
             "one it had in SECRET_KEY_FALLBACKS."
@@ -281,7 +281,7 @@ def _into_sqlite(folder: Path, *, replace: bool) -> Path | None:
         in_use.refuse_workers()
         connection.close()
         if not replace:
-            raise Refused(f"{database} is there already; --replace sets it aside.")
+            raise RestoreRefused(f"{database} is there already; --replace sets it aside.")
     sqlite.forget_workers(folder / sqlite.PART)
     now = datetime.now(UTC)
     aside = database.parent / f"before-restore-{now:%Y%m%dT%H%M%S}.{now.microsecond // 1000:03d}"
@@ -314,7 +314,7 @@ def _into_postgresql(folder: Path, manifest: Manifest, *, replace: bool) -> None
     if postgresql.has_tables():
         in_use.refuse_workers()
         if not replace:
-            raise Refused("The database has tables already; --replace drops them.")
+            raise RestoreRefused("The database has tables already; --replace drops them.")
     elif connection.in_atomic_block:
         raise RuntimeError("A restore is a transaction of its own.")
     with transaction.atomic(durable=True):

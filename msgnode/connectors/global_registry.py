@@ -89,21 +89,21 @@ class RemoteGlobalRegistry:
         self._back_end = back_end
 
     async def get(self, guid: str) -> str:
-        """Ask the remote registry; raises Refused for any other answer than 200."""
+        """Ask the remote registry; raises RemoteRefusal for any other answer than 200."""
         answer = await self._back_end.send("GET", _path(guid))
         value = _fields(answer).get("Value")
         if answer.status != 200 or not isinstance(value, str):
-            raise Refused(answer)
+            raise RemoteRefusal(answer)
         return value
 
     async def put(self, guid: str, jwt: str, previous: str | None, charge: Charge) -> None:
         """Send it there; the protocol has no condition, so `previous` does not count."""
         answer = await self._back_end.send("PUT", _path(guid), jwt.encode())
         if answer.status != 200:
-            raise Refused(answer)
+            raise RemoteRefusal(answer)
 
 
-class Refused(NodeError):
+class RemoteRefusal(NodeError):
     """The remote registry's own refusal, passed on with its code."""
 
     def __init__(self, answer: Answer) -> None:

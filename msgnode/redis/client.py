@@ -21,7 +21,7 @@ from msgnode.core.back_off import BackOff
 
 from . import faults
 from .connection import Connection, Part
-from .faults import RedisFault, Refused, Unreachable
+from .faults import RedisFault, Unreachable, Unsuitable
 from .slots import owner, slots_of
 from .url import RedisUrl, parse, tls_context
 
@@ -209,7 +209,7 @@ class RedisClient:
                 return
             except RedisFault as fault:
                 self._why = str(fault)
-                if isinstance(fault, Refused):
+                if isinstance(fault, Unsuitable):
                     log.error("Redis is there again, but: %s", fault)
             except Exception:
                 log.exception("Redis could not be connected to.")

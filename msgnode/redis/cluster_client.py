@@ -149,7 +149,7 @@ class ClusterClient:
 def client_of(
     url: str, name: str = "msgnode", on_push: Callable[[list[Any]], None] = ignore
 ) -> RedisClient | ClusterClient:
-    """A client of the Redis at a URL, not connected yet. Raises Refused for an invalid URL."""
+    """A client of the Redis at a URL, not connected yet. Raises Unsuitable for an invalid URL."""
     parsed = parse(url)
     kind = ClusterClient if parsed.seeds else RedisClient
     return kind(parsed, name, on_push=on_push)

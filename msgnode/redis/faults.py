@@ -21,7 +21,7 @@ class Full(RedisFault):
     """Redis has no memory left to write into."""
 
 
-class Refused(RedisFault):
+class Unsuitable(RedisFault):
     """A setting must be changed: a retry does not help."""
 
 
@@ -34,19 +34,21 @@ def of_reply(text: str) -> RedisFault:
         case "OOM":
             return Full("Redis is full: raise its `maxmemory`, or free what others keep in it.")
         case "WRONGPASS":
-            return Refused("Redis refuses the name or the password of REDIS_URL.")
+            return Unsuitable("Redis refuses the name or the password of REDIS_URL.")
         case "NOAUTH":
-            return Refused("Redis asks for a password: name it in REDIS_URL (redis://:password@…).")
+            return Unsuitable(
+                "Redis asks for a password: name it in REDIS_URL (redis://:password@…)."
+            )
         case "NOPERM":
-            return Refused(f"The user of REDIS_URL may not do what the node needs: {text}")
+            return Unsuitable(f"The user of REDIS_URL may not do what the node needs: {text}")
         case "NOPROTO":
-            return Refused(_too_old("a server that does not speak RESP3"))
+            return Unsuitable(_too_old("a server that does not speak RESP3"))
         case "LOADING" | "MASTERDOWN" | "READONLY" | "CLUSTERDOWN" | "TRYAGAIN" | "UNBLOCKED":
             return Unreachable(f"Redis cannot write at the moment: {text}")
     if "DB index" in text:
-        return Refused("REDIS_URL names a database that this Redis does not have.")
+        return Unsuitable("REDIS_URL names a database that this Redis does not have.")
     if "unknown command" in text and "HELLO" in text:
-        return Refused(_too_old("a server before 6.0"))
+        return Unsuitable(_too_old("a server before 6.0"))
     return RedisFault(text)
 
 
@@ -60,15 +62,17 @@ def check_server(version: str, mode: str, policy: str, max_memory: int) -> None:
         max_memory: its `maxmemory` in bytes, 0 for none.
 
     Raises:
-        Refused: it is not.
+        Unsuitable: it is not.
     """
     numbers = tuple(int(each) for each in version.split(".")[:2] if each.isdigit())
     if numbers < LEAST_VERSION:
-        raise Refused(_too_old(f"Redis {version}"))
+        raise Unsuitable(_too_old(f"Redis {version}"))
     if mode == "cluster":
-        raise Refused("REDIS_URL names a Redis Cluster: write it as redis+cluster://host:port,….")
+        raise Unsuitable(
+            "REDIS_URL names a Redis Cluster: write it as redis+cluster://host:port,…."
+        )
     if max_memory and policy != "noeviction":
-        raise Refused(
+        raise Unsuitable(
             f"Redis throws away what it has no room for: its `maxmemory-policy` is {policy}, "
             "set it to noeviction."
         )

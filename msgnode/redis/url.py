@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from redis.asyncio.connection import parse_url
 
-from .faults import Refused
+from .faults import Unsuitable
 
 PORT, SENTINEL_PORT = 6379, 26379
 
@@ -50,14 +50,14 @@ class RedisUrl(NamedTuple):
 
 
 def parse(url: str) -> RedisUrl:
-    """Raises Refused for what is no URL of a Redis."""
+    """Raises Unsuitable for what is no URL of a Redis."""
     scheme = url.partition("://")[0]
     try:
         if scheme.endswith(("+sentinel", "+cluster")):
             return _of_several(url)
         options: Mapping[str, Any] = parse_url(url)
     except ValueError as error:
-        raise Refused(f"REDIS_URL cannot be read: {error}") from None
+        raise Unsuitable(f"REDIS_URL cannot be read: {error}") from None
     return RedisUrl(
         options.get("host", "localhost"),
         options.get("port", PORT),
@@ -124,13 +124,13 @@ def _tls_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """The context that redis-py makes of these options. Raises Refused for what cannot be read."""
+    """The context that redis-py makes of these options. Raises Unsuitable if one is unreadable."""
     try:
         context = ssl.create_default_context(cafile=options.get("ssl_ca_certs"))
         if options.get("ssl_certfile"):
             context.load_cert_chain(options["ssl_certfile"], options.get("ssl_keyfile"))
     except OSError as error:
-        raise Refused(f"The certificates of REDIS_URL cannot be read: {error}") from None
+        raise Unsuitable(f"The certificates of REDIS_URL cannot be read: {error}") from None
     if options.get("ssl_check_hostname", True) in ("false", "False", False):
         context.check_hostname = False
     if options.get("ssl_cert_reqs") == "none":

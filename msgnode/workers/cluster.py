@@ -16,7 +16,7 @@ from typing import Any
 from msgnode import models
 from msgnode.bus.ports import DeliveryResult, Listener, Response
 from msgnode.core.rates import Rates
-from msgnode.redis.faults import Refused
+from msgnode.redis.faults import Unsuitable
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.session import LiveSession
 from msgnode.workers import membership_store
@@ -129,7 +129,7 @@ class Cluster:
                 await self.transport.start()
                 break
             except Exception as error:
-                if isinstance(error, Refused) or monotonic() > limit:
+                if isinstance(error, Unsuitable) or monotonic() > limit:
                     raise
                 log.info("The channel layer is not there yet: %s", error)
                 await asyncio.sleep(0.2)

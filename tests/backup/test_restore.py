@@ -87,7 +87,7 @@ def test_the_key_the_node_made_is_needed_to_open_what_it_has_sealed(
 ) -> None:
     settings.OWN_SECRET_KEY = None  # the environment gives another one
     before = state(empty_node)
-    with pytest.raises(restore.Refused, match="encrypted with another key"):
+    with pytest.raises(restore.RestoreRefused, match="encrypted with another key"):
         restore.restore(archive, replace=False)
     assert {**before, "run.lock": b""}.keys() == state(empty_node).keys()
     settings.SECRET_KEY_FALLBACKS = ["the key that the node has made"]
@@ -105,7 +105,7 @@ def test_an_archive_is_refused_of_whose_secrets_of_some_kind_none_can_be_read(
         opened.commit()
     restore.refuse_other_key(sqlite.encrypted_values(copy))
     settings.SECRET_KEY = "another"
-    with pytest.raises(restore.Refused, match="encrypted with another key"):
+    with pytest.raises(restore.RestoreRefused, match="encrypted with another key"):
         restore.refuse_other_key(sqlite.encrypted_values(copy))
 
 
@@ -146,7 +146,7 @@ def test_a_database_that_is_there_is_set_aside(archive: Path, empty_node: Path) 
     restore.restore(archive, replace=False)
     Session.objects.all().delete()
     connection.close()
-    with pytest.raises(restore.Refused, match="is there already"):
+    with pytest.raises(restore.RestoreRefused, match="is there already"):
         restore.restore(archive, replace=False)
     assert not Session.objects.exists()
     connection.close()

@@ -18,7 +18,7 @@ import redis
 from msgnode.redis import faults
 from msgnode.redis.client import RedisClient
 from msgnode.redis.connection import LARGE
-from msgnode.redis.faults import Full, Refused, Unreachable
+from msgnode.redis.faults import Full, Unreachable, Unsuitable
 from tests import waiting
 from tests.node import free_port
 from tests.redis.servers import RedisServer, ServerEnded, running, sentinel, with_tls
@@ -109,11 +109,11 @@ async def test_what_is_no_redis_or_too_old_a_one_is_named(
 def test_versions_and_policies_that_will_not_do_are_named() -> None:
     faults.check_server("6.2.5", "standalone", "allkeys-lru", 0)
     faults.check_server("7.0.15", "standalone", "noeviction", 1024)
-    with pytest.raises(Refused, match="6.2 or newer"):
+    with pytest.raises(Unsuitable, match="6.2 or newer"):
         faults.check_server("6.0.16", "standalone", "noeviction", 0)
-    with pytest.raises(Refused, match="set it to noeviction"):
+    with pytest.raises(Unsuitable, match="set it to noeviction"):
         faults.check_server("7.0.15", "standalone", "volatile-ttl", 1024)
-    with pytest.raises(Refused, match="Cluster"):
+    with pytest.raises(Unsuitable, match="Cluster"):
         faults.check_server("7.0.15", "cluster", "noeviction", 0)
 
 
@@ -126,11 +126,11 @@ async def test_a_password_is_asked_for_and_a_wrong_one_is_named(
         at = f"127.0.0.1:{server.port}/0"
         assert await (await connect(f"redis://:secret@{at}")).execute("PING") == b"PONG"
         assert await (await connect(f"redis://node:word@{at}")).execute("PING") == b"PONG"
-        with pytest.raises(Refused, match="asks for a password"):
+        with pytest.raises(Unsuitable, match="asks for a password"):
             await connect(f"redis://{at}")
-        with pytest.raises(Refused, match="refuses the name or the password"):
+        with pytest.raises(Unsuitable, match="refuses the name or the password"):
             await connect(f"redis://:wrong@{at}")
-        with pytest.raises(Refused, match="may not do what the node needs"):
+        with pytest.raises(Unsuitable, match="may not do what the node needs"):
             await (await connect(f"redis://node:word@{at}")).execute("GET", "others")
 
 
@@ -148,7 +148,7 @@ async def test_over_tls_a_server_is_known_by_its_authority(
         assert await (await connect(f"{bare}?ssl_cert_reqs=none")).execute("PING") == b"PONG"
         with pytest.raises(Unreachable, match="certificate"):
             await connect(bare)
-        with pytest.raises(Refused, match="cannot be read"):
+        with pytest.raises(Unsuitable, match="cannot be read"):
             await connect(f"{bare}?ssl_ca_certs={tmp_path / 'nothing'}")
 
 
@@ -158,7 +158,7 @@ async def test_a_server_that_throws_keys_away_is_refused_and_a_full_one_named(
     with running(tmp_path, "--maxmemory", "3mb") as server:
         client = await connect(server.url)
         await client.execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-        with pytest.raises(Refused, match="noeviction"):
+        with pytest.raises(Unsuitable, match="noeviction"):
             await connect(server.url)
         await client.execute("CONFIG", "SET", "maxmemory-policy", "noeviction")
         with pytest.raises(Full, match="maxmemory"):

@@ -14,7 +14,7 @@ from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.client import RedisClient
 from msgnode.redis.cluster_client import ClusterClient, check, client_of
 from msgnode.redis.directory import Directory, Kind
-from msgnode.redis.faults import RedisFault, Refused, Unreachable
+from msgnode.redis.faults import RedisFault, Unreachable, Unsuitable
 from msgnode.redis.slots import Slots, owner
 from tests.node import eventually, free_port
 from tests.redis.servers import RedisCluster
@@ -62,7 +62,7 @@ async def test_a_cluster_that_is_named_as_one_server_is_refused_by_name(
     running: RedisCluster,
 ) -> None:
     port = running.servers[1].port  # the first may have ended
-    with pytest.raises(Refused, match=r"redis\+cluster://"):
+    with pytest.raises(Unsuitable, match=r"redis\+cluster://"):
         await RedisClient(f"redis://127.0.0.1:{port}/0").start()
     await asyncio.to_thread(check, running.url)
     with pytest.raises(Unreachable, match="cannot be asked"):

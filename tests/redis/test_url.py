@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msgnode.redis.faults import Refused
+from msgnode.redis.faults import Unsuitable
 from msgnode.redis.url import celery_broker, parse
 
 
@@ -51,5 +51,5 @@ def test_celery_is_told_of_the_same_redis_in_its_own_words() -> None:
      "redis://one:port/0", "redis+sentinel://one", "redis+sentinel:///mymaster", "redis+sentinel://one/mymaster/none"],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused(url: str) -> None:
-    with pytest.raises(Refused, match="REDIS_URL cannot be read"):
+    with pytest.raises(Unsuitable, match="REDIS_URL cannot be read"):
         parse(url)

@@ -56,7 +56,7 @@ class Command(Tool):
         except ArchiveFault as fault:
             why = _printable(str(fault))
             raise not_as_it_should_be(f"{file}: {why} Nothing has changed.") from None
-        except (restore.Refused, in_use.InUse) as fault:
+        except (restore.RestoreRefused, in_use.InUse) as fault:
             raise could_not_be_done(f"{fault} Nothing has changed.") from None
         except OSError as fault:
             raise could_not_be_done(f"{_in_words(fault, file)} Nothing has changed.") from None
