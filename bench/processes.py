@@ -79,9 +79,11 @@ class Server:
         log: Path,
         environment: Mapping[str, str] | None = None,
         program: str = sys.executable,
+        root: Path = ROOT,
     ) -> None:
         self.name = name
         self.port = port
+        self.root = root
         self._command = [program, *arguments]
         self.environment = {**os.environ, **(environment or {})}
         self.log = log
@@ -104,7 +106,7 @@ class Server:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
-                cwd=ROOT,
+                cwd=self.root,
                 env=self.environment,
                 stdout=log,
                 stderr=log,

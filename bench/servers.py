@@ -30,11 +30,12 @@ _BARE = {BARE: "daphne", BARE_FAST: "fast"}
 class Servers:
     """Makes servers whose files lie below one temporary directory.
 
-    `root` has the files of the version that runs, `program` is the Python that runs it.
+    `root` has the files of the version that runs.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, root: Path = ROOT) -> None:
         self.directory = directory
+        self.root = root
         self._made = 0
         self._template: Path | None = None
 
@@ -58,7 +59,7 @@ class Servers:
         if name == NODE_WITHOUT_RECORD:
             environment["RECORD"] = "false"
         if name == NODE_WITHOUT_RULES:
-            manage(environment, "migrate", "--verbosity", "0")
+            manage(environment, "migrate", "--verbosity", "0", root=self.root)
         else:
             self._prepare(environment, database_url)
         if issuer is not None:
@@ -87,8 +88,9 @@ class Servers:
         return self._node(NODE, port, log, {**environment, "PORT": str(port)})
 
     def _node(self, name: str, port: int, log: Path, environment: Mapping[str, str]) -> Server:
-        arguments = ["-m", "msgnode.servers.main"]
-        return Server(name, arguments, port, log, environment)
+        is_old = not (self.root / "msgnode" / "servers").exists()
+        arguments = ["-m", "msgnode.server" if is_old else "msgnode.servers.main"]
+        return Server(name, arguments, port, log, environment, root=self.root)
 
     def _prepare(self, environment: dict[str, str], database_url: str) -> None:
         """Tables and policy; for SQLite made once, other nodes begin with a copy."""
@@ -96,10 +98,10 @@ class Servers:
         if not database_url and self._template is not None:
             shutil.copyfile(self._template, database)
             return
-        manage(environment, "migrate", "--verbosity", "0")
+        manage(environment, "migrate", "--verbosity", "0", root=self.root)
         policy = self.directory / "policy.json"
         policy.write_text(json.dumps(document()))
-        manage(environment, "policy_import", str(policy), "--publish")
+        manage(environment, "policy_import", str(policy), "--publish", root=self.root)
         if not database_url:
             self._template = self.directory / "template.sqlite3"
             with closing(sqlite3.connect(database)) as made:
@@ -127,10 +129,10 @@ def _node_environment(home: Path, port: int, database_url: str) -> dict[str, str
     }
 
 
-def manage(environment: Mapping[str, str], *arguments: str) -> None:
+def manage(environment: Mapping[str, str], *arguments: str, root: Path = ROOT) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", *arguments],
-        cwd=ROOT,
+        cwd=root,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""The Link for the node's own servers: text frames of one turn of the loop are sent together.
+"""The Link for the node's own servers: text frames of a turn, or of a fan-out, are sent together.
 
 Implements the Link of sessions/outbox.py. A server defines how bytes reach its transport, how a
 closing handshake begins, and how reading pauses. A link whose transport fails is dropped; the
@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import struct
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, thread_time
 
 from msgnode.core.faults import FAULTS
+from msgnode.sessions.turn_queue import TURN_QUEUE
 
 CLOSE_HANDSHAKE = 5.0
 """Seconds that a client has for its half of the closing handshake, if it reads."""
@@ -29,6 +31,10 @@ FAILURE_BYTES = 64 * 1024 * 1024
 
 _PING = b"\x89\x00"
 _SHORT = [struct.pack("!BB", 0x81, size) for size in range(126)]
+HOLD = 0.02
+"""Seconds of processor time that frames of a fan-out may wait for those of the next one."""
+AT_ONCE = 250
+"""Sockets with such frames that are written to in one turn of the loop, some 2 ms."""
 _CORK_LIMIT = 64 * 1024  # bytes; the transports' own measure of a full buffer
 
 
@@ -129,7 +135,7 @@ class SocketLink(ABC):
         else:
             header = struct.pack("!BBQ", 0x81, 127, size)
         if not self._corked:
-            _cork(self)
+            _CORK.add(self)
         self._corked += (header, frame)
         self._corked_bytes += size
         if self._corked_bytes > _CORK_LIMIT:
@@ -221,18 +227,47 @@ class SocketLink(ABC):
         self._closed.set()
 
 
-_corked_links: list[SocketLink] = []
+class _Cork:
+    """Sends what was written to links in one turn of the loop, or in several, together.
+
+    Most frames leave at the end of the turn. Those of work that takes several turns, such as
+    fan-outs (turn_queue.py), wait until that work is done, at most HOLD seconds: a socket that
+    observes costs as much for ten frames as for one. Then AT_ONCE sockets are written to each turn.
+    """
+
+    def __init__(self) -> None:
+        self._corked: list[SocketLink] = []
+        self._held: list[SocketLink] = []
+        self._held_since = 0.0
+        self._released: deque[SocketLink] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def add(self, link: SocketLink) -> None:
+        """Have the frames of a link sent; it has none that wait already."""
+        if not TURN_QUEUE.is_working:
+            self._corked.append(link)
+        else:
+            if not self._held:
+                self._held_since = thread_time()
+            self._held.append(link)
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # the first one, or the loop is a new one
+            self._loop = loop
+            loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._loop = None
+        links, self._corked = self._corked, []
+        is_over = not TURN_QUEUE.is_waited_for or thread_time() - self._held_since > HOLD
+        if is_over and not self._released:
+            self._released.extend(self._held)
+            self._held.clear()
+        links += (self._released.popleft() for _ in range(min(AT_ONCE, len(self._released))))
+        for link in links:
+            link.uncork()  # does not raise: a link that fails ends by itself
+        if self._held or self._released:
+            self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._send)
 
 
-def _cork(link: SocketLink) -> None:
-    """Have a link's frames sent together at the end of this turn of the loop."""
-    if not _corked_links:
-        asyncio.get_running_loop().call_soon(_uncork)
-    _corked_links.append(link)
-
-
-def _uncork() -> None:
-    links = _corked_links.copy()
-    _corked_links.clear()
-    for link in links:
-        link.uncork()  # does not raise: a link that fails ends by itself
+_CORK = _Cork()

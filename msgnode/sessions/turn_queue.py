@@ -1,8 +1,9 @@
 """A fair queue for work that is too long for one turn of the event loop, and what waits in it.
 
 Messages to many recipients, and frames that open or close a session, together take at most TURN
-seconds of each turn of the loop, however many connections send them; other messages are processed
-in between. Waiting connections are called in order, and requeued if their turn was too short.
+seconds of processor time in each turn of the loop, however many connections send them; other
+messages are processed in between. Waiting connections are called in order, and requeued if their
+turn was too short.
 
 `Turns` are the messages of one connection that may take more than one turn.
 """
@@ -12,28 +13,33 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from time import thread_time
 
 from msgnode.core.faults import FAULTS
 
-TURN = 0.002
+TURN = 0.004
 
 
 class TurnQueue:
     """One per worker.
 
     Args:
-        clock: a monotonic clock, in seconds.
+        clock: in seconds; by default the processor time of this thread, so that a busy machine does
+            not make the turns smaller.
         seconds: the time per turn of the loop, for all work in this queue together.
+
+    Attributes:
+        is_working: whether what runs now is a step of such work.
     """
 
-    def __init__(self, clock: Callable[[], float] = perf_counter, seconds: float = TURN) -> None:
+    def __init__(self, clock: Callable[[], float] = thread_time, seconds: float = TURN) -> None:
         self._clock = clock
         self._seconds = seconds
         self._waiting: deque[Callable[[], None]] = deque()
         self._over_at = 0.0
         self._turns_for: asyncio.AbstractEventLoop | None = None
         self._is_calling = False
+        self.is_working = False
 
     def enter(self) -> None:
         """Call this before working; the first call in a turn of the loop starts its time."""
@@ -45,6 +51,11 @@ class TurnQueue:
     def must_wait(self) -> bool:
         """Whether the turn's time is used up, or others are queued before."""
         return (bool(self._waiting) and not self._is_calling) or self._clock() > self._over_at
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether work goes on in later turns."""
+        return bool(self._waiting)
 
     def wait(self, callback: Callable[[], None]) -> None:
         """Call back once, in a later turn."""
@@ -109,6 +120,7 @@ class Turns:
                 self.is_queued = True
                 TURN_QUEUE.wait(self._next_turn)
                 return
+            TURN_QUEUE.is_working = True
             try:
                 next(self.under_way[0])
             except StopIteration:
@@ -116,6 +128,8 @@ class Turns:
             except Exception as error:
                 FAULTS.note("message", error)
                 self.under_way.popleft()
+            finally:
+                TURN_QUEUE.is_working = False
 
     def break_cycle(self) -> None:
         """Break the reference cycle with the connection, which has ended."""

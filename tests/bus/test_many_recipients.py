@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 from hypothesis import given
@@ -20,10 +20,16 @@ from msgnode.core.pending import Pending
 from msgnode.core.record import Outcome
 from msgnode.sessions.connection import Connection, ConnectionSettings
 from msgnode.sessions.flow_control import MAX_DEBT, FlowLimits
-from msgnode.sessions.turn_queue import Turns
+from msgnode.sessions.turn_queue import TURN, Turns
 from tests.fakes import FakeCaller, FakeLink, FakeRecorder, FakeSession, pipeline
 
 SENDER = "runtime://d/1"
+
+
+def _work_longer_than_a_turn() -> None:
+    end = thread_time() + 1.5 * TURN
+    while thread_time() < end:
+        pass
 
 
 def frame(to: Any, body: Any = None, **more: Any) -> bytes:
@@ -100,10 +106,7 @@ async def test_others_have_their_turn_and_the_senders_next_frame_waits() -> None
     def rest() -> Iterator[None]:
         for number in range(5):
             done.append(str(number))
-            loop = asyncio.get_running_loop()
-            end = loop.time() + 0.003  # longer than a turn
-            while loop.time() < end:
-                pass
+            _work_longer_than_a_turn()
             yield
 
     def carry(text: bytes, caller: Any) -> None:
@@ -182,9 +185,7 @@ async def test_the_look_ups_of_many_lists_share_turns_with_other_work() -> None:
 
         def find(self, key: Any, addresses: Any) -> None:
             looked_for.append(turns)
-            until = perf_counter() + 0.003
-            while perf_counter() < until:
-                pass
+            _work_longer_than_a_turn()
 
     path = pipeline(RoutingTable(), recorder=FakeRecorder(), holders=Slow())
     turns = 0

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from msgnode.core.faults import FAULTS
-from msgnode.servers import daphne_link
+from msgnode.servers import daphne_link, socket_link
 from msgnode.servers.daphne_internals import InternalProtocol
 from msgnode.servers.daphne_link import DaphneLink
+from msgnode.sessions import turn_queue
 from msgnode.sessions.outbox import Outbox
+from msgnode.sessions.turn_queue import TURN, TurnQueue, Turns
+from tests.fakes import Clock
 
 DESCRIPTOR = 1_000_000  # no socket's
 
@@ -85,6 +89,63 @@ async def test_frames_of_one_turn_leave_in_one_piece_and_in_order() -> None:
     link.write(b"{}")
     await asyncio.sleep(0)
     assert len(transport.sent) == 2
+
+
+async def test_frames_of_fan_outs_that_take_several_turns_leave_in_one_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(socket_link, "AT_ONCE", 2)
+    links, transports = zip(*(make() for _ in range(5)), strict=True)
+    aside, heard = make()
+    clock = FanOuts(monkeypatch, links)
+    clock.carry(4)
+    for _ in range(2):
+        aside.write(b"[]")
+        await asyncio.sleep(0)
+    assert heard.sent == [b"\x81\x02[]"] * 2, "what others are sent does not wait"
+    assert [each.sent for each in transports] == [[]] * 5
+    written = [0]
+    while written[-1] < 5:
+        await asyncio.sleep(0)
+        written.append(sum(len(each.sent) for each in transports))
+    assert [each for each in written if each] == [2, 4, 5], "a few sockets in a turn"
+    assert [each.sent for each in transports] == [[b"\x81\x02{}" * 4]] * 5
+
+
+async def test_frames_of_fan_outs_without_end_leave_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    link, transport = make()
+    clock = FanOuts(monkeypatch, [link])
+    clock.carry(1_000)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert 1 < len(transport.sent) <= 100 * 2 * TURN / socket_link.HOLD
+    assert clock.turns.under_way, "there is more to come"
+
+
+class FanOuts:
+    """Fan-outs of one sender; each takes a turn of the loop, by a clock that stands otherwise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, links: Iterable[DaphneLink]) -> None:
+        self._links = links
+        self._clock = Clock()
+        queue = TurnQueue(self._clock)
+        for module in (socket_link, turn_queue):
+            monkeypatch.setattr(module, "TURN_QUEUE", queue)
+        monkeypatch.setattr(socket_link, "thread_time", self._clock)
+        self.turns = Turns(lambda: True, lambda: None)
+
+    def carry(self, number: int) -> None:
+        """Deliver so many frames to each link."""
+        for _ in range(number):
+            self.turns.add(self._steps())
+
+    def _steps(self) -> Iterator[None]:
+        for link in self._links:
+            link.write(b"{}")
+        self._clock.now += 1.2 * TURN
+        yield
 
 
 @pytest.mark.parametrize(
