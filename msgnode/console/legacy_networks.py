@@ -21,14 +21,17 @@ from msgnode.models import LegacyNetwork
 from .peers import PeerAdmin, for_each
 from .peers_api import KnownFields, PeerViews
 
-_SECRET = "That the server knows. Stored encrypted; leave it empty to keep the one that is stored."  # noqa: S105
+_HELP = (
+    "That the server knows; for SIP the password of each account, where {user} is its name. "
+    "Stored encrypted; leave it empty to keep the one that is stored."
+)
 
 
 class LegacyNetworkForm(forms.ModelForm):
     """The form of a row, with validation."""
 
     secret = forms.CharField(
-        required=False, max_length=rows.MAX_SECRET, help_text=_SECRET,
+        required=False, max_length=rows.MAX_SECRET, help_text=_HELP,
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )  # fmt: skip
 
@@ -38,7 +41,7 @@ class LegacyNetworkForm(forms.ModelForm):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
-        for name in ("domain", "component", "host"):
+        for name in ("domain", "component", "host", "media"):
             if name in cleaned:
                 cleaned[name] = cleaned[name].strip().lower()
         before = self.instance if self.instance.pk else None
@@ -67,7 +70,9 @@ class LegacyNetworkAdmin(PeerAdmin):
         "what_was_decided", "state", "state_at", "last_error",
         "waits", "traffic", "way_out", "way_in",
     )  # fmt: skip
-    acts_on: ClassVar[tuple[str, ...]] = ("host", "port", "component", "sealed", "decision")
+    acts_on: ClassVar[tuple[str, ...]] = (
+        "host", "port", "transport", "component", "media", "sealed", "decision",
+    )  # fmt: skip
     actions: ClassVar[tuple[str, ...]] = ("pause", "resume", "block", "restart", "discard")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
@@ -86,7 +91,7 @@ class LegacyNetworkLine(KnownFields, serializers.ModelSerializer):
 
     secret = serializers.CharField(
         write_only=True, required=False, allow_blank=True, default="", max_length=rows.MAX_SECRET,
-        help_text=_SECRET,
+        help_text=_HELP,
     )  # fmt: skip
     figures = serializers.SerializerMethodField(help_text="As of a peer, without a sandbox.")
 
@@ -102,7 +107,7 @@ class LegacyNetworkLine(KnownFields, serializers.ModelSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse what cannot be a network, or would rename one."""
-        for name in ("domain", "component", "host"):
+        for name in ("domain", "component", "host", "media"):
             if name in attrs:
                 attrs[name] = attrs[name].strip().lower()
         if self.instance is not None and attrs.get("domain", self.instance.domain) != (

@@ -429,6 +429,13 @@ ALARMS: Mapping[str, Explanation] = {
         "Make the pool larger under Legacy networks, or find out who uses it; then clear the "
         "alarm.",
     ),
+    "legacy-posing": Explanation(
+        "Somebody in a legacy network claims an address of this node",
+        "A request came from the network whose sender says that he is a user of this node, or has "
+        "an address that it lends. It was refused with 403.",
+        "Have the proxy ask for a password from who claims these addresses (docs/legacy.md); then "
+        "clear the alarm.",
+    ),
     "issuer-without-usable-key": Explanation(
         "No key of an issuer can be used",
         "Its key set was read, but none of its keys can verify a signature by one of the "

@@ -73,6 +73,8 @@ class LegacyRow:
     wants_receipts: bool
     pool: int
     per_minute: int
+    transport: str = "tcp"
+    media: str = ""
 
 
 _LEGACY = tuple(each.name for each in fields(LegacyRow))

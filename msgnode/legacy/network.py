@@ -44,6 +44,14 @@ class NotSupported(NodeError):
     title: ClassVar[str] = "Not supported"
 
 
+class Answer(NodeError):
+    """What the other side has answered, with its code."""
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(description)
+        self.code = code  # type: ignore[misc]  # the server's
+
+
 @dataclass(frozen=True, slots=True)
 class LegacySettings:
     """What an operator has said of a network.
@@ -56,6 +64,8 @@ class LegacySettings:
         wants_receipts: whether messages ask for a receipt.
         pool: how many addresses are lent to those who are not logged in.
         per_minute: messages of one foreign user a minute.
+        transport: of SIP: tcp, tls, ws or wss.
+        media: of SIP: where rtpengine is told of calls, as host:port; "" for none.
     """
 
     domain: str
@@ -66,6 +76,8 @@ class LegacySettings:
     wants_receipts: bool = False
     pool: int = 0
     per_minute: int = 20
+    transport: str = "tcp"
+    media: str = ""
 
 
 class Here(Protocol):

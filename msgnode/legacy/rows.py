@@ -18,8 +18,8 @@ from msgnode.identity.encryption import encrypt
 from msgnode.models import ADDRESS_LENGTH, LegacyAddress, LegacyNetwork, Peer
 from msgnode.storage.control import post
 
-SETTABLE = ("domain", "network", "host", "port", "component", "wants_receipts", "pool",
-            "per_minute")  # fmt: skip
+SETTABLE = ("domain", "network", "host", "port", "transport", "component", "wants_receipts",
+            "pool", "per_minute", "media")  # fmt: skip
 MAX_SECRET = 500
 _HOST = re.compile(r"(?!-)[a-z0-9.-]{1,253}")
 
@@ -34,8 +34,13 @@ def faults(said: Mapping[str, Any], before: LegacyNetwork | None = None) -> dict
     wrong: dict[str, str] = {}
     domain = said.get("domain", before.domain if before else "")
     component = said.get("component", before.component if before else "")
+    network = said.get("network", before.network if before else LegacyNetwork.Network.XMPP)
+    is_sip = network == LegacyNetwork.Network.SIP
     for name, value in (("domain", domain), ("component", component)):
-        if fault := crossing.domain_fault(value):
+        if is_sip and name == "component" and not value:
+            if not said.get("pool", before.pool if before else 0):
+                wrong["pool"] = "Without a domain of the gateway, all users are lent addresses."
+        elif fault := crossing.domain_fault(value):
             wrong[name] = f"{value} {fault}."
         elif value == settings.DOMAIN:
             wrong[name] = "It is this node's own domain."
@@ -43,10 +48,12 @@ def faults(said: Mapping[str, Any], before: LegacyNetwork | None = None) -> dict
         wrong["component"] = "The gateway needs a domain beside that of the network's users."
     if before is None and not wrong and Peer.objects.filter(domain=domain).exists():
         wrong["domain"] = f"{domain} is a peer already."
-    if not wrong and (other := _other_with(component, domain)):
+    if not wrong and component and (other := _other_with(component, domain)):
         wrong["component"] = f"{other} has this domain of the gateway already."
     if "host" in said and not _is_host(said["host"]):
         wrong["host"] = "It must be a name or an IP address, without a port."
+    if (media := said.get("media")) and not _is_place(media):
+        wrong["media"] = "It must be host:port, such as 127.0.0.1:22222."
     if fault := _secret_fault(said.get("secret", ""), is_new=before is None):
         wrong["secret"] = fault
     return wrong
@@ -68,6 +75,12 @@ def _is_host(text: str) -> bool:
         return bool(_HOST.fullmatch(text) or ipaddress.ip_address(text))
     except ValueError:
         return False
+
+
+def _is_place(text: str) -> bool:
+    """Whether a text is a host and a port."""
+    host, _, port = text.rpartition(":")
+    return _is_host(host.strip("[]")) and port.isdecimal() and 0 < int(port[:6]) < 65_536
 
 
 def _other_with(component: str, domain: str) -> str:

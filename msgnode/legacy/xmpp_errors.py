@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgnode.core.errors import NodeError
 
+from .network import Answer
 from .xmpp_stream import COMPONENT, Element, shown, tag, text_of
 
 _STANZAS = "urn:ietf:params:xml:ns:xmpp-stanzas"
@@ -27,14 +28,6 @@ _CONDITIONS = {
     503: ("wait", "service-unavailable"),
     504: ("wait", "remote-server-timeout"),
 }
-
-
-class Answer(NodeError):
-    """What the other side has answered, with its code."""
-
-    def __init__(self, code: int, description: str) -> None:
-        super().__init__(description)
-        self.code = code  # type: ignore[misc]  # the server's
 
 
 def error_in(element: Element, about: str) -> NodeError:

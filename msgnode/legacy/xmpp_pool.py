@@ -35,12 +35,17 @@ class AddressPool:
         self._size = min(size, MAX_ADDRESSES)
         self._here = here
         self._clock = clock
-        self._free = OrderedDict.fromkeys(f"guest{n:03}" for n in range(1, self._size + 1))
+        self._free = OrderedDict.fromkeys(self.names)
         self._lent: dict[str, str] = {}  # runtime -> name
         self._borrowers: dict[str, str] = {}  # name -> runtime
         self._resting: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._is_told = False
         self._looks_at = 0.0
+
+    @property
+    def names(self) -> list[str]:
+        """All addresses, lent or not."""
+        return [f"guest{n:03}" for n in range(1, self._size + 1)]
 
     def has(self, name: str) -> bool:
         """Whether an address is, or was, of a pool: no user has such a one."""

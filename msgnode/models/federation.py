@@ -217,19 +217,39 @@ class LegacyNetwork(Peer):
         """What it speaks."""
 
         XMPP = "xmpp", "XMPP (component of a server)"
+        SIP = "sip", "SIP (behind an outbound proxy)"
+
+    class Transport(models.TextChoices):
+        """What carries SIP to the outbound proxy."""
+
+        TCP = "tcp", "TCP"
+        TLS = "tls", "TLS"
+        WS = "ws", "WebSocket"
+        WSS = "wss", "WebSocket over TLS"
 
     network = models.CharField(max_length=16, choices=Network.choices, default=Network.XMPP)
     host = models.CharField(max_length=253, help_text="Where its server is.")
     port = models.PositiveIntegerField(
         default=5347,
         validators=(MinValueValidator(1), MaxValueValidator(65_535)),
-        help_text="Where the server takes components.",
+        help_text="Where the server takes components, or the proxy flows.",
     )
+    transport = models.CharField(
+        max_length=8, choices=Transport.choices, default=Transport.TCP, db_default=Transport.TCP,
+        help_text="Of SIP.",
+    )  # fmt: skip
     component = models.CharField(
         "domain of the gateway",
         max_length=253,
-        help_text="As the server knows it, such as gw.example.org.",
+        blank=True,
+        help_text="As the server knows it, such as gw.example.org. SIP may do without: then "
+        "addresses are lent to all users.",
     )
+    media = models.CharField(
+        "rtpengine", max_length=300, blank=True, default="", db_default="",
+        help_text="Of SIP: host:port where rtpengine is told of calls. Empty: media pass as they "
+        "are described.",
+    )  # fmt: skip
     sealed = models.TextField("secret, encrypted", editable=False)
     wants_receipts = models.BooleanField(
         "asks for receipts",
@@ -240,7 +260,7 @@ class LegacyNetwork(Peer):
         "addresses to lend",
         default=0,
         validators=(MaxValueValidator(1_000),),
-        help_text="To those who are not logged in. 0: they cannot write there.",
+        help_text="To those who have none there. 0: they cannot write there.",
     )
     per_minute = models.PositiveIntegerField(
         "messages a minute",

@@ -105,16 +105,20 @@ def _legacy(
 ) -> Link:  # fmt: skip
     """Build the link to a legacy network; its code is loaded with the first."""
     from msgnode.legacy.link import Around, LegacyLink, LegacyPeer
-    from msgnode.legacy.network import LegacySettings
+    from msgnode.legacy.network import LegacyNetwork, LegacySettings
     from msgnode.legacy.rows import KeptAddresses
-    from msgnode.legacy.xmpp import XmppNetwork
 
     if (found := row.legacy) is None:
         raise ValueError(f"{row.domain} is no legacy network")
     settings = LegacySettings(
         row.domain, found.host, found.port, found.component, decrypt(found.sealed),
-        found.wants_receipts, found.pool, found.per_minute,
+        found.wants_receipts, found.pool, found.per_minute, found.transport, found.media,
     )  # fmt: skip
+    network: type[LegacyNetwork]
+    if found.network == "sip":
+        from msgnode.legacy.sip import SipNetwork as network
+    else:
+        from msgnode.legacy.xmpp import XmppNetwork as network
     alarms = base.alarms
     kept, find = KeptAddresses(base.writer, row.pk), partial(_session_at, base.table)
     around = Around(
@@ -123,7 +127,7 @@ def _legacy(
     )  # fmt: skip
     at_peer = f"runtime://{base.domain}/mn-{row.runtime_id}"
     peer = LegacyPeer(row.domain, row.stub_url, at_peer)
-    return LegacyLink(peer, around, partial(XmppNetwork, settings), stored)
+    return LegacyLink(peer, around, partial(network, settings), stored)
 
 
 def _session_at(table: RoutingTable, address: str) -> Listener | None:

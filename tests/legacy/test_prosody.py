@@ -28,7 +28,7 @@ from tests.length import length
 from tests.node import Node, running
 
 from .fake_xmpp import DOMAIN, GATEWAY, SECRET
-from .prosody import Prosody, User, prosody, user
+from .prosody import User, prosody, user
 from .test_jingle import AUDIO, element_of, lines_of
 from .test_xmpp_calls import ANSWER, FIRST, OFFER
 
@@ -41,11 +41,11 @@ REGISTRY = f"domain://registry.{A}"
 class World:
     """A node with a network, its server, and who gives identities."""
 
-    def __init__(self, node: Node, server: Prosody, issuer: Issuer) -> None:
-        self.node, self.server, self.issuer = node, server, issuer
+    def __init__(self, node: Node, server: Any, issuer: Issuer, domain: str = DOMAIN) -> None:
+        self.node, self.server, self.issuer, self.domain = node, server, issuer, domain
 
     async def live(self) -> None:
-        await until_row(self.node, lambda row: row["state"] == "live", DOMAIN)
+        await until_row(self.node, lambda row: row["state"] == "live", self.domain)
 
     @asynccontextmanager
     async def alice(self, name: str = "alice") -> AsyncIterator[Client]:

@@ -23,7 +23,8 @@ PAGES, REST = "/admin/msgnode/legacynetwork/", "/api/v1/legacy-networks/"
 SECRET = "between us and nobody else"
 GOOD = {
     "domain": "legacy.example", "network": "xmpp", "host": "127.0.0.1", "port": 5347,
-    "component": "gw.legacy.example", "pool": 0, "per_minute": 20, "secret": SECRET,
+    "transport": "tcp", "component": "gw.legacy.example", "pool": 0, "per_minute": 20,
+    "secret": SECRET,
 }  # fmt: skip
 BAD = [
     ({"domain": "localhost"}, "domain"),
@@ -36,6 +37,9 @@ BAD = [
     ({"per_minute": 0}, "per_minute"),
     ({"secret": ""}, "secret"),
     ({"secret": "a\x00b"}, "secret"),
+    ({"component": ""}, "component"),
+    ({"network": "sip", "component": ""}, "pool"),
+    ({"network": "sip", "media": "127.0.0.1"}, "media"),
 ]
 
 
@@ -131,6 +135,18 @@ def test_the_command_adds_one_and_names_what_is_wrong(tmp_path: Path) -> None:
     call_command(*add[:-1], "--xmpp", "127.0.0.2:5347", "--pool", "7", stdout=said)
     assert (row().host, row().pool, decrypt(row().sealed)) == ("127.0.0.2", 7, SECRET)
     assert SECRET not in said.getvalue()
+
+
+def test_the_command_adds_a_sip_network(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("pw-{user}\n")
+    said = StringIO()
+    add = ["peers", "add", "sip.example", "--sip", "127.0.0.1:5060", "--secret", str(file)]
+    with pytest.raises(CommandError, match="pool: Without"):
+        call_command(*add, stdout=said)
+    call_command(*add, "--pool", "3", "--transport", "ws", stdout=said)
+    assert (row().network, row().port, row().transport) == ("sip", 5060, "ws")
+    assert (row().component, row().pool, decrypt(row().sealed)) == ("", 3, "pw-{user}")
 
 
 def test_a_worker_sees_how_a_network_is_reached_and_serves_it_without_a_stub() -> None:

@@ -39,6 +39,7 @@ class Command(Tool):
         "  manage.py peers add b.example --url https://node.b.example\n"
         "  manage.py peers add legacy.example --xmpp 127.0.0.1:5347 --component gw.legacy.example "
         "--secret secret.txt\n"
+        "  manage.py peers add sip.example --sip 127.0.0.1:5060 --pool 20 --secret secret.txt\n"
         "  manage.py peers approve b.example --digest 5f3a…"
     )
 
@@ -72,21 +73,7 @@ class Command(Tool):
             choices=[*filter(None, Peer.Visitors.values), "as-kind"],
             help="whether its runtimes may come as visitors beside its node",
         )
-        parser.add_argument(
-            "--xmpp",
-            help="add: HOST:PORT where the server of an XMPP network takes components",
-        )
-        parser.add_argument("--component", default="", help="--xmpp: domain of the gateway there")
-        parser.add_argument(
-            "--secret", default="", help="--xmpp: file with the secret that the server was told"
-        )
-        parser.add_argument("--receipts", action="store_true", help="--xmpp: ask for receipts")
-        parser.add_argument(
-            "--pool", type=int, default=0, help="--xmpp: addresses lent to who is not logged in"
-        )
-        parser.add_argument(
-            "--per-minute", type=int, default=20, help="--xmpp: messages of one user there a minute"
-        )
+        self._add_network_arguments(parser)
         parser.add_argument("--hosts", default="", help="additional hosts its stub may connect to")
         parser.add_argument(
             "--messages",
@@ -102,6 +89,41 @@ class Command(Tool):
             "earlier one to return to",
         )
 
+    def _add_network_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--xmpp",
+            help="add: HOST:PORT where the server of an XMPP network takes components",
+        )
+        parser.add_argument("--sip", help="add: HOST:PORT of the outbound proxy of a SIP network")
+        parser.add_argument(
+            "--transport", choices=LegacyNetwork.Transport.values, default="tcp",
+            help="--sip: what carries it to the proxy",
+        )  # fmt: skip
+        parser.add_argument(
+            "--media", default="", help="--sip: HOST:PORT where rtpengine is told of calls"
+        )
+        parser.add_argument(
+            "--component", default="", help="--xmpp, --sip: domain of the gateway there"
+        )
+        parser.add_argument(
+            "--secret", default="",
+            help="--xmpp: file with the secret that the server was told; --sip: with the password "
+            "of the accounts, where {user} stands for the name of each",
+        )  # fmt: skip
+        parser.add_argument("--receipts", action="store_true", help="--xmpp: ask for receipts")
+        parser.add_argument(
+            "--pool",
+            type=int,
+            default=0,
+            help="--xmpp, --sip: addresses lent to who has none there",
+        )
+        parser.add_argument(
+            "--per-minute",
+            type=int,
+            default=20,
+            help="--xmpp, --sip: messages of one user there a minute",
+        )
+
     def handle(self, *_args: Any, **options: Any) -> None:
         if settings.FEDERATION == "off":
             self.stderr.write("FEDERATION is off, so no message is sent to other domains.")
@@ -112,7 +134,8 @@ class Command(Tool):
         if not domain:
             raise could_not_be_done(f"Which domain? manage.py peers {action} example.org")
         if action == "add":
-            (self._add_network if options["xmpp"] else self._add)(domain, options)
+            is_network = options["xmpp"] or options["sip"]
+            (self._add_network if is_network else self._add)(domain, options)
             return
         peer = Peer.objects.filter(domain=domain).first()
         if peer is None:
@@ -166,10 +189,13 @@ class Command(Tool):
         """Add a legacy network, or change what is said of one."""
         from msgnode.legacy import rows as legacy_rows  # loaded with the first network
 
-        host, _, port = options["xmpp"].rpartition(":")
+        kinds = LegacyNetwork.Network
+        network = kinds.SIP if options["sip"] else kinds.XMPP
+        host, _, port = (options["sip"] or options["xmpp"]).rpartition(":")
         secret = _read(options["secret"], "--secret").strip() if options["secret"] else ""
         said = {
-            "domain": domain, "network": LegacyNetwork.Network.XMPP, "host": host.lower(),
+            "domain": domain, "network": network, "host": host.lower(),
+            "transport": options["transport"], "media": options["media"].lower(),
             "port": int(port) if port.isdigit() else 0, "component": options["component"].lower(),
             "wants_receipts": options["receipts"], "pool": options["pool"],
             "per_minute": options["per_minute"],

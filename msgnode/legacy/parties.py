@@ -1,0 +1,136 @@
+"""Who of this node takes what somebody of a network sends to an address of ours.
+
+Rules
+- A message goes to the hyperty that has written to this person last, if it is there; else to the
+  one that lookups.py finds for the user. An address that is lent is its borrower's.
+- A user there may send so many messages a minute; the bound is on what is known, not on users.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from .lookups import Found, UserLookups, remember
+from .network import Here
+from .xmpp_pool import AddressPool
+
+MAX_HELD = 1_000
+"""Messages from there that wait for a look-up."""
+BURST = 10
+
+Said = Callable[[int, str], None]
+"""Is called with the final code of a message, and a reason for people."""
+
+
+class Parties:
+    """One instance per network.
+
+    Args:
+        here: this node.
+        pool: the addresses that are lent.
+        user_of: finds the user of this node that has a name there, "" if it is nobody's.
+        per_minute: messages of one user there.
+        lends_to_all: whether who was not written to may write to an address that is lent.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        here: Here,
+        pool: AddressPool,
+        user_of: Callable[[str], str],
+        per_minute: int,
+        lends_to_all: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self._here = here
+        self._pool = pool
+        self._user_of = user_of
+        self._per_minute = per_minute
+        self._lends_to_all = lends_to_all
+        self._clock = clock
+        self._lookups = UserLookups(here, clock)
+        self._rates: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._talks: OrderedDict[tuple[str, str], str] = OrderedDict()  # theirs, ours -> hyperty
+        self._borrowers: OrderedDict[str, str] = OrderedDict()  # name -> hyperty
+        self._held = 0
+
+    def wrote(self, their: str, name: str, hyperty: str) -> None:
+        """Note that a hyperty has written to, or called, somebody there, as this name."""
+        remember(self._talks, (their, name), hyperty)
+        if self._pool.has(name):
+            remember(self._borrowers, name, hyperty)
+
+    def is_within_rate(self, their: str) -> bool:
+        """Whether somebody there has not sent too much within a minute; it is counted."""
+        per_minute, now = self._per_minute, self._clock()
+        most = float(max(BURST, per_minute))
+        left, at = self._rates.get(their, (most, now))
+        left = min(most, left + (now - at) * per_minute / 60.0)
+        remember(self._rates, their, (left - 1 if left >= 1 else left, now))
+        if left < 1:
+            self._here.refused(f"{their[:200]} sends more than {per_minute} a minute")
+        return left >= 1
+
+    def find(self, their: str, name: str, then: Callable[[str], None], fresh: bool = False) -> None:
+        """Find the hyperty that takes what somebody there sends to a name of ours, "" if none does.
+
+        Args:
+            their: the address here of who sends.
+            name: of ours.
+            then: called with the hyperty, perhaps at once.
+            fresh: whether what is remembered does not do.
+        """
+        if self._pool.has(name):
+            then(self._borrower(their, name))
+            return
+        user = self._user_of(name)
+        known = self._talks.get((their, name), "")
+        if not user or self._held >= MAX_HELD:
+            then("")
+        elif known and not fresh and not self._lookups.is_looking(user):
+            then(known)
+        else:
+            self._talks.pop((their, name), None)
+            self._held += 1
+            self._lookups.find(user, partial(self._found, then), fresh)
+
+    def _found(self, then: Callable[[str], None], found: Found) -> None:
+        self._held -= 1
+        then(found.hyperty)
+
+    def _borrower(self, their: str, name: str) -> str:
+        """The hyperty that has an address which is lent."""
+        other = self._borrowers.get(name, "") if self._lends_to_all else ""
+        hyperty = self._talks.get((their, name), other)
+        runtime = self._pool.runtime_of(name)
+        if runtime and hyperty and runtime == self._here.runtime_of(hyperty):
+            return hyperty
+        self._here.refused(f"{name} is lent to nobody who takes anything from {their[:200]}")
+        return ""
+
+    def deliver(self, their: str, name: str, text: str, said: Said) -> None:
+        """Give a message to whom it is for; `said` is called with 480 if nobody takes it."""
+        self.find(their, name, partial(self._deliver, their, name, text, said, False))
+
+    def _deliver(
+        self, their: str, name: str, text: str, said: Said, is_fresh: bool, hyperty: str
+    ) -> None:
+        if not hyperty:
+            said(480, "Nobody is there.")
+            return
+
+        def answered(code: int, body: dict[str, Any]) -> None:
+            if code < 200:
+                return
+            if code in (404, 503) and not is_fresh and not self._pool.has(name):
+                again = partial(self._deliver, their, name, text, said, True)
+                self.find(their, name, again, fresh=True)
+                return
+            said(code, str(body.get("description") or body.get("desc") or ""))
+
+        value = {"type": "chat", "content": text}
+        self._here.ask("create", their, hyperty, {"value": value}, answered)

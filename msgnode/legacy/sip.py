@@ -1,0 +1,485 @@
+"""A SIP network: the gateway as user agents behind an outbound proxy that its operator runs.
+
+Rules
+- One flow to the proxy carries everything (sip_flow.py). The addresses that are lent are accounts
+  at the registrar; so is `gateway`, if the users of this node have a domain there: the proxy passes
+  what is for that domain to the flow of this account, with the user as it was.
+- A message is answered by its final response. One is under way to an address at a time (RFC 3428,
+  section 8), which keeps the order; the others wait, each at most ten seconds for its turn.
+- A flow on which nothing has come for 20 seconds is tried with OPTIONS, which each proxy answers.
+- From is what somebody claims: it is never taken for an identity, and an address of ours in it is
+  refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+
+from msgnode.core.errors import (
+    BadGateway,
+    Forbidden,
+    GatewayTimeout,
+    NodeError,
+    Unavailable,
+)
+from msgnode.core.messages import Message, error_body
+
+from .network import LENT, Answer, Here, LegacySettings, Lost, NotAdmitted, NotSupported, TooLarge
+from .parties import Parties
+from .sip_addresses import GATEWAY, SipAddresses
+from .sip_flow import SipFlow
+from .sip_messages import MAX_BODY, METHODS, TEXT, Incoming, address_of, plain, uri
+from .sip_transactions import LOST, Outgoing, Served, Transactions
+from .xmpp_pool import AddressPool
+
+QUIET_SECONDS, PING_SECONDS = 20.0, 10.0
+REGISTER_SECONDS, REGISTER_AGAIN, REGISTERING = 600, 30.0, 50
+"""How long an account is registered; when it is tried again; so many at a time."""
+MAX_MIN_EXPIRES = 86_400
+WINDOW, WINDOW_BYTES, PER_ADDRESS = 1_000, 4 * 1024 * 1024, 250
+WAIT_SECONDS, ATTEMPTS = 10.0, 3
+POSING_ALARM = "legacy-posing"
+_CODES = {
+    400: 400, 403: 403, 404: 404, 405: 501, 408: 504, 410: 410, 413: 413, 415: 501, 477: 503,
+    480: 404, 481: 404, 484: 404, 486: 486, 487: 487, 488: 406, 501: 501, 503: 503, 504: 504,
+    513: 413, 600: 486, 603: 403, 604: 404, 606: 406,
+}  # fmt: skip
+"""What a final response is here; others are 502."""
+_ANSWERS = {400: 400, 403: 403, 404: 404, 406: 488, 408: 480, 413: 413, 486: 486, 501: 415,
+            603: 603}  # fmt: skip
+"""What is said there; others are 480, since a 5xx would have a proxy leave this node alone."""
+
+
+@dataclass(eq=False, slots=True)
+class _Account:
+    """One registration: `at` is when it is due, `place` where it was registered last."""
+
+    name: str
+    call_id: str
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    seconds: int = REGISTER_SECONDS
+    at: float = 0.0
+    place: str = ""
+    is_registered: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Text:
+    """A message that waits for its turn, or its answer."""
+
+    message: Message
+    name: str
+    body: bytes
+    until: float
+    attempts: int = 0
+
+
+class SipNetwork:
+    """One instance per network that this worker serves. Implements LegacyNetwork.
+
+    Args:
+        settings: of the network.
+        here: this node.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self, settings: LegacySettings, here: Here, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.addresses = SipAddresses(here.own, settings.domain, settings.component)
+        self.pool = AddressPool(settings.pool, here, clock)
+        self._settings = settings
+        self._here = here
+        self._clock = clock
+        self._parties = Parties(
+            here, self.pool, self._user_of, settings.per_minute, lends_to_all=True, clock=clock
+        )
+        self._transactions = Transactions(
+            self._password, self._took, lambda _: None, lambda _: None, here.refused, clock
+        )
+        self._flow: SipFlow | None = None
+        self._end: Lost | None = None
+        self._key = secrets.token_bytes(16)
+        names = [*self.pool.names, *([GATEWAY] if settings.component else [])]
+        self._accounts = [_Account(name, self._call_id()) for name in names]
+        self._registering = 0
+        self._is_live = False
+        self._pinged_at = 0.0
+        self._lines: OrderedDict[str, deque[_Text]] = OrderedDict()
+        self._waiting = self._bytes = 0
+
+    def restore(self, kept: Iterable[tuple[str, str, str]]) -> None:
+        """Take what the worker before has kept."""
+        for kind, ours, theirs in kept:
+            if kind == LENT:
+                self.pool.restore(ours, theirs)
+
+    def _password(self, account: str) -> str:
+        return self._settings.secret.replace("{user}", account)
+
+    def _user_of(self, name: str) -> str:
+        return self.addresses.user_of(name) if self._settings.component else ""
+
+    def _call_id(self) -> str:
+        """A new id, which is known as ours when it comes back."""
+        id_ = secrets.token_hex(10)
+        return f"{id_}{self._mark(id_)}"
+
+    def _mark(self, id_: str) -> str:
+        return hashlib.blake2b(id_.encode(), key=self._key, digest_size=5).hexdigest()
+
+    # --- the connection ---------------------------------------------------------------------------
+
+    async def serve(self) -> None:
+        """Connect, and serve until the connection ends. Raises Lost."""
+        settings = self._settings
+        if not self._accounts:
+            raise NotAdmitted("it has neither addresses to lend nor a domain of this node's users")
+        flow = SipFlow(settings.transport, self._transactions.took)
+        self._end, self._pinged_at = None, 0.0
+        try:
+            await flow.open(settings.host, settings.port)
+            self._flow = flow
+            self._transactions.begin(flow.send, f"SIP/2.0/{flow.via} {flow.here}")
+            for each in self._accounts:
+                each.is_registered, each.at = False, 0.0
+            self._register()
+            while True:
+                await self._here.ready()
+                await flow.read()
+        except Lost as error:
+            raise self._end or error from None
+        finally:
+            self._flow, self._is_live, self._registering = None, False, 0
+            self._transactions.lost()
+            self._lost()
+            await flow.close()
+
+    def _give_up(self, why: Lost) -> None:
+        """End the connection for a reason."""
+        self._end = why
+        self.abort()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._flow is not None:
+            self._flow.abort()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a message may be sent now."""
+        is_full = self._waiting >= WINDOW or self._bytes >= WINDOW_BYTES
+        return self._is_live and self._flow is not None and not self._flow.is_full and not is_full
+
+    def tick(self) -> None:
+        """Look at what has a time limit."""
+        now = self._clock()
+        self._transactions.tick()
+        if self._flow is not None:
+            self._register()
+            self._keep_alive(self._flow, now)
+        for line in list(self._lines.values()):
+            self._expire(line)
+        self.pool.sweep()
+
+    def _keep_alive(self, flow: SipFlow, now: float) -> None:
+        if self._transactions.heard_at > self._pinged_at:
+            self._pinged_at = 0.0
+        if self._pinged_at and now - self._pinged_at > PING_SECONDS:
+            self._give_up(Lost("the server has not answered for ten seconds"))
+        elif not self._pinged_at and now - self._transactions.heard_at > QUIET_SECONDS:
+            self._pinged_at = now
+            target = f"sip:{self._settings.domain}"
+            self._transactions.send(self._request("OPTIONS", target, ""), lambda *_: None)
+
+    # --- registration -----------------------------------------------------------------------------
+
+    def _register(self) -> None:
+        """Register the accounts that are due, some at a time."""
+        now = self._clock()
+        for account in self._accounts:
+            if self._registering >= REGISTERING or self._flow is None:
+                return
+            if account.at <= now:
+                self._registering += 1
+                account.at = float("inf")
+                self._register_one(account, self._flow)
+
+    def _register_one(self, account: _Account, flow: SipFlow) -> None:
+        place = f"<{self.contact_of(account.name)}>"
+        contacts = [("Contact", f"{place};expires={account.seconds}")]
+        if account.place and account.place != place:
+            contacts.append(("Contact", f"{account.place};expires=0"))
+        account.place = place
+        at_home = uri(account.name, self._settings.domain)
+        headers = [
+            ("From", f"<{at_home}>;tag={secrets.token_hex(6)}"), ("To", f"<{at_home}>"),
+            ("Call-ID", account.call_id), *contacts, ("Expires", str(account.seconds)),
+        ]  # fmt: skip
+        registrar = f"sip:{self._settings.domain}"
+        request = Outgoing("REGISTER", registrar, headers, account=account.name)
+        request.numbers = account.numbers
+        self._transactions.send(request, partial(self._registered, account, flow))
+
+    def _registered(
+        self, account: _Account, flow: SipFlow, code: int, answer: Incoming | None
+    ) -> None:
+        """Take what the registrar says."""
+        if flow is not self._flow:
+            return
+        self._registering -= 1
+        now = self._clock()
+        least = answer.seconds("min-expires") if answer is not None else None
+        if 200 <= code < 300 and answer is not None:
+            account.is_registered = True
+            account.at = now + 0.8 * self._granted(account, answer)
+            if not self._is_live and all(each.is_registered for each in self._accounts):
+                self._begin()
+        elif code == 423 and least is not None and account.seconds < least <= MAX_MIN_EXPIRES:
+            account.seconds, account.at = least, 0.0
+        elif code in (401, 403, 404, 407):
+            why = plain(answer.reason) if answer is not None else ""
+            self._give_up(NotAdmitted(f"the registrar refuses {account.name} ({code} {why})"))
+        elif account.is_registered:
+            self._here.refused(f"the registrar does not renew {account.name} ({code})")
+            account.at = now + REGISTER_AGAIN
+        else:
+            self._give_up(Lost(f"the registrar does not take {account.name} ({code or 'lost'})"))
+        self._register()
+
+    def _granted(self, account: _Account, answer: Incoming) -> int:
+        """For how many seconds an account is registered."""
+        expires = answer.seconds("expires")
+        for each in answer.all("contact"):
+            found = address_of(each)
+            if found is not None and f"<{found.uri}>" == account.place:
+                said = found.parameters.get("expires") or ""
+                expires = int(said) if said.isdigit() and len(said) < 10 else expires
+        return max(1, account.seconds if expires is None else expires)
+
+    def _begin(self) -> None:
+        """Go on where the last connection ended."""
+        self._is_live = True
+        for line in list(self._lines.values()):
+            self._send_first(line)
+        self._here.live()
+
+    def contact_of(self, name: str) -> str:
+        """Where an account is on this flow."""
+        flow = self._flow
+        place, parameter = (flow.here, flow.parameter) if flow is not None else ("", "tcp")
+        return f"{uri(name, 'x').removesuffix('x')}{place};transport={parameter}"
+
+    # --- to the network ---------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Convert a message and put it on the wire. Raises NodeError if that cannot be."""
+        target = self.addresses.uri_of(message.recipients[0])
+        if message.type == "read":
+            self._discover(message, target)
+            return
+        text = text_in(message.fields())
+        if not text:
+            if message.type == "update":
+                return  # an event of an object, which has no form there
+            raise NotSupported("Only text passes to SIP: it is in `value` or `value.content`.")
+        body = text.encode(errors="replace")
+        if len(body) > MAX_BODY:
+            raise TooLarge(f"The text has {len(body):,} bytes, and may have {MAX_BODY:,}.")
+        name = self.name_of(message.sender)
+        line = self._lines.setdefault(target, deque())
+        if len(line) >= PER_ADDRESS:
+            raise Unavailable(f"{PER_ADDRESS} messages to {target} wait for an answer.")
+        self._parties.wrote(message.recipients[0], name, message.sender)
+        line.append(_Text(message, name, body, self._clock() + WAIT_SECONDS))
+        self._waiting, self._bytes = self._waiting + 1, self._bytes + len(body)
+        if len(line) == 1:
+            self._send_first(line)
+
+    def subscribe(self, message: Message) -> None:
+        """Refuse a request for the presence of users there."""
+        fault = NotSupported("A SIP network does not say who is there.")
+        answer = {"code": 200} if message.type == "unsubscribe" else error_body(fault)
+        self._here.granted(message, answer)
+
+    def name_of(self, sender: str) -> str:
+        """The name that a sender of this node has there. Raises NodeError."""
+        identity = self._here.identity_of(sender)
+        if self._settings.component and identity is not None and identity.user_url:
+            return self.addresses.name_of(identity.user_url)
+        if not self._settings.pool:
+            raise Forbidden(f"{self._settings.domain} shows who writes: log in first.")
+        runtime = self._here.runtime_of(sender)
+        if not runtime:
+            raise Unavailable(f"{sender[:200]} has no session any more.")
+        return self.pool.lend(runtime)
+
+    def _request(self, method: str, target: str, name: str) -> Outgoing:
+        """A request outside a call; `name` is of ours, "" for the gateway itself."""
+        is_lent, domain = self.pool.has(name), self._settings.domain
+        account = name if is_lent else self._accounts[-1].name
+        host = domain if is_lent or not name else self._settings.component
+        sender = uri(name or account, host)
+        headers = [("From", f"<{sender}>;tag={secrets.token_hex(6)}"), ("To", f"<{target}>"),
+                   ("Call-ID", self._call_id())]  # fmt: skip
+        return Outgoing(method, target, headers, account=account)
+
+    def _send_first(self, line: deque[_Text]) -> None:
+        """Send the message whose turn it is, if the network is live."""
+        self._expire(line)
+        if not line or not self._is_live or line[0].attempts >= ATTEMPTS:
+            return
+        target = self.addresses.uri_of(line[0].message.recipients[0])
+        line[0].attempts += 1
+        request = self._request("MESSAGE", target, line[0].name)
+        request.body, request.type_ = line[0].body, f"{TEXT};charset=utf-8"
+        line[0].until = float("inf")
+        self._transactions.send(request, partial(self._answered, line, line[0]))
+
+    def _answered(
+        self, line: deque[_Text], text: _Text, code: int, answer: Incoming | None
+    ) -> None:
+        if code < 200:
+            return  # provisional; or lost, and _lost looks at it
+        if code < 300:
+            said = {"code": 200, "desc": "received" if code == 200 else "sent"}
+            self._here.answer(text.message, said)
+        else:
+            self._here.answer(text.message, error_body(self.fault_of(code, answer, text.message)))
+        self._drop(line)
+        self._send_first(line)
+
+    def fault_of(self, code: int, answer: Incoming | None, message: Message) -> NodeError:
+        """A final response, as it is answered here."""
+        to = message.recipients[0][:200]
+        if answer is None:
+            return GatewayTimeout(f"{to} has not answered in time.")
+        why = " ".join(filter(None, (str(code), plain(answer.reason))))
+        return Answer(_CODES.get(code, 502), f"{to} cannot be reached ({why}).")
+
+    def _drop(self, line: deque[_Text]) -> None:
+        """Take the first message out of its line."""
+        text = line.popleft()
+        self._waiting, self._bytes = self._waiting - 1, self._bytes - len(text.body)
+        if not line:
+            self._lines = OrderedDict((key, each) for key, each in self._lines.items() if each)
+
+    def _expire(self, line: deque[_Text]) -> None:
+        """Answer what has waited too long for its turn."""
+        while line and line[0].until <= self._clock():
+            why = f"{line[0].message.recipients[0][:200]} could not be reached in time."
+            self._here.answer(line[0].message, error_body(GatewayTimeout(why)))
+            self._drop(line)
+
+    def _lost(self) -> None:
+        """Keep what the flow may have lost for the next one; stored messages come back anyway."""
+        for line in list(self._lines.values()):
+            kept = [each for each in line if not self._here.is_stored(each.message)]
+            self._waiting -= len(line) - len(kept)
+            self._bytes -= sum(len(each.body) for each in line) - sum(len(e.body) for e in kept)
+            line.clear()
+            line.extend(kept)
+            for text in kept[:1]:
+                if text.attempts >= ATTEMPTS:
+                    fault = BadGateway(f"{self._settings.domain} ends flows at this message.")
+                    self._here.answer(text.message, error_body(fault))
+                    self._drop(line)
+                elif text.attempts:
+                    text.until = self._clock() + WAIT_SECONDS
+        self._lines = OrderedDict((key, each) for key, each in self._lines.items() if each)
+
+    def _discover(self, message: Message, target: str) -> None:
+        """Ask whether there is a user, who may be asked anything."""
+        address = message.recipients[0]
+
+        def said(code: int, answer: Incoming | None) -> None:
+            if code in (404, 408, 410, 480, 484, 503, 604, LOST):
+                fault = self.fault_of(code, answer, message)
+                self._here.answer(message, error_body(fault))
+            elif code >= 200:
+                value = {"url": address, "user": address, "resources": ["chat"],
+                         "dataSchemes": ["comm"]}  # fmt: skip
+                self._here.answer(message, {"code": 200, "value": {address: value}})
+
+        self._transactions.send(self._request("OPTIONS", target, ""), said)
+
+    # --- from the network -------------------------------------------------------------------------
+
+    def _took(self, served: Served) -> None:
+        """Take a request."""
+        request = served.request
+        allow = ("Allow", ", ".join(METHODS))
+        if request.to_tag or request.method == "BYE":
+            self._transactions.answer(served, 481)
+        elif request.seconds("max-forwards") == 0:
+            self._transactions.answer(served, 483)
+        elif required := request.headers.get("require"):
+            unsupported = ("Unsupported", ", ".join(required))
+            self._transactions.answer(served, 420, headers=[unsupported])
+        elif self._mark(request.call_id[:20]) == request.call_id[20:]:
+            self._here.refused("a request of this node came back")
+            self._transactions.answer(served, 482)
+        elif request.method == "OPTIONS":
+            self._transactions.answer(served, 200, headers=[allow, ("Accept", f"{TEXT}")])
+        elif request.method not in ("MESSAGE", "INVITE"):
+            self._transactions.answer(served, 405, headers=[allow])
+        elif not self._is_posing(served):
+            self._took_text(served)
+
+    def _is_posing(self, served: Served) -> bool:
+        """Refuse who says that he is of this node; whether he does."""
+        sender = served.request.sender
+        if sender is None or not self.addresses.is_ours(sender.uri.user or "", sender.uri.host):
+            return False
+        who = plain(str(sender.uri))
+        self._here.refused(f"somebody there says that he is {who}")
+        self._here.raise_alarm(POSING_ALARM, f"Somebody there says that he is {who}, of this node.")
+        self._transactions.answer(served, 403)
+        return True
+
+    def _took_text(self, served: Served) -> None:
+        """Take a message to an address of ours."""
+        request = served.request
+        sender = request.sender
+        their = self.addresses.address_of(sender.uri) if sender is not None else ""
+        name = (address_of(request.uri) or sender).uri.user or ""  # type: ignore[union-attr]
+        if not their:
+            self._transactions.answer(served, 403, "Nobody can be answered there")
+        elif request.method != "MESSAGE" or not self._knows(name):
+            self._transactions.answer(served, 404)
+        elif request.media_type != TEXT:
+            self._transactions.answer(served, 415, headers=[("Accept", TEXT)])
+        elif not self._parties.is_within_rate(their):
+            self._transactions.answer(served, 480, "Too many messages", [("Retry-After", "60")])
+        else:
+            text = request.body.decode(errors="replace")
+            self._parties.deliver(their, name, text, partial(self._delivered, served))
+
+    def _knows(self, name: str) -> bool:
+        """Whether a name may be of a user here, or is of the pool."""
+        return self.pool.has(name) or bool(self._user_of(name))
+
+    def _delivered(self, served: Served, code: int, why: str) -> None:
+        if code < 300:
+            self._transactions.answer(served, 200)
+        else:
+            self._transactions.answer(served, _ANSWERS.get(code, 480), why)
+
+
+def text_in(body: dict[str, object]) -> str:
+    """The text of a chat message, "" if it has none.
+
+    >>> text_in({"value": {"content": "hello"}}), text_in({"value": "hello"}), text_in({})
+    ('hello', 'hello', '')
+    """
+    value = body.get("value")
+    if isinstance(value, dict):
+        value = value.get("content", value.get("text"))
+    return value if isinstance(value, str) else ""

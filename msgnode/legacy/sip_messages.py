@@ -1,0 +1,404 @@
+"""Messages of SIP (RFC 3261): cut out of a stream, read with limits, and written. Pure.
+
+Rules
+- A message ends where its one Content-Length says; a stream without one is given up, since nothing
+  tells where the next message begins. A head has at most 16 KiB, a body 64 KiB.
+- Nothing that comes raises: what is wrong with a message is its `fault`, and who sent it is told.
+- What is written cannot have a line break in a line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sipmessage import URI, Address, CSeq, Via
+from sipmessage.message import COMPACT_FORMS
+
+from .network import Lost
+
+MAX_HEAD, MAX_BODY = 16 * 1024, 64 * 1024
+MAX_VALUE = 2_000
+"""Characters of an address, a route or a Via."""
+MAX_ROUTES = 20
+VERSION = "SIP/2.0"
+METHODS = ("INVITE", "ACK", "CANCEL", "BYE", "OPTIONS", "MESSAGE")
+SDP, TEXT = "application/sdp", "text/plain"
+REASONS = {
+    100: "Trying", 180: "Ringing", 200: "OK", 400: "Bad Request", 403: "Forbidden",
+    404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
+    413: "Request Entity Too Large", 415: "Unsupported Media Type", 420: "Bad Extension",
+    480: "Temporarily Unavailable", 481: "Call/Transaction Does Not Exist", 482: "Loop Detected",
+    483: "Too Many Hops", 486: "Busy Here", 487: "Request Terminated", 488: "Not Acceptable Here",
+    491: "Request Pending", 500: "Server Internal Error", 503: "Service Unavailable",
+    603: "Decline",
+}  # fmt: skip
+
+_COMPACT = {short: name.lower() for short, name in COMPACT_FORMS.items()}
+_SINGLE = ("from", "to", "call-id", "cseq", "max-forwards", "content-type")
+_LENGTH = re.compile(rb"^(?:content-length|l)[ \t]*:[ \t]*([^\r\n]*?)[ \t]*\r?$", re.I | re.M)
+_FOLDED = re.compile(r"\r\n[ \t]+")
+_TOKEN = re.compile(r"[A-Za-z0-9.!%*_+`'~-]{1,40}")
+_BREAKS = re.compile(r"[\r\n\0]")
+
+
+class Framer:
+    """Cuts one stream into messages.
+
+    Args:
+        on_message: called with each message that comes.
+        on_ping: called when the other side asks whether the connection is alive.
+    """
+
+    def __init__(self, on_message: Callable[[Incoming], None], on_ping: Callable[[], None]) -> None:
+        self._on_message = on_message
+        self._on_ping = on_ping
+        self._data = bytearray()
+        self._looked = self._breaks = self._needed = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take a piece. Raises Lost where the next message cannot be found."""
+        self._data += data
+        while self._data and self._take():
+            pass
+
+    def _take(self) -> bool:
+        """Take what is at the beginning; whether that was whole."""
+        if self._data.startswith(b"\r\n"):
+            del self._data[:2]
+            self._breaks += 1
+            if self._breaks == 2:
+                self._breaks = 0
+                self._on_ping()
+            return True
+        if not self._needed and not self._find_end():
+            return False
+        if len(self._data) < self._needed:
+            return False
+        message = bytes(self._data[: self._needed])
+        del self._data[: self._needed]
+        self._looked = self._needed = self._breaks = 0
+        self._on_message(parsed(message))
+        return True
+
+    def _find_end(self) -> bool:
+        """Find where the message ends, if its head is whole."""
+        end = self._data.find(b"\r\n\r\n", max(0, self._looked - 3), MAX_HEAD + 4)
+        if end < 0:
+            self._looked = len(self._data)
+            if self._looked > MAX_HEAD:
+                raise Lost(f"the server sent a head of more than {MAX_HEAD:,} bytes")
+            return False
+        values = set(_LENGTH.findall(self._data[:end]))
+        value = values.pop() if len(values) == 1 else b""
+        if not value.isdigit() or len(value) > 8:
+            raise Lost("the server sent a message without one length")
+        if int(value) > MAX_BODY:
+            raise Lost(f"the server sent a body of more than {MAX_BODY:,} bytes")
+        self._needed = end + 4 + int(value)
+        return True
+
+
+@dataclass(eq=False, slots=True)
+class Incoming:
+    """A message that has come; `code` is 0 for a request, `fault` why it cannot be served.
+
+    What is missing is empty: who has looked at `fault` need not ask for it. `transaction` is the
+    same for a request, its repetitions, its CANCEL and the ACK of a refusal.
+    """
+
+    method: str = ""
+    uri: str = ""
+    code: int = 0
+    reason: str = ""
+    headers: dict[str, list[str]] = field(default_factory=dict)
+    body: bytes = b""
+    fault: str = ""
+    sender: Address | None = None
+    to: Address | None = None
+    number: int = 0
+    branch: str = ""
+    transaction: str = ""
+
+    @property
+    def call_id(self) -> str:
+        """The id of its call."""
+        return self.first("call-id")
+
+    @property
+    def from_tag(self) -> str:
+        """The tag of who began."""
+        return tag_of(self.sender)
+
+    @property
+    def to_tag(self) -> str:
+        """The tag of who was asked, "" before there is one."""
+        return tag_of(self.to)
+
+    def first(self, name: str) -> str:
+        """The first value of a header, "" if there is none."""
+        return self.headers.get(name, ("",))[0]
+
+    def all(self, name: str) -> list[str]:
+        """The values of a header that is a list, whether in one line or in several."""
+        return [each for line in self.headers.get(name, ()) for each in split_list(line)]
+
+    def seconds(self, name: str) -> int | None:
+        """A header that is a number, None if it is absent or none."""
+        value = self.first(name)
+        return int(value) if value.isdigit() and len(value) < 10 else None
+
+    @property
+    def media_type(self) -> str:
+        """The type of its body, without parameters."""
+        return self.first("content-type").partition(";")[0].strip().lower()
+
+    @property
+    def contact(self) -> str:
+        """The URI of its first contact, "" if it has none that can be read."""
+        found = self.all("contact")
+        address = address_of(found[0]) if found else None
+        return str(address.uri) if address is not None else ""
+
+
+def parsed(data: bytes) -> Incoming:
+    """A message as it came; one that is no SIP at all has neither a method nor a code."""
+    head, _, body = data.partition(b"\r\n\r\n")
+    text = head.decode("utf-8", "surrogateescape")
+    first, *lines = _FOLDED.sub(" ", text).split("\r\n")
+    message = Incoming(body=body)
+    if not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text):
+        message.fault = "A header is not in UTF-8."
+    for line in lines:
+        name, colon, value = line.partition(":")
+        name = name.strip().lower()
+        if not colon or not _TOKEN.fullmatch(name):
+            message.fault = message.fault or "A line of the head is no header."
+        message.headers.setdefault(_COMPACT.get(name, name), []).append(value.strip())
+    _read_first(message, first)
+    if not message.fault:
+        try:
+            _read_names(message)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            message.fault = "A header cannot be read."
+    return message
+
+
+def _read_first(message: Incoming, line: str) -> None:
+    words = line.split(" ", 2)
+    if len(words) != 3:
+        return
+    if words[0] == VERSION and words[1].isdigit() and 100 <= int(words[1][:4]) < 700:
+        message.code, message.reason = int(words[1]), words[2]
+    elif words[2] == VERSION and _TOKEN.fullmatch(words[0]):
+        message.method, message.uri = words[0], words[1]
+        if len(words[1]) > MAX_VALUE or _uri_of(words[1]) is None:
+            message.fault = message.fault or "The URI of the request cannot be read."
+
+
+def _read_names(message: Incoming) -> None:
+    """Read what every message has. Raises ValueError."""
+    for name in _SINGLE:
+        if len(message.headers.get(name, ())) > 1:
+            message.fault = f"There are several {name.title()}."
+    for name in ("from", "to", "call-id", "cseq", "via"):
+        if not message.first(name):
+            message.fault = message.fault or f"There is no {name.title()}."
+    if message.fault:
+        return
+    message.sender, message.to = address_of(message.first("from")), address_of(message.first("to"))
+    if message.sender is None or message.to is None:
+        raise ValueError
+    numbered = CSeq.parse(message.first("cseq")[:80])
+    via = Via.parse_many(split_list(message.first("via"))[0][:MAX_VALUE])[0]
+    message.number, message.branch = numbered.sequence, via.parameters.get("branch") or ""
+    place = message.branch or f"{message.call_id} {message.number}"
+    message.transaction = f"{via.host}:{via.port} {place}"
+    if message.number >= 2**31 or (message.method and numbered.method != message.method):
+        raise ValueError
+    message.method = message.method or numbered.method
+
+
+def _uri_of(text: str) -> URI | None:
+    try:
+        return URI.parse(text)
+    except ValueError:
+        return None
+
+
+def address_of(text: str) -> Address | None:
+    """An address with or without brackets, None if it cannot be read."""
+    if len(text) > MAX_VALUE:
+        return None
+    try:
+        return Address.parse(text)
+    except (ValueError, TypeError):  # TypeError: a parameter twice
+        return None
+
+
+def tag_of(address: Address | None) -> str:
+    """The tag of a party."""
+    return (address.parameters.get("tag") or "") if address is not None else ""
+
+
+def user_of(uri: str) -> str:
+    """The user of a URI, "" if it has none."""
+    found = _uri_of(uri)
+    return (found.user or "") if found is not None else ""
+
+
+def split_list(line: str) -> list[str]:
+    """The values in a line, divided by commas outside brackets and quotes.
+
+    >>> split_list('<sip:a;lr>, "b, c" <sip:d,e>')
+    ['<sip:a;lr>', '"b, c" <sip:d,e>']
+    """
+    if "," not in line:
+        return [line]
+    found, begun, depth, quoted, escaped = [], 0, 0, False, False
+    for place, char in enumerate(line):
+        if escaped:
+            escaped = False
+        elif quoted:
+            escaped, quoted = char == "\\", char != '"'
+        elif char == '"':
+            quoted = True
+        elif char in "<>":
+            depth = char == "<"
+        elif char == "," and not depth:
+            found.append(line[begun:place].strip())
+            begun = place + 1
+    return [*found, line[begun:].strip()]
+
+
+# --- written --------------------------------------------------------------------------------------
+
+
+def uri(user: str, host: str) -> str:
+    """A SIP URI.
+
+    >>> uri("alice@a.example", "gw.example")
+    'sip:alice%40a.example@gw.example'
+    """
+    return str(URI("sip", host, user or None))
+
+
+def written(first: str, headers: Iterable[tuple[str, str]], body: bytes, type_: str) -> bytes:
+    """A message as it is sent.
+
+    Args:
+        first: its first line.
+        headers: names and values.
+        body: may be empty.
+        type_: of the body.
+
+    Raises:
+        ValueError: a line has a line break.
+    """
+    lines = [first, *(f"{name}: {value}" for name, value in headers)]
+    if type_:
+        lines.append(f"Content-Type: {type_}")
+    lines.append(f"Content-Length: {len(body)}")
+    if any(map(_BREAKS.search, lines)):
+        raise ValueError("A header of SIP has one line.")
+    return "\r\n".join((*lines, "", "")).encode("utf-8", "surrogateescape") + body
+
+
+def response(
+    request: Incoming,
+    code: int,
+    tag: str,
+    reason: str = "",
+    headers: Iterable[tuple[str, str]] = (),
+    body: bytes = b"",
+    type_: str = "",
+) -> bytes:
+    """A response to a request; `tag` is of who answers."""
+    to = request.first("to")
+    if code > 100 and tag and not request.to_tag:
+        to = f"{to};tag={tag}"
+    first = f"{VERSION} {code} {plain(reason) or REASONS.get(code, 'Refused')}"
+    named = [("Via", each) for each in request.headers.get("via", ())]
+    named += [("From", request.first("from")), ("To", to), ("Call-ID", request.call_id),
+              ("CSeq", request.first("cseq"))]  # fmt: skip
+    if code < 300:
+        named += [("Record-Route", each) for each in request.headers.get("record-route", ())]
+    return written(first, (*named, *headers), body, type_)
+
+
+def plain(text: str) -> str:
+    """What a person is told, in one line."""
+    return "".join(each if each.isprintable() else " " for each in text[:200]).strip()
+
+
+# --- digest (RFC 2617, RFC 8760) ------------------------------------------------------------------
+
+_PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
+_HASHES: dict[str, Any] = {"SHA-256": hashlib.sha256, "MD5": hashlib.md5}
+
+
+@dataclass(slots=True)
+class Challenge:
+    """What a server asks of who sends a request; `used` counts the answers."""
+
+    realm: str
+    nonce: str
+    algorithm: str
+    has_qop: bool
+    opaque: str | None
+    is_stale: bool
+    used: int = 0
+
+    def answer(self, user: str, password: str, method: str, uri: str, salt: str) -> str:
+        """The value of the header that answers it; `salt` is random."""
+        hash_ = _HASHES[self.algorithm]
+
+        def digest(text: str) -> str:
+            made = hash_(text.encode(), usedforsecurity=False).hexdigest()
+            return str(made)
+
+        self.used += 1
+        who = digest(f"{user}:{self.realm}:{password}")
+        what = digest(f"{method}:{uri}")
+        count = f"{self.used:08x}"
+        middle = f"{self.nonce}:{count}:{salt}:auth" if self.has_qop else self.nonce
+        said = [("username", user), ("realm", self.realm), ("nonce", self.nonce), ("uri", uri),
+                ("response", digest(f"{who}:{middle}:{what}"))]  # fmt: skip
+        if self.opaque is not None:
+            said.append(("opaque", self.opaque))
+        quoted = [f'{name}="{_quoted(value)}"' for name, value in said]
+        if self.has_qop:
+            quoted += ["qop=auth", f"nc={count}", f'cnonce="{salt}"']
+        return f"Digest {', '.join((*quoted, f'algorithm={self.algorithm}'))}"
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def challenge_in(response: Incoming) -> Challenge | None:
+    """The best challenge in a response, None if it has none that can be answered."""
+    name = "www-authenticate" if response.code == 401 else "proxy-authenticate"
+    found = [_challenge(each) for each in response.headers.get(name, ())[:5]]
+    usable = [each for each in found if each is not None]
+    return max(usable, key=lambda each: each.algorithm == "SHA-256", default=None)
+
+
+def _challenge(value: str) -> Challenge | None:
+    scheme, _, rest = value[:MAX_VALUE].partition(" ")
+    said = {
+        name.lower(): re.sub(r"\\(.)", r"\1", quoted) if quoted else plain_
+        for name, quoted, plain_ in _PARAMETER.findall(rest)
+    }
+    algorithm = said.get("algorithm", "MD5").upper()
+    qop = [each.strip().lower() for each in said.get("qop", "").split(",")]
+    if scheme.lower() != "digest" or algorithm not in _HASHES or not said.get("nonce"):
+        return None
+    if "qop" in said and "auth" not in qop:
+        return None
+    is_stale = said.get("stale", "").lower() == "true"
+    return Challenge(said.get("realm", ""), said["nonce"], algorithm, "qop" in said,
+                     said.get("opaque"), is_stale)  # fmt: skip

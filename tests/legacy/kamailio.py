@@ -1,0 +1,263 @@
+"""A real kamailio as docs/legacy.md has it, and phones behind it.
+
+A phone is written from RFC 3261 and shares nothing with the gateway: UDP, text, one call at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from msgnode.launch.pdeathsig import tie
+from tests.client import LIMIT
+from tests.ports import free_port
+from tests.services import needs_program
+from tests.waiting import until
+
+DOMAIN, GATEWAY = "sip.example", "gw.sip.example"
+SECRET = "pw-{user}"
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "legacy.md"
+
+
+def configuration() -> str:
+    """The configuration of kamailio that docs/legacy.md shows."""
+    found = re.search(r"```kamailio\n(.*?)```", DOCS.read_text(), re.S)
+    assert found is not None
+    return found[1]
+
+
+class Kamailio:
+    """A proxy and registrar in a directory of its own, on a free port."""
+
+    def __init__(self, place: Path) -> None:
+        needs_program("kamailio")
+        self.port = free_port()
+        self._place = place
+        place.mkdir(parents=True, exist_ok=True)
+        self._config = place / "kamailio.cfg"
+        own = "#!KAMAILIO\nchildren=2\ntcp_children=2\ndisable_core_dump=yes\nlog_stderror=yes\n"
+        self._config.write_text(own + configuration().replace("5060", str(self.port)))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Kamailio:
+        for left in self._place.glob("*pid*"):
+            left.unlink()
+        with (self._place / "said").open("ab") as said:
+            self._process = subprocess.Popen(
+                ["kamailio", "-f", str(self._config), "-P", str(self._place / "pid"), "-m", "64",
+                 "-M", "8", "-DD", "-E", "-w", str(self._place), "-Y", str(self._place)],
+                stdout=said, stderr=said, start_new_session=True,
+                preexec_fn=lambda: tie(signal.SIGTERM),
+            )  # fmt: skip
+
+        def answers() -> bool:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return True
+            return False
+
+        until(answers, LIMIT, self.log, every=0.02)
+        return self
+
+    def log(self) -> str:
+        return (self._place / "said").read_text()[-4_000:]
+
+    def send_signal(self, number: int) -> None:
+        """To all of its processes."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def stop(self) -> None:
+        """End it as `kill -9` does."""
+        self.send_signal(signal.SIGKILL)
+        if self._process is not None:
+            self._process.wait(LIMIT)
+
+
+@contextmanager
+def kamailio(place: Path) -> Iterator[Kamailio]:
+    server = Kamailio(place)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+class Sip:
+    """A message of SIP."""
+
+    def __init__(self, data: bytes) -> None:
+        head, _, self.body = data.partition(b"\r\n\r\n")
+        self.first, *lines = head.decode().split("\r\n")
+        self.headers = [
+            (name.strip().lower(), value.strip())
+            for name, _, value in (line.partition(":") for line in lines)
+        ]
+
+    def all(self, name: str) -> list[str]:
+        return [value for each, value in self.headers if each == name]
+
+    def __getitem__(self, name: str) -> str:
+        return next(iter(self.all(name)), "")
+
+    @property
+    def code(self) -> int:
+        return int(self.first.split()[1]) if self.first.startswith("SIP/2.0") else 0
+
+    @property
+    def method(self) -> str:
+        return self["cseq"].split()[-1]
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+
+class Phone(asyncio.DatagramProtocol):
+    """A user agent at the proxy; `texts` are the messages that it was sent, with their senders.
+
+    `on_request` may answer a request itself: it is True then.
+    """
+
+    def __init__(self, name: str, port: int) -> None:
+        self.name, self._proxy = name, ("127.0.0.1", port)
+        self.texts: list[tuple[str, str]] = []
+        self.requests: list[Sip] = []
+        self.on_request: Callable[[Sip], bool] = lambda _: False
+        self.silent = False
+        self._waits: dict[str, asyncio.Queue[Sip]] = {}
+        self._number = 0
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._port = transport.get_extra_info("sockname")[1]
+        self.contact = f"sip:{self.name}@127.0.0.1:{self._port}"
+
+    def datagram_received(self, data: bytes, _: Any) -> None:
+        message = Sip(data)
+        if self.silent or not data.strip():
+            return
+        if message.code:
+            branch = re.search(r"branch=([^;,\s]+)", message["via"])
+            if branch and branch[1] in self._waits:
+                self._waits[branch[1]].put_nowait(message)
+            return
+        self.requests.append(message)
+        if self.on_request(message):
+            return
+        if message.method == "MESSAGE":
+            self.texts.append((message["from"], message.text))
+        if message.method != "ACK":
+            self.answer(message, 200)
+
+    def answer(self, request: Sip, code: int, body: str = "", *more: str) -> None:
+        """Answer a request; it has a tag of ours, and a contact."""
+        to = request["to"]
+        if code > 100 and "tag=" not in to:
+            to += f";tag={self.name}{request['call-id'][:6]}"
+        lines = [f"SIP/2.0 {code} As the test wants", *(f"Via: {v}" for v in request.all("via"))]
+        lines += [f"Record-Route: {each}" for each in request.all("record-route")]
+        lines += [f"From: {request['from']}", f"To: {to}", f"Call-ID: {request['call-id']}",
+                  f"CSeq: {request['cseq']}", f"Contact: {self.contact}", *more]  # fmt: skip
+        self.write(lines, body)
+
+    def write(self, lines: list[str], body: str = "") -> None:
+        lines = [*lines, "Content-Type: application/sdp"] if body.startswith("v=0") else lines
+        head = "\r\n".join([*lines, f"Content-Length: {len(body.encode())}", "", ""])
+        self._transport.sendto((head + body).encode(), self._proxy)
+
+    async def ask(self, method: str, uri: str, body: str = "", *more: str, **how: Any) -> Sip:
+        """Send a request, answer a challenge; the final response."""
+        call = how.get("call") or {"call-id": secrets.token_hex(8), "to": f"<{uri}>"}
+        sender = call.get("from") or how.get("sender") or f"sip:{self.name}@{DOMAIN}"
+        named = sender if "tag=" in sender else f"<{sender}>;tag={self.name}{secrets.token_hex(4)}"
+        extra: list[str] = []
+        for _ in range(2):
+            self._number += 1
+            branch = f"z9hG4bK{secrets.token_hex(8)}"
+            queue = self._waits[branch] = asyncio.Queue()
+            lines = [f"{method} {uri} SIP/2.0",
+                     f"Via: SIP/2.0/UDP 127.0.0.1:{self._port};branch={branch};rport",
+                     "Max-Forwards: 70", f"From: {named}", f"To: {call['to']}",
+                     f"Call-ID: {call['call-id']}", f"CSeq: {self._number} {method}",
+                     f"Contact: <{self.contact}>", *more, *extra]  # fmt: skip
+            self.last = (branch, lines)
+            self.write(lines, body)
+            async with asyncio.timeout(LIMIT):
+                while (response := await queue.get()).code < 200:
+                    if (heard := how.get("heard")) is not None:
+                        heard.append(response.code)
+            if response.code >= 300 and method == "INVITE":
+                self._acknowledge(uri, branch, lines, response)
+            if response.code not in (401, 407):
+                break
+            extra = [self._answer_to(response, method, uri)]
+        return response
+
+    def _acknowledge(self, uri: str, branch: str, lines: list[str], response: Sip) -> None:
+        kept = [each for each in lines if each.startswith(("Via", "From", "Call-ID", "Route"))]
+        self.write([f"ACK {uri} SIP/2.0", *kept, f"To: {response['to']}", "Max-Forwards: 70",
+                    f"CSeq: {self._number} ACK"])  # fmt: skip
+
+    def cancel(self, uri: str) -> None:
+        """Withdraw the INVITE that was sent last."""
+        kept = [each for each in self.last[1] if each.startswith(("Via", "From", "To", "Call-ID"))]
+        self.write([f"CANCEL {uri} SIP/2.0", *kept, "Max-Forwards: 70",
+                    f"CSeq: {self._number} CANCEL"])  # fmt: skip
+
+    def _answer_to(self, response: Sip, method: str, uri: str) -> str:
+        challenge = response["www-authenticate"] or response["proxy-authenticate"]
+        said = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
+
+        def md5(text: str) -> str:
+            return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+        who = md5(f"{self.name}:{said['realm']}:pw-{self.name}")
+        qop = "qop" in said
+        middle = f"{said['nonce']}:00000001:abc:auth" if qop else said["nonce"]
+        value = md5(f"{who}:{middle}:{md5(f'{method}:{uri}')}")
+        name = "Authorization" if response.code == 401 else "Proxy-Authorization"
+        more = ', qop=auth, nc=00000001, cnonce="abc"' if qop else ""
+        return (f'{name}: Digest username="{self.name}", realm="{said["realm"]}", '
+                f'nonce="{said["nonce"]}", uri="{uri}", response="{value}"{more}')  # fmt: skip
+
+    async def register(self) -> None:
+        home = f"sip:{self.name}@{DOMAIN}"
+        call = {"call-id": secrets.token_hex(8), "to": f"<{home}>"}
+        response = await self.ask("REGISTER", f"sip:{DOMAIN}", "", "Expires: 3600", call=call)
+        assert response.code == 200, response.first
+
+    async def write_to(self, uri: str, text: str, **how: Any) -> Sip:
+        """Send a message; the final response."""
+        return await self.ask("MESSAGE", uri, text, "Content-Type: text/plain", **how)
+
+    async def until(self, condition: Callable[[], Any], seconds: float = LIMIT) -> Any:
+        async with asyncio.timeout(seconds):
+            while not (found := condition()):  # noqa: ASYNC110  (a test's condition)
+                await asyncio.sleep(0.01)
+        return found
+
+
+@asynccontextmanager
+async def phone(server: Kamailio, name: str = "bob") -> AsyncIterator[Phone]:
+    loop = asyncio.get_running_loop()
+    transport, each = await loop.create_datagram_endpoint(
+        lambda: Phone(name, server.port), local_addr=("127.0.0.1", 0)
+    )
+    try:
+        await each.register()
+        yield each
+    finally:
+        transport.close()
