@@ -1,11 +1,12 @@
-"""A remote domain registry behind the connector, over HTTP.
+"""A registry that is not the node's own, behind the connector: a remote one, over HTTP, or another.
 
-Requests become the calls of docs/reference/registry.md, section A5; `call_of` is pure. What that
-interface lacks is composed of what it has: a data object is removed by a status update, by name
-after a search. The remote registry knows no sessions, so this worker remembers what runtimes have
-registered through it, up to MAX_REMEMBERED in all. It knows no owners either: an entry belongs to
-its runtime, or to who holds its address, and is read before it is changed; a change in between goes
-unnoticed. Ended entries are polled (`run`); updates are known from the answers to them.
+What they have in common is OutsideRegistry. Over HTTP, requests become the calls of
+docs/reference/registry.md, section A5; `call_of` is pure. What that interface lacks is composed of
+what it has: a data object is removed by a status update, by name after a search. Such a registry
+knows no sessions, so this worker remembers what runtimes have registered through it, up to
+MAX_REMEMBERED in all. It knows no owners either: an entry belongs to its runtime, or to who holds
+its address, and is read before it is changed; a change in between goes unnoticed. Ended entries of
+a remote one are polled (`run`); updates are known from the answers to them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -73,15 +74,24 @@ def call_of(request: Request) -> Call:
             return Call("PUT", _entry_path(kind, url), {"status": "disconnected"})
 
 
-class RemoteRegistry:
-    """Carries out requests over HTTP; one for the worker."""
+class OutsideRegistry:
+    """A registry that knows neither sessions nor owners; one for the worker.
 
-    def __init__(self, back_end: BackEnd, unavailable_code: int, news: News) -> None:
-        self._back_end = back_end
+    `send` asks it. Its answers have the codes and the records of docs/reference/registry.md: to a
+    search for one entry its record, to others the records by URL.
+    """
+
+    says_what_changed = True
+    """Whether its answer to a hyperty's change says if the status was another before."""
+
+    def __init__(self, unavailable_code: int, news: News) -> None:
         self._unavailable_code = unavailable_code
         self._news = news
         self._of: OrderedDict[tuple[Kind, str], str] = OrderedDict()  # entry -> runtime
-        self._untold: list[str] = []  # entries of the feed that have ended
+
+    async def send(self, request: Request) -> Answer:
+        """Have the registry carry out a request. Raises NodeError."""
+        raise NotImplementedError
 
     async def carry_out(self, request: Request, by: Claimant | None) -> Body:
         """Do it at the remote registry, once it is known that the claimant may."""
@@ -89,10 +99,11 @@ class RemoteRegistry:
             return await self._find(request)
         if isinstance(request, Remove) and not request.url:
             return await self._remove_named(request.name, by)
-        entry = await self._entry(request) if by or _needs_status(request) else None
+        needs_status = self._needs_status(request)
+        entry = await self._entry(request) if by or needs_status else None
         _check(request, entry, by)
-        before = _text(entry, "status") if _needs_status(request) else None
-        answer = await self._send(call_of(request))
+        before = _text(entry, "status") if needs_status else None
+        answer = await self.send(request)
         if answer.status != 200:
             return registry_requests.error(answer.status, _message(answer))
         self._remember(request)
@@ -122,6 +133,105 @@ class RemoteRegistry:
 
         await asyncio.gather(*map(end, theirs))
 
+    async def _find(self, request: Find) -> Body:
+        search = request.search
+        if search.kind is Kind.OBJECT and (search.user or search.email or search.guid):
+            return await self._find_owned(request)
+        answer = await self.send(request)
+        for url in request.also:
+            if answer.status != 404:
+                break
+            request = replace(request, search=replace(search, url=url))
+            answer = await self.send(request)
+        if answer.status == 404 and request.name:
+            request = Find(Search(Kind.OBJECT, name=request.name), page=request.page)
+            answer = await self.send(request)
+        if answer.status not in (200, 408):
+            return registry_requests.error(answer.status, _message(answer))
+        if not isinstance(answer.body, dict):
+            raise BadGateway("The domain registry gave no valid answer.")
+        records = {request.search.url: answer.body} if is_one(request) else answer.body
+        if request.search.scheme:
+            records = _of_scheme(records, request.search.scheme)
+        return registry_requests.found(request, answer.status, records, self._unavailable_code)
+
+    async def _find_owned(self, request: Find) -> Body:
+        """Data objects of a user: those that the user's hyperties report."""
+        search = request.search
+        owner = Search(Kind.HYPERTY, user=search.user, email=search.email, guid=search.guid)
+        answer = await self.send(Find(owner))
+        reporters = answer.body if isinstance(answer.body, dict) else {}
+        if answer.status not in (200, 408):
+            return registry_requests.error(answer.status, _message(answer))
+        if len(reporters) > MAX_REPORTERS:
+            raise TooMany(f"The user has more than {MAX_REPORTERS} hyperties; ask for one's.")
+        records: dict[str, Any] = {}
+        for url in reporters:
+            of_one = replace(search, user="", email="", guid="", reporter=url)
+            answer = await self.send(Find(of_one))
+            if answer.status == 200 and isinstance(answer.body, dict):
+                records |= answer.body
+        if search.scheme:
+            records = _of_scheme(records, search.scheme)
+        return registry_requests.found(request, 200, records, self._unavailable_code)
+
+    async def _remove_named(self, name: str, by: Claimant | None) -> Body:
+        answer = await self.send(Find(Search(Kind.OBJECT, name=name)))
+        if answer.status != 200 or not isinstance(answer.body, dict):
+            return registry_requests.error(answer.status, _message(answer))
+        mine = [url for url, entry in answer.body.items() if by is None or _owns(entry, by)]
+        if not mine and len(answer.body) > 1:
+            raise Conflict("Several data objects have this name; delete one by its URL.")
+        for url in mine or answer.body:
+            answered = await self.carry_out(Remove(Kind.OBJECT, url), by)
+            if answered["code"] != 200:
+                return answered
+        return dict(registry_requests.DONE)
+
+    def _needs_status(self, request: Written) -> bool:
+        """Whether news of a change depend on the status before, which its answer does not tell."""
+        is_told = request.kind is Kind.HYPERTY and self.says_what_changed
+        return not is_told and _status_after(request) is not None
+
+    def _remember(self, request: Request) -> None:
+        if isinstance(request, Register):
+            runtime = request.body.get("runtime")
+            if isinstance(runtime, str) and runtime:
+                self._of[request.kind, request.url] = runtime
+                if len(self._of) > MAX_REMEMBERED:
+                    self._of.popitem(last=False)
+        elif isinstance(request, Remove):
+            self._of.pop((request.kind, request.url), None)
+
+    async def _entry(self, request: Written) -> Mapping[str, Any] | None:
+        """The record of the entry that a request is about, None if there is none."""
+        answer = await self.send(Find(Search(request.kind, url=request.url), is_single=True))
+        known = answer.status in (200, 408) and isinstance(answer.body, dict)
+        return answer.body if known else None
+
+    async def _tell(self, request: Written, answer: Answer, before: str | None) -> None:
+        """Report a changed status; the remote feed only reports ended entries."""
+        status = _status_after(request)
+        if status not in _ANNOUNCED or not isinstance(answer.body, dict):
+            return
+        if answer.body.get("statusChanged") == "true" or before not in (None, status):
+            await in_any_thread(self._news, [(request.url, status)])
+
+
+class RemoteRegistry(OutsideRegistry):
+    """Carries out requests over HTTP."""
+
+    def __init__(self, back_end: BackEnd, unavailable_code: int, news: News) -> None:
+        super().__init__(unavailable_code, news)
+        self._back_end = back_end
+        self._untold: list[str] = []  # entries of the feed that have ended
+
+    async def send(self, request: Request) -> Answer:
+        """Send its HTTP call."""
+        call = call_of(request)
+        content = b"" if call.body is None else msgspec.json.encode(call.body)
+        return await self._back_end.send(call.method, call.path, content)
+
     async def run(self) -> None:
         """Poll the feed of ended entries until cancelled; a round that fails is made again."""
         await every(POLL_SECONDS, self._poll_once, "registry feed")
@@ -149,89 +259,12 @@ class RemoteRegistry:
             await in_any_thread(self._news, [(url, "disconnected") for url in self._untold])
             self._untold = []
 
-    async def _find(self, request: Find) -> Body:
-        search = request.search
-        if search.kind is Kind.OBJECT and (search.user or search.email or search.guid):
-            return await self._find_owned(request)
-        answer = await self._send(call_of(request))
-        for url in request.also:
-            if answer.status != 404:
-                break
-            request = replace(request, search=replace(search, url=url))
-            answer = await self._send(call_of(request))
-        if answer.status == 404 and request.name:
-            request = Find(Search(Kind.OBJECT, name=request.name), page=request.page)
-            answer = await self._send(call_of(request))
-        if answer.status not in (200, 408):
-            return registry_requests.error(answer.status, _message(answer))
-        if not isinstance(answer.body, dict):
-            raise BadGateway("The domain registry gave no valid answer.")
-        is_one = request.is_single and "/do?" not in call_of(request).path
-        records = {request.search.url: answer.body} if is_one else answer.body
-        if request.search.scheme:
-            records = _of_scheme(records, request.search.scheme)
-        return registry_requests.found(request, answer.status, records, self._unavailable_code)
 
-    async def _find_owned(self, request: Find) -> Body:
-        """Data objects of a user: those that the user's hyperties report."""
-        search = request.search
-        owner = Search(Kind.HYPERTY, user=search.user, email=search.email, guid=search.guid)
-        answer = await self._send(call_of(Find(owner)))
-        reporters = answer.body if isinstance(answer.body, dict) else {}
-        if answer.status not in (200, 408):
-            return registry_requests.error(answer.status, _message(answer))
-        if len(reporters) > MAX_REPORTERS:
-            raise TooMany(f"The user has more than {MAX_REPORTERS} hyperties; ask for one's.")
-        records: dict[str, Any] = {}
-        for url in reporters:
-            of_one = replace(search, user="", email="", guid="", reporter=url)
-            answer = await self._send(call_of(Find(of_one)))
-            if answer.status == 200 and isinstance(answer.body, dict):
-                records |= answer.body
-        if search.scheme:
-            records = _of_scheme(records, search.scheme)
-        return registry_requests.found(request, 200, records, self._unavailable_code)
-
-    async def _remove_named(self, name: str, by: Claimant | None) -> Body:
-        answer = await self._send(Call("GET", _search_path(Search(Kind.OBJECT, name=name))))
-        if answer.status != 200 or not isinstance(answer.body, dict):
-            return registry_requests.error(answer.status, _message(answer))
-        mine = [url for url, entry in answer.body.items() if by is None or _owns(entry, by)]
-        if not mine and len(answer.body) > 1:
-            raise Conflict("Several data objects have this name; delete one by its URL.")
-        for url in mine or answer.body:
-            answered = await self.carry_out(Remove(Kind.OBJECT, url), by)
-            if answered["code"] != 200:
-                return answered
-        return dict(registry_requests.DONE)
-
-    def _send(self, call: Call) -> Awaitable[Answer]:
-        content = b"" if call.body is None else msgspec.json.encode(call.body)
-        return self._back_end.send(call.method, call.path, content)
-
-    def _remember(self, request: Request) -> None:
-        if isinstance(request, Register):
-            runtime = request.body.get("runtime")
-            if isinstance(runtime, str) and runtime:
-                self._of[request.kind, request.url] = runtime
-                if len(self._of) > MAX_REMEMBERED:
-                    self._of.popitem(last=False)
-        elif isinstance(request, Remove):
-            self._of.pop((request.kind, request.url), None)
-
-    async def _entry(self, request: Written) -> Mapping[str, Any] | None:
-        """The record of the entry that a request is about, None if there is none."""
-        answer = await self._send(Call("GET", _search_path(Search(request.kind, url=request.url))))
-        known = answer.status in (200, 408) and isinstance(answer.body, dict)
-        return answer.body if known else None
-
-    async def _tell(self, request: Written, answer: Answer, before: str | None) -> None:
-        """Report a changed status; the remote feed only reports ended entries."""
-        status = _status_after(request)
-        if status not in _ANNOUNCED or not isinstance(answer.body, dict):
-            return
-        if answer.body.get("statusChanged") == "true" or before not in (None, status):
-            await in_any_thread(self._news, [(request.url, status)])
+def is_one(request: Find) -> bool:
+    """Whether a search is for one entry, and answered with its record."""
+    search = request.search
+    has_criteria = bool(search.resources or search.data_schemes)
+    return request.is_single and not (search.kind is Kind.OBJECT and has_criteria)
 
 
 def _is_address(url: str) -> bool:
@@ -285,15 +318,6 @@ def _message(answer: Answer) -> str:
 
 def _of_scheme(records: dict[str, Any], scheme: str) -> dict[str, Any]:
     return {url: r for url, r in records.items() if addresses.parse(url).scheme == scheme}
-
-
-def _needs_status(request: Written) -> bool:
-    """Whether news of a change depend on the status before.
-
-    Unlike a hyperty's, the answer to a data object's change does not say whether the status was
-    another.
-    """
-    return request.kind is not Kind.HYPERTY and _status_after(request) is not None
 
 
 def _check(request: Written, entry: Mapping[str, Any] | None, by: Claimant | None) -> None:

@@ -38,6 +38,9 @@ LEFT_OUT = frozenset(
         *("msgnode.ControlMessage", "msgnode.ComponentStatus", "msgnode.Alarm"),
         *("msgnode.AlarmNotice", "msgnode.NodeSample"),
         "msgnode.LegacyAddress",
+        # worded by console.connector_actions
+        *("msgnode.Connector", "msgnode.ConnectorScript", "msgnode.ConnectorSecret"),
+        "msgnode.KeptEntry",
         "msgnode.SecondFactor",  # worded by console.log_in and own_log_in
         *("msgnode.PeerStub", "msgnode.PeerSubscription", "msgnode.IdentityBinding"),
         *("msgnode.PeerMessage", "msgnode.StoredMessage"),  # worded by console.peer_messages

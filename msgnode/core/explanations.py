@@ -400,6 +400,14 @@ ALARMS: Mapping[str, Explanation] = {
         "Run pip install 'messaging-node[federation]' and restart the node. The alarm clears "
         "itself.",
     ),
+    "script-failed": Explanation(
+        "The script of a connector fails",
+        "The text says why: it has ended five times within ten minutes and is not started any "
+        "more, answers what it must not, or a new version cannot be loaded and the earlier one "
+        "goes on. Requests to a connector whose script does not run are answered 503.",
+        "Look at its last error under Connectors. Go back to an earlier version, or restart it, "
+        "which clears the alarm.",
+    ),
     "issuer-out-of-reach": Explanation(
         "An issuer's keys cannot be fetched",
         "Known keys remain valid for a day. Tokens signed with newer keys are refused.",

@@ -28,7 +28,7 @@ from django.utils import timezone
 
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, Unavailable
 from msgnode.models import Alarm, LegacyNetwork, Peer, PeerStub
-from msgnode.sandbox import process
+from msgnode.sandbox import approval, process
 from msgnode.storage import claims
 from msgnode.storage.alarms import (
     FAILING_ALARM,
@@ -365,21 +365,16 @@ def approve(peer: Peer, by: str, digest: str = "") -> str:
     """
     if not peer.found_digest:
         return f"{peer.domain}: no protostub was found yet: {peer.discovery or 'looking'}"
-    chosen, looked = peer.found_digest, peer.discovery or "looking"
-    if not chosen.startswith(digest.lower()):
-        known = peer.stubs.filter(digest__startswith=digest.lower())
-        several = list(known.values_list("digest", flat=True)[:2])
-        if len(several) != 1:
-            what = "several stubs" if several else "no stub"
-            return f"{peer.domain} offers {chosen}, and has offered {what} {digest[:64]} before."
-        chosen, looked = several[0], "with a key of now"
+    chosen, which = approval.chosen(peer, peer.stubs.all(), digest)
+    if not chosen:
+        what = which.replace("script", "stub")
+        offers = f"{peer.domain} offers {peer.found_digest}"
+        return f"{offers}, and has offered {what} {digest[:64]} before."
     if (peer.keys or settings.FEDERATION_SIGNED) and not _is_signed(peer, chosen):
+        is_found = chosen == peer.found_digest
+        looked = (peer.discovery or "looking") if is_found else "with a key of now"
         return f"{peer.domain}: the stub that was found is not signed: {looked}"
-    peer.decision = peer.Decision.APPROVED
-    peer.approved_digest, peer.approved_by = chosen, by[:150]
-    peer.approved_at = timezone.now()
-    decided = ["decision", "approved_digest", "approved_by", "approved_at"]
-    peer.save(update_fields=decided)  # the rest may have changed since it was read
+    approval.approve(peer, chosen, by)
     for kind in (PEER_PENDING, STUB_CHANGED):
         clear_alarm(kind, peer.domain)
     post(CHANGED)

@@ -26,6 +26,7 @@ COLUMNS = (
     ("secrets of webhooks and push", "msgnode.DeviceOutlet", "sealed"),
     ("secrets of second factors", "msgnode.SecondFactor", "sealed"),
     ("secrets of legacy networks", "msgnode.LegacyNetwork", "sealed"),
+    ("secrets of connectors", "msgnode.ConnectorSecret", "sealed"),
     ("messages stored for peers", "msgnode.StoredMessage", "sealed"),
 )
 """All columns with encrypted values: what they are, the model, the field."""

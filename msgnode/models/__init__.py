@@ -39,6 +39,7 @@ from .operations import (
     NodeSample,
     WebhookHost,
 )
+from .scripts import Connector, ConnectorScript, ConnectorSecret, KeptEntry
 from .sessions import AddressOwner, AddressPool, Allocation, Ban, PoolAddress, Session, Subscription
 from .workers import ControlMessage, Worker, WorkerClaim
 
@@ -54,11 +55,15 @@ __all__ = [
     "AuditEntry",
     "Ban",
     "ComponentStatus",
+    "Connector",
+    "ConnectorScript",
+    "ConnectorSecret",
     "ControlMessage",
     "DeviceOutlet",
     "IdentityBinding",
     "Invitation",
     "Issuer",
+    "KeptEntry",
     "LegacyAddress",
     "LegacyNetwork",
     "MqttTopic",

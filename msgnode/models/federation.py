@@ -9,12 +9,13 @@ from django.db import models
 from django.utils import timezone
 
 from .lengths import ADDRESS_LENGTH
+from .scripts import RunsScript
 
 MESSAGE_ID = 200
 """Characters of a message's id that are kept of it, as it was written (JSON)."""
 
 
-class Peer(models.Model):
+class Peer(RunsScript):
     """The node of another domain, and what an operator has decided about it."""
 
     class Kind(models.TextChoices):
@@ -33,14 +34,6 @@ class Peer(models.Model):
         AS_KIND = "", "as its kind"
         ADMITTED = "admitted", "its runtimes may come as visitors"
         REFUSED = "refused", "its node speaks alone"
-
-    class Decision(models.TextChoices):
-        """Whether messages pass between this node and the peer."""
-
-        PENDING = "pending", "waits for approval"
-        APPROVED = "approved", "approved"
-        PAUSED = "paused", "paused"
-        BLOCKED = "blocked", "blocked"
 
     domain = models.CharField(max_length=253, unique=True, help_text="Such as example.org.")
     url = models.CharField(
@@ -74,21 +67,11 @@ class Peer(models.Model):
         "its stub was given by hand", default=False, db_default=False, editable=False,
         help_text="No catalogue is looked at, until the stub is looked for again.",
     )  # fmt: skip
-    decision = models.CharField(max_length=16, choices=Decision.choices, default=Decision.PENDING)
-    approved_digest = models.CharField(max_length=64, blank=True, editable=False)
-    approved_by = models.CharField(max_length=150, blank=True, editable=False)
-    approved_at = models.DateTimeField(null=True, blank=True, editable=False)
-    found_digest = models.CharField(max_length=64, blank=True, editable=False)
     looked_at = models.DateTimeField(null=True, blank=True, editable=False)
     discovery = models.CharField(
         "what was found", max_length=300, blank=True, editable=False,
         help_text="Why no protostub was found, if none was.",
     )  # fmt: skip
-    state = models.CharField(max_length=16, blank=True, editable=False)
-    state_at = models.DateTimeField(null=True, blank=True, editable=False)
-    last_error = models.CharField(max_length=300, blank=True, editable=False)
-    figures = models.JSONField(null=True, blank=True, editable=False)
-    figures_at = models.DateTimeField(null=True, blank=True, editable=False)
     stub_id = models.UUIDField(default=uuid.uuid4, editable=False)
     runtime_id = models.UUIDField(default=uuid.uuid4, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)

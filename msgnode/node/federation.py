@@ -25,11 +25,11 @@ from msgnode.federation.stored_messages import StoredMessages, StoreLimits
 from msgnode.identity.encryption import decrypt, encrypt
 from msgnode.monitoring import peer_figures
 from msgnode.net.http import HttpClient, Network
-from msgnode.sandbox.process import SandboxLimits
 from msgnode.sessions.handshake import ConnectionParts
 from msgnode.sessions.manager import SessionManager
 from policies.enforcement.decision_buffer import masked
 
+from . import options
 from .base import Base, OtherDomains, PeerRoom
 from .subsystem import Subsystem, until_stopped
 
@@ -137,14 +137,9 @@ def _session_at(table: RoutingTable, address: str) -> Listener | None:
 
 def _link_limits(stored_seconds: float) -> LinkLimits:
     """The limits of each peer."""
-    sandbox = settings.SANDBOX
     max_frame = int(settings.NODE["MAX_FRAME_BYTES"])
     return LinkLimits(
-        SandboxLimits(
-            silence=sandbox["SILENCE_SECONDS"],
-            max_frame=max_frame,
-            wraps=sandbox["BUBBLEWRAP"],
-        ),
+        options.sandbox_limits(),
         SocketLimits(frozenset(), _networks(), max_frame),
         QUEUE_MESSAGES,
         QUEUE_BYTES,

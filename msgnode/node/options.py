@@ -8,6 +8,7 @@ from django.conf import settings
 
 from msgnode.bus.open_requests import RequestLimits
 from msgnode.core.addresses import home_domain
+from msgnode.sandbox.process import SandboxLimits
 from msgnode.sessions.budgets import AnswerBudget
 from msgnode.sessions.connection import ConnectionSettings
 from msgnode.sessions.flow_control import FlowLimits
@@ -76,4 +77,14 @@ def record_options() -> RecordOptions:
         max_bytes=options["MAX_BYTES"],
         min_free=options["MIN_FREE_BYTES"],
         pseudonym_key=options["PSEUDONYM_KEY"].encode(),
+    )
+
+
+def sandbox_limits() -> SandboxLimits:
+    """The limits of each sandbox."""
+    sandbox = settings.SANDBOX
+    return SandboxLimits(
+        silence=sandbox["SILENCE_SECONDS"],
+        max_frame=int(settings.NODE["MAX_FRAME_BYTES"]),
+        wraps=sandbox["BUBBLEWRAP"],
     )

@@ -53,6 +53,8 @@ from msgnode.monitoring.tracer import Tracer
 from msgnode.policy.service import PolicyService
 from msgnode.qos.notifier import Notifier
 from msgnode.qos.service import QosService, ReservationFence
+from msgnode.scripts.ports import Ports
+from msgnode.scripts.service import Scripts
 from msgnode.sessions.admission import Known
 from msgnode.sessions.authorization import SessionAuthorizer
 from msgnode.sessions.budgets import AnswerBudget
@@ -181,7 +183,8 @@ def parts() -> Parts:
     held = _holdings(at, sessions, domains)
     policy = _policy(at, sessions.manager, held)
     people = _people(at, sessions, held, policy)
-    registries, qos = _registries(at, held), _qos(at, policy)
+    scripts = Scripts(options.sandbox_limits(), at.alarms)
+    registries, qos = _registries(at, held, Ports(scripts)), _qos(at, policy)
     components: list[Component] = [  # all that have an address on the bus except `mn:/session`
         held.allocation,
         held.subscriptions,
@@ -198,7 +201,7 @@ def parts() -> Parts:
         *people.subsystems,
         *_session_rooms(at, sessions.manager, policy, bus.cluster),
         *_worker_rooms(at, sessions.sockets),
-        *_registry_rooms(at, policy, registries, qos),
+        *_registry_rooms(at, policy, registries, qos, scripts),
         *at.record.subsystems,
     )
     shown = partial(infos, at.domain, bus.handshake, sessions.manager, components, rooms)
@@ -389,7 +392,7 @@ def _visitors(
     return visitors
 
 
-def _registries(at: Base, held: Holdings) -> Registries:
+def _registries(at: Base, held: Holdings, instead: Ports) -> Registries:
     return Registries(
         at.domain,
         settings.REGISTRY,
@@ -398,6 +401,7 @@ def _registries(at: Base, held: Holdings) -> Registries:
         at.writer.submit,
         held.addresses,
         EmbeddedRegistry(at.check, at.lease.refused),
+        instead,
     )
 
 
@@ -618,7 +622,7 @@ def _worker_rooms(at: Base, sockets: ConnectionLimits) -> Iterator[Subsystem]:
 
 
 def _registry_rooms(
-    at: Base, policy: PolicyService, registries: Registries, qos: QosService
+    at: Base, policy: PolicyService, registries: Registries, qos: QosService, scripts: Scripts
 ) -> Iterator[Subsystem]:
     news = RegistrationNews(at.domain, at.table, policy.enforcer, at.record.recorder)
     yield Subsystem(
@@ -631,6 +635,15 @@ def _registry_rooms(
         state=lambda: ("qos" if qos.supervisor is not None else "", qos.state),
         metrics=partial(connector_figures.qos, qos),
         close=qos.stop,
+    )
+    yield Subsystem(
+        load=scripts.load,
+        start=scripts.start,
+        jobs=scripts.jobs,
+        handlers=scripts.handlers(),
+        state=lambda: scripts.state,
+        metrics=scripts.metrics,
+        close=scripts.stop,
     )
 
 

@@ -1,9 +1,10 @@
 """The protocol between the node and a sandbox: one JSON object per line, in UTF-8. Pure.
 
-A foreign protostub can write anything on its side of the pipe, so every incoming line is untrusted
-until it was parsed here. A line that does not have exactly the fields of one operation, or is too
-long, is InvalidLine: its sandbox is ended. No operation carries any authority; a forged line can do
-nothing that the stub could not do anyway.
+A script, which is a peer's protostub or a connector, can write anything on its side of the pipe, so
+every incoming line is untrusted until it was parsed here. A line that does not have exactly the
+fields of one operation, or is too long, is InvalidLine: its sandbox is ended. No operation carries
+any authority; a forged line can do nothing that the script could not do anyway. Which of them count
+is for who has started the sandbox: a stub has no calls to answer, a connector posts no messages.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class Loaded(_Said, frozen=True, tag="loaded"):
-    """The stub was loaded and started."""
+    """The script was loaded and started; of a connector: its port, and the methods it has."""
 
     kind: _Word
+    handles: _Word = ""
+    methods: Annotated[list[_Word], msgspec.Meta(max_length=32)] = []
 
 
 class LoadFailed(_Said, frozen=True, tag="load-failed"):
@@ -79,7 +82,7 @@ class RequestWanted(_Said, frozen=True, tag="http"):
     """The stub sends an HTTP request."""
 
     http: _Number
-    method: Literal["GET", "POST", "PUT", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     url: _Url
     headers: Annotated[
         dict[_Word, Annotated[str, msgspec.Meta(max_length=1_000, pattern=r"^[^\r\n]*$")]],
@@ -92,6 +95,40 @@ class RequestAborted(_Said, frozen=True, tag="http-abort"):
     """The stub gives a request up."""
 
     http: _Number
+
+
+class Answered(_Said, frozen=True, tag="result"):
+    """The connector answers a call."""
+
+    n: _Number
+    value: msgspec.Raw
+
+
+class Refused(_Said, frozen=True, tag="refused"):
+    """The connector refuses a call; code 0: it has failed."""
+
+    n: _Number
+    code: Annotated[int, msgspec.Meta(ge=0, le=599)]
+    desc: _Text
+
+
+class KeptWanted(_Said, frozen=True, tag="store"):
+    """The connector reads or changes what it keeps at the node.
+
+    `version`: that the entry must still have, 0 for none; with None it may have any.
+    """
+
+    n: _Number
+    action: Literal["get", "put", "delete", "list"]
+    key: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    value: Annotated[str, msgspec.Meta(max_length=65_536)] = ""
+    version: Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None = None
+
+
+class News(_Said, frozen=True, tag="news"):
+    """The connector of the domain registry names entries whose status has changed by itself."""
+
+    entries: Annotated[list[tuple[_Url, _Word]], msgspec.Meta(max_length=100)]
 
 
 class Logged(_Said, frozen=True, tag="log"):
@@ -108,7 +145,7 @@ class Pong(_Said, frozen=True, tag="pong"):
 
 Said = (
     Loaded | LoadFailed | Posted | SocketWanted | SocketSend | SocketClose
-    | RequestWanted | RequestAborted | Logged | Pong
+    | RequestWanted | RequestAborted | Answered | Refused | KeptWanted | News | Logged | Pong
 )  # fmt: skip
 
 _decoder: msgspec.json.Decoder[Said] = msgspec.json.Decoder(Said)
@@ -186,6 +223,28 @@ def _line(operation: dict[str, Any]) -> bytes:
 def load(source: str, stub_url: str, configuration: dict[str, Any]) -> bytes:
     """Load a stub and start it."""
     return _line({"op": "load", "source": source, "stubURL": stub_url, "config": configuration})
+
+
+def load_connector(source: str, configuration: dict[str, Any], revealed: dict[str, str]) -> bytes:
+    """Load a connector; `revealed` are the secrets whose values it gets."""
+    told = {"op": "load-connector", "source": source, "config": configuration}
+    return _line({**told, "secrets": revealed})
+
+
+def call(number: int, method: str, argument: Any, context: dict[str, Any]) -> bytes:
+    """Call a method of the connector."""
+    told = {"op": "call", "n": number, "method": method, "argument": argument, "context": context}
+    return _line(told)
+
+
+def cancel(number: int) -> bytes:
+    """Nobody waits for the answer to a call any more."""
+    return _line({"op": "cancel", "n": number})
+
+
+def kept(number: int, value: Any = None, error: str = "") -> bytes:
+    """The answer to a KeptWanted."""
+    return _line({"op": "store", "n": number, "value": value, "error": error})
 
 
 def post(message: bytes) -> bytes:

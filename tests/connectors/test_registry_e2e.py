@@ -1,13 +1,15 @@
 """Both registries over real sockets: messages, REST, notifications, and a node that uses another's.
 
-Cases 19-30 and 42 of docs/reference/registry.md; each test runs against the embedded registry and
-against a node whose registries are that of another node, over HTTP.
+Cases 19-30 and 42 of docs/reference/registry.md; each test runs against the embedded registry,
+against a node whose registries are that of another node, over HTTP, and against one where scripts
+of examples/connectors stand before that node.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -16,8 +18,9 @@ from urllib.parse import quote
 
 import pytest
 
+from msgnode.sandbox.process import find_deno
 from tests.client import Client, Frame, address, code, runtime
-from tests.node import Node, running
+from tests.node import ROOT, Node, running
 from tests.registry.test_global import GUID, jwt
 
 REGISTRY = "domain://registry.localhost"
@@ -41,9 +44,35 @@ def relay(tmp_path_factory: pytest.TempPathFactory, template: Path, node: Node) 
         yield other
 
 
-@pytest.fixture(params=["embedded", "remote"])
+@pytest.fixture(scope="module")
+def scripted(
+    tmp_path_factory: pytest.TempPathFactory, template: Path, node: Node
+) -> Iterator[Node]:
+    """A node whose registries are scripts."""
+    if not find_deno():
+        pytest.skip("Deno is not installed")
+    place = Node(tmp_path_factory.mktemp("scripted"), REGISTRY_CLOSE_GRACE=0)
+    shutil.copy(template, place.data_dir / "node.sqlite3")
+    give_scripts(f"http://127.0.0.1:{node.port}", place)
+    try:
+        yield place.start()
+    finally:
+        place.kill()
+
+
+def give_scripts(base: str, node: Node) -> None:
+    for port in ("domain-registry",):
+        script = str(ROOT / "examples" / "connectors" / f"{port}.js")
+        config = json.dumps({"base": f"{base}/{port}"})
+        words = ("--script", script, "--config", config, "--origins", base)
+        node.manage("connectors", "add", port, *words)
+        node.manage("connectors", "approve", port)
+
+
+@pytest.fixture(params=["embedded", "remote", "script"])
 async def arrive(request: pytest.FixtureRequest, come: Come) -> Callable[[], Awaitable[Client]]:
-    place = request.getfixturevalue("relay") if request.param == "remote" else None
+    places = {"remote": "relay", "script": "scripted"}
+    place = request.getfixturevalue(places[request.param]) if request.param in places else None
 
     async def bring() -> Client:
         return await come(to=place)
@@ -202,13 +231,15 @@ async def test_case_28_and_30_every_form_of_a_request_has_an_answer(alice: Perso
             assert code(await alice.client.ask(type_, to, {})) == 400
 
 
-@pytest.mark.parametrize("place", ["embedded", pytest.param("remote", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "place", ["embedded", pytest.param("remote", marks=pytest.mark.long), "script"]
+)
 async def test_the_end_of_the_last_session_disconnects(
     request: pytest.FixtureRequest, start_node: Callable[..., Node], come: Come, place: str
 ) -> None:
     to = (
-        request.getfixturevalue("relay")
-        if place == "remote"
+        request.getfixturevalue({"remote": "relay", "script": "scripted"}[place])
+        if place != "embedded"
         else start_node(REGISTRY_CLOSE_GRACE=0)
     )
     alice, bob = Person(await come(to=to)), Person(await come(to=to))

@@ -1,8 +1,8 @@
 /**
- * The inside of a sandbox: loads one protostub and lends it a bus, WebSockets and requests that the node has.
+ * The inside of a sandbox: loads one script and lends it what the node has: to a protostub a bus, WebSockets and
+ * requests, to a connector requests, secrets by name and a store.
  *
- * Deno runs it without any permission. What the stub sees is made here: a bus, `WebSocket`, nothing
- * of the machine. That names such as `Deno` are taken away is a second line of defence; that the
+ * Deno runs it without any permission. What the script sees is made here, nothing of the machine. That names such as `Deno` are taken away is a second line of defence; that the
  * process may do nothing is the first. The lines on stdin and stdout: msgnode/sandbox/pipe.py.
  *
  * Forms of stubs: module-forms.js, which the runtimes use as well.
@@ -22,8 +22,10 @@ const exit = machine.exit.bind(machine);
 
 const TEXT = 300; // characters of an error or a log line that are told
 
-function say(operation) {
-  let bytes = encode(stringify(operation) + "\n");
+const say = (operation) => sayText(stringify(operation));
+
+function sayText(text) {
+  let bytes = encode(text + "\n");
   while (bytes.length) bytes = bytes.subarray(writeSync(bytes));
 }
 
@@ -349,6 +351,72 @@ async function importModule(source) {
   return await import(`data:text/javascript;base64,${btoa(binary)}`);
 }
 
+// --- a connector: what it sees, and the calls to it -----------------------------------------------------
+
+const MOST = 1024 * 1024; // bytes of one result
+const calls = new Map(); // number -> what aborts it
+const kept = new Map(); // number -> [resolve, reject]
+let keptNumbers = 0;
+let connector;
+
+function keep(action, key = "", value = "", version = null) {
+  const n = ++keptNumbers;
+  const done = new Promise((resolve, reject) => kept.set(n, [resolve, reject]));
+  say({ op: "store", n, action, key: String(key), value: String(value), version });
+  return done;
+}
+
+/** An entry is {value, version}, or null; `version` of put and delete: that the entry must still have. */
+const store = Object.freeze({
+  get: (key) => keep("get", key),
+  put: (key, value, { version } = {}) => keep("put", key, value, version),
+  delete: (key, { version } = {}) => keep("delete", key, "", version),
+  list: (prefix = "") => keep("list", prefix),
+});
+
+function methodsOf(object) {
+  const names = new Set();
+  for (let each = object; each && each !== Object.prototype; each = Object.getPrototypeOf(each)) {
+    for (const name of Object.getOwnPropertyNames(each)) {
+      if (name !== "constructor" && typeof object[name] === "function") names.add(name);
+    }
+  }
+  return [...names].slice(0, 32);
+}
+
+async function loadConnector({ source, config, secrets }) {
+  const { form, exported } = await exportsOf(source, importModule);
+  const make = exported?.default ?? exported;
+  if (typeof make !== "function") throw new Error("The script exports no function by default.");
+  const revealed = new Map(Object.entries(secrets));
+  const node = Object.freeze({
+    secret: (name) => revealed.get(String(name)) ?? `{{secret:${name}}}`,
+    store,
+    news: (entries) => say({ op: "news", entries }),
+    log,
+  });
+  connector = await make(node, config);
+  if (!connector?.handles) throw new Error("What the script makes does not say what it `handles`.");
+  return { kind: form, handles: String(connector.handles), methods: methodsOf(connector) };
+}
+
+async function call({ n, method, argument, context }) {
+  const aborted = new AbortController();
+  calls.set(n, aborted);
+  try {
+    const value = await connector[method](argument, { ...context, signal: aborted.signal });
+    const text = stringify(value) ?? "null";
+    if (text.length > MOST) throw new Error(`Its result has more than ${MOST} bytes.`);
+    if (calls.has(n)) sayText(`{"op":"result","n":${n},"value":${text}}`);
+  } catch (error) {
+    const code = Number.isInteger(error?.code) && error.code >= 400 && error.code <= 599 ? error.code : 0;
+    if (calls.has(n)) say({ op: "refused", n, code, desc: textOf(error) });
+  }
+  calls.delete(n);
+}
+
+// --- a stub ---------------------------------------------------------------------------------------------
+
 let stub;
 let loading = Promise.resolve(); // what comes before it is done waits for it
 
@@ -365,6 +433,23 @@ const operations = {
       (kind) => say({ op: "loaded", kind }),
       (error) => say({ op: "load-failed", error: textOf(error) }),
     );
+  },
+  "load-connector": (operation) => {
+    loadConnector(operation).then(
+      (found) => say({ op: "loaded", ...found }),
+      (error) => say({ op: "load-failed", error: textOf(error) }),
+    );
+  },
+  call,
+  cancel: ({ n }) => {
+    calls.get(n)?.abort();
+    calls.delete(n);
+  },
+  store: ({ n, value, error }) => {
+    const [resolve, reject] = kept.get(n) ?? [];
+    kept.delete(n);
+    if (error) reject?.(new Error(error));
+    else resolve?.(value);
   },
   post: ({ message }) => hand(message),
   http: requestEnded,

@@ -1,0 +1,1 @@
+"""Connectors that are scripts, which run in a sandbox behind the port of a connector."""

@@ -1,0 +1,149 @@
+"""The ports of connectors with a script behind them: what it is asked, and what is believed of it.
+
+Who may do what, the answers, limits and records stay the node's: a script is asked what a remote
+back-end would be asked. While a port has no script, what the settings name is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from msgnode.bus.ports import Body
+from msgnode.connectors.domain_registry import Registry
+from msgnode.connectors.global_registry import GlobalRegistry
+from msgnode.connectors.registry_requests import Change, Find, Refresh, Register, Remove, Request
+from msgnode.connectors.remote_registry import News, OutsideRegistry, is_one
+from msgnode.core import addresses
+from msgnode.core.errors import NodeError
+from msgnode.models import Connector
+from msgnode.net.back_end import Answer
+from msgnode.storage.database_threads import in_any_thread
+from registry.api import UNAVAILABLE, Claimant, Kind
+
+from .service import Port, Scripts
+
+Records = dict[str, dict[str, Any]]
+
+
+class Ports:
+    """Makes what stands behind each port.
+
+    Args:
+        scripts: of this worker.
+    """
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._ports = scripts.ports
+        self._scripts = scripts
+
+    def domain_registry(self, otherwise: Registry, unavailable_code: int, news: News) -> Registry:
+        """The domain registry to ask."""
+        port = self._ports[Connector.Port.DOMAIN_REGISTRY]
+
+        def tell(entries: list[tuple[str, str]]) -> None:
+            known = [each for each in entries if _can_be(*each)]
+            if known:
+                self._scripts.spawn(in_any_thread(news, known))
+
+        port.tell = tell
+        return ScriptRegistry(port, otherwise, unavailable_code, news)
+
+    def global_registry(self, otherwise: GlobalRegistry) -> GlobalRegistry:
+        """The global registry to ask."""
+        return otherwise
+
+
+def _can_be(url: str, status: str) -> bool:
+    """Whether news are of an entry and a status that can be."""
+    is_address = not addresses.identifier_fault(url) and len(url) <= addresses.MAX_HELD
+    return is_address and status in ("live", "disconnected")
+
+
+class ScriptRegistry(OutsideRegistry):
+    """A domain registry by a script; without one, another registry."""
+
+    says_what_changed = False
+
+    def __init__(self, port: Port, otherwise: Registry, unavailable_code: int, news: News) -> None:
+        super().__init__(unavailable_code, news)
+        self._port = port
+        self._otherwise = otherwise
+
+    async def carry_out(self, request: Request, by: Claimant | None) -> Body:
+        """Answer a request."""
+        if self._port.is_chosen:
+            return await super().carry_out(request, by)
+        return await self._otherwise.carry_out(request, by)
+
+    async def runtimes_gone(
+        self, runtime_urls: Sequence[str], live: Mapping[str, frozenset[str]]
+    ) -> None:
+        """Disconnect what these runtimes have registered."""
+        if not self._port.is_chosen:
+            await self._otherwise.runtimes_gone(runtime_urls, live)
+            return
+        await super().runtimes_gone(runtime_urls, live)
+        if runtime_urls and self._port.has("runtimesGone"):
+            await self._port.call("runtimesGone", {"runtimes": list(runtime_urls)}, None)
+
+    async def send(self, request: Request) -> Answer:
+        """Ask the script; its refusal is an answer."""
+        try:
+            if isinstance(request, Find):
+                return await self._found(request)
+            method, argument = _change(request)
+            await self._port.call(method, argument, Any)
+        except NodeError as refusal:
+            if refusal.code >= 500:
+                raise
+            return Answer(refusal.code, {"message": refusal.description})
+        return Answer(200, {})
+
+    async def _found(self, request: Find) -> Answer:
+        search = request.search
+        asked = {
+            "kind": str(search.kind), "url": search.url, "user": search.user,
+            "guid": search.guid, "email": search.email, "name": search.name,
+            "reporter": search.reporter, "scheme": search.scheme,
+            "resources": list(search.resources), "dataSchemes": list(search.data_schemes),
+        }  # fmt: skip
+        argument = {key: value for key, value in asked.items() if value}
+        found = await self._port.call("find", argument, Records | None, is_read=True) or {}
+        records = {url: each for url, each in found.items() if _is_asked(search, url, each)}
+        if not records:
+            return Answer(404, {"message": "Not Found"})
+        is_reachable = search.kind is Kind.OBJECT or any(
+            each.get("status") not in UNAVAILABLE for each in records.values()
+        )
+        body = next(iter(records.values())) if is_one(request) else records
+        return Answer(200 if is_reachable else 408, body)
+
+
+def _is_asked(search: Any, url: str, record: Mapping[str, Any]) -> bool:
+    """Whether a record is of what was searched for: a script's word does not count for another's.
+
+    A search by its URL finds that entry alone, one by its user only entries of that user.
+    """
+    if search.url and url != search.url:
+        return False
+    owner = record.get("userID")
+    return not (search.user and isinstance(owner, str) and owner != search.user)
+
+
+def _change(request: Register | Refresh | Change | Remove) -> tuple[str, dict[str, Any]]:
+    """The method and the argument of a change."""
+    common: dict[str, Any] = {"kind": str(request.kind), "url": request.url}
+    match request:
+        case Register(body=body, user=user):
+            told = {**common, "body": dict(body)}
+            return "register", {**told, "user": user} if user else told
+        case Refresh():
+            return "refresh", common
+        case Change(body=body):
+            return "change", {**common, "body": dict(body)}
+        case Remove(user=user):
+            return "remove", {**common, "user": user} if user else common
+    raise msgspec.ValidationError("no change")
