@@ -83,7 +83,8 @@ class Ownership:
                 raise Forbidden(f"{address} belongs to another session.")
             return
         parsed = addresses.parse(address)
-        if parsed.domain and not parsed.path.strip("/"):
+        is_component = parsed.domain.lower() != parsed.home and parsed.scheme == "domain"
+        if parsed.domain and not parsed.path.strip("/") and not is_component:
             raise Forbidden(f"{address} names a whole domain; nobody speaks for all of it.")
         if parsed.scheme in addresses.NODE_SCHEMES and not self._is_foreign_node(parsed, session):
             raise Forbidden(f"{address} is an address of a node; a runtime cannot speak as it.")

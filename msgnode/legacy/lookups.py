@@ -16,7 +16,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from .network import Here
+from msgnode.core import addresses
+from msgnode.core.messages import Message
+
+from .network import Here, NotSupported
 
 FRESH_SECONDS = 5.0
 CHAT_RESOURCES, CALL_RESOURCES = frozenset({"chat"}), frozenset({"audio", "video", "call"})
@@ -120,6 +123,34 @@ def preferred(
 def _named(entry: dict[str, Any]) -> set[str]:
     named = entry.get("resources")
     return {each for each in named if isinstance(each, str)} if isinstance(named, list) else set()
+
+
+def user_asked(message: Message) -> str:
+    """The address of the user that a `read` is about: its own, or what a registry is asked for.
+
+    Raises:
+        NotSupported: it asks for anything else.
+    """
+    to, resource = message.recipients[0], message.fields().get("resource")
+    if not to.startswith("domain://"):
+        return to
+    asked, start = str(resource or ""), f"user://{addresses.parse(to).home}/"
+    name = asked.removeprefix(start).removeprefix("/hyperty/idp-identifier/")
+    if not name or name == asked or "/" in name:
+        raise NotSupported("Of a network, users can be looked up, by user://… or their address.")
+    return start + name
+
+
+def entry_of(message: Message, url: str, user: str) -> dict[str, Any]:
+    """The answer to a `read`: a user of a network as a hyperty, if he has what is asked for."""
+    has = {"resources": ["chat", "audio", "video"], "dataSchemes": ["comm", "connection"]}
+    criteria = message.fields().get("criteria")
+    for name, values in has.items():
+        wanted = criteria.get(name) if isinstance(criteria, dict) else None
+        if isinstance(wanted, list) and not all(each in values for each in wanted):
+            return {"code": 404, "description": f"{url} has not all of these {name}."}
+    entry = {"hypertyID": url, "url": url, "user": user, "userID": user, "status": "live", **has}
+    return {"code": 200, "value": {url: entry}}
 
 
 def remember(known: OrderedDict[Any, Any], key: Any, value: Any, most: int = MAX_KNOWN) -> None:

@@ -28,7 +28,7 @@ from msgnode.core.errors import (
 from msgnode.core.messages import Message, error_body
 
 from .jingle import FEATURES, JINGLE
-from .lookups import Found, UserLookups, remember
+from .lookups import Found, UserLookups, entry_of, remember, user_asked
 from .network import CALL, LENT, Here, LegacySettings, NotSupported
 from .xmpp_addresses import Jid, XmppAddresses, jid_of
 from .xmpp_calls import MESSAGES, XmppCalls, is_about_a_call
@@ -175,10 +175,10 @@ class XmppNetwork:
         """Convert a message and put it on the wire. Raises NodeError if that cannot be."""
         if self._jingle.calls.take(message):
             return
-        their = self.addresses.jid(message.recipients[0])
         if message.type == "read":
-            self._discover(message, their)
+            self._discover(message, self.addresses.jid(user_asked(message)))
             return
+        their = self.addresses.jid(message.recipients[0])
         text = text_in(message.fields())
         if not text:
             if message.type == "update":
@@ -226,8 +226,7 @@ class XmppNetwork:
                 fault = NotFound(fault.description) if fault.code == 501 else fault
             else:
                 url, user = self.addresses.address(their), f"user://{their.domain}/{their.bare}"
-                value = {"url": url, "user": user, "resources": ["chat"], "dataSchemes": ["comm"]}
-                self._here.answer(message, {"code": 200, "value": {url: value}})
+                self._here.answer(message, entry_of(message, url, user))
                 return
             self._here.answer(message, error_body(fault))
 

@@ -136,6 +136,8 @@ def test_a_visitor_speaks_for_the_domain_of_its_runtime_and_as_its_node(place: P
     assert place.refusal("hyperty://third.example/1", visitor) == ""
     assert "visitor" in place.refusal(f"hyperty://{DOMAIN}/1", visitor)
     assert place.refusal("domain://msg-node.third.example/sm", visitor) == ""
+    assert place.refusal("domain://registry.third.example", visitor) == ""
+    assert "names a whole domain" in place.refusal("domain://third.example", visitor)
     assert "is an address of a node" in place.refusal("mn:/session", visitor)
     assert "is an address of a node" in place.refusal("domain://fourth.example/sm", visitor)
     assert "is an address of a node" in place.refusal(f"domain://msg-node.{DOMAIN}/sm", visitor)

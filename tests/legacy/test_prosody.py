@@ -136,9 +136,11 @@ async def test_messages_pass_both_ways_and_the_server_says_who_wrote(world: Worl
 
 
 @pytest.mark.parametrize("name", ["nobody", "nobody/phone"])
-async def test_case_3_an_unknown_user_is_404_and_named(world: World, name: str) -> None:
+async def test_case_3_an_unknown_user_is_404_named_and_not_found(world: World, name: str) -> None:
     await world.live()
     async with world.alice() as alice:
+        asked = {"resource": f"/hyperty/idp-identifier/nobody@{DOMAIN}"}
+        assert code(await alice.ask("read", f"domain://registry.{DOMAIN}", asked)) == 404
         answer = await alice.answer(await say(alice, "hi", f"xmpp://{DOMAIN}/{name}"))
         assert code(answer) == 404
         assert f"nobody@{DOMAIN}" in answer["body"]["desc"]
@@ -155,6 +157,9 @@ async def test_case_13_each_side_sees_the_other_come_and_go(world: World) -> Non
         assert code(answer) == 200, answer["body"]
         while (await alice.expect(type="update", to=status))["body"]["value"] != "live":
             pass  # until he has agreed he is not there
+        asked = {"resource": f"/hyperty/idp-identifier/bob@{DOMAIN}"}
+        found = await alice.ask("read", f"domain://registry.{DOMAIN}", asked)
+        assert list(found["body"]["value"]) == [BOB]
         async with world.alice("carl"):
             pass  # another user here changes nothing
         since = time.monotonic()

@@ -392,9 +392,17 @@ async def test_a_user_there_is_found_by_reading_his_address() -> None:
         each.server.on_stanza = lambda asked: each.server._answer(asked, "result")
         body = await each.ask({}, type_="read")
         assert body["value"][BOB] == {
-            "url": BOB, "resources": ["chat"], "dataSchemes": ["comm"],
-            "user": f"user://{DOMAIN}/bob@{DOMAIN}",
+            "url": BOB, "hypertyID": BOB, "resources": ["chat", "audio", "video"],
+            "dataSchemes": ["comm", "connection"], "user": f"user://{DOMAIN}/bob@{DOMAIN}",
+            "userID": f"user://{DOMAIN}/bob@{DOMAIN}", "status": "live",
         }  # fmt: skip
+        registry = f"domain://registry.{DOMAIN}"
+        for resource in (f"user://{DOMAIN}/bob", f"/hyperty/idp-identifier/bob@{DOMAIN}"):
+            said = await each.ask({"resource": resource}, type_="read", to=registry)
+            assert said["value"] == body["value"]
+        named = {"resource": f"user://{DOMAIN}/bob", "criteria": {"resources": ["fax"]}}
+        assert (await each.ask(named, type_="read", to=registry))["code"] == 404
+        assert (await each.ask({"resource": "x"}, type_="read", to=registry))["code"] == 501
         assert (await each.ask({}, type_="read", to=f"xmpp://{DOMAIN}/nobody"))["code"] == 404
 
 

@@ -5,6 +5,7 @@ domain://…, global://…, or a service
 label (msg-node. registry. idm. …)      the node of the domain without the label;
                                         global:// is at the home domain
 a legacy scheme, `user@domain`          <scheme>.<last two labels>, if the settings name it
+xmpp://d/bob, sip://d/bob               the home node, which is the network's gateway
 anything else with a domain             the node of that domain, or the home node where the
                                         settings route the domain so
 """
@@ -16,6 +17,8 @@ from typing import NamedTuple
 from msgnode.core import addresses
 
 from .settings import Settings
+
+LEGACY_SCHEMES = frozenset({"sip", "xmpp"})
 
 
 class Destination(NamedTuple):
@@ -52,6 +55,8 @@ def destination(to: str, settings: Settings) -> Destination:
         if "@" in to:
             raise NoDestination(404, f"This runtime has no stub for the network of {to}.")
         raise NoDestination(400, f"The address {to} has no domain.")
+    if address.scheme in LEGACY_SCHEMES:
+        return Destination(home, home)
     domain = address.home
     if not _is_host(domain):
         raise NoDestination(400, f"The domain of {to} is no host name.")

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from msgnode.core import addresses
 
-from .destinations import NoDestination, destination
+from .destinations import LEGACY_SCHEMES, NoDestination, destination
 from .listeners import Listening
 from .message_bus import MessageBus
 from .messages import Message, body_of, code_of
@@ -277,6 +277,7 @@ class Hyperties:
         _check_texts("data_schemes", data_schemes)
         is_mail = "://" not in user and "@" in user
         resource = f"/hyperty/idp-identifier/{user}" if is_mail else _user_url(user, self._domain)
+        is_legacy = addresses.parse(resource).scheme in LEGACY_SCHEMES
         domain = user.rpartition("@")[2].lower() if is_mail else addresses.parse(resource).home
         criteria: Body = {"resources": list(resources)} if resources else {}
         if data_schemes:
@@ -285,7 +286,7 @@ class Hyperties:
         message = {
             "type": "read",
             "from": f"{self.runtime.url}/registry/",
-            "to": f"domain://registry.{domain}",
+            "to": user if is_legacy else f"domain://registry.{domain}",
             "body": body,
         }
         try:

@@ -11,6 +11,7 @@ const ADDRESS = /^([a-z][a-z0-9+.-]*):(?:\/\/)?([^/]*)(\/.*)?$/i;
 const SERVICE = /^(?:msg-node|registry|idm|catalogue|qos)\.(?=.*[^.])/;
 export const RUNTIME_SCHEMES = ["runtime", "hyperty-runtime"];
 const BACK_END_SCHEMES = ["domain", "global"];
+const LEGACY_SCHEMES = ["sip", "xmpp"];
 const PARTS = /^(.*[^/])\/(?:changes|subscription|registration|status|children)$/s;
 const EVENT_TAIL = /\/(?:changes|registration|status|children\/?)$/;
 /** Schemes between which neither identity nor policy is applied. */
@@ -88,6 +89,11 @@ export function isP2P(address) {
   return [first, second].some((segment) => segment === "p2phandler" || segment === "p2prequester");
 }
 
+/** Whether this is the address of a user of a legacy network, whose gateway the home node is. */
+export function isLegacy(address) {
+  return LEGACY_SCHEMES.includes(parse(address)?.scheme);
+}
+
 /**
  * Which stub takes a message to `to`.
  *
@@ -111,6 +117,7 @@ export function stubFor(to, home, { interworking = new Set(), routing = {} } = {
     const key = `${scheme}.${domain.split(".").slice(-2).join(".")}`;
     if (interworking.has(key)) return { kind: "legacy", key, domain: key };
     if (user) return { kind: "legacy", key: "", domain };
+    if (isLegacy(to)) return { kind: "domain", key: home, domain: home };
   }
   if (domain !== home && routing[domain] === "node")
     return { kind: "domain", key: home, domain: home };

@@ -13,7 +13,7 @@
  * - What cannot be reached says which step failed: explain() tells the same at any time.
  */
 
-import { domainOf, parse, stubFor } from "./addresses.js";
+import { domainOf, isLegacy, parse, stubFor } from "./addresses.js";
 import { AnswerError } from "./bus.js";
 import { newId } from "./ids.js";
 import { answerTo, errorBody } from "./messages.js";
@@ -176,7 +176,7 @@ export class Hyperties {
       ...(resources.length ? { resources } : {}),
       ...(dataSchemes.length ? { dataSchemes } : {}),
     };
-    const to = `domain://registry.${domain}`;
+    const to = isLegacy(user) ? user : `domain://registry.${domain}`;
     const body = { resource, ...(Object.keys(wanted).length ? { criteria: wanted } : {}) };
     const from = `${bus.runtimeURL}/registry/`;
     const told = await new Promise((resolve) =>

@@ -409,6 +409,13 @@ test("R34 back-ends are reached by the stub of their domain", async () => {
   );
 });
 
+test("a user of a legacy network is reached through the home node, its gateway", async () => {
+  await catalogues.add("d");
+  bus.postMessage(create("xmpp://legacy.example/bob"));
+  await loaded();
+  assert.match(world.started[0].url, /^runtime:\/\/d\//);
+});
+
 test("R35 a legacy address needs an interworking stub", async () => {
   assert.equal((await answer(create("sip:bob@legacy.example"))).code, 404);
   await runtime.close();

@@ -204,6 +204,7 @@ async def test_r33_every_way_to_start_a_stub(
         ("sip://bob@pbx.legacy.example/x", "sip.legacy.example"),
         ("domain-idp://f", "domain-idp://f"),
         ("hyperty://routed/x", "d"),
+        ("xmpp://legacy.example/bob", "d"),
     ],
 )
 def test_r34_r35_r36_which_stub_reaches_an_address(to: str, key: str) -> None:
