@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("msgnode", "0030_worker_version"),
+        ("msgnode", "0031_sip_networks"),
     ]
 
     operations = [
