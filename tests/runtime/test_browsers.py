@@ -56,7 +56,7 @@ def test_two_runtimes_of_an_engine_find_ask_share_and_connect(
     assert direct[0] == "directly"
     if name in WITHOUT_WEBRTC:
         assert direct[1] == "node"
-        assert direct[2].endswith("No channel: this platform has no WebRTC.")
+        assert direct[2].endswith("this platform has no WebRTC: RTCPeerConnection gives it one.")
     else:
         assert direct[1] == "channel"
 

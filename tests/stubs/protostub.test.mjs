@@ -118,7 +118,7 @@ test("without a WebSocket class it fails and says why", async () => {
   delete globalThis.WebSocket;
   load({ WebSocket: undefined });
   assert.equal(await stub.connect(), "failed");
-  assert.match(bus.got.at(-1).body.desc, /config\.WebSocket/);
+  assert.match(bus.got.at(-1).body.desc, /give one as `WebSocket`/);
   if (known) globalThis.WebSocket = known;
 });
 

@@ -359,7 +359,8 @@ class Hyperties:
         if self.runtime.p2p is not None:
             return ""
         is_off = self.runtime.settings.p2p is None
-        return "the settings have no p2p." if is_off else "aiortc is not installed."
+        install = "aiortc is not installed: pip install 'hyperty-runtime[p2p]'."
+        return "the settings have no p2p." if is_off else install
 
     async def leave(self, hyperty: Hyperty) -> None:
         """It leaves with the runtime: the registry is told."""

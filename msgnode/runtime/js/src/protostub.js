@@ -46,6 +46,8 @@ const SESSION = "mn:/session";
 const OVERHEAD = 64; // characters a waiting message counts besides its text
 const HALF = /(?:^|[^\\])(?:\\\\)*\\ud[89a-f]/; // of a surrogate pair, escaped: no node reads it
 const DRAIN_EVERY = 20; // ms
+const NO_WEBSOCKET =
+  "no WebSocket class here: start Node.js 20 with --experimental-websocket, or give one as `WebSocket`";
 const CLOSE_TIME = 100; // ms after an error until the close that says more; in Node.js 20 none follows
 const NODE_SM = /^domain:\/\/msg-node\.[^/]+\/sm$/; // the node's subscription manager
 const MAX_CLAIMS = 1_000; // subscriptions whose answer is awaited
@@ -177,7 +179,7 @@ export default class MessagingNodeProtoStub {
     const Socket = this.#config.WebSocket ?? MessagingNodeProtoStub.Socket ?? globalThis.WebSocket;
     let socket;
     try {
-      if (!Socket) throw new Error("no WebSocket class here: give one as config.WebSocket");
+      if (!Socket) throw new Error(NO_WEBSOCKET);
       socket = new Socket(this.#config.url);
     } catch (error) {
       this.#stop("failed", 503, `The stub cannot connect: ${error.message}`);

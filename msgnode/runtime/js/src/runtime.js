@@ -273,7 +273,9 @@ export class Runtime {
   }
 
   #whyNoP2P() {
-    return this.#options.p2p ? "this platform has no WebRTC." : "the runtime has no option p2p.";
+    return this.#options.p2p
+      ? "this platform has no WebRTC: RTCPeerConnection gives it one."
+      : "the runtime has no option p2p.";
   }
 
   /**

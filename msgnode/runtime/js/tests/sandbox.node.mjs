@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, afterEach, before, test } from "node:test";
 import { AnswerError, Runtime } from "../src/node.js";
+import { dialling } from "../src/sandbox/sockets.js";
 import { Syncher } from "../src/syncher/index.js";
 import * as hostile from "./hostile.mjs";
 import { descriptorOf, until } from "./world.mjs";
@@ -45,7 +46,7 @@ after(() => {
   rmSync(dirname(sockets.path), { recursive: true });
 });
 afterEach(async () => {
-  await runtime.close();
+  await runtime?.close();
   hits = [];
 });
 
@@ -323,6 +324,21 @@ test("a stub in a child process waits for a node that does not read, and knows w
   assert.equal(entry("f").status, "live");
   sockets.forEach((socket) => socket.destroy());
   await until(() => told.some(({ body }) => /on their way out/.test(body.desc)), "the gap", 30_000);
+});
+
+test("a stub whose node is away dials it as often as it likes, though Node.js 20 says of no socket that it is closed", async () => {
+  const url = "ws://127.0.0.1:1/"; // nobody listens
+  const told = [];
+  const sockets = dialling((frame) => told.push(frame), url, WebSocket, assert.fail);
+  for (let socket = 0; socket < 6; socket += 1) {
+    sockets.heard({ socket, open: url });
+    await until(
+      () => told.some((each) => each.socket === socket && each.event === "close"),
+      "close",
+    );
+  }
+  assert.ok(!told.some(({ reason }) => reason), JSON.stringify(told));
+  sockets.close();
 });
 
 test("R54 a closed runtime leaves no process behind", async () => {

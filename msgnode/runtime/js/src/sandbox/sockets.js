@@ -11,6 +11,9 @@
 const MAX_SOCKETS = 4;
 const MAX_BUFFERED = 4_194_304; // bytes that a socket of the core holds
 const TELL_EVERY = 20; // ms
+const CLOSE_TIME = 100; // ms after an error until the close; in Node.js 20 none follows where nobody listens
+const NO_CLASS =
+  "no WebSocket class here: start Node.js 20 with --experimental-websocket, or give one as `WebSocket`";
 
 /**
  * @param send takes a frame for the sandbox
@@ -34,7 +37,7 @@ export function dialling(send, allowed, WebSocket, failed) {
     try {
       if (originOf(url) !== originOf(allowed))
         return refuse(`Only ${originOf(allowed)} may be dialled.`);
-      if (!WebSocket) throw new Error("there is no WebSocket class here: give one as `WebSocket`");
+      if (!WebSocket) throw new Error(NO_CLASS);
       socket = new WebSocket(url, protocols);
     } catch (error) {
       return refuse(String(error.message).slice(0, 100));
@@ -46,11 +49,16 @@ export function dialling(send, allowed, WebSocket, failed) {
     open.set(number, account);
     socket.onopen = () => tell("open");
     socket.onmessage = ({ data }) => typeof data === "string" && tell("message", { data });
-    socket.onerror = () => tell("error");
     socket.onclose = ({ code, reason }) => {
       clearTimeout(account.timer);
       open.delete(number);
       account.tell("close", { code, reason });
+    };
+    socket.onerror = () => {
+      tell("error");
+      setTimeout(() => {
+        if (open.get(number) === account) socket.onclose({ code: 1006, reason: "" });
+      }, CLOSE_TIME);
     };
     return undefined;
   }
