@@ -10,7 +10,10 @@ const require = createRequire(`${process.argv[2]}/`);
 const { JXT } = require("stanza");
 const { default: protocol } = require("stanza/protocol");
 const { importFromSDP, exportToSDP } = require("stanza/jingle/sdp/Intermediate");
-const { convertIntermediateToRequest, convertRequestToIntermediate } = require("stanza/jingle/sdp/Protocol");
+const {
+  convertIntermediateToRequest,
+  convertRequestToIntermediate,
+} = require("stanza/jingle/sdp/Protocol");
 const ICE = "urn:xmpp:jingle:transports:ice-udp:1";
 const ACTION = { initiator: "session-initiate", responder: "session-accept" };
 

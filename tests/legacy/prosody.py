@@ -134,6 +134,8 @@ class User(slixmpp.ClientXMPP):
         self.jingles: list[Any] = []
         jingle = MatchXPath("{jabber:client}iq/{urn:xmpp:jingle:1}jingle")
         self.register_handler(Callback("jingle", jingle, self._took_jingle))
+        proposal = MatchXPath("{jabber:client}message/{urn:xmpp:jingle-message:0}propose")
+        self.register_handler(Callback("proposal", proposal, self._proceed))
         receipt = MatchXPath("{jabber:client}message/{urn:xmpp:receipts}received")
         self.register_handler(Callback("receipts", receipt, self.receipts.append))
         self.online = asyncio.Event()
@@ -153,6 +155,15 @@ class User(slixmpp.ClientXMPP):
     def _took_jingle(self, iq: Any) -> None:
         iq.reply().send()
         self.jingles.append(iq)
+
+    def _proceed(self, message: Any) -> None:
+        """Want to be called."""
+        for each in message.xml:
+            if each.tag.endswith("propose"):
+                reply = self.make_message(message["from"], mtype="chat")
+                said = each.tag.replace("propose", "proceed")
+                reply.append(Xml.Element(said, {"id": each.get("id")}))
+                reply.send()
 
     def jingle(self, action: str, to: str, sid: str, *inside: str) -> None:
         """Say something about a call."""

@@ -17,15 +17,19 @@ from xml.etree import ElementTree as Xml
 
 import psutil
 import pytest
+from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc.mediastreams import AudioStreamTrack
+from playwright.async_api import async_playwright
 from websockets.exceptions import ConnectionClosed
 
-from msgnode.legacy.descriptions import description_in
+from msgnode.legacy.descriptions import Description, description_in
 from msgnode.legacy.jingle import from_jingle, info_of, to_jingle
 from tests.client import Client, code
 from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
 from tests.length import length
 from tests.node import Node, running
+from tests.stubs.conftest import FLAGS
 
 from .fake_xmpp import DOMAIN, GATEWAY, SECRET
 from .prosody import User, prosody, user
@@ -210,6 +214,46 @@ async def test_case_24_calls_pass_both_ways_with_their_candidates_and_end(world:
         gone = await alice.ask("delete", f"{BOB}/phone", {}, sender=alice.user)
         assert code(gone) == 200
         await bob.action("session-terminate")
+
+
+async def test_a_visitor_of_the_page_writes_to_an_xmpp_user_and_calls_him_with_sound(
+    world: World, chromium: str
+) -> None:
+    await world.live()
+    fake = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    async with async_playwright() as play, user(world.server) as bob:
+        browser = await play.chromium.launch(executable_path=chromium, args=[*FLAGS, *fake])
+        page = await browser.new_page(permissions=["microphone"])
+        page.set_default_timeout(30_000)
+        await page.goto(f"http://localhost:{world.node.port}/?with=xmpp:bob@{DOMAIN}")
+        await page.fill("#line", "hello from the page")
+        await page.click("#write button")
+        await bob.until(lambda bob: "hello from the page" in bob.texts)
+        guest = str(bob.taken[-1]["from"])
+        bob.make_message(guest, "hello back", mtype="chat").send()
+        await page.wait_for_selector("#said li:has-text('hello back')")
+
+        await page.click("#dial button")
+        initiate, iq = await bob.action("session-initiate")
+        sid = initiate.get("sid")
+        offer = from_jingle(element_of(Xml.tostring(initiate, "unicode")), "initiator")
+        peer = RTCPeerConnection(RTCConfiguration([]))
+        heard: asyncio.Queue[Any] = asyncio.Queue()
+        peer.on("track", heard.put_nowait)
+        peer.addTrack(AudioStreamTrack())
+        await peer.setRemoteDescription(RTCSessionDescription(offer.sdp, "offer"))
+        await peer.setLocalDescription(await peer.createAnswer())
+        answer = to_jingle(Description("answer", peer.localDescription.sdp), "responder")
+        bob.jingle("session-accept", str(iq["from"]), sid, *answer)
+        async with asyncio.timeout(60):
+            track = await heard.get()
+            while (await track.recv()).to_ndarray().max() < 1_000:
+                pass  # until the beep is heard
+        await page.wait_for_selector("#call-says:has-text('You are talking')")
+        bob.jingle("session-terminate", str(iq["from"]), sid, "<reason><success/></reason>")
+        await page.wait_for_selector("#call-says:has-text('has ended')")
+        await peer.close()
+        await browser.close()
 
 
 async def test_case_6_a_server_that_is_killed_amid_messages_loses_none(world: World) -> None:

@@ -117,9 +117,8 @@ export function stubFor(to, home, { interworking = new Set(), routing = {} } = {
     const key = `${scheme}.${domain.split(".").slice(-2).join(".")}`;
     if (interworking.has(key)) return { kind: "legacy", key, domain: key };
     if (user) return { kind: "legacy", key: "", domain };
-    if (isLegacy(to)) return { kind: "domain", key: home, domain: home };
   }
-  if (domain !== home && routing[domain] === "node")
+  if (routing[domain] === "node" || LEGACY_SCHEMES.includes(scheme))
     return { kind: "domain", key: home, domain: home };
   return { kind: "domain", key: domain, domain };
 }

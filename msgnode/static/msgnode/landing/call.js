@@ -6,12 +6,17 @@
  * the caller's domain, accepts with the offer, and the caller's 200 has the answer. Until then the caller may
  * withdraw the invitation, and does so by leaving the page; who accepts it all the same is told so.
  *
+ * Users of networks whose gateway the node is, as phones, are called by their address, and can be written to
+ * (`?with=xmpp:bob@legacy.example`, `?with=sip:100@pbx.example`).
+ *
  * Nothing runs until the visitor wants to be called, or to call.
  */
 
 import { Runtime } from "../runtime/index.js";
+import { isLegacy } from "../runtime/addresses.js";
 import { whoIsHere } from "./login.js";
 import { Media } from "./media.js";
+import { element } from "./pane.js";
 
 const $ = (selector) => document.querySelector(`#call ${selector}`);
 const { domain, otherDomain, otherOrigin } = document.body.dataset;
@@ -19,11 +24,13 @@ const catalogues = {
   [domain]: location.origin,
   ...(otherOrigin ? { [otherDomain]: otherOrigin } : {}),
 };
+const query = new URLSearchParams(location.search);
 const PREFIX = "#call=";
 const RINGS = 10_000; // ms between signs of life while a person is asked
 const RINGS_MOST = 5;
 const INVITED = 60; // s for which somebody is invited
 const EARLY_MOST = 8;
+const LINES_MOST = 50;
 const BUSY = { code: 486, description: "Busy." };
 const OVER = { code: 410, description: "The invitation is over: it was withdrawn or has expired." };
 
@@ -35,10 +42,17 @@ let asked = null; // {invitation, end(why)}: what the person is asked about
 
 if (location.hash.startsWith(PREFIX))
   $("#whom").value = decodeURIComponent(location.hash.slice(PREFIX.length));
+$("#whom").value ||= /^(sip|xmpp):/.test(query.get("with") ?? "") ? query.get("with") : "";
+$("#whom").addEventListener("input", showWrite);
+$("#write").addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(() => write(addressOf($("#whom").value)));
+});
+showWrite();
 $("#reachable").addEventListener("click", () => attempt(beCalled));
 $("#dial").addEventListener("submit", (event) => {
   event.preventDefault();
-  const whom = $("#whom").value.trim();
+  const whom = addressOf($("#whom").value);
   attempt(() => (isPerson(whom) ? invite(whom) : call(whom)));
 });
 $("#withdraw").addEventListener("click", () => withdraw());
@@ -131,6 +145,7 @@ async function call(to, invitation) {
     const body = { value: { ...(invitation ? { invitation } : {}), connectionDescription } };
     const answer = await runtime.bus.request({ type: "create", from: url, to, body });
     await media.take(answer.value?.connectionDescription);
+    await media.add(answer.value.iceCandidates);
   } catch (error) {
     media.close();
     throw error;
@@ -141,6 +156,12 @@ function hear(message) {
   const { type, from, body } = message;
   if (type === "delete") {
     if (current?.peer === from) current.media.close();
+  } else if (type === "update") {
+    if (current?.peer === from && /^iceCandidates\b/.test(body?.attribute))
+      attempt(() => current.media.add([body.value]));
+  } else if (type === "create" && isLegacy(from) && typeof body?.value?.content === "string") {
+    showLine(from, body.value.content);
+    answer(message, { code: 200 });
   } else if (invited?.sent?.isAcceptedBy(message)) {
     forget(invited);
     attempt(() => take(message));
@@ -150,6 +171,38 @@ function hear(message) {
   } else if (type === "create" && body?.value?.connectionDescription) {
     attempt(() => ring(message));
   }
+}
+
+// --- users of other networks ------------------------------------------------------------------------
+
+/** What was entered, as an address: xmpp:bob@legacy.example is xmpp://legacy.example/bob. */
+function addressOf(entered) {
+  const [, scheme, user, host] = /^(sip|xmpp):([^/@]+)@([^/?;]+)$/.exec(entered.trim()) ?? [];
+  return scheme ? `${scheme}://${host.toLowerCase()}/${user}` : entered.trim();
+}
+
+function showWrite() {
+  $("#write").hidden = $("#said").hidden = !isLegacy(addressOf($("#whom").value));
+}
+
+/** Send somebody there what was written. */
+async function write(to) {
+  const { runtime, url } = await open();
+  const { line } = $("#write").elements;
+  const content = line.value.trim();
+  if (!content) return;
+  say("Sending …");
+  const body = { value: { type: "chat", content } };
+  const { desc } = await runtime.bus.request({ type: "create", from: url, to, body });
+  showLine("You", content);
+  line.value = "";
+  say(`It was ${desc ?? "sent"}.`);
+}
+
+function showLine(who, text) {
+  $("#said").hidden = false;
+  $("#said").append(element("li", `${who}: ${text}`));
+  if ($("#said").children.length > LINES_MOST) $("#said").firstElementChild.remove();
 }
 
 // --- invitations ------------------------------------------------------------------------------------
@@ -273,7 +326,9 @@ async function take(message) {
   if (current) return answer(message, BUSY);
   const media = begin(message.from);
   try {
-    const connectionDescription = await media.answer(message.body.value.connectionDescription);
+    const { connectionDescription: offer, iceCandidates } = message.body.value;
+    const connectionDescription = await media.answer(offer);
+    await media.add(iceCandidates);
     answer(message, { code: 200, value: { connectionDescription } });
   } catch (error) {
     answer(message, { code: 500, description: error.message });

@@ -49,6 +49,12 @@ export class Media {
     await this.#connection.setRemoteDescription(checked(answer, "answer"));
   }
 
+  /** Candidates of the other side that are not in its description. */
+  async add(candidates) {
+    for (const each of Array.isArray(candidates) ? candidates : [])
+      if (typeof each?.candidate === "string") await this.#connection.addIceCandidate(each);
+  }
+
   close() {
     if (this.#isOver) return;
     this.#isOver = true;
