@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -155,3 +156,44 @@ def test_the_overview_moves_and_says_when_it_is_cut_off(
     assert operator_page.get_attribute("#live", "data-state") == "lost"
     assert "/admin/msgnode/session/" in where
     assert operator_page.faults == []
+
+
+def test_the_page_of_traces_stays_small_and_counts_what_was_left_out_since_it_was_opened(
+    operator_page: Any,
+) -> None:
+    """A worker that does not answer for a second, or begins anew, is not counted as a whole."""
+    sockets: list[Any] = []
+    operator_page.route_web_socket("**/admin/live/traces/**", lambda each: sockets.append(each))
+    operator_page.goto("/admin/traces/")
+
+    def tell(first: int = 0, number: int = 0, **untraced: int) -> None:
+        told = [trace(n) for n in range(first, first + number)]
+        sockets[0].send(json.dumps({"type": "now", "traces": told, "untraced": untraced}))
+
+    waiting.until(lambda: operator_page.wait_for_timeout(1) or sockets, LIMIT)
+    tell(0, 200, a=5_000, b=7_000)
+    tell(200, 150, a=5_010)
+    tell(b=7_020, a=3)
+    waiting.in_page(operator_page, "document.body.textContent.includes(' 33 messages since')")
+    state = operator_page.locator("#traces-state")
+    assert state.inner_text().startswith("300 traces, the newest 100")
+    rows = operator_page.locator("#traces-rows tr")
+    assert rows.count() == 100
+    assert "to 349" in rows.first.inner_text()
+    rows.nth(50).locator("button").click()
+    assert "to 299" in operator_page.inner_text("#trace-title")
+    operator_page.fill("#traces-search", "to 60")
+    waiting.in_page(operator_page, "document.querySelectorAll('#traces-rows tr').length === 1")
+    operator_page.fill("#traces-search", "")
+    waiting.in_page(operator_page, "document.querySelectorAll('#traces-rows tr').length === 100")
+    assert operator_page.faults == []
+
+
+def trace(number: int) -> dict[str, Any]:
+    """A trace as a worker tells it."""
+    span = {"id": f"{number:016x}", "name": "update", "at": number, "seconds": 0.001, "facts": {}}
+    return {
+        "trace": f"{number:032x}", "why": "watched", "type": "update", "sender": "me", "rule": "",
+        "to": f"to {number}", "outcome": "delivered", "code": 200, "seconds": 0.001, "at": number,
+        "id": "1", "body": {}, "worker": "a", "user": "", "session": "", "spans": [span],
+    }  # fmt: skip

@@ -37,7 +37,7 @@ def now_of(told: dict[str, TracesTold | None]) -> dict[str, Any]:
     """
     return {
         "traces": history_of(told),
-        "untraced": sum(each.untraced for each in told.values() if each is not None),
+        "untraced": {name: each.untraced for name, each in told.items() if each is not None},
         "missing": [name for name, each in told.items() if each is None],
     }
 

@@ -10,7 +10,8 @@ import { LiveSocket } from "./socket.js";
 import { branch, step } from "./trace_steps.js";
 import { count, microseconds, time } from "./words.js";
 
-const SHOWN = 300; // traces
+const KEPT = 300; // traces
+const ROWS = 100; // of them in the page: each row costs with every update
 const ORPHANS = 500; // parts whose trace is not known yet
 const JOINED = new Set(["response", "link"]);
 
@@ -23,11 +24,13 @@ const search = $("#traces-search");
 const panel = $("#trace");
 const wantsOne = new URLSearchParams(location.search).has("trace");
 
-const traces = new Map(); // trace id -> {parts, row}
+const traces = new Map(); // trace id -> {parts, row: null until it is shown}
+const ofRow = new WeakMap(); // row -> trace
+const untraced = new Map(); // worker -> messages that it has not traced since it started
 let orphans = [];
 let held = []; // parts that came while paused
 let open = null;
-let before = null; // messages that were not traced when this page was opened
+let leftOut = 0; // messages that were not traced since this page was opened
 
 const socket = new LiveSocket(root.dataset.socket, {
   opened() {
@@ -35,7 +38,7 @@ const socket = new LiveSocket(root.dataset.socket, {
   },
   text(message) {
     const parts = (message.type === "history" ? message.points : message.traces) ?? [];
-    if (pause.getAttribute("aria-pressed") === "true") held = [...held, ...parts].slice(-SHOWN);
+    if (pause.getAttribute("aria-pressed") === "true") held = [...held, ...parts].slice(-KEPT);
     else take(parts);
     if (message.type !== "history") say(sentence(message));
   },
@@ -50,12 +53,20 @@ pause.addEventListener("click", () => {
   pause.textContent = isPaused ? "Go on" : "Pause";
   if (!isPaused) take(held.splice(0));
 });
-search.addEventListener("input", () => traces.forEach(filter));
+search.addEventListener("input", show);
+rows.addEventListener("click", ({ target }) => {
+  const row = target.closest("button")?.closest("tr");
+  if (!row) return;
+  open = ofRow.get(row);
+  panel.hidden = false;
+  showOpen();
+  $("#trace-title").focus();
+});
 $("#trace-close").addEventListener("click", () => {
   const { row } = open ?? {};
   open = null;
   panel.hidden = true;
-  row?.querySelector("button")?.focus();
+  row?.querySelector("button").focus();
 });
 $("#trace-save").addEventListener("click", () => {
   const text = JSON.stringify(open.parts, null, 2);
@@ -70,12 +81,17 @@ function say(text) {
   if (state.textContent !== text) state.textContent = text;
 }
 
-function sentence({ missing, untraced, missed }) {
-  const words = [`${traces.size} traces`];
-  before = Math.min(before ?? untraced, untraced); // a worker that began anew counts from zero
-  if (untraced > before)
+function sentence({ missing, untraced: told, missed }) {
+  const newest = traces.size > ROWS ? `, the newest ${ROWS} that match in the table` : "";
+  const words = [`${traces.size} traces${newest}`];
+  for (const [worker, number] of Object.entries(told)) {
+    const before = untraced.get(worker) ?? number; // one that begins anew counts from zero
+    leftOut += number >= before ? number - before : number;
+    untraced.set(worker, number);
+  }
+  if (leftOut)
     words.push(
-      `${count(untraced - before)} messages since you opened this page were not traced, because there were too many`,
+      `${count(leftOut)} messages since you opened this page were not traced, because there were too many`,
     );
   if (missed) words.push(`this page was too slow for ${missed} updates`);
   if (missing?.length) words.push(`${missing.join(", ")} did not answer`);
@@ -101,29 +117,54 @@ function take(parts) {
     changed.add(trace);
   }
   orphans = orphans.slice(-ORPHANS);
-  for (const trace of changed) show(trace);
-  while (traces.size > SHOWN) {
-    const [oldest] = traces.keys();
-    traces.get(oldest).row.remove();
-    traces.delete(oldest);
+  for (const trace of changed) {
+    if (!trace.row) continue;
+    const hadFocus = trace.row.contains(document.activeElement);
+    const row = rowOf(trace);
+    trace.row.replaceWith(row);
+    trace.row = row;
+    if (hadFocus) row.querySelector("button").focus();
   }
+  for (const id of traces.keys()) {
+    if (traces.size <= KEPT) break;
+    traces.delete(id);
+  }
+  if (changed.size) show();
   if (open && changed.has(open)) showOpen();
 }
 
-function show(trace) {
+/** Have the newest traces that match the search in the table, each with the row that it had. */
+function show() {
+  const term = search.value.trim().toLowerCase();
+  const matches = (trace) => !term || JSON.stringify(trace.parts).toLowerCase().includes(term);
+  const shown = new Set([...traces.values()].reverse().filter(matches).slice(0, ROWS));
+  if (!shown.size && !rows.querySelector("button")) return; // what says that there is none stays
+  for (const row of [...rows.rows]) {
+    const trace = ofRow.get(row);
+    if (shown.has(trace)) continue;
+    row.remove();
+    if (trace) trace.row = null;
+  }
+  let place = rows.firstElementChild;
+  for (const trace of shown) {
+    if (trace.row && trace.row === place) {
+      place = place.nextElementSibling;
+      continue;
+    }
+    trace.row ??= rowOf(trace);
+    rows.insertBefore(trace.row, place);
+  }
+}
+
+function rowOf(trace) {
   const [part] = trace.parts;
   const row = document.createElement("tr");
+  ofRow.set(row, trace);
   const button = document.createElement("button");
   button.type = "button";
   button.className = "text-link";
   button.append(time(part.at));
   button.setAttribute("aria-label", `Open ${part.type} to ${part.to}`);
-  button.addEventListener("click", () => {
-    open = trace;
-    panel.hidden = false;
-    showOpen();
-    $("#trace-title").focus();
-  });
   const outcome = `${part.spans[0].is_error ? "▲ " : ""}${part.outcome}${part.code ? ` (${part.code})` : ""}`;
   const cells = [
     button,
@@ -137,26 +178,11 @@ function show(trace) {
   cells.forEach((content, index) => {
     const cell = document.createElement(index ? "td" : "th");
     if (!index) cell.scope = "row";
-    if (index === 2 || index === 3) cell.className = "console-wrap";
     if (index === 5) cell.className = "console-right";
     cell.append(content);
     row.append(cell);
   });
-  if (trace.row) {
-    const hadFocus = trace.row.contains(document.activeElement);
-    trace.row.replaceWith(row);
-    if (hadFocus) button.focus();
-  } else {
-    if (!rows.querySelector("button")) rows.replaceChildren();
-    rows.prepend(row);
-  }
-  trace.row = row;
-  filter(trace);
-}
-
-function filter(trace) {
-  const term = search.value.trim().toLowerCase();
-  trace.row.hidden = Boolean(term) && !JSON.stringify(trace.parts).toLowerCase().includes(term);
+  return row;
 }
 
 function showOpen() {

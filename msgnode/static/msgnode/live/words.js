@@ -1,6 +1,7 @@
 /** Figures for people: separators, bytes, times of day in the browser's zone with UTC on hover. */
 
 const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const hours = new Intl.DateTimeFormat("en", { timeStyle: "medium", hourCycle: "h23" });
 const UNITS = ["B", "kB", "MB", "GB", "TB"];
 
 export function count(value) {
@@ -43,5 +44,5 @@ export function time(seconds, withDate = false) {
 export function clock(seconds, withDate = false) {
   const at = new Date(seconds * 1000);
   const day = withDate ? `${at.toLocaleDateString("en", { month: "short", day: "numeric" })} ` : "";
-  return day + at.toLocaleTimeString("en", { hour12: false });
+  return day + hours.format(at);
 }
