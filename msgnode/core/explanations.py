@@ -437,6 +437,12 @@ ALARMS: Mapping[str, Explanation] = {
         "Make the pool larger under Legacy networks, or find out who uses it; then clear the "
         "alarm.",
     ),
+    "legacy-media": Explanation(
+        "The media of calls with a legacy network cannot be changed",
+        "The rtpengine that is named under Legacy networks does not answer, so calls with the "
+        "network are refused with 503. Messages pass.",
+        "Start rtpengine, or correct its place under Legacy networks; then clear the alarm.",
+    ),
     "legacy-posing": Explanation(
         "Somebody in a legacy network claims an address of this node",
         "A request came from the network whose sender says that he is a user of this node, or has "

@@ -75,7 +75,14 @@ class Parties:
             self._here.refused(f"{their[:200]} sends more than {per_minute} a minute")
         return left >= 1
 
-    def find(self, their: str, name: str, then: Callable[[str], None], fresh: bool = False) -> None:
+    def find(
+        self,
+        their: str,
+        name: str,
+        then: Callable[[str], None],
+        fresh: bool = False,
+        is_call: bool = False,
+    ) -> None:
         """Find the hyperty that takes what somebody there sends to a name of ours, "" if none does.
 
         Args:
@@ -83,24 +90,26 @@ class Parties:
             name: of ours.
             then: called with the hyperty, perhaps at once.
             fresh: whether what is remembered does not do.
+            is_call: whether it is a call, which need not be for who takes messages.
         """
         if self._pool.has(name):
             then(self._borrower(their, name))
             return
         user = self._user_of(name)
-        known = self._talks.get((their, name), "")
+        known = "" if is_call else self._talks.get((their, name), "")
         if not user or self._held >= MAX_HELD:
             then("")
         elif known and not fresh and not self._lookups.is_looking(user):
             then(known)
         else:
-            self._talks.pop((their, name), None)
+            if not is_call:
+                self._talks.pop((their, name), None)
             self._held += 1
-            self._lookups.find(user, partial(self._found, then), fresh)
+            self._lookups.find(user, partial(self._found, then, is_call), fresh)
 
-    def _found(self, then: Callable[[str], None], found: Found) -> None:
+    def _found(self, then: Callable[[str], None], is_call: bool, found: Found) -> None:
         self._held -= 1
-        then(found.hyperty)
+        then(found.called if is_call else found.hyperty)
 
     def _borrower(self, their: str, name: str) -> str:
         """The hyperty that has an address which is lent."""

@@ -31,11 +31,23 @@ from msgnode.core.errors import (
 )
 from msgnode.core.messages import Message, error_body
 
-from .network import LENT, Answer, Here, LegacySettings, Lost, NotAdmitted, NotSupported, TooLarge
+from .network import (
+    CALL,
+    LENT,
+    Answer,
+    Here,
+    LegacySettings,
+    Lost,
+    NotAdmitted,
+    NotSupported,
+    TooLarge,
+)
 from .parties import Parties
 from .sip_addresses import GATEWAY, SipAddresses
+from .sip_calls import ALLOW, SipCalls
 from .sip_flow import SipFlow
-from .sip_messages import MAX_BODY, METHODS, TEXT, Incoming, address_of, plain, uri
+from .sip_media import MEDIA_ALARM, Media, Rtpengine
+from .sip_messages import MAX_BODY, SDP, TEXT, Incoming, address_of, plain, uri
 from .sip_transactions import LOST, Outgoing, Served, Transactions
 from .xmpp_pool import AddressPool
 
@@ -102,8 +114,11 @@ class SipNetwork:
             here, self.pool, self._user_of, settings.per_minute, lends_to_all=True, clock=clock
         )
         self._transactions = Transactions(
-            self._password, self._took, lambda _: None, lambda _: None, here.refused, clock
+            self._password, self._took, self._took_ack, self._took_cancel, here.refused, clock
         )
+        media = Rtpengine(settings.media, self._alarm_media) if settings.media else Media()
+        self._media = media
+        self._sip_calls = SipCalls(here, self, self._transactions, self._parties, media, clock)
         self._flow: SipFlow | None = None
         self._end: Lost | None = None
         self._key = secrets.token_bytes(16)
@@ -120,6 +135,18 @@ class SipNetwork:
         for kind, ours, theirs in kept:
             if kind == LENT:
                 self.pool.restore(ours, theirs)
+            elif kind == CALL:
+                self._sip_calls.calls.restore(ours, theirs)
+
+    def _took_ack(self, message: Incoming) -> None:
+        self._sip_calls.took_ack(message)
+
+    def _took_cancel(self, served: Served) -> None:
+        self._sip_calls.took_cancel(served)
+
+    def _alarm_media(self, text: str) -> None:
+        self._here.refused(text)
+        self._here.raise_alarm(MEDIA_ALARM, text)
 
     def _password(self, account: str) -> str:
         return self._settings.secret.replace("{user}", account)
@@ -143,7 +170,7 @@ class SipNetwork:
         if not self._accounts:
             raise NotAdmitted("it has neither addresses to lend nor a domain of this node's users")
         flow = SipFlow(settings.transport, self._transactions.took)
-        self._end, self._pinged_at = None, 0.0
+        self._pinged_at = 0.0
         try:
             await flow.open(settings.host, settings.port)
             self._flow = flow
@@ -155,10 +182,13 @@ class SipNetwork:
                 await self._here.ready()
                 await flow.read()
         except Lost as error:
-            raise self._end or error from None
+            why, self._end = self._end, None
+            raise why or error from None
         finally:
             self._flow, self._is_live, self._registering = None, False, 0
             self._transactions.lost()
+            self._sip_calls.lost()
+            self._media.close()
             self._lost()
             await flow.close()
 
@@ -187,6 +217,7 @@ class SipNetwork:
             self._keep_alive(self._flow, now)
         for line in list(self._lines.values()):
             self._expire(line)
+        self._sip_calls.tick()
         self.pool.sweep()
 
     def _keep_alive(self, flow: SipFlow, now: float) -> None:
@@ -197,7 +228,7 @@ class SipNetwork:
         elif not self._pinged_at and now - self._transactions.heard_at > QUIET_SECONDS:
             self._pinged_at = now
             target = f"sip:{self._settings.domain}"
-            self._transactions.send(self._request("OPTIONS", target, ""), lambda *_: None)
+            self._transactions.send(self.request("OPTIONS", target, ""), lambda *_: None)
 
     # --- registration -----------------------------------------------------------------------------
 
@@ -270,6 +301,7 @@ class SipNetwork:
         for line in list(self._lines.values()):
             self._send_first(line)
         self._here.live()
+        self._sip_calls.begin()
 
     def contact_of(self, name: str) -> str:
         """Where an account is on this flow."""
@@ -281,6 +313,8 @@ class SipNetwork:
 
     def send(self, message: Message) -> None:
         """Convert a message and put it on the wire. Raises NodeError if that cannot be."""
+        if self._sip_calls.calls.take(message):
+            return
         target = self.addresses.uri_of(message.recipients[0])
         if message.type == "read":
             self._discover(message, target)
@@ -321,7 +355,7 @@ class SipNetwork:
             raise Unavailable(f"{sender[:200]} has no session any more.")
         return self.pool.lend(runtime)
 
-    def _request(self, method: str, target: str, name: str) -> Outgoing:
+    def request(self, method: str, target: str, name: str) -> Outgoing:
         """A request outside a call; `name` is of ours, "" for the gateway itself."""
         is_lent, domain = self.pool.has(name), self._settings.domain
         account = name if is_lent else self._accounts[-1].name
@@ -338,7 +372,7 @@ class SipNetwork:
             return
         target = self.addresses.uri_of(line[0].message.recipients[0])
         line[0].attempts += 1
-        request = self._request("MESSAGE", target, line[0].name)
+        request = self.request("MESSAGE", target, line[0].name)
         request.body, request.type_ = line[0].body, f"{TEXT};charset=utf-8"
         line[0].until = float("inf")
         self._transactions.send(request, partial(self._answered, line, line[0]))
@@ -404,20 +438,19 @@ class SipNetwork:
                 fault = self.fault_of(code, answer, message)
                 self._here.answer(message, error_body(fault))
             elif code >= 200:
-                value = {"url": address, "user": address, "resources": ["chat"],
+                value = {"url": address, "user": address, "resources": ["chat", "audio"],
                          "dataSchemes": ["comm"]}  # fmt: skip
                 self._here.answer(message, {"code": 200, "value": {address: value}})
 
-        self._transactions.send(self._request("OPTIONS", target, ""), said)
+        self._transactions.send(self.request("OPTIONS", target, ""), said)
 
     # --- from the network -------------------------------------------------------------------------
 
     def _took(self, served: Served) -> None:
         """Take a request."""
         request = served.request
-        allow = ("Allow", ", ".join(METHODS))
         if request.to_tag or request.method == "BYE":
-            self._transactions.answer(served, 481)
+            self._sip_calls.took(served)
         elif request.seconds("max-forwards") == 0:
             self._transactions.answer(served, 483)
         elif required := request.headers.get("require"):
@@ -427,11 +460,11 @@ class SipNetwork:
             self._here.refused("a request of this node came back")
             self._transactions.answer(served, 482)
         elif request.method == "OPTIONS":
-            self._transactions.answer(served, 200, headers=[allow, ("Accept", f"{TEXT}")])
+            self._transactions.answer(served, 200, headers=[ALLOW, ("Accept", f"{SDP}, {TEXT}")])
         elif request.method not in ("MESSAGE", "INVITE"):
-            self._transactions.answer(served, 405, headers=[allow])
+            self._transactions.answer(served, 405, headers=[ALLOW])
         elif not self._is_posing(served):
-            self._took_text(served)
+            self._took_new(served)
 
     def _is_posing(self, served: Served) -> bool:
         """Refuse who says that he is of this node; whether he does."""
@@ -444,20 +477,22 @@ class SipNetwork:
         self._transactions.answer(served, 403)
         return True
 
-    def _took_text(self, served: Served) -> None:
-        """Take a message to an address of ours."""
+    def _took_new(self, served: Served) -> None:
+        """Take a message or a call to an address of ours."""
         request = served.request
         sender = request.sender
         their = self.addresses.address_of(sender.uri) if sender is not None else ""
         name = (address_of(request.uri) or sender).uri.user or ""  # type: ignore[union-attr]
         if not their:
             self._transactions.answer(served, 403, "Nobody can be answered there")
-        elif request.method != "MESSAGE" or not self._knows(name):
+        elif not self._knows(name):
             self._transactions.answer(served, 404)
-        elif request.media_type != TEXT:
+        elif request.method == "MESSAGE" and request.media_type != TEXT:
             self._transactions.answer(served, 415, headers=[("Accept", TEXT)])
         elif not self._parties.is_within_rate(their):
             self._transactions.answer(served, 480, "Too many messages", [("Retry-After", "60")])
+        elif request.method == "INVITE":
+            self._sip_calls.took_invite(served, their, name)
         else:
             text = request.body.decode(errors="replace")
             self._parties.deliver(their, name, text, partial(self._delivered, served))

@@ -193,9 +193,9 @@ def _read_first(message: Incoming, line: str) -> None:
         return
     if words[0] == VERSION and words[1].isdigit() and 100 <= int(words[1][:4]) < 700:
         message.code, message.reason = int(words[1]), words[2]
-    elif words[2] == VERSION and _TOKEN.fullmatch(words[0]):
-        message.method, message.uri = words[0], words[1]
-        if len(words[1]) > MAX_VALUE or _uri_of(words[1]) is None:
+    elif words[2].endswith(VERSION) and _TOKEN.fullmatch(words[0]):
+        message.method, message.uri = words[0], line[len(words[0]) + 1 : -len(VERSION) - 1]
+        if len(message.uri) > MAX_VALUE or _uri_of(message.uri) is None:
             message.fault = message.fault or "The URI of the request cannot be read."
 
 
@@ -219,7 +219,7 @@ def _read_names(message: Incoming) -> None:
     message.transaction = f"{via.host}:{via.port} {place}"
     if message.number >= 2**31 or (message.method and numbered.method != message.method):
         raise ValueError
-    message.method = message.method or numbered.method
+    message.method = numbered.method if message.code else message.method
 
 
 def _uri_of(text: str) -> URI | None:

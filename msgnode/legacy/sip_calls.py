@@ -1,0 +1,625 @@
+"""Calls with users of a SIP network: INVITE and its dialogs (RFC 3261, sections 12 to 15).
+
+    create with an offer       INVITE; 100, 180 and 183 are 100
+    200 with the answer        200, and ACK
+    a refusal, delete          a final response; CANCEL before the answer, BYE after
+    connectionDescription      INVITE in the dialog, both ways: hold, resume, other media
+
+Rules
+- All candidates are in a description: those that follow it within two seconds are waited for.
+- Of several phones that answer the first has the call; the others are acknowledged, and hung up.
+- Of two sides that offer at once each says 491, and tries again after a random time.
+- After the flow was lost each phone is invited again, as it was, to learn where this node is now.
+- A call in which nothing was said for half an hour is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Protocol
+
+from msgnode.core.errors import BadMessage, Conflict, NodeError, NotFound
+
+from .calls import MAX_CALLS, Call, Calls, CallState
+from .descriptions import Candidate, Description, sdp_fault
+from .network import Here
+from .parties import Parties
+from .sip_addresses import SipAddresses
+from .sip_media import Media
+from .sip_messages import MAX_ROUTES, METHODS, SDP, TEXT, Incoming, plain, tag_of
+from .sip_messages import address_of as parsed_address
+from .sip_transactions import LOST, TIMEOUT_SECONDS, Outgoing, Served, Transactions
+
+GATHER_SECONDS, ANSWER_SECONDS = 2.0, 10.0
+QUIET_SECONDS = 1_800.0
+RESTORED_NUMBER = 10_000
+"""Of the first request in a dialog of the worker before: higher than any of its own."""
+ALLOW = ("Allow", ", ".join(METHODS))
+_CODES = {
+    400: 400, 403: 403, 404: 404, 408: 408, 410: 410, 415: 406, 480: 404, 484: 404, 486: 486,
+    487: 487, 488: 406, 503: 503, 600: 486, 603: 403, 604: 404, 606: 406, 477: 503,
+}  # fmt: skip
+"""What a final response is here; others are 502."""
+_ANSWERS = {400: 488, 403: 603, 404: 480, 406: 488, 408: 480, 486: 486, 488: 488, 603: 603}
+"""What is said there; others are 480."""
+_BRACKETS = re.compile(r"<([^<>]*)>")
+
+
+@dataclass(eq=False, slots=True)
+class Dialog:
+    """What SIP has about a call.
+
+    Attributes:
+        call_id, ours, theirs: what its requests have; `theirs` has a tag once somebody answered.
+        target, routes: where its requests go.
+        account: whose password they have.
+        name: ours, in its contact.
+        invite: the request of ours that is not answered yet.
+        served: theirs that is not answered yet.
+        sdp: what we have described last.
+        ok: our 2xx, until it is acknowledged; sent again at `again_at`, after `pause`.
+        retry_at: when our offer is made again, which met one of theirs.
+    """
+
+    call_id: str
+    ours: str
+    theirs: str
+    target: str
+    account: str
+    name: str
+    routes: list[str] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    heard: int = -1
+    call: Call | None = None
+    invite: Outgoing | None = None
+    served: Served | None = None
+    served_until: float = math.inf
+    sdp: str = ""
+    is_begun: bool = False  # we have called
+    is_live: bool = False
+    is_over: bool = False
+    has_sign: bool = False  # a provisional response
+    tells: bool = False  # whether the runtime waits for the answer to our offer
+    ok: Served | None = None
+    ok_until: float = math.inf
+    again_at: float = math.inf
+    pause: float = 0.5
+    retry_at: float = math.inf
+    gathers_until: float = math.inf
+    gathered: list[Candidate] = field(default_factory=list)
+    then: Callable[[], None] | None = None
+    moved_at: float = 0.0
+
+    @property
+    def our_tag(self) -> str:
+        """Ours: what it is found by."""
+        return tag_of(parsed_address(self.ours))
+
+    @property
+    def their_tag(self) -> str:
+        """Theirs, "" before somebody has answered."""
+        return tag_of(parsed_address(self.theirs))
+
+
+def _routes_in(answer: Incoming) -> list[str]:
+    """The routes of who has called, as the answer to that has them."""
+    return answer.all("record-route")[:MAX_ROUTES][::-1]
+
+
+class Gateway(Protocol):
+    """What calls use of the network."""
+
+    addresses: SipAddresses
+
+    def name_of(self, sender: str) -> str:
+        """The name that a sender of this node has there. Raises NodeError."""
+        ...
+
+    def request(self, method: str, target: str, name: str) -> Outgoing:
+        """A request outside a call."""
+        ...
+
+    def contact_of(self, name: str) -> str:
+        """Where a name is on this flow."""
+        ...
+
+
+class SipCalls:
+    """The calls of one network. Implements Signalling.
+
+    Args:
+        here: this node.
+        gateway: the network.
+        transactions: of its flow.
+        parties: finds who takes a call.
+        media: changes descriptions, or passes them as they are.
+        clock: a monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        here: Here,
+        gateway: Gateway,
+        transactions: Transactions,
+        parties: Parties,
+        media: Media,
+        clock: Callable[[], float],
+    ) -> None:
+        self.calls = Calls(gateway.addresses.domain, here, self, clock)
+        self._here = here
+        self._gateway = gateway
+        self._transactions = transactions
+        self._parties = parties
+        self._media = media
+        self._clock = clock
+        self._dialogs: dict[str, Dialog] = {}  # by our tag
+
+    # --- Signalling -------------------------------------------------------------------------------
+
+    def invite(self, call: Call) -> None:
+        """Call a user there."""
+        target = self._gateway.addresses.uri_of(call.party)
+        name = self._gateway.name_of(call.here)
+        request = self._gateway.request("INVITE", target, name)
+        said = dict(request.headers)
+        dialog = Dialog(said["Call-ID"], said["From"], said["To"], target, request.account, name)
+        dialog.numbers, dialog.call, dialog.is_begun = request.numbers, call, True
+        call.network = self._dialogs[dialog.our_tag] = dialog
+        self._parties.wrote(call.party, name, call.here)
+        self._gather(dialog, call.offer, partial(self._offer, dialog))
+
+    def ring(self, call: Call) -> None:
+        """Say that it rings here."""
+        dialog: Dialog = call.network
+        if dialog.served is not None:
+            headers = [("Contact", self._contact(dialog))]
+            self._transactions.answer(dialog.served, 180, headers=headers)
+
+    def accept(self, call: Call, answer: Description) -> None:
+        """Answer the party's call."""
+        dialog: Dialog = call.network
+        dialog.is_live = True
+        self._gather(dialog, answer, partial(self._answer, dialog))
+
+    def trickle(self, call: Call, candidate: Candidate) -> None:
+        """Take a candidate into the description that waits for it; a later one is not passed on."""
+        dialog: Dialog = call.network
+        if dialog.then is not None:
+            dialog.gathered.append(candidate)
+
+    def describe(self, call: Call, description: Description) -> None:
+        """Offer something else in a call, or answer what was offered."""
+        dialog: Dialog = call.network
+        if description.type == "answer":
+            if dialog.served is None:
+                raise Conflict("Nothing was offered that is not answered.")
+            self._gather(dialog, description, partial(self._answer, dialog))
+        elif dialog.invite is not None or dialog.served is not None or dialog.then is not None:
+            raise Conflict("An offer in this call is not answered yet.")
+        else:
+            dialog.tells = True
+            self._gather(dialog, description, partial(self._offer, dialog))
+
+    def hang_up(self, call: Call, code: int, text: str) -> None:
+        """End a call: refuse, withdraw or leave it."""
+        dialog: Dialog = call.network
+        if dialog.is_begun and not dialog.is_live:
+            dialog.is_over = True
+            if dialog.invite is None:
+                self._forget(dialog)
+            elif dialog.has_sign:
+                self._transactions.cancel(dialog.invite)
+            return
+        is_new = not dialog.is_begun and not dialog.sdp and dialog.served is not None
+        if dialog.served is not None:
+            self._transactions.answer(dialog.served, _ANSWERS.get(code, 480), text)
+            dialog.served = None
+        if is_new:
+            self._forget(dialog)
+        else:
+            self._leave(dialog)
+
+    def kept(self, call: Call) -> str:
+        """The dialog of a call as a text."""
+        dialog: Dialog = call.network
+        return "\n".join((dialog.call_id, dialog.ours, dialog.theirs, dialog.target,
+                          dialog.account, dialog.name, *dialog.routes))  # fmt: skip
+
+    def restored(self, call: Call, text: str) -> None:
+        """Take up the dialog of a call of the worker before."""
+        call_id, ours, theirs, target, account, name, *routes = text.split("\n")
+        dialog = Dialog(call_id, ours, theirs, target, account, name, routes)
+        dialog.numbers, dialog.call, dialog.is_live = count(RESTORED_NUMBER), call, True
+        call.network = self._dialogs[dialog.our_tag] = dialog
+
+    # --- descriptions -----------------------------------------------------------------------------
+
+    def _gather(
+        self, dialog: Dialog, description: Description, then: Callable[[str], None]
+    ) -> None:
+        """Wait for the candidates of a description, if it has none; then go on with its text."""
+        has_some = description.candidates or "\na=candidate" in description.sdp
+        dialog.gathered = list(description.candidates)
+        dialog.then = lambda: then(
+            description._replace(candidates=tuple(dialog.gathered)).whole_sdp
+        )
+        dialog.gathers_until = self._clock() + GATHER_SECONDS
+        if has_some or "\na=ice-ufrag" not in description.sdp:
+            self._gathered(dialog)
+
+    def _gathered(self, dialog: Dialog) -> None:
+        then, dialog.then, dialog.gathers_until = dialog.then, None, math.inf
+        if then is not None:
+            then()
+
+    def _offer(self, dialog: Dialog, sdp: str) -> None:
+        """Have a description passed through the media, and offered there."""
+
+        def changed(result: str | NodeError) -> None:
+            if dialog.is_over or dialog.our_tag not in self._dialogs:
+                return
+            if isinstance(result, NodeError):
+                self._fail(dialog, result)
+                return
+            dialog.sdp = result
+            self._invite(dialog)
+
+        self._media.offer(dialog.call_id, sdp, True, changed)
+
+    def _invite(self, dialog: Dialog) -> None:
+        """Send an INVITE with what we describe."""
+        request = self._request(dialog, "INVITE")
+        request.body, request.type_ = dialog.sdp.encode(errors="replace"), SDP
+        request.headers += [("Contact", self._contact(dialog)), ALLOW]
+        dialog.invite = request
+        said = partial(self._invited_again if dialog.is_live else self._invited, dialog, request)
+        self._transactions.send(request, said)
+
+    def _answer(self, dialog: Dialog, sdp: str) -> None:
+        """Have a description passed through the media, and answered with."""
+
+        def changed(result: str | NodeError) -> None:
+            served, dialog.served = dialog.served, None
+            if served is None or served.code >= 200:
+                return
+            if isinstance(result, NodeError):
+                dialog.served = served
+                self._fail(dialog, result)
+                return
+            dialog.sdp, dialog.served_until, dialog.pause = result, math.inf, 0.5
+            headers = [("Contact", self._contact(dialog)), ALLOW]
+            body = result.encode(errors="replace")
+            self._transactions.answer(served, 200, headers=headers, body=body, type_=SDP)
+            now = self._clock()
+            dialog.ok, dialog.again_at, dialog.ok_until = served, now + 0.5, now + TIMEOUT_SECONDS
+
+        self._media.answer(dialog.call_id, sdp, True, changed)
+
+    def _described(self, dialog: Dialog, message: Incoming, then: Callable[[str], None]) -> None:
+        """Have what was answered there passed through the media, and go on with it."""
+        text = message.body.decode(errors="replace")
+        if message.media_type != SDP or sdp_fault(text):
+            self._fail(dialog, BadMessage("The answer has no description that can be used."))
+            return
+
+        def changed(result: str | NodeError) -> None:
+            if isinstance(result, NodeError):
+                self._fail(dialog, result)
+            elif not dialog.is_over:
+                then(result)
+
+        self._media.answer(dialog.call_id, text, False, changed)
+
+    def _fail(self, dialog: Dialog, error: NodeError) -> None:
+        """End a call, which cannot go on, for both sides."""
+        self._here.refused(error.description)
+        if (call := dialog.call) is not None and call.state is not CallState.OVER:
+            self.hang_up(call, error.code, error.description)
+            self.calls.refused(call, error.code, error.description)
+        else:
+            self._forget(dialog)
+
+    # --- calls of ours ----------------------------------------------------------------------------
+
+    def _invited(
+        self, dialog: Dialog, request: Outgoing, code: int, answer: Incoming | None
+    ) -> None:
+        """Take what is said of an INVITE that begins a call."""
+        call = dialog.call
+        if call is None:
+            return
+        if 100 <= code < 200:
+            is_first, dialog.has_sign = not dialog.has_sign, True
+            if dialog.is_over and is_first:
+                self._transactions.cancel(request)
+            elif not dialog.is_over:
+                self.calls.rings(call, is_ringing=code > 100)
+        elif 200 <= code < 300 and answer is not None:
+            self._taken(dialog, request, answer)
+        else:
+            dialog.invite = None
+            self._forget(dialog)
+            said = plain(answer.reason) if answer is not None else ""
+            text = f"{call.party[:200]}: {code} {said}" if code else "The proxy was lost."
+            self.calls.refused(call, 503 if code == LOST else _CODES.get(code, 502), text)
+
+    def _taken(self, dialog: Dialog, request: Outgoing, answer: Incoming) -> None:
+        """Take a 2xx of a call that began here: the first, the same again, or another phone's."""
+        if dialog.their_tag and answer.to_tag != dialog.their_tag:
+            other = Dialog(dialog.call_id, dialog.ours, answer.first("to"), dialog.target,
+                           dialog.account, dialog.name)  # fmt: skip
+            other.numbers = count(request.number + 1)
+            other.routes = _routes_in(answer)
+            self._learn(other, answer)
+            self._acknowledge(other, request)
+            self._transactions.send(self._request(other, "BYE"), lambda *_: None)
+            return
+        is_first = not dialog.their_tag
+        if is_first:
+            dialog.theirs, dialog.invite = answer.first("to"), None
+            dialog.routes = _routes_in(answer)
+            self._learn(dialog, answer)
+        self._acknowledge(dialog, request)
+        call = dialog.call
+        if not is_first or call is None:
+            return
+        dialog.is_live = True
+        if dialog.is_over:
+            self._leave(dialog)
+            return
+
+        def described(sdp: str) -> None:
+            self.calls.accepted(call, Description("answer", sdp))
+
+        self._described(dialog, answer, described)
+
+    def _acknowledge(self, dialog: Dialog, request: Outgoing) -> None:
+        ack = self._request(dialog, "ACK")
+        self._transactions.acknowledge(ack, request.number)
+
+    def _learn(self, dialog: Dialog, message: Incoming) -> None:
+        """Learn from a message where the requests of a dialog go."""
+        dialog.moved_at = self._clock()
+        if contacts := message.all("contact"):
+            found = _BRACKETS.search(contacts[0])
+            target = found[1] if found else contacts[0].partition(";")[0]
+            dialog.target = target if parsed_address(f"<{target}>") is not None else dialog.target
+
+    def _request(self, dialog: Dialog, method: str) -> Outgoing:
+        """A request in a dialog."""
+        headers = [("From", dialog.ours), ("To", dialog.theirs), ("Call-ID", dialog.call_id),
+                   *(("Route", each) for each in dialog.routes)]  # fmt: skip
+        return Outgoing(method, dialog.target, headers, account=dialog.account,
+                        numbers=dialog.numbers)  # fmt: skip
+
+    def _contact(self, dialog: Dialog) -> str:
+        return f"<{self._gateway.contact_of(dialog.name)}>"
+
+    def _leave(self, dialog: Dialog) -> None:
+        self._transactions.send(self._request(dialog, "BYE"), lambda *_: None)
+        self._forget(dialog)
+
+    def _forget(self, dialog: Dialog) -> None:
+        dialog.is_over = True
+        if self._dialogs.pop(dialog.our_tag, None) is not None:
+            self._media.end(dialog.call_id)
+
+    # --- calls of theirs --------------------------------------------------------------------------
+
+    def took_invite(self, served: Served, their: str, name: str) -> None:
+        """Take a call of somebody there to a name of ours."""
+        request = served.request
+        if not self._has_offer(served):
+            return
+        if len(self._dialogs) >= 2 * MAX_CALLS:
+            self._transactions.answer(served, 480, "There are too many calls")
+            return
+        self._transactions.answer(served, 100)
+        ours = f"{request.first('to')};tag={served.tag}"
+        account = self._gateway.request("INVITE", request.uri, name).account
+        dialog = Dialog(request.call_id, ours, request.first("from"), request.uri, account, name)
+        dialog.routes = request.all("record-route")[:MAX_ROUTES]
+        dialog.heard, dialog.served = request.number, served
+        self._learn(dialog, request)
+        self._dialogs[dialog.our_tag] = dialog
+        self._parties.find(their, name, partial(self._found, dialog, their), is_call=True)
+
+    def _has_offer(self, served: Served) -> bool:
+        """Refuse an INVITE without an offer that can be used; whether it has one."""
+        request, more = served.request, [("Accept", SDP)]
+        if request.body and request.media_type != SDP:
+            self._transactions.answer(served, 415, headers=more)
+        elif not request.contact:
+            self._transactions.answer(served, 400, "There is no Contact")
+        elif not request.body or sdp_fault(request.body.decode(errors="replace")):
+            self._transactions.answer(served, 488)
+        else:
+            return True
+        return False
+
+    def _found(self, dialog: Dialog, their: str, hyperty: str) -> None:
+        """Call the hyperty that was found."""
+        if dialog.is_over or dialog.served is None:
+            return  # he has hung up meanwhile
+        text = dialog.served.request.body.decode(errors="replace")
+
+        def changed(result: str | NodeError) -> None:
+            if dialog.is_over or dialog.served is None:
+                return
+            try:
+                if isinstance(result, NodeError):
+                    raise result
+                offer = Description("offer", result)
+                dialog.call = self.calls.called(their, hyperty, offer, dialog)
+            except NodeError as error:
+                self._refuse(dialog, error)
+
+        if hyperty:
+            self._media.offer(dialog.call_id, text, False, changed)
+        else:
+            self._refuse(dialog, NotFound("Nobody is there."))
+
+    def _refuse(self, dialog: Dialog, error: NodeError) -> None:
+        if dialog.served is not None:
+            code = _ANSWERS.get(error.code, 480)
+            self._transactions.answer(dialog.served, code, error.description)
+        self._forget(dialog)
+
+    def took_ack(self, message: Incoming) -> None:
+        """Take the ACK of an answer of ours."""
+        if (dialog := self._dialog_of(message)) is not None:
+            dialog.ok, dialog.again_at, dialog.ok_until = None, math.inf, math.inf
+
+    def took_cancel(self, served: Served) -> None:
+        """Take that a call was withdrawn before it was answered."""
+        tag = served.request.to_tag or served.tag
+        if (dialog := self._dialogs.get(tag)) is not None and dialog.served is served:
+            dialog.served, dialog.served_until = None, math.inf
+            if dialog.is_live:
+                return  # an offer in the call was withdrawn
+            self._forget(dialog)
+            if dialog.call is not None:
+                self.calls.hung_up(dialog.call)
+
+    def _dialog_of(self, message: Incoming) -> Dialog | None:
+        """The dialog that a request is in."""
+        dialog = self._dialogs.get(message.to_tag)
+        is_its = dialog is not None and dialog.call_id == message.call_id
+        return dialog if is_its and dialog and dialog.their_tag == message.from_tag else None
+
+    def took(self, served: Served) -> None:
+        """Take a request in a dialog."""
+        request, dialog = served.request, self._dialog_of(served.request)
+        answer = self._transactions.answer
+        if dialog is None or dialog.call is None:
+            answer(served, 481)
+        elif request.number <= dialog.heard:
+            answer(served, 500, "The number is not higher than the last one")
+        elif request.method == "BYE":
+            dialog.heard = request.number
+            answer(served, 200)
+            if dialog.served is not None:
+                answer(dialog.served, 487)
+            dialog.invite = dialog.served = None
+            self._forget(dialog)
+            self.calls.hung_up(dialog.call)
+        elif request.method == "OPTIONS":
+            answer(served, 200, headers=[ALLOW, ("Accept", f"{SDP}, {TEXT}")])
+        elif request.method != "INVITE":
+            answer(served, 405, headers=[ALLOW])
+        elif dialog.invite is not None or dialog.served is not None or not dialog.is_live:
+            answer(served, 491)
+        elif self._has_offer(served):
+            dialog.heard = request.number
+            self._offered(dialog, served, dialog.call)
+
+    def _offered(self, dialog: Dialog, served: Served, call: Call) -> None:
+        """Take an offer in a call."""
+        self._transactions.answer(served, 100)
+        self._learn(dialog, served.request)
+        dialog.served, dialog.served_until = served, self._clock() + ANSWER_SECONDS
+
+        def changed(result: str | NodeError) -> None:
+            if isinstance(result, NodeError):
+                self._refuse_offer(dialog)
+            else:
+                self.calls.described(call, Description("offer", result))
+
+        text = served.request.body.decode(errors="replace")
+        self._media.offer(dialog.call_id, text, False, changed)
+
+    def _refuse_offer(self, dialog: Dialog) -> None:
+        """Refuse an offer in a call, which goes on as it was."""
+        served, dialog.served, dialog.served_until = dialog.served, None, math.inf
+        if served is not None:
+            self._transactions.answer(served, 488)
+
+    def _invited_again(
+        self, dialog: Dialog, request: Outgoing, code: int, answer: Incoming | None
+    ) -> None:
+        """Take what is said of an offer of ours in a call."""
+        call = dialog.call
+        if 100 <= code < 200 or call is None:
+            return
+        is_first, dialog.invite = dialog.invite is request, None
+        if 200 <= code < 300 and answer is not None:
+            self._learn(dialog, answer)
+            self._acknowledge(dialog, request)
+            if not is_first or dialog.is_over or not dialog.tells:
+                return
+            dialog.tells = False
+            told = partial(self.calls.described, call)
+            self._described(dialog, answer, lambda sdp: told(Description("answer", sdp)))
+        elif code == 491:
+            least = 2.1 if dialog.is_begun else 0.0
+            dialog.retry_at = self._clock() + random.uniform(least, least + 2.0)  # noqa: S311
+        elif code in (408, 481):
+            self._forget(dialog)
+            self.calls.hung_up(call, "The other side knows nothing of the call any more.")
+        elif code != LOST:
+            dialog.tells = False
+            self._here.refused(f"an offer in a call was refused there ({code})")
+
+    # --- in time ----------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """End what was beginning when the flow was lost; calls that are live stay."""
+        for dialog in list(self._dialogs.values()):
+            if not dialog.is_live and not dialog.is_begun:
+                dialog.served = None
+                self._forget(dialog)
+                if dialog.call is not None:
+                    self.calls.hung_up(dialog.call, "The proxy was lost.")
+            elif dialog.is_live:
+                dialog.invite = dialog.served = dialog.ok = None
+                dialog.again_at = dialog.ok_until = dialog.served_until = math.inf
+
+    def begin(self) -> None:
+        """Tell each phone where this node is now, and end the calls of the worker before."""
+        self.calls.end_lost()
+        for dialog in list(self._dialogs.values()):
+            if dialog.is_live and dialog.sdp and dialog.invite is None:
+                self._invite(dialog)
+
+    def tick(self) -> None:
+        """Look at what has a time limit."""
+        now = self._clock()
+        self.calls.tick()
+        for dialog in list(self._dialogs.values()):
+            if dialog.gathers_until <= now:
+                self._gathered(dialog)
+            if dialog.ok is not None and dialog.again_at <= now:
+                self._say_again(dialog, dialog.ok, now)
+            if dialog.served_until <= now:
+                self._refuse_offer(dialog)
+            if dialog.retry_at <= now:
+                dialog.retry_at = math.inf
+                if dialog.invite is None and dialog.served is None:
+                    self._invite(dialog)
+            if dialog.is_live and dialog.moved_at and now - dialog.moved_at > QUIET_SECONDS:
+                dialog.moved_at = now
+                request = self._request(dialog, "OPTIONS")
+                self._transactions.send(request, partial(self._asked, dialog))
+
+    def _say_again(self, dialog: Dialog, ok: Served, now: float) -> None:
+        """Answer again what was not acknowledged, or end the call."""
+        if now < dialog.ok_until:
+            dialog.pause = min(4.0, dialog.pause * 2)
+            dialog.again_at = now + dialog.pause
+            self._transactions.again(ok)
+        else:
+            dialog.ok = None
+            self._leave(dialog)
+            if dialog.call is not None:
+                self.calls.hung_up(dialog.call, "The answer was not acknowledged.")
+
+    def _asked(self, dialog: Dialog, code: int, _: Incoming | None) -> None:
+        if code in (408, 481) and dialog.call is not None:
+            self._forget(dialog)
+            self.calls.hung_up(dialog.call, "The other side knows nothing of the call any more.")

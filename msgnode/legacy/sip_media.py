@@ -1,0 +1,212 @@
+"""The media of calls: passed as they are described, or by an rtpengine of the operator's.
+
+With rtpengine a phone gets plain RTP, and a browser ICE and DTLS-SRTP; nothing is transcoded. It is
+told by `ng`: a datagram with a cookie and a dictionary in bencode, answered by the same cookie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from msgnode.core.errors import BadGateway, NodeError, Unavailable
+
+from .descriptions import sdp_fault
+
+MEDIA_ALARM = "legacy-media"
+TRY_SECONDS, TRIES = 1.0, 3
+MAX_ANSWER, MAX_DEPTH, MAX_WAITING = 65_536, 10, 400
+_PHONE = {"transport-protocol": "RTP/AVP", "ICE": "remove", "DTLS": "off", "SDES": ["off"],
+          "rtcp-mux": ["demux"]}  # fmt: skip
+_BROWSER = {"transport-protocol": "UDP/TLS/RTP/SAVPF", "ICE": "force", "DTLS": "passive",
+            "SDES": ["off"], "rtcp-mux": ["require"]}  # fmt: skip
+_BROWSER_OFFERED = {**_BROWSER, "DTLS": "active", "rtcp-mux": ["offer", "require"]}
+
+Changed = Callable[[str | NodeError], None]
+"""Is called with a description as the other side gets it, or why it gets none."""
+
+
+class Media:
+    """Passes descriptions as they are."""
+
+    def offer(self, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
+        """Change an offer; `is_ours`: of the runtime, for the phone."""
+        then(sdp)
+
+    def answer(self, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
+        """Change an answer."""
+        then(sdp)
+
+    def end(self, call: str) -> None:
+        """Forget a call."""
+
+    def close(self) -> None:
+        """Use it no more for now."""
+
+
+class Rtpengine(Media, asyncio.DatagramProtocol):
+    """One instance per network.
+
+    Args:
+        place: where it listens, as host:port.
+        alarm: called with a text when it does not answer.
+    """
+
+    def __init__(self, place: str, alarm: Callable[[str], None]) -> None:
+        self._host, _, port = place.rpartition(":")
+        self._port = int(port)
+        self._alarm = alarm
+        self._transport: asyncio.DatagramTransport | None = None
+        self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._plain: set[str] = set()  # calls whose runtime speaks RTP without DTLS
+
+    def offer(self, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
+        """Have rtpengine change an offer."""
+        if is_ours and "SAVPF" not in sdp:
+            self._plain.add(call)
+        form = _PHONE if is_ours or call in self._plain else _BROWSER_OFFERED
+        self._change("offer", call, sdp, is_ours, form, then)
+
+    def answer(self, call: str, sdp: str, is_ours: bool, then: Changed) -> None:
+        """Have rtpengine change an answer."""
+        form = _PHONE if is_ours or call in self._plain else _BROWSER
+        self._change("answer", call, sdp, is_ours, form, then)
+
+    def _change(
+        self, command: str, call: str, sdp: str, is_ours: bool, form: dict[str, Any], then: Changed
+    ) -> None:
+        # The tag of who offers is `from` in both commands.
+        is_from_runtime = is_ours == (command == "offer")
+        tags = {"from-tag": "runtime" if is_from_runtime else "phone"}
+        if command == "answer":
+            tags["to-tag"] = "phone" if is_from_runtime else "runtime"
+        asked = {"command": command, "call-id": call, "sdp": sdp, **tags, **form,
+                 "replace": ["origin", "session-connection"]}  # fmt: skip
+        self._begin(self._changed(asked, then))
+
+    async def _changed(self, asked: dict[str, Any], then: Changed) -> None:
+        try:
+            said = await self._ask(asked)
+        except (OSError, TimeoutError) as error:
+            why = f"rtpengine at {self._host}:{self._port} does not answer"
+            self._alarm(f"{why}: calls are refused. {error}".strip())
+            then(Unavailable(f"{why.partition(' at')[0]} does not answer."))
+            return
+        sdp = said.get("sdp")
+        if said.get("result") != "ok" or not isinstance(sdp, str) or sdp_fault(sdp):
+            reason = str(said.get("error-reason") or "no description")[:200]
+            then(BadGateway(f"rtpengine refuses the description: {reason}"))
+        else:
+            then(sdp)
+
+    def end(self, call: str) -> None:
+        """Have rtpengine forget a call."""
+        self._plain.discard(call)
+        if self._waiting_is_full():
+            return
+
+        async def end() -> None:
+            with suppress(OSError, TimeoutError):  # it forgets silent calls by itself
+                await self._ask({"command": "delete", "call-id": call, "from-tag": ""})
+
+        self._begin(end())
+
+    def _waiting_is_full(self) -> bool:
+        return len(self._tasks) >= MAX_WAITING
+
+    def _begin(self, action: Any) -> None:
+        task = asyncio.get_running_loop().create_task(action)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            place = self._host.strip("[]"), self._port
+            made = loop.create_datagram_endpoint(lambda: self, remote_addr=place)
+            transport, _ = await asyncio.wait_for(made, TRY_SECONDS)
+            self._transport = transport
+        cookie = secrets.token_hex(6)
+        answer = self._waiting[cookie] = loop.create_future()
+        try:
+            for _ in range(TRIES):
+                transport.sendto(f"{cookie} ".encode() + bencoded(asked))
+                with suppress(TimeoutError):
+                    return await asyncio.wait_for(asyncio.shield(answer), TRY_SECONDS)
+            raise TimeoutError
+        finally:
+            del self._waiting[cookie]
+
+    def datagram_received(self, data: bytes, _: Any) -> None:
+        """Take an answer."""
+        cookie, _, said = data[:MAX_ANSWER].partition(b" ")
+        answer = self._waiting.get(cookie.decode(errors="replace"))
+        if answer is not None and not answer.done():
+            try:
+                answer.set_result(dict(bdecoded(said)))
+            except (ValueError, TypeError):
+                answer.set_result({"error-reason": "its answer cannot be read"})
+
+    def error_received(self, exc: Exception) -> None:
+        """Take that nobody listens there."""
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(exc)
+
+    def close(self) -> None:
+        """Close the socket; it is opened again when it is needed."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+
+
+def bencoded(value: Any) -> bytes:
+    """A value in bencode.
+
+    >>> bencoded({"b": ["x", 1], "a": "é"})
+    b'd1:a2:\\xc3\\xa91:bl1:xi1eee'
+    """
+    if isinstance(value, dict):
+        inside = (bencoded(key) + bencoded(value[key]) for key in sorted(value))
+        return b"d" + b"".join(inside) + b"e"
+    if isinstance(value, list):
+        return b"l" + b"".join(map(bencoded, value)) + b"e"
+    if isinstance(value, int):
+        return b"i%de" % value
+    data = str(value).encode(errors="replace")
+    return b"%d:%s" % (len(data), data)
+
+
+def bdecoded(data: bytes) -> Any:
+    """A value of bencode. Raises ValueError."""
+    value, rest = _bdecoded(data, 0, 0)
+    if rest != len(data):
+        raise ValueError("there is more than one value")
+    return value
+
+
+def _bdecoded(data: bytes, at: int, depth: int) -> tuple[Any, int]:
+    kind = data[at : at + 1]
+    if depth > MAX_DEPTH:
+        raise ValueError("it is too deep")
+    if kind in (b"d", b"l"):
+        found: list[Any] = []
+        at += 1
+        while data[at : at + 1] != b"e":
+            value, at = _bdecoded(data, at, depth + 1)
+            found.append(value)
+        made = dict(zip(found[::2], found[1::2], strict=True)) if kind == b"d" else found
+        return made, at + 1
+    if kind == b"i":
+        end = data.index(b"e", at)
+        return int(data[at + 1 : end][:20]), end + 1
+    colon = data.index(b":", at, at + 8)
+    size = int(data[at:colon])
+    if size < 0 or colon + 1 + size > len(data):
+        raise ValueError("it ends in a text")
+    return data[colon + 1 : colon + 1 + size].decode(errors="replace"), colon + 1 + size
