@@ -105,7 +105,7 @@ class Parties:
             if not is_call:
                 self._talks.pop((their, name), None)
             self._held += 1
-            self._lookups.find(user, partial(self._found, then, is_call), fresh)
+            self._lookups.find(user, partial(self._found, then, is_call), fresh or is_call)
 
     def _found(self, then: Callable[[str], None], is_call: bool, found: Found) -> None:
         self._held -= 1

@@ -81,6 +81,7 @@ class Rtpengine(Media, asyncio.DatagramProtocol):
     ) -> None:
         # The tag of who offers is `from` in both commands.
         is_from_runtime = is_ours == (command == "offer")
+        sdp = with_address(sdp) if is_ours and call not in self._plain else sdp
         tags = {"from-tag": "runtime" if is_from_runtime else "phone"}
         if command == "answer":
             tags["to-tag"] = "phone" if is_from_runtime else "runtime"
@@ -111,7 +112,9 @@ class Rtpengine(Media, asyncio.DatagramProtocol):
 
         async def end() -> None:
             with suppress(OSError, TimeoutError):  # it forgets silent calls by itself
-                await self._ask({"command": "delete", "call-id": call, "from-tag": ""})
+                await self._ask(
+                    {"command": "delete", "call-id": call, "from-tag": "", "delete-delay": 0}
+                )
 
         self._begin(end())
 
@@ -163,6 +166,17 @@ class Rtpengine(Media, asyncio.DatagramProtocol):
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
+
+
+def with_address(sdp: str) -> str:
+    """A description of a browser, whose address of nobody a phone would take for a call on hold.
+
+    Where its media come from is in the candidates; those that follow later name no other place.
+
+    >>> with_address("c=IN IP4 0.0.0.0\\r\\n")
+    'c=IN IP4 192.0.2.1\\r\\n'
+    """
+    return sdp.replace("c=IN IP4 0.0.0.0", "c=IN IP4 192.0.2.1")
 
 
 def bencoded(value: Any) -> bytes:

@@ -24,7 +24,10 @@ from .kamailio import DOMAIN, GATEWAY, SECRET, Sip
 from .linked import OWN, SECONDS, Kept, Linked, Node
 
 ALICES, BOB = f"sip:alice%40{OWN}@{GATEWAY}", f"sip://{DOMAIN}/bob"
-SDP = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=audio 9 RTP/AVP 0\r\n"
+SDP = (
+    "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n"
+    "m=audio 9000 RTP/AVP 0\r\n"
+)
 
 
 class FakeProxy:

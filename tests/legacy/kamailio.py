@@ -151,7 +151,7 @@ class Phone(asyncio.DatagramProtocol):
             return
         if message.code:
             branch = re.search(r"branch=([^;,\s]+)", message["via"])
-            if branch and branch[1] in self._waits:
+            if branch and branch[1] in self._waits and message.method != "CANCEL":
                 self._waits[branch[1]].put_nowait(message)
             return
         self.requests.append(message)
@@ -211,6 +211,14 @@ class Phone(asyncio.DatagramProtocol):
         self.write([f"ACK {uri} SIP/2.0", *kept, f"To: {response['to']}", "Max-Forwards: 70",
                     f"CSeq: {self._number} ACK"])  # fmt: skip
 
+    def acknowledge(self, uri: str, call: dict[str, str], routes: tuple[str, ...]) -> None:
+        """Acknowledge the 2xx of a call."""
+        self.write([f"ACK {uri} SIP/2.0",
+                    f"Via: SIP/2.0/UDP 127.0.0.1:{self._port};branch=z9hG4bK{secrets.token_hex(8)}",
+                    *routes, f"From: {call['from']}", f"To: {call['to']}",
+                    f"Call-ID: {call['call-id']}", "Max-Forwards: 70",
+                    f"CSeq: {self._number} ACK"])  # fmt: skip
+
     def cancel(self, uri: str) -> None:
         """Withdraw the INVITE that was sent last."""
         kept = [each for each in self.last[1] if each.startswith(("Via", "From", "To", "Call-ID"))]
@@ -233,10 +241,10 @@ class Phone(asyncio.DatagramProtocol):
         return (f'{name}: Digest username="{self.name}", realm="{said["realm"]}", '
                 f'nonce="{said["nonce"]}", uri="{uri}", response="{value}"{more}')  # fmt: skip
 
-    async def register(self) -> None:
+    async def register(self, seconds: int = 3600) -> None:
         home = f"sip:{self.name}@{DOMAIN}"
         call = {"call-id": secrets.token_hex(8), "to": f"<{home}>"}
-        response = await self.ask("REGISTER", f"sip:{DOMAIN}", "", "Expires: 3600", call=call)
+        response = await self.ask("REGISTER", f"sip:{DOMAIN}", "", f"Expires: {seconds}", call=call)
         assert response.code == 200, response.first
 
     async def write_to(self, uri: str, text: str, **how: Any) -> Sip:
@@ -251,13 +259,86 @@ class Phone(asyncio.DatagramProtocol):
 
 
 @asynccontextmanager
-async def phone(server: Kamailio, name: str = "bob") -> AsyncIterator[Phone]:
+async def phone(server: Kamailio, name: str = "bob", contact: str = "") -> AsyncIterator[Phone]:
+    """A phone that is registered, at its own place or another."""
     loop = asyncio.get_running_loop()
     transport, each = await loop.create_datagram_endpoint(
         lambda: Phone(name, server.port), local_addr=("127.0.0.1", 0)
     )
     try:
+        each.contact = contact or each.contact
         await each.register()
         yield each
     finally:
+        with suppress(TimeoutError, AssertionError):
+            async with asyncio.timeout(2.0):
+                await each.register(0)
         transport.close()
+
+
+# --- programs that others have written ------------------------------------------------------------
+
+
+@asynccontextmanager
+async def sipp(server: Kamailio, place: Path, lost: int = 0) -> AsyncIterator[str]:
+    """A sipp over UDP that answers calls, and loses some of every hundred packets; its name."""
+    needs_program("sipp")
+    name, port = "sipp", free_port()
+    shown = subprocess.run(  # noqa: ASYNC221  (a moment)
+        ["sipp", "-sd", "uas"], capture_output=True, text=True, check=False
+    )
+    scenario = re.sub(
+        r"(\[last_CSeq:\])(?=(?:(?!</send>)[\s\S])*Contact)", r"\1\n      [last_Record-Route:]",
+        shown.stdout[shown.stdout.index("<?xml"):],
+    )  # fmt: skip
+    (place / "uas.xml").write_text(scenario)
+    command = ["sipp", "-sf", str(place / "uas.xml"), "-i", "127.0.0.1", "-p", str(port),
+               "-timeout", "240", "-trace_err", *(["-lost", str(lost)] if lost else []),
+               "-nostdin"]  # fmt: skip
+    process = subprocess.Popen(  # noqa: ASYNC220  (a test's)
+        command, cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, preexec_fn=lambda: tie(signal.SIGKILL),
+    )  # fmt: skip
+    try:
+        async with phone(server, name, f"sip:{name}@127.0.0.1:{port}"):
+            yield name
+    finally:
+        process.kill()
+        process.wait(LIMIT)
+
+
+@contextmanager
+def rtpengine(port: int, place: Path) -> Iterator[None]:
+    """An rtpengine that is told of calls on a port."""
+    needs_program("rtpengine")
+    first = free_port()
+    command = ["rtpengine", "--interface=127.0.0.1", f"--listen-ng=127.0.0.1:{port}",
+               f"--port-min={first}", f"--port-max={first + 20}", "--table=-1", "--foreground",
+               "--log-stderr", "--num-threads=2"]  # fmt: skip
+    with (place / "rtpengine").open("wb") as said:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            preexec_fn=lambda: tie(signal.SIGKILL),
+        )  # fmt: skip
+    try:
+        until(lambda: asked(port, "d7:command4:pinge"), LIMIT, lambda: said.name, every=0.02)
+        yield
+    finally:
+        process.kill()
+        process.wait(LIMIT)
+
+
+def asked(port: int, words: str) -> bytes:
+    """What rtpengine answers, b"" if nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, suppress(OSError):
+        udp.settimeout(1.0)
+        udp.connect(("127.0.0.1", port))
+        udp.send(f"{secrets.token_hex(4)} {words}".encode())
+        return udp.recv(65_536)
+    return b""
+
+
+async def sessions(port: int) -> int:
+    """How many calls rtpengine has."""
+    said = await asyncio.to_thread(asked, port, "d7:command4:liste")
+    return len(re.findall(rb"\d+:", said.partition(b"5:calls")[2].partition(b"e6:result")[0]))

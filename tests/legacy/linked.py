@@ -111,7 +111,7 @@ class Kept:
 class Linked:
     """A link that runs, its node and its server."""
 
-    def __init__(self, link: LegacyLink, node: Node, server: FakeXmpp) -> None:
+    def __init__(self, link: LegacyLink, node: Node, server: Any) -> None:
         self.link, self.node, self.server = link, node, server
         self._number = 0
 

@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from tests.client import code
+from tests.client import Client, code
+from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
+from tests.length import length
 from tests.node import running
+from tests.ports import free_port
 
-from .kamailio import DOMAIN, GATEWAY, SECRET, kamailio, phone
-from .test_prosody import A, World, say
+from .fake_proxy import SDP
+from .kamailio import (
+    DOMAIN,
+    GATEWAY,
+    SECRET,
+    Phone,
+    Sip,
+    kamailio,
+    phone,
+    rtpengine,
+    sessions,
+    sipp,
+)
+from .test_prosody import A, World, answer_all, codes, say
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 BOB = f"sip://{DOMAIN}/bob"
 ALICES = f"sip:alice%40{A}@{GATEWAY}"
+BROWSER = (
+    "v=0\r\no=- 46117 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n"
+    "m=audio 9 UDP/TLS/RTP/SAVPF 111 0 8\r\nc=IN IP4 0.0.0.0\r\na=rtcp:9 IN IP4 0.0.0.0\r\n"
+    "a=candidate:1 1 udp 2113937151 127.0.0.1 50000 typ host\r\na=ice-ufrag:abcd\r\n"
+    "a=ice-pwd:0123456789012345678901\r\na=fingerprint:sha-256 " + ":".join(["AB"] * 32) + "\r\n"
+    "a=setup:actpass\r\na=mid:0\r\na=sendrecv\r\na=rtcp-mux\r\na=rtpmap:111 opus/48000/2\r\n"
+    "a=rtpmap:0 PCMU/8000\r\na=rtpmap:8 PCMA/8000\r\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +88,297 @@ async def test_case_34_messages_pass_both_ways(world: World) -> None:
         assert "nobody" in gone["body"]["description"]
         assert (await bob.write_to(f"sip:nobody@{GATEWAY}", "hi")).code == 480
         assert (await bob.write_to(f"sip:guest099@{DOMAIN}", "hi")).code == 404
+
+
+async def call(client: Client, to: str = BOB, sdp: str = SDP) -> Any:
+    """Call somebody there; the id of the message."""
+    value = {"connectionDescription": {"type": "offer", "sdp": sdp}, "iceCandidates": []}
+    return await client.send("create", to, {"value": value}, sender=client.user)
+
+
+async def final(client: Client, id_: Any) -> Any:
+    """The final answer to a message."""
+    while code(answer := await client.answer(id_)) < 200:
+        pass
+    return answer
+
+
+async def end(client: Client, answer: Any) -> None:
+    """Hang up a call that was answered."""
+    body = {"resource": answer["body"]["resource"]}
+    assert code(await client.ask("delete", BOB, body, sender=client.user)) == 200
+
+
+def picks_up(bob: Phone, code: int = 200, tags: list[str] | None = None) -> None:
+    """Have a phone ring, and answer calls."""
+
+    def on_request(request: Sip) -> bool:
+        if request.method != "INVITE":
+            return False
+        bob.answer(request, 180)
+        bob.answer(request, code, SDP if code == 200 else "")
+        return True
+
+    bob.on_request = on_request
+
+
+def of(bob: Phone, method: str) -> list[Sip]:
+    return [each for each in bob.requests if each.method == method]
+
+
+def dialog_of(invite: Sip, bob: Phone) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+    """What a request of bob's in the dialog of a call to him has."""
+    to = f"{invite['to']};tag={bob.name}{invite['call-id'][:6]}"
+    call = {"call-id": invite["call-id"], "from": to, "to": invite["from"]}
+    routes = tuple(f"Route: {each}" for each in invite.all("record-route"))
+    return invite["contact"].strip("<>"), call, routes
+
+
+async def test_case_35_calls_from_here_are_answered_and_ended_by_either_side(world: World) -> None:
+    await world.live()
+    async with world.alice() as alice, phone(world.server) as bob:
+        picks_up(bob)
+        for ends_there in (False, True):
+            answer = await final(alice, await call(alice))
+            assert code(answer) == 200, answer
+            assert answer["body"]["value"]["connectionDescription"]["sdp"] == SDP
+            invite = of(bob, "INVITE")[-1]
+            assert invite.text == SDP  # byte for byte
+            await bob.until(lambda: len(of(bob, "ACK")) == 1 + ends_there)  # noqa: B023
+            if ends_there:
+                uri, dialog, routes = dialog_of(invite, bob)
+                assert (await bob.ask("BYE", uri, "", *routes, call=dialog)).code == 200
+                await alice.expect(type="delete")
+            else:
+                await end(alice, answer)
+                await bob.until(lambda: of(bob, "BYE"))
+        picks_up(bob, 486)
+        assert code(await final(alice, await call(alice))) == 486  # case 39
+        assert code(await final(alice, await call(alice, f"sip://{DOMAIN}/nobody"))) == 404
+
+
+async def test_case_36_calls_from_there_are_answered_held_and_ended(world: World) -> None:
+    await world.live()
+    async with world.alice() as alice, phone(world.server) as bob:
+        heard: list[int] = []
+        calling = asyncio.create_task(bob.ask("INVITE", ALICES, SDP, heard=heard))
+        frame = await alice.expect(type="create")
+        head = {"id": frame["id"], "sender": alice.user}
+        await alice.send("response", frame["from"], {"code": 100}, **head)
+        await bob.until(lambda: 180 in heard)
+        value = {"connectionDescription": {"type": "answer", "sdp": SDP}}
+        await alice.send("response", frame["from"], {"code": 200, "value": value}, **head)
+        ok = await calling
+        assert (ok.code, ok.text) == (200, SDP)
+        routes = tuple(f"Route: {each}" for each in reversed(ok.all("record-route")))
+        dialog = {"call-id": ok["call-id"], "from": ok["from"], "to": ok["to"]}
+        uri = ok["contact"].strip("<>")
+        bob.acknowledge(uri, dialog, routes)
+        held = SDP + "a=inactive\r\n"  # case 38
+        holding = asyncio.create_task(bob.ask("INVITE", uri, held, *routes, call=dialog))
+        told = await alice.expect(type="update")
+        assert told["body"]["value"] == {"type": "offer", "sdp": held}
+        change = {"resource": frame["body"]["resource"], "attribute": "connectionDescription",
+                  "value": {"type": "answer", "sdp": held}}  # fmt: skip
+        assert code(await alice.ask("update", BOB, change, sender=alice.user)) == 200
+        assert (await holding).text == held
+        bob.acknowledge(uri, dialog, routes)
+        body = {"resource": frame["body"]["resource"]}
+        assert code(await alice.ask("delete", BOB, body, sender=alice.user)) == 200
+        await bob.until(lambda: of(bob, "BYE"))
+
+
+async def test_case_37_a_call_is_withdrawn_by_who_calls(world: World) -> None:
+    await world.live()
+    async with world.alice() as alice, phone(world.server) as bob:
+        bob.on_request = lambda one: one.method == "INVITE"
+        id_ = await call(alice)
+        await bob.until(lambda: of(bob, "INVITE"))
+        bob.answer(of(bob, "INVITE")[0], 180)
+        assert code(await alice.ask("delete", BOB, {}, sender=alice.user)) == 200
+        await bob.until(lambda: of(bob, "CANCEL"))
+        bob.answer(of(bob, "INVITE")[0], 487)
+        assert code(await final(alice, id_)) == 487
+        calling = asyncio.create_task(bob.ask("INVITE", ALICES, SDP))
+        await alice.expect(type="create")
+        bob.cancel(ALICES)
+        assert (await calling).code == 487
+        await alice.expect(type="delete")
+
+
+async def test_case_44_a_proxy_that_is_killed_loses_no_message_and_calls_can_be_ended(
+    world: World,
+) -> None:
+    await world.live()
+    async with world.alice() as alice, phone(world.server) as bob:
+        picks_up(bob)
+        here, there = await final(alice, await call(alice)), await final(alice, await call(alice))
+        assert (code(here), code(there)) == (200, 200)
+        number = 200
+        ids = [await say(alice, f"m{each}", BOB) for each in range(number // 2)]
+        await bob.until(lambda: len(bob.texts) > number // 4)
+        world.server.stop()
+        world.server.start()
+        began = time.monotonic()
+        await bob.register()
+        ids += [await say(alice, f"m{each}", BOB) for each in range(number // 2, number)]
+        said = await codes(alice, ids)
+        texts = [text for _, text in bob.texts]
+        print(f"{time.monotonic() - began:.1f} s; {len(texts) - number} more than {number} came")
+        assert set(said) <= {200, 404}  # 404: he was not registered yet
+        taken = [f"m{n}" for n in range(number) if said[n] == 200]
+        assert [each for each in dict.fromkeys(texts) if each in taken] == taken
+        await bob.until(lambda: len(of(bob, "INVITE")) >= 4)  # each call was told where we are
+        await end(alice, here)
+        await bob.until(lambda: of(bob, "BYE"))
+        second = of(bob, "INVITE")[1]
+        again = [e for e in of(bob, "INVITE") if e["call-id"] == second["call-id"]][-1]
+        uri, dialog, _ = dialog_of(second, bob)
+        uri = again["contact"].strip("<>")
+        routes = tuple(f"Route: {each}" for each in second.all("record-route"))
+        assert (await bob.ask("BYE", uri, "", *routes, call=dialog)).code == 200
+        await alice.expect(type="delete")
+
+
+async def test_case_45_a_proxy_that_is_frozen_is_noticed_and_used_again(world: World) -> None:
+    await world.live()
+    async with world.alice() as alice, phone(world.server) as bob:
+        world.server.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        waits = await say(alice, "waits", BOB)
+        await until_row(world.node, lambda row: row["state"] != "live", DOMAIN)
+        print(f"noticed after {time.monotonic() - began:.0f} s")
+        world.server.send_signal(signal.SIGCONT)
+        await world.live()
+        assert code(await final(alice, waits)) in (200, 504)
+        assert await codes(alice, [await say(alice, "after", BOB)]) == [200]
+        assert bob.texts[-1][1] == "after"
+
+
+@pytest.mark.parametrize("lost", [0, 10])
+async def test_case_43_a_hundred_calls_with_sipp_over_udp(
+    world: World, tmp_path: Path, lost: int
+) -> None:
+    await world.live()
+    number = length(40, 100)
+    async with world.alice() as alice, sipp(world.server, tmp_path, lost) as name:
+        to = f"sip://{DOMAIN}/{name}"
+        answers = []
+        for start in range(0, number, 20):
+            ids = [await call(alice, to) for _ in range(start, min(start + 20, number))]
+            answers += [await final(alice, id_) for id_ in ids]
+            for answer in answers[start:]:
+                if code(answer) == 200:
+                    body = {"resource": answer["body"]["resource"]}
+                    assert code(await alice.ask("delete", to, body, sender=alice.user)) == 200
+        said = [code(each) for each in answers]
+        print({each: said.count(each) for each in set(said)})
+        assert set(said) <= {200, 408, 504}
+        assert said.count(200) >= number * (0.95 if lost else 1)
+
+
+async def test_case_54_rtpengine_gives_a_phone_plain_rtp_and_a_browser_what_it_can(
+    world: World, tmp_path: Path
+) -> None:
+    await world.live()
+    port = free_port()
+    change = ("peers", "add", DOMAIN, "--sip", f"127.0.0.1:{world.server.port}", "--component",
+              GATEWAY, "--per-minute", "1000000", "--pool", "20", "--media")  # fmt: skip
+    await asyncio.to_thread(world.node.manage, *change, f"127.0.0.1:{port}")
+    try:
+        await until_row(world.node, lambda row: row["state"] != "live", DOMAIN)
+        await world.live()
+        async with world.alice() as alice, phone(world.server) as bob:
+            picks_up(bob)
+            assert code(await final(alice, await call(alice, sdp=BROWSER))) == 503
+            with rtpengine(port, tmp_path):
+                answer = await final(alice, await call(alice, sdp=BROWSER))
+                assert code(answer) == 200, answer
+                offered = of(bob, "INVITE")[-1].text
+                assert "RTP/AVP" in offered
+                assert "ice-ufrag" not in offered
+                assert "fingerprint" not in offered
+                assert "c=IN IP4 0." not in offered  # a phone would take it for a call on hold
+                assert "a=sendrecv" in offered
+                told = answer["body"]["value"]["connectionDescription"]["sdp"]
+                for each in ("UDP/TLS/RTP/SAVPF", "a=ice-ufrag", "a=fingerprint", "a=candidate"):
+                    assert each in told, told
+                assert await sessions(port) == 1
+                await end(alice, answer)
+                await bob.until(lambda: of(bob, "BYE"))
+                async with asyncio.timeout(10):
+                    while await sessions(port):  # noqa: ASYNC110  (its own count)
+                        await asyncio.sleep(0.05)
+    finally:
+        await asyncio.to_thread(world.node.manage, *change, "")
+
+
+async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(world: World) -> None:
+    await world.live()
+    number, portion = length(1_000, 10_000), 100
+    process = psutil.Process(world.node.pid)
+    texts: list[str] = []
+    async with world.alice() as alice, phone(world.server) as bob:
+        sizes: list[int] = []
+        began, cpu = time.monotonic(), process.cpu_times()
+        for start in range(0, number, portion):
+            ids = [await say(alice, f"m{each}", BOB) for each in range(start, start + portion)]
+            assert set(await codes(alice, ids)) == {200}
+            sizes.append(process.memory_info().rss)
+        figures("out", number, began, cpu, process)
+        assert [text for _, text in bob.texts] == [f"m{n}" for n in range(number)]
+        answering = asyncio.create_task(answer_all(alice, texts))
+        began, cpu = time.monotonic(), process.cpu_times()
+        for start in range(0, number, portion):
+            for first in range(start, start + portion, 20):
+                asked = [bob.write_to(ALICES, f"n{each}") for each in range(first, first + 20)]
+                assert {each.code for each in await asyncio.gather(*asked)} == {200}
+            sizes.append(process.memory_info().rss)
+        figures("in", number, began, cpu, process)
+        answering.cancel()
+        await asyncio.wait([answering])
+    assert sorted(texts) == sorted(f"n{each}" for each in range(number))
+    print("MiB:", [size >> 20 for size in sizes])
+    assert max(sizes[len(sizes) // 2 :]) - sizes[2] < 16 * 1024 * 1024
+
+
+def figures(way: str, number: int, began: float, cpu: Any, process: psutil.Process) -> None:
+    now = process.cpu_times()
+    each = (now.user + now.system - cpu.user - cpu.system) / number * 1e6
+    print(f"{way}: {number / (time.monotonic() - began):.0f}/s, {each:.0f} us each")
+
+
+async def test_case_33_a_wrong_password_is_refused_until_it_is_mended(world: World) -> None:
+    await world.live()
+    wrong = world.node.data_dir / "wrong"
+    add = ("peers", "add", DOMAIN, "--sip", f"127.0.0.1:{world.server.port}", "--component",
+           GATEWAY, "--pool", "20", "--per-minute", "1000000", "--secret", str(wrong))  # fmt: skip
+    wrong.write_text("another-{user}")
+    await asyncio.to_thread(world.node.manage, *add)
+    row = await until_row(world.node, lambda row: row["state"] == "refused", DOMAIN)
+    assert "401" in row["last_error"]
+    wrong.write_text(SECRET)
+    await asyncio.to_thread(world.node.manage, *add)
+    await world.live()
+    said = world.node.log() + str(world.node.rows("SELECT * FROM msgnode_peer"))
+    assert not re.search(r"pw-(guest|gateway|\{)|another-|response=", said)  # case 53
+
+
+async def test_a_websocket_carries_it_too(world: World) -> None:
+    change = ("peers", "add", DOMAIN, "--sip", f"127.0.0.1:{world.server.port}", "--component",
+              GATEWAY, "--per-minute", "1000000", "--pool", "20", "--transport")  # fmt: skip
+    await asyncio.to_thread(world.node.manage, *change, "ws")
+    try:
+        await until_row(world.node, lambda row: row["state"] != "live", DOMAIN)
+        await world.live()
+        async with world.alice() as alice, phone(world.server) as bob:
+            assert await codes(alice, [await say(alice, "by websocket", BOB)]) == [200]
+            picks_up(bob)
+            answer = await final(alice, await call(alice))
+            assert code(answer) == 200
+            invite = of(bob, "INVITE")[-1]
+            uri, dialog, routes = dialog_of(invite, bob)
+            assert (await bob.ask("BYE", uri, "", *routes, call=dialog)).code == 200
+            await alice.expect(type="delete")
+    finally:
+        await asyncio.to_thread(world.node.manage, *change, "tcp")
