@@ -118,7 +118,8 @@ class SipNetwork:
         )
         media = Rtpengine(settings.media, self._alarm_media) if settings.media else Media()
         self._media = media
-        self._sip_calls = SipCalls(here, self, self._transactions, self._parties, media, clock)
+        self._dialogs = SipCalls(here, self, self._transactions, self._parties, media, clock)
+        self.calls = self._dialogs.calls
         self._flow: SipFlow | None = None
         self._end: Lost | None = None
         self._key = secrets.token_bytes(16)
@@ -136,13 +137,13 @@ class SipNetwork:
             if kind == LENT:
                 self.pool.restore(ours, theirs)
             elif kind == CALL:
-                self._sip_calls.calls.restore(ours, theirs)
+                self.calls.restore(ours, theirs)
 
     def _took_ack(self, message: Incoming) -> None:
-        self._sip_calls.took_ack(message)
+        self._dialogs.took_ack(message)
 
     def _took_cancel(self, served: Served) -> None:
-        self._sip_calls.took_cancel(served)
+        self._dialogs.took_cancel(served)
 
     def _alarm_media(self, text: str) -> None:
         self._here.refused(text)
@@ -187,7 +188,7 @@ class SipNetwork:
         finally:
             self._flow, self._is_live, self._registering = None, False, 0
             self._transactions.lost()
-            self._sip_calls.lost()
+            self._dialogs.lost()
             self._media.close()
             self._lost()
             await flow.close()
@@ -217,7 +218,7 @@ class SipNetwork:
             self._keep_alive(self._flow, now)
         for line in list(self._lines.values()):
             self._expire(line)
-        self._sip_calls.tick()
+        self._dialogs.tick()
         self.pool.sweep()
 
     def _keep_alive(self, flow: SipFlow, now: float) -> None:
@@ -301,7 +302,7 @@ class SipNetwork:
         for line in list(self._lines.values()):
             self._send_first(line)
         self._here.live()
-        self._sip_calls.begin()
+        self._dialogs.begin()
 
     def contact_of(self, name: str) -> str:
         """Where an account is on this flow."""
@@ -313,7 +314,7 @@ class SipNetwork:
 
     def send(self, message: Message) -> None:
         """Convert a message and put it on the wire. Raises NodeError if that cannot be."""
-        if self._sip_calls.calls.take(message):
+        if self.calls.take(message):
             return
         target = self.addresses.uri_of(message.recipients[0])
         if message.type == "read":
@@ -450,7 +451,7 @@ class SipNetwork:
         """Take a request."""
         request = served.request
         if request.to_tag or request.method == "BYE":
-            self._sip_calls.took(served)
+            self._dialogs.took(served)
         elif request.seconds("max-forwards") == 0:
             self._transactions.answer(served, 483)
         elif required := request.headers.get("require"):
@@ -492,7 +493,7 @@ class SipNetwork:
         elif not self._parties.is_within_rate(their):
             self._transactions.answer(served, 480, "Too many messages", [("Retry-After", "60")])
         elif request.method == "INVITE":
-            self._sip_calls.took_invite(served, their, name)
+            self._dialogs.took_invite(served, their, name)
         else:
             text = request.body.decode(errors="replace")
             self._parties.deliver(their, name, text, partial(self._delivered, served))

@@ -20,8 +20,9 @@ from msgnode.legacy.network import LegacySettings
 from msgnode.legacy.sip import SipNetwork
 from tests.ports import free_port
 
+from .fake_xmpp import SECONDS
 from .kamailio import DOMAIN, GATEWAY, SECRET, Sip
-from .linked import OWN, SECONDS, Kept, Linked, Node
+from .linked import OWN, Kept, Linked, Node
 
 ALICES, BOB = f"sip:alice%40{OWN}@{GATEWAY}", f"sip://{DOMAIN}/bob"
 SDP = (
@@ -182,7 +183,12 @@ async def sip_linked(
     """A link; it is live unless a secret is given."""
     node = Node()
     fake = server or await FakeProxy().start()
-    place = {"host": "127.0.0.1", "port": fake.port, "component": GATEWAY, "secret": SECRET}
+    place: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "port": fake.port,
+        "component": GATEWAY,
+        "secret": SECRET,
+    }
     chosen = LegacySettings(DOMAIN, **(place | {"per_minute": 100_000, "pool": 3} | settings))
     around = Around(
         OWN, cast(Any, node), node, kept or Kept(), NO_OTHERS, node.owner_of,

@@ -373,7 +373,8 @@ async def test_case_37_a_call_that_is_withdrawn_there_ends_here() -> None:
         linked.server.request("CANCEL", **named)
         await linked.server.expect("INVITE", 487)
         await linked.until(lambda: linked.last("delete"))
-        assert len(linked.link.network._sip_calls.calls) == 0
+        network: Any = linked.link.network
+        assert len(network.calls) == 0
 
 
 async def live_call(linked: Any) -> tuple[Sip, dict[str, Any]]:
