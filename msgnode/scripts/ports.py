@@ -7,6 +7,7 @@ back-end would be asked. While a port has no script, what the settings name is a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ class Ports:
         def tell(entries: list[tuple[str, str]]) -> None:
             known = [each for each in entries if _can_be(*each)]
             if known:
-                self._scripts.spawn(in_any_thread(news, known))
+                self._scripts.spawn(partial(in_any_thread, news, known))
 
         port.tell = tell
         return ScriptRegistry(port, otherwise, unavailable_code, news)

@@ -108,8 +108,12 @@ class Outside:
         tell: Callable[[list[tuple[str, str]]], None],
         resolve: Resolve | None = None,
     ) -> None:
-        networks = networks_of(version.origins)
-        self._http = HttpClient(networks, REQUEST_SECONDS, MAX_ANSWER, resolve, MAX_REQUESTS)
+        self._clients = {
+            origin: HttpClient(
+                networks_of(origin), REQUEST_SECONDS, MAX_ANSWER, resolve, MAX_REQUESTS
+            )
+            for origin in version.origins
+        }
         self.keep = keep
         self.tell = tell
 
@@ -117,12 +121,13 @@ class Outside:
         self, method: str, url: str, body: bytes | None, headers: dict[str, str]
     ) -> tuple[int, str, bytes]:
         """Send it over HTTP."""
-        answer = await self._http.request(method, url, body, headers)
+        answer = await self._clients[origin_of(url)].request(method, url, body, headers)
         return answer.status, answer.content_type, answer.body
 
     async def close(self) -> None:
         """End its connections."""
-        await self._http.close()
+        for client in self._clients.values():
+            await client.close()
 
 
 class Script:

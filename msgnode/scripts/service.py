@@ -277,8 +277,7 @@ class Port:
             return
         script = self._make(self.version)
         try:
-            async with self._scripts.starts:
-                ended = await script.start()
+            ended = await self._scripts.begin(script)
         except (OSError, ScriptFailed) as why:
             self._begins = None
             self._has_ended(str(why))
@@ -317,8 +316,7 @@ class Port:
     async def _replace(self, row: ConnectorRow, before: Version, version: Version) -> None:
         new = self._make(version)
         try:
-            async with self._scripts.starts:
-                ended = await new.start()
+            ended = await self._scripts.begin(new)
         except (OSError, ScriptFailed) as why:
             self.last_error = f"version {version.digest[:12]} cannot be used: {why}"[:300]
             self._alarm(self.last_error)
@@ -328,7 +326,7 @@ class Port:
         old = self.script
         self._take(new, ended)
         if old is not None:
-            self._scripts.spawn(_drained(old))
+            self._scripts.spawn(partial(_drained, old))
 
     def _tell_change(self) -> None:
         for hear in self.on_change:
@@ -355,13 +353,14 @@ class Scripts:
     def __init__(self, limits: SandboxLimits, alarms: Alarms) -> None:
         self.limits = limits
         self.alarms = alarms
-        self.starts = asyncio.Semaphore(STARTS_AT_ONCE)
+        self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
         self.ports = {str(name): Port(str(name), self) for name in Connector.Port}
         self._rows: list[ConnectorRow] = []
         self._threads = DatabaseThreads("connectors", 2, 1_000, "Connectors keep too much at once.")
         self._noted: dict[int, tuple[str, str]] = {}
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[Script] = set()
 
     # --- the life of the worker -------------------------------------------------------------------
 
@@ -374,7 +373,7 @@ class Scripts:
         for row in self._rows:
             port = self.ports[row.port]
             port.row, port.state = row, STARTING  # so that nobody else is asked meanwhile
-        self.spawn(self._use_all(self._rows))
+        self.spawn(partial(self._use_all, self._rows))
 
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
         """What runs as long as the worker."""
@@ -391,6 +390,9 @@ class Scripts:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for port in self.ports.values():
             await port.stop()
+        for script in tuple(self._running):
+            script.kill("the node stops")
+            await script.sandbox.ended()
         self._threads.stop()
 
     @property
@@ -424,10 +426,10 @@ class Scripts:
     # --- rows -------------------------------------------------------------------------------------
 
     def _changed(self, payload: dict[str, Any]) -> None:
-        self.spawn(self._read())
+        self.spawn(self._read)
 
     def _restart(self, payload: dict[str, Any]) -> None:
-        self.spawn(self._start_anew(payload["port"]))
+        self.spawn(partial(self._start_anew, payload["port"]))
 
     async def _start_anew(self, name: str) -> None:
         async with self._turn:
@@ -453,14 +455,26 @@ class Scripts:
                 with FAULTS.kept_to("connectors"):
                     await port.use(row, version)
 
+    async def begin(self, script: Script) -> asyncio.Future[str]:
+        """Start a script, as few at a time as may start. Raises OSError and ScriptFailed."""
+        async with self._starts:
+            self._running.add(script)
+            try:
+                ended = await script.start()
+            except BaseException:
+                self._running.discard(script)
+                raise
+        ended.add_done_callback(lambda _: self._running.discard(script))
+        return ended
+
     # --- for its ports ----------------------------------------------------------------------------
 
-    def spawn(self, job: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, job: Callable[[], Awaitable[object]]) -> None:
         """Run a job beside all else, until the worker stops."""
 
         async def kept() -> None:
             try:
-                await job
+                await job()
             except Exception as error:
                 FAULTS.note("connectors", error)
 
@@ -483,7 +497,7 @@ class Scripts:
         if row is not None and self._noted.get(row.pk) != (port.state, port.last_error):
             self._noted[row.pk] = (port.state, port.last_error)
             note = partial(store.note_state, row.pk, port.state, port.last_error)
-            self.spawn(self.in_thread(note))
+            self.spawn(partial(self.in_thread, note))
 
     async def _note_figures(self) -> None:
         for port in self.ports.values():

