@@ -14,7 +14,8 @@ Bodies and records have the wire format of docs/reference/registry.md; a refusal
     operations                             callbacks for operators' actions, in their transaction
     person_export person_erase             all rows about a person, by user ids and GUIDs
     named_by_subjects remove               hyperties of logged-in subjects; delete some for good
-    global_get global_put global_digest    signed records of the global registry
+    global_get global_put global_digest    signed records of the global registry; whether one that
+    global_proved                          is kept elsewhere is that of a GUID
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from django.db.models import Count, Model
 from msgnode.core import database_errors
 from msgnode.core.errors import NodeError
 from registry.global_registry.signed import digest as global_digest
+from registry.global_registry.signed import proved as global_proved
 from registry.global_registry.store import get as global_get
 from registry.global_registry.store import put as global_put
 
@@ -45,7 +47,8 @@ __all__ = [
     "Claimant", "Command", "Condition", "Disconnect", "Done", "Entry", "KeepAlive", "Kind",
     "Register", "Registered", "Search", "Update", "apply", "by_urls",
     "costly_records_per_minute", "disconnect", "find", "find_each", "get", "global_digest",
-    "global_get", "global_put", "key", "named_by_subjects", "on_change", "operations",
+    "global_get", "global_proved", "global_put", "key", "named_by_subjects", "on_change",
+    "operations",
     "outcome", "owners_gone", "owns", "person_erase", "person_export", "purge", "record",
     "refresh", "register", "registration", "remove", "runtimes_gone", "session_mark",
     "statistics", "subject_mark", "take_news", "update", "update_of",

@@ -164,12 +164,12 @@ def qos(qos: QosService) -> Iterator[Metric]:
         "msgnode_qos_ended", "Reservations that have ended, by reason.", labels=("reason",)
     )
     supervisor = qos.supervisor
-    for reason, number in (supervisor.ended.copy() if supervisor else {}).items():
+    for reason, number in supervisor.ended.copy().items():
         ended.add_metric((reason,), number)
     yield ended
-    relays = supervisor.relays if supervisor else None
+    relays = supervisor.relays
     text = "Whether this worker supervises reservations and TURN servers."
-    yield gauge("qos_supervises", text, value=int(supervisor is not None and supervisor.supervises))
+    yield gauge("qos_supervises", text, value=int(supervisor.supervises))
     text = "Whether it hears from their Redis what TURN servers carry."
     metric = GaugeMetricFamily("msgnode_qos_redis_up", text)
     if relays is not None and relays.hears is not None:

@@ -52,7 +52,8 @@ from msgnode.monitoring.session_watch import SessionWatch
 from msgnode.monitoring.tracer import Tracer
 from msgnode.policy.service import PolicyService
 from msgnode.qos.notifier import Notifier
-from msgnode.qos.service import QosService, ReservationFence
+from msgnode.qos.service import Instead, QosService, ReservationFence
+from msgnode.qos.store import ReservationStore
 from msgnode.scripts.ports import Ports
 from msgnode.scripts.service import Scripts
 from msgnode.sessions.admission import Known
@@ -184,7 +185,8 @@ def parts() -> Parts:
     policy = _policy(at, sessions.manager, held)
     people = _people(at, sessions, held, policy)
     scripts = Scripts(options.sandbox_limits(), at.alarms)
-    registries, qos = _registries(at, held, Ports(scripts)), _qos(at, policy)
+    ports = Ports(scripts)
+    registries, qos = _registries(at, held, ports), _qos(at, policy, ports.broker)
     components: list[Component] = [  # all that have an address on the bus except `mn:/session`
         held.allocation,
         held.subscriptions,
@@ -405,7 +407,9 @@ def _registries(at: Base, held: Holdings, instead: Ports) -> Registries:
     )
 
 
-def _qos(at: Base, policy: PolicyService) -> QosService:
+def _qos(
+    at: Base, policy: PolicyService, broker: Callable[[ReservationStore], Instead]
+) -> QosService:
     notices = Notices(f"domain://qos.{at.domain}", "qos", policy.enforcer, at.record.recorder)
     return QosService(
         at.domain,
@@ -415,6 +419,7 @@ def _qos(at: Base, policy: PolicyService) -> QosService:
         Notifier(notices, at.table, at.others.holders),
         at.alarms,
         at.record.note_session,
+        broker,
     )
 
 
@@ -632,7 +637,7 @@ def _registry_rooms(
     )
     yield Subsystem(
         jobs=qos.jobs,
-        state=lambda: ("qos" if qos.supervisor is not None else "", qos.state),
+        state=lambda: ("" if qos.state == "off" else "qos", qos.state),
         metrics=partial(connector_figures.qos, qos),
         close=qos.stop,
     )

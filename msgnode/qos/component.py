@@ -207,7 +207,7 @@ class QosConnector(Component):
 
     Args:
         domain: of the node.
-        broker: None where the node has none.
+        broker: the one to ask now; None where the node has none.
         refusal: why no credential may be given, "" if it may.
         describe: how the broker is, and its last fault.
         on_asked: hears of each reservation that was asked for: of what class, and the code.
@@ -219,7 +219,7 @@ class QosConnector(Component):
     def __init__(
         self,
         domain: str,
-        broker: Broker | None,
+        broker: Callable[[], Broker | None],
         refusal: str,
         describe: Callable[[], tuple[str, str]],
         on_asked: Callable[[Listener, str, int], None],
@@ -244,7 +244,7 @@ class QosConnector(Component):
         """Carry a request out, and count it by its outcome."""
         asked = "unreadable"
         try:
-            if self._broker is None:
+            if (broker := self._broker()) is None:
                 raise Unavailable("no QoS broker: this node has none (QOS_BROKER)")
             request = request_of(message.type, message.fields())
             asked = type(request).__name__.lower()
@@ -253,7 +253,7 @@ class QosConnector(Component):
         except NodeError as refusal:
             self.requests[asked, refusal.code] += 1
             raise
-        answer = self._answer(self._broker, request, _owner(caller))
+        answer = self._answer(broker, request, _owner(caller))
         return self._counted(asked, answer, request, caller)
 
     async def _counted(
@@ -307,9 +307,9 @@ class QosConnector(Component):
             task.add_done_callback(self._returning.discard)
 
     async def _give_back(self, id_: str, owner: Owner) -> None:
-        if self._broker is not None:
+        if (broker := self._broker()) is not None:
             try:
-                await self._broker.release(id_, owner)
+                await broker.release(id_, owner)
             except NodeError:
                 self.info.failed += 1  # it ends when it is not used
 

@@ -1,16 +1,16 @@
-"""The field's QoS broker over HTTP, behind the same interface as the node's own.
+"""A QoS broker that is not the node's own, behind the same interface: the field's, or another.
 
-It answers getAppropriateTurn (a TURN server and a client id, within a customer's quota) and
-getCredentials. It knows neither bandwidth nor owners nor an end before a week: the node keeps
-these, so the rules on owners, numbers and times apply here too. What was released stays valid there
-until it expires, because that broker cannot be told.
+OutsideBroker knows neither bandwidth nor owners nor an end: the node keeps these, so the rules on
+owners, numbers and times apply here too. The field's, over HTTP, answers getAppropriateTurn (a TURN
+server and a client id, within a customer's quota) and getCredentials. What was released stays valid
+there until it expires, within a week, because that broker cannot be told.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from msgnode.core.errors import (
@@ -35,59 +35,56 @@ log = logging.getLogger(__name__)
 UNREACHABLE = "The QoS broker does not answer."
 
 
-class RemoteBroker:
-    """Implements Broker.
+class Grant(NamedTuple):
+    """What a broker has granted: its own id of that, and the servers with their credentials."""
+
+    id: str
+    servers: list[Value]
+
+
+class OutsideBroker:
+    """Implements Broker: reservations as the node knows them, and what another broker grants.
 
     Args:
-        store: of the reservations as the node knows them.
-        back_end: the broker's base URL.
-        timeout: seconds for all that a request takes there.
+        store: of the reservations.
     """
 
-    def __init__(self, store: ReservationStore, back_end: BackEnd, timeout: float = 10.0) -> None:
+    def __init__(self, store: ReservationStore) -> None:
         self._store = store
-        self._back_end = back_end
-        self._timeout = timeout
-        self.fault = ""
-        """Why the last call came to nothing, "" if it was answered."""
+
+    async def inquired(self, criteria: Criteria) -> Value:
+        """What the other broker says of the network. This and the next raise NodeError."""
+        raise NotImplementedError
+
+    async def granted(self, order: Order) -> Grant:
+        """Have the other broker grant something."""
+        raise NotImplementedError
+
+    async def renewed(self, id_: str, seconds: int) -> list[Value]:
+        """Have it renew that; the servers with their new credentials."""
+        raise NotImplementedError
+
+    async def released(self, id_: str) -> None:
+        """Tell it, if it can be told, that nobody needs that any more."""
 
     async def inquire(self, criteria: Criteria) -> Value:
-        """Ask the remote broker for quota and consumption of a customer."""
+        """What the other broker says, and the classes that the node knows."""
         value: Value = {"classes": await self._store.in_thread(lambda: _classes(criteria))}
-        if criteria.customer:
-            key = f"prov:{criteria.customer}"
-            consumed = _volumes((await self._get("getCspConso", cspkey=key)).body)
-            listed = (await self._get("getAllCspInfo")).body
-            if not isinstance(listed, list | None):
-                raise BadGateway("The QoS broker returned no list of customers.")
-            found = [each for each in listed or () if isinstance(each, dict)]
-            mine = next((each for each in found if each.get("csp") == key), None)
-            if mine is None:
-                raise NotFound(f"There is no customer {criteria.customer}.")
-            quota = _volumes({name: mine.get(f"{name}Quota") for name in _KINDS})
-            left = max(0, quota["data"] - consumed["data"])
-            value |= {"cspId": criteria.customer, "quota": quota, "consumed": consumed}
-            value["available"] = {"data": left}
-        return value
+        return value | await self.inquired(criteria)
 
     async def reserve(self, order: Order, owner: Owner) -> Value:
         """Book here, then there; if it is refused there, undo it here."""
         row: Reservation = await self._store.submit(Book(order, owner, elsewhere=True))
         try:
-            place, client = _place(
-                await self._get(
-                    "getAppropriateTurn", cspId=order.customer, clientName=order.client_name
-                )
-            )
-            credential = await self._credential(client)
+            grant = await self.granted(order)
         except BaseException as error:
             given_up = self._store.submit(Settle(row.id, is_refused=True))
             if isinstance(error, NodeError):
                 await given_up
             raise
-        await self._store.submit(Settle(row.id, foreign_id=f"{client} {place}"))
+        await self._store.submit(Settle(row.id, foreign_id=grant.id))
         row.state = Reservation.State.ACTIVE
-        return _granted(row, place, client, credential)
+        return _granted(row, grant.servers)
 
     async def read(self, id_: str, owner: Owner) -> Value:
         """One reservation of this owner, as it is noted here."""
@@ -100,12 +97,65 @@ class RemoteBroker:
     async def renew(self, id_: str, seconds: int, owner: Owner) -> Value:
         """Extend it here, and fetch a new credential there."""
         row: Reservation = await self._store.submit(Extend(id_, seconds, owner))
-        client, _, place = row.foreign_id.partition(" ")
-        return _granted(row, place, client, await self._credential(client))
+        return _granted(row, await self.renewed(row.foreign_id, seconds))
 
     async def release(self, id_: str, owner: Owner) -> None:
-        """End it here; the remote broker has no call for that."""
+        """End it here, then there."""
+        row = await self._store.in_thread(lambda: bookings.find(id_, owner))
         await self._store.submit(Free(id_, owner))
+        await self.released(row.foreign_id)
+
+
+class RemoteBroker(OutsideBroker):
+    """The field's broker, over HTTP.
+
+    Args:
+        store: of the reservations as the node knows them.
+        back_end: the broker's base URL.
+        timeout: seconds for all that a request takes there.
+    """
+
+    def __init__(self, store: ReservationStore, back_end: BackEnd, timeout: float = 10.0) -> None:
+        super().__init__(store)
+        self._back_end = back_end
+        self._timeout = timeout
+        self.fault = ""
+        """Why the last call came to nothing, "" if it was answered."""
+
+    async def inquired(self, criteria: Criteria) -> Value:
+        """Ask the remote broker for quota and consumption of a customer."""
+        if not criteria.customer:
+            return {}
+        key = f"prov:{criteria.customer}"
+        consumed = _volumes((await self._get("getCspConso", cspkey=key)).body)
+        listed = (await self._get("getAllCspInfo")).body
+        if not isinstance(listed, list | None):
+            raise BadGateway("The QoS broker returned no list of customers.")
+        found = [each for each in listed or () if isinstance(each, dict)]
+        mine = next((each for each in found if each.get("csp") == key), None)
+        if mine is None:
+            raise NotFound(f"There is no customer {criteria.customer}.")
+        quota = _volumes({name: mine.get(f"{name}Quota") for name in _KINDS})
+        left = max(0, quota["data"] - consumed["data"])
+        value: Value = {"cspId": criteria.customer, "quota": quota, "consumed": consumed}
+        return value | {"available": {"data": left}}
+
+    async def granted(self, order: Order) -> Grant:
+        """Its two calls."""
+        answer = await self._get(
+            "getAppropriateTurn", cspId=order.customer, clientName=order.client_name
+        )
+        place, client = _place(answer)
+        return Grant(f"{client} {place}", await self._servers(place, client))
+
+    async def renewed(self, id_: str, seconds: int) -> list[Value]:
+        """Its second call."""
+        client, _, place = id_.partition(" ")
+        return await self._servers(place, client)
+
+    async def _servers(self, place: str, client: str) -> list[Value]:
+        credential = await self._credential(client)
+        return [{"urls": [f"turn:{place}"], "username": client, "credential": credential}]
 
     async def _credential(self, client: str) -> str:
         body = (await self._get("getCredentials", clientId=client)).body
@@ -161,9 +211,8 @@ def _place(answer: Answer) -> tuple[str, str]:
     return body[0], body[1]
 
 
-def _granted(row: Reservation, place: str, client: str, credential: str) -> Value:
-    server = {"urls": [f"turn:{place}"], "username": client, "credential": credential}
-    return {**shown(row), "iceServers": [server], "iceTransportPolicy": "relay"}
+def _granted(row: Reservation, servers: list[Value]) -> Value:
+    return {**shown(row), "iceServers": servers, "iceTransportPolicy": "relay"}
 
 
 def _volumes(body: Any) -> dict[str, int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from msgnode.bus.ports import Alarms, Listener
@@ -46,6 +47,22 @@ class ReservationFence(NamedTuple):
     fenced: Callable[[], None]
 
 
+class Instead(Broker, Protocol):
+    """A broker that is asked instead of the one of the settings, while it is chosen."""
+
+    on_change: list[Callable[[], None]]
+    """Called when that may have changed."""
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether it is asked."""
+        ...
+
+    def describe(self) -> tuple[str, str]:
+        """How it is, and its last fault."""
+        ...
+
+
 class QosService:
     """The broker that the settings name, or none, behind its connector.
 
@@ -57,6 +74,7 @@ class QosService:
         notifier: tells the owners of reservations.
         alarms: the node's alarms.
         note: takes rows for the traffic record.
+        instead: what makes the broker that is asked instead, where there is one.
     """
 
     def __init__(
@@ -68,6 +86,7 @@ class QosService:
         notifier: Notifier,
         alarms: Alarms,
         note: Note,
+        instead: Callable[[ReservationStore], Instead],
     ) -> None:
         limits = Limits(per_subject=settings["MAX_PER_SUBJECT"])
         self.store = ReservationStore(limits, fence.check, fence.fenced)
@@ -77,30 +96,37 @@ class QosService:
         broker = self._broker(settings["BROKER"])
         rows = ReservationRows(note)
         self.notifier = notifier
-        self.supervisor: Supervisor | None = None
-        if settings["BROKER"]:
-            relays = None
-            if settings["BROKER"] == "embedded":
-                relays = Relays(
-                    fence.epoch,
-                    settings["TURN_REDIS_URL"],
-                    settings["REALM"],
-                    settings["POLL_SECONDS"],
-                    CREDENTIAL_SECONDS,
-                    alarms.raise_alarm,
-                    alarms.clear_alarm,
-                    rows.relayed,
-                )
-            self.supervisor = Supervisor(
+        relays = None
+        if settings["BROKER"] == "embedded":
+            relays = Relays(
                 fence.epoch,
-                self.notifier,
-                UNUSED_SECONDS,
-                grace,
-                relays,
-                timedelta(days=settings["KEPT_DAYS"]),
-                rows.ended,
+                settings["TURN_REDIS_URL"],
+                settings["REALM"],
+                settings["POLL_SECONDS"],
+                CREDENTIAL_SECONDS,
+                alarms.raise_alarm,
+                alarms.clear_alarm,
+                rows.relayed,
             )
-        self.connector = QosConnector(domain, broker, refusal, self._describe, rows.asked)
+        self.supervisor = Supervisor(
+            fence.epoch,
+            self.notifier,
+            UNUSED_SECONDS,
+            grace,
+            relays,
+            timedelta(days=settings["KEPT_DAYS"]),
+            rows.ended,
+        )
+        self._instead = instead(self.store)
+        self._otherwise = broker
+        self._is_wanted = asyncio.Event()
+        if broker is not None:
+            self._is_wanted.set()
+        self._instead.on_change.append(self._is_wanted.set)
+        self.connector = QosConnector(domain, self._asked, refusal, self._describe, rows.asked)
+
+    def _asked(self) -> Broker | None:
+        return self._instead if self._instead.is_chosen else self._otherwise
 
     def _broker(self, named: str) -> Broker | None:
         if not named:
@@ -112,12 +138,16 @@ class QosService:
         return self._remote
 
     def _describe(self) -> tuple[str, str]:
+        if self._instead.is_chosen:
+            return self._instead.describe()
         return self.state, self._remote.fault if self._remote is not None else ""
 
     @property
     def state(self) -> str:
         """How the broker is, as far as this worker knows: it, its servers, their Redis."""
-        if self.supervisor is None:
+        if self._instead.is_chosen:
+            return self._instead.describe()[0]
+        if self._otherwise is None:
             return "off"
         if self._remote is not None:
             return "away" if self._remote.fault else "connected"
@@ -130,12 +160,16 @@ class QosService:
 
     def jobs(self) -> list[Coroutine[Any, Any, None]]:
         """What runs as long as the node."""
-        return [] if self.supervisor is None else [self.supervisor.run()]
+        return [self._supervise()]
+
+    async def _supervise(self) -> None:
+        """Supervise once there is a broker; when it goes, there may be reservations left."""
+        await self._is_wanted.wait()
+        await self.supervisor.run()
 
     async def stop(self) -> None:
         """Commit what was submitted, and close all connections."""
-        if self.supervisor is not None:
-            await self.supervisor.stop()
+        await self.supervisor.stop()
         await self.store.stop()
         if self._back_end is not None:
             await self._back_end.close()

@@ -19,7 +19,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from msgnode.core.errors import NodeError
+from msgnode.core.errors import (
+    BadMessage,
+    Conflict,
+    Forbidden,
+    GatewayTimeout,
+    Gone,
+    NodeError,
+    NotFound,
+    NotIdentified,
+    TooMany,
+    Unavailable,
+)
 from msgnode.core.faults import FAULTS
 from msgnode.net.http import BadAnswer, HttpClient, NoAnswer, NotAllowed, Resolve
 from msgnode.sandbox import pipe
@@ -45,8 +56,14 @@ REQUEST_SECONDS = 10.0
 MAX_REQUEST, MAX_ANSWER = 1024 * 1024, 8 * 1024 * 1024
 MAX_KEEPING = 16
 """Reads and changes of what it keeps at a time."""
-CODES = frozenset({400, 401, 403, 404, 408, 409, 410, 422, 429, 503, 504})
-"""With which a script may refuse."""
+REFUSALS: dict[int, type[NodeError]] = {
+    each.code: each
+    for each in (
+        *(BadMessage, NotIdentified, Forbidden, NotFound, Conflict, Gone, TooMany),
+        *(Unavailable, GatewayTimeout),
+    )
+}
+"""With which a script may refuse, by their codes."""
 _PLACEHOLDER = re.compile(r"\{\{secret:([^{}]*)\}\}")
 _NOT_PASSED = frozenset(
     {"host", "content-length", "connection", "transfer-encoding", "upgrade", "expect", "te",
@@ -56,14 +73,6 @@ _NOT_PASSED = frozenset(
 
 class Ended(Exception):
     """The sandbox has ended before it answered; the text says why."""
-
-
-class ScriptRefusal(NodeError):
-    """The script's own refusal, with its code."""
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code  # type: ignore[misc]
 
 
 class ScriptFailed(Exception):
@@ -192,7 +201,7 @@ class Script:
 
         Raises:
             Ended: the sandbox has ended.
-            ScriptRefusal: the script refuses it.
+            NodeError: the script refuses it.
             ScriptFailed: the script has failed at it.
         """
         if not self.sandbox.is_running:
@@ -235,8 +244,8 @@ class Script:
         match said:
             case Answered(n=number):
                 self._answer(number, said, None)
-            case Refused(n=number, code=code, desc=text) if code in CODES:
-                self._answer(number, None, ScriptRefusal(code, pipe.shown(text)))
+            case Refused(n=number, code=code, desc=text) if code in REFUSALS:
+                self._answer(number, None, REFUSALS[code](pipe.shown(text)))
             case Refused(n=number, desc=text):
                 self._answer(number, None, ScriptFailed(pipe.shown(text)))
             case RequestWanted():

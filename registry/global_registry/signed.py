@@ -14,6 +14,7 @@ import base64
 import binascii
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -59,6 +60,25 @@ def read(jwt: str) -> SignedRecord:
     if not guids.is_of(record.guid, record.public_key, record.salt):
         raise BadMessage(NOT_ITS_GUID)
     return record
+
+
+def proved(guid: str, jwt: str, charge: Callable[[], None] = lambda: None) -> SignedRecord:
+    """The record of a GUID, proved.
+
+    Args:
+        guid: the GUID.
+        jwt: the record.
+        charge: called before the older variant of a GUID is derived; may raise TooMany.
+
+    Raises:
+        BadMessage: the text names what is wrong.
+    """
+    record = claimed(jwt)
+    if guids.bare(guid) != record.guid:
+        raise BadMessage("GUIDs do not match: the address names another than the record.")
+    if record.guid != guids.derive(record.public_key, record.salt):
+        charge()
+    return read(jwt)
 
 
 def claimed(jwt: str) -> SignedRecord:

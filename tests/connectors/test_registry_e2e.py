@@ -61,7 +61,7 @@ def scripted(
 
 
 def give_scripts(base: str, node: Node) -> None:
-    for port in ("domain-registry",):
+    for port in ("domain-registry", "global-registry"):
         script = str(ROOT / "examples" / "connectors" / f"{port}.js")
         config = json.dumps({"base": f"{base}/{port}"})
         words = ("--script", script, "--config", config, "--origins", base)

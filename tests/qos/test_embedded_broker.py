@@ -39,7 +39,17 @@ async def store() -> AsyncIterator[ReservationStore]:
     await store.stop()
 
 
+class NoOther:
+    """A broker that is not asked instead of the one of the settings."""
+
+    is_chosen = False
+
+    def __init__(self, store: ReservationStore) -> None:
+        self.on_change: list[Any] = []
+
+
 async def test_the_operators_settings_reach_the_broker_and_its_supervisor(settings: Any) -> None:
+    no_other: Any = NoOther
     options = {
         **settings.QOS, "BROKER": "embedded", "MAX_PER_SUBJECT": 1, "REALM": "turn.example",
         "KEPT_DAYS": 3,
@@ -47,13 +57,12 @@ async def test_the_operators_settings_reach_the_broker_and_its_supervisor(settin
     unused: Any = None
     alarms: Any = SimpleNamespace(raise_alarm=unused, clear_alarm=unused)
     fence = ReservationFence(ME, unfenced, lambda: None)
-    service = QosService("d", options, fence, 60.0, unused, alarms, unused)
+    service = QosService("d", options, fence, 60.0, unused, alarms, unused, no_other)
     await service.store.in_thread(lambda: rows.server(capacity=9 * VIDEO))
     first, second = await service.store.in_thread(lambda: (rows.owner("ann"), rows.owner("ann")))
     await EmbeddedBroker(service.store).reserve(rows.video(), first)
     with pytest.raises(TooMany):
         await EmbeddedBroker(service.store).reserve(rows.video(), second)
-    assert service.supervisor is not None
     assert service.supervisor.relays is not None
     assert service.supervisor.relays._realm == "turn.example"
     assert service.supervisor._kept == timedelta(days=3)

@@ -148,7 +148,7 @@ def nothing(*_: object) -> None:
 
 
 def connector_of(broker: EmbeddedBroker | None, refusal: str = "") -> QosConnector:
-    return QosConnector("localhost", broker, refusal, lambda: ("off", ""), nothing)
+    return QosConnector("localhost", lambda: broker, refusal, lambda: ("off", ""), nothing)
 
 
 async def test_case_42_without_tls_no_credential_is_given_and_the_answer_says_why() -> None:
@@ -173,9 +173,11 @@ async def test_requests_are_counted_by_what_they_ask_for_and_their_code() -> Non
 
 def test_the_state_of_broker_servers_and_redis_is_told() -> None:
     service: Any = QosService.__new__(QosService)
-    service.supervisor = service._remote = None
+    service._otherwise = service._remote = None
+    service._instead = SimpleNamespace(is_chosen=False)
     assert service.state == "off"
     relays = Relays("me", "redis://x", "r", 15, 60, nothing, nothing, nothing)
+    service._otherwise = "embedded"
     service.supervisor = SimpleNamespace(relays=relays, supervises=False)
     assert service.state == "standby"
     service.supervisor.supervises = True

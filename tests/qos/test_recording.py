@@ -41,7 +41,7 @@ class Followed:
         self.notes = ReservationRows(self.rows.append)
         self.connector = QosConnector(
             "d",
-            self.broker,  # type: ignore[arg-type]
+            lambda: self.broker,  # type: ignore[arg-type, return-value]
             "",
             lambda: ("connected", ""),
             self.notes.asked,

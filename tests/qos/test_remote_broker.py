@@ -18,8 +18,14 @@ from msgnode.qos.broker import Criteria, Owner
 from msgnode.qos.models import Reservation
 from msgnode.qos.remote_broker import UNREACHABLE, RemoteBroker
 from msgnode.qos.store import ReservationStore
+from msgnode.scripts import service
+from msgnode.scripts.ports import ScriptBroker
+from tests.node import ROOT
+from tests.scripts.stage import needs_deno, place
 
 from . import rows
+
+Broker = RemoteBroker | ScriptBroker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -62,8 +68,19 @@ def field() -> FieldBroker:
     return FieldBroker()
 
 
-@pytest.fixture
-async def broker(field: FieldBroker) -> AsyncIterator[RemoteBroker]:
+@pytest.fixture(params=["remote", pytest.param("script", marks=needs_deno)])
+async def broker(request: Any, field: FieldBroker) -> AsyncIterator[RemoteBroker | ScriptBroker]:
+    """The part of the node that speaks to it, or the script of examples/connectors that does."""
+    if request.param == "script":
+        source = (ROOT / "examples" / "connectors" / "qos.js").read_text()
+        base = "https://broker.example"
+        async with place(source, "qos", configuration={"base": base}, origins=[base]) as one:
+            client = one.port.script._world._clients[base]  # type: ignore[union-attr]
+            client.request = field
+            store = ReservationStore(Limits())
+            yield ScriptBroker(store, one.port)
+            await store.stop()
+        return
     back_end = BackEnd("http://broker.example", UNREACHABLE, 1.0, 0, 4)
     back_end._client.request = field  # type: ignore[method-assign, assignment]
     store = ReservationStore(Limits())
@@ -79,7 +96,7 @@ def owner() -> Owner:
 
 
 async def test_cases_15_and_45_reserve_is_its_two_calls_and_one_configuration(
-    broker: RemoteBroker, field: FieldBroker, owner: Owner
+    broker: Broker, field: FieldBroker, owner: Owner
 ) -> None:
     value = await broker.reserve(rows.video(customer="csp 1", client_name="call"), owner)
     assert field.asked == ["getAppropriateTurn", "getCredentials"]
@@ -113,7 +130,7 @@ async def test_cases_15_and_45_reserve_is_its_two_calls_and_one_configuration(
     ],
 )
 async def test_case_16_refusals_become_codes_and_nothing_stays_booked(
-    broker: RemoteBroker,
+    broker: Broker,
     field: FieldBroker,
     owner: Owner,
     status: int,
@@ -127,7 +144,7 @@ async def test_case_16_refusals_become_codes_and_nothing_stays_booked(
 
 
 async def test_case_16_a_broker_that_never_answers_is_504(
-    broker: RemoteBroker, field: FieldBroker, owner: Owner
+    broker: Broker, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     never = asyncio.Event()
 
@@ -135,16 +152,20 @@ async def test_case_16_a_broker_that_never_answers_is_504(
         await never.wait()
         raise AssertionError
 
-    broker._back_end = BackEnd("http://broker.example", UNREACHABLE, 60.0, 0, 4)
-    broker._back_end._client.request = silent  # type: ignore[method-assign]
-    broker._timeout = 0.2
+    client: Any
+    monkeypatch.setattr(service, "CALL_SECONDS", 0.5)
+    if isinstance(broker, RemoteBroker):
+        client = broker._back_end._client
+        broker._timeout = 0.2
+    else:
+        client = next(iter(broker._port.script._world._clients.values()))  # type: ignore[union-attr]
+    client.request = silent
     with pytest.raises(GatewayTimeout):
         await broker.reserve(rows.video(), owner)
     assert await broker.list(owner) == []
-    await broker._back_end.close()
 
 
-async def test_case_45_an_inquiry_says_what_is_left(broker: RemoteBroker) -> None:
+async def test_case_45_an_inquiry_says_what_is_left(broker: Broker) -> None:
     value = await broker.inquire(Criteria("csp1"))
     assert value["quota"]["data"] == 10737418240
     assert value["available"] == {"data": 10737418117}
@@ -154,7 +175,7 @@ async def test_case_45_an_inquiry_says_what_is_left(broker: RemoteBroker) -> Non
 
 @pytest.mark.parametrize("listed", ["7", '"csp1"', "{}", "[7, null]", "null", ""])
 async def test_case_16_a_list_of_customers_that_is_none_is_no_fault_of_the_node(
-    broker: RemoteBroker, field: FieldBroker, listed: str
+    broker: Broker, field: FieldBroker, listed: str
 ) -> None:
     field.says("getAllCspInfo", 200, listed)
     with pytest.raises((BadGateway, NotFound)):
@@ -162,7 +183,7 @@ async def test_case_16_a_list_of_customers_that_is_none_is_no_fault_of_the_node(
 
 
 async def test_a_password_stands_in_no_row(
-    broker: RemoteBroker, field: FieldBroker, owner: Owner
+    broker: Broker, field: FieldBroker, owner: Owner
 ) -> None:
     await broker.reserve(rows.video(), owner)
     written: list[Any] = await broker._store.in_thread(lambda: list(Reservation.objects.values()))

@@ -212,7 +212,7 @@ async def test_case_84_nothing_runs_that_was_not_approved() -> None:
             lambda: store.add("domain-registry", store.checked({"source": ECHO}), "a test")
         )
         await one.read()
-        assert not one.port.is_chosen
+        assert one.port.script is None
         assert one.port.script is None
         assert await one.scripts.in_thread(lambda: store.approve(row, "a test", "0000")) != ""
         await one.give(ECHO)

@@ -409,7 +409,8 @@ async function call({ n, method, argument, context }) {
     if (text.length > MOST) throw new Error(`Its result has more than ${MOST} bytes.`);
     if (calls.has(n)) sayText(`{"op":"result","n":${n},"value":${text}}`);
   } catch (error) {
-    const code = Number.isInteger(error?.code) && error.code >= 400 && error.code <= 599 ? error.code : 0;
+    const code =
+      Number.isInteger(error?.code) && error.code >= 400 && error.code <= 599 ? error.code : 0;
     if (calls.has(n)) say({ op: "refused", n, code, desc: textOf(error) });
   }
   calls.delete(n);
