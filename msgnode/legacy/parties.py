@@ -3,6 +3,7 @@
 Rules
 - A message goes to the hyperty that has written to this person last, if it is there; else to the
   one that lookups.py finds for the user. An address that is lent is its borrower's.
+- Who of this node writes there has a name by the verified identity of the session, or is lent one.
 - A user there may send so many messages a minute; the bound is on what is known, not on users.
 """
 
@@ -13,9 +14,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from msgnode.core.errors import Forbidden, Unavailable
+
+from .address_pool import AddressPool
 from .lookups import Found, UserLookups, remember
-from .network import Here
-from .xmpp_pool import AddressPool
+from .network import Here, LegacySettings
 
 MAX_HELD = 1_000
 """Messages from there that wait for a look-up."""
@@ -32,9 +35,10 @@ class Parties:
         here: this node.
         pool: the addresses that are lent.
         user_of: finds the user of this node that has a name there, "" if it is nobody's.
-        per_minute: messages of one user there.
-        lends_to_all: whether who was not written to may write to an address that is lent.
+        name_of: the name that a user of this node has there, "" if users have none.
+        settings: of the network.
         clock: a monotonic clock, in seconds.
+        lends_to_all: whether who was not written to may write to an address that is lent.
     """
 
     def __init__(
@@ -42,21 +46,36 @@ class Parties:
         here: Here,
         pool: AddressPool,
         user_of: Callable[[str], str],
-        per_minute: int,
-        lends_to_all: bool,
+        name_of: Callable[[str], str],
+        settings: LegacySettings,
         clock: Callable[[], float],
+        lends_to_all: bool = False,
     ) -> None:
         self._here = here
         self._pool = pool
         self._user_of = user_of
-        self._per_minute = per_minute
+        self._name_of = name_of
+        self._settings = settings
         self._lends_to_all = lends_to_all
         self._clock = clock
-        self._lookups = UserLookups(here, clock)
+        self.lookups = UserLookups(here, clock)
         self._rates: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._talks: OrderedDict[tuple[str, str], str] = OrderedDict()  # theirs, ours -> hyperty
         self._borrowers: OrderedDict[str, str] = OrderedDict()  # name -> hyperty
         self._held = 0
+
+    def name_of(self, sender: str) -> str:
+        """The name that a sender of this node has there. Raises NodeError."""
+        identity = self._here.identity_of(sender)
+        name = self._name_of(identity.user_url) if identity and identity.user_url else ""
+        if name:
+            return name
+        if not self._settings.pool:
+            raise Forbidden(f"{self._settings.domain} shows who writes: log in first.")
+        runtime = self._here.runtime_of(sender)
+        if not runtime:
+            raise Unavailable(f"{sender[:200]} has no session any more.")
+        return self._pool.lend(runtime)
 
     def wrote(self, their: str, name: str, hyperty: str) -> None:
         """Note that a hyperty has written to, or called, somebody there, as this name."""
@@ -66,7 +85,7 @@ class Parties:
 
     def is_within_rate(self, their: str) -> bool:
         """Whether somebody there has not sent too much within a minute; it is counted."""
-        per_minute, now = self._per_minute, self._clock()
+        per_minute, now = self._settings.per_minute, self._clock()
         most = float(max(BURST, per_minute))
         left, at = self._rates.get(their, (most, now))
         left = min(most, left + (now - at) * per_minute / 60.0)
@@ -99,13 +118,13 @@ class Parties:
         known = "" if is_call else self._talks.get((their, name), "")
         if not user or self._held >= MAX_HELD:
             then("")
-        elif known and not fresh and not self._lookups.is_looking(user):
+        elif known and not fresh and not self.lookups.is_looking(user):
             then(known)
         else:
             if not is_call:
                 self._talks.pop((their, name), None)
             self._held += 1
-            self._lookups.find(user, partial(self._found, then, is_call), fresh or is_call)
+            self.lookups.find(user, partial(self._found, then, is_call), fresh or is_call)
 
     def _found(self, then: Callable[[str], None], is_call: bool, found: Found) -> None:
         self._held -= 1
@@ -143,3 +162,15 @@ class Parties:
 
         value = {"type": "chat", "content": text}
         self._here.ask("create", their, hyperty, {"value": value}, answered)
+
+
+def text_in(body: dict[str, Any]) -> str:
+    """The text of a chat message, "" if it has none.
+
+    >>> text_in({"value": {"content": "hello"}}), text_in({"value": "hello"}), text_in({})
+    ('hello', 'hello', '')
+    """
+    value = body.get("value")
+    if isinstance(value, dict):
+        value = value.get("content", value.get("text"))
+    return value if isinstance(value, str) else ""

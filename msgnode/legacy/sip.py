@@ -24,13 +24,14 @@ from itertools import count
 
 from msgnode.core.errors import (
     BadGateway,
-    Forbidden,
     GatewayTimeout,
     NodeError,
     Unavailable,
 )
 from msgnode.core.messages import Message, error_body
 
+from .address_pool import AddressPool
+from .lookups import entry_of, user_asked
 from .network import (
     CALL,
     LENT,
@@ -42,14 +43,13 @@ from .network import (
     NotSupported,
     TooLarge,
 )
-from .parties import Parties
+from .parties import Parties, text_in
 from .sip_addresses import GATEWAY, SipAddresses
-from .sip_calls import ALLOW, SipCalls
+from .sip_calls import ALLOW, CODES, SipCalls
 from .sip_flow import SipFlow
 from .sip_media import MEDIA_ALARM, Media, Rtpengine
 from .sip_messages import MAX_BODY, SDP, TEXT, Incoming, address_of, plain, uri
 from .sip_transactions import LOST, Outgoing, Served, Transactions
-from .xmpp_pool import AddressPool
 
 QUIET_SECONDS, PING_SECONDS = 20.0, 10.0
 REGISTER_SECONDS, REGISTER_AGAIN, REGISTERING = 600, 30.0, 50
@@ -58,12 +58,6 @@ MAX_MIN_EXPIRES = 86_400
 WINDOW, WINDOW_BYTES, PER_ADDRESS = 1_000, 4 * 1024 * 1024, 250
 WAIT_SECONDS, ATTEMPTS = 10.0, 3
 POSING_ALARM = "legacy-posing"
-_CODES = {
-    400: 400, 403: 403, 404: 404, 405: 501, 408: 504, 410: 410, 413: 413, 415: 501, 477: 503,
-    480: 404, 481: 404, 484: 404, 486: 486, 487: 487, 488: 406, 501: 501, 503: 503, 504: 504,
-    513: 413, 600: 486, 603: 403, 604: 404, 606: 406,
-}  # fmt: skip
-"""What a final response is here; others are 502."""
 _ANSWERS = {400: 400, 403: 403, 404: 404, 406: 488, 408: 480, 413: 413, 486: 486, 501: 415,
             603: 603}  # fmt: skip
 """What is said there; others are 480, since a 5xx would have a proxy leave this node alone."""
@@ -111,7 +105,7 @@ class SipNetwork:
         self._here = here
         self._clock = clock
         self._parties = Parties(
-            here, self.pool, self._user_of, settings.per_minute, lends_to_all=True, clock=clock
+            here, self.pool, self._user_of, self._name_of, settings, clock, lends_to_all=True
         )
         self._transactions = Transactions(
             self._password, self._took, self._took_ack, self._took_cancel, here.refused, clock
@@ -154,6 +148,9 @@ class SipNetwork:
 
     def _user_of(self, name: str) -> str:
         return self.addresses.user_of(name) if self._settings.component else ""
+
+    def _name_of(self, user_url: str) -> str:
+        return self.addresses.name_of(user_url) if self._settings.component else ""
 
     def _call_id(self) -> str:
         """A new id, which is known as ours when it comes back."""
@@ -316,10 +313,10 @@ class SipNetwork:
         """Convert a message and put it on the wire. Raises NodeError if that cannot be."""
         if self.calls.take(message):
             return
-        target = self.addresses.uri_of(message.recipients[0])
         if message.type == "read":
-            self._discover(message, target)
+            self._discover(message, self.addresses.uri_of(user_asked(message)))
             return
+        target = self.addresses.uri_of(message.recipients[0])
         text = text_in(message.fields())
         if not text:
             if message.type == "update":
@@ -346,15 +343,7 @@ class SipNetwork:
 
     def name_of(self, sender: str) -> str:
         """The name that a sender of this node has there. Raises NodeError."""
-        identity = self._here.identity_of(sender)
-        if self._settings.component and identity is not None and identity.user_url:
-            return self.addresses.name_of(identity.user_url)
-        if not self._settings.pool:
-            raise Forbidden(f"{self._settings.domain} shows who writes: log in first.")
-        runtime = self._here.runtime_of(sender)
-        if not runtime:
-            raise Unavailable(f"{sender[:200]} has no session any more.")
-        return self.pool.lend(runtime)
+        return self._parties.name_of(sender)
 
     def request(self, method: str, target: str, name: str) -> Outgoing:
         """A request outside a call; `name` is of ours, "" for the gateway itself."""
@@ -397,7 +386,9 @@ class SipNetwork:
         if answer is None:
             return GatewayTimeout(f"{to} has not answered in time.")
         why = " ".join(filter(None, (str(code), plain(answer.reason))))
-        return Answer(_CODES.get(code, 502), f"{to} cannot be reached ({why}).")
+        return Answer(
+            504 if code == 408 else CODES.get(code, 502), f"{to} cannot be reached ({why})."
+        )
 
     def _drop(self, line: deque[_Text]) -> None:
         """Take the first message out of its line."""
@@ -432,16 +423,16 @@ class SipNetwork:
 
     def _discover(self, message: Message, target: str) -> None:
         """Ask whether there is a user, who may be asked anything."""
-        address = message.recipients[0]
+        found = address_of(target)
+        url = self.addresses.address_of(found.uri) if found is not None else ""
+        user = f"user://{self._settings.domain}/{target.removeprefix('sip:')}"
 
         def said(code: int, answer: Incoming | None) -> None:
             if code in (404, 408, 410, 480, 484, 503, 604, LOST):
                 fault = self.fault_of(code, answer, message)
                 self._here.answer(message, error_body(fault))
             elif code >= 200:
-                value = {"url": address, "user": address, "resources": ["chat", "audio"],
-                         "dataSchemes": ["comm"]}  # fmt: skip
-                self._here.answer(message, {"code": 200, "value": {address: value}})
+                self._here.answer(message, entry_of(message, url, user))
 
         self._transactions.send(self.request("OPTIONS", target, ""), said)
 
@@ -507,15 +498,3 @@ class SipNetwork:
             self._transactions.answer(served, 200)
         else:
             self._transactions.answer(served, _ANSWERS.get(code, 480), why)
-
-
-def text_in(body: dict[str, object]) -> str:
-    """The text of a chat message, "" if it has none.
-
-    >>> text_in({"value": {"content": "hello"}}), text_in({"value": "hello"}), text_in({})
-    ('hello', 'hello', '')
-    """
-    value = body.get("value")
-    if isinstance(value, dict):
-        value = value.get("content", value.get("text"))
-    return value if isinstance(value, str) else ""

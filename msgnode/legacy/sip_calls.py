@@ -41,9 +41,10 @@ QUIET_SECONDS = 1_800.0
 RESTORED_NUMBER = 10_000
 """Of the first request in a dialog of the worker before: higher than any of its own."""
 ALLOW = ("Allow", ", ".join(METHODS))
-_CODES = {
-    400: 400, 403: 403, 404: 404, 408: 408, 410: 410, 415: 406, 480: 404, 484: 404, 486: 486,
-    487: 487, 488: 406, 503: 503, 600: 486, 603: 403, 604: 404, 606: 406, 477: 503,
+CODES = {
+    400: 400, 403: 403, 404: 404, 405: 501, 408: 408, 410: 410, 413: 413, 415: 501, 477: 503,
+    480: 404, 481: 404, 484: 404, 486: 486, 487: 487, 488: 406, 501: 501, 503: 503, 504: 504,
+    513: 413, 600: 486, 603: 403, 604: 404, 606: 406,
 }  # fmt: skip
 """What a final response is here; others are 502."""
 _ANSWERS = {400: 488, 403: 603, 404: 480, 406: 488, 408: 480, 486: 486, 488: 488, 603: 603}
@@ -347,7 +348,7 @@ class SipCalls:
             self._forget(dialog)
             said = plain(answer.reason) if answer is not None else ""
             text = f"{call.party[:200]}: {code} {said}" if code else "The proxy was lost."
-            self.calls.refused(call, 503 if code == LOST else _CODES.get(code, 502), text)
+            self.calls.refused(call, 503 if code == LOST else CODES.get(code, 502), text)
 
     def _taken(self, dialog: Dialog, request: Outgoing, answer: Incoming) -> None:
         """Take a 2xx of a call that began here: the first, the same again, or another phone's."""

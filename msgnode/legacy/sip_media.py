@@ -128,11 +128,12 @@ class Rtpengine(Media, asyncio.DatagramProtocol):
 
     async def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
-        if self._transport is None or self._transport.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             place = self._host.strip("[]"), self._port
             made = loop.create_datagram_endpoint(lambda: self, remote_addr=place)
-            self._transport, _ = await asyncio.wait_for(made, TRY_SECONDS)
-        transport: asyncio.DatagramTransport = self._transport
+            transport = (await asyncio.wait_for(made, TRY_SECONDS))[0]
+            self._transport = transport
         cookie = secrets.token_hex(6)
         answer = self._waiting[cookie] = loop.create_future()
         try:

@@ -4,7 +4,7 @@ Rules
 - A message is answered 200 `sent` when the server has taken it (xmpp_unacknowledged.py), or by what
   the server says of it. With receipts, `received`; `sent` if none comes within five seconds.
 - Users of this node have addresses by their verified name (xmpp_addresses.py). Who is not logged in
-  is lent an address (xmpp_pool.py), or cannot write.
+  is lent an address (address_pool.py), or cannot write.
 - An error is never answered; neither are headlines, nor what comes back from our own domain.
 """
 
@@ -19,21 +19,20 @@ from typing import Any
 from msgnode.core import addresses
 from msgnode.core.errors import (
     BadMessage,
-    Forbidden,
     GatewayTimeout,
     NodeError,
     NotFound,
-    Unavailable,
 )
 from msgnode.core.messages import Message, error_body
 
+from .address_pool import AddressPool
 from .jingle import FEATURES, JINGLE
-from .lookups import Found, UserLookups, entry_of, remember, user_asked
+from .lookups import entry_of, user_asked
 from .network import CALL, LENT, Here, LegacySettings, NotSupported
+from .parties import Parties, text_in
 from .xmpp_addresses import Jid, XmppAddresses, jid_of
 from .xmpp_calls import MESSAGES, XmppCalls, is_about_a_call
 from .xmpp_errors import error_element, error_in
-from .xmpp_pool import AddressPool
 from .xmpp_presence import XmppPresence
 from .xmpp_stream import (
     COMPONENT,
@@ -49,9 +48,8 @@ from .xmpp_unacknowledged import Unacknowledged
 
 PING_SECONDS, QUIET_SECONDS = 10.0, 30.0
 """A ping that is not answered, and silence before one: the server is frozen, or the network cut."""
-MAX_HELD, MAX_ASKED = 1_000, 200
-"""Messages from there that wait for a look-up, and questions of ours there."""
-BURST = 10
+MAX_ASKED = 200
+"""Questions of ours there."""
 
 _RECEIPTS = "urn:xmpp:receipts"
 _DISCO = "http://jabber.org/protocol/disco#info"
@@ -79,17 +77,16 @@ class XmppNetwork:
         self._here = here
         self._clock = clock
         self._stream: ComponentStream | None = None
-        self._lookups = UserLookups(here, clock)
-        self._presence = XmppPresence(self.addresses, here, self._lookups, self.put)
+        self._parties = Parties(
+            here, self.pool, self._user_of, self.addresses.local_of, settings, clock
+        )
+        self._presence = XmppPresence(self.addresses, here, self._parties.lookups, self.put)
         self._sent = Unacknowledged(
             settings.domain, here, self._ping, clock, settings.wants_receipts
         )
         self._jingle = XmppCalls(self.addresses, here, self, clock)
         self._number = 0
         self._heard_at = 0.0
-        self._rates: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        self._talks: OrderedDict[tuple[str, str], str] = OrderedDict()  # theirs, ours -> hyperty
-        self._held = 0
         self._asked: OrderedDict[str, tuple[Said, float]] = OrderedDict()
 
     def restore(self, kept: Iterable[tuple[str, str, str]]) -> None:
@@ -193,7 +190,7 @@ class XmppNetwork:
         head = {"type": "chat", "id": id_, "to": str(their), "from": sender}
         body = tag("body", {}, text_of(text))
         made = stanza(self._settings.component, "message", head, body, receipt)
-        remember(self._talks, (their.bare, local), message.sender)
+        self._parties.wrote(self.addresses.address(their), local, message.sender)
         if self._stream is not None:
             self._stream.send(made)
         self._sent.add(id_, message, made, their.bare)
@@ -204,15 +201,7 @@ class XmppNetwork:
 
     def local_of(self, sender: str) -> str:
         """The part before the `@` with which a sender of this node has an address there."""
-        identity = self._here.identity_of(sender)
-        if identity is not None and identity.user_url:
-            return self.addresses.local_of(identity.user_url)
-        if not self._settings.pool:
-            raise Forbidden(f"{self._settings.domain} shows who writes: log in first.")
-        runtime = self._here.runtime_of(sender)
-        if not runtime:
-            raise Unavailable(f"{sender[:200]} has no session any more.")
-        return self.pool.lend(runtime)
+        return self._parties.name_of(sender)
 
     def _discover(self, message: Message, their: Jid) -> None:
         """Ask the server whether there is a user."""
@@ -259,7 +248,7 @@ class XmppNetwork:
             self._took_iq(element, their, ours)
         elif element.name == f"{COMPONENT} presence":
             is_ours = ours.bare == self._settings.component
-            if is_ours or self._is_within_rate(their.bare):
+            if is_ours or self._parties.is_within_rate(self.addresses.address(their)):
                 self._presence.took(element, their, ours, self.pool.has(ours.local))
 
     def _took_iq(self, element: Element, their: Jid, ours: Jid) -> None:
@@ -271,7 +260,7 @@ class XmppNetwork:
         head = {"type": "result", "id": id_, "from": str(ours), "to": str(their)}
         if (jingle := element.find(f"{JINGLE} jingle")) is not None:
             begins = jingle.get("action") == "session-initiate"
-            if begins and not self._is_within_rate(their.bare):
+            if begins and not self._parties.is_within_rate(self.addresses.address(their)):
                 self.put("iq", head | {"type": "error"}, error_element(429))
                 return
             if self._jingle.took_iq(element, their, ours):
@@ -302,125 +291,42 @@ class XmppNetwork:
             self._sent.received(receipt.get("id"), their.bare)
             return
         if is_about_a_call(element):
-            if self._is_within_rate(their.bare):
+            if self._parties.is_within_rate(self.addresses.address(their)):
                 self._jingle.took_message(element, their, ours)
             return
         body = element.find(f"{COMPONENT} body")
         if type_ in ("headline", "groupchat") or body is None or not body.text:
             return
-        if not self._is_within_rate(their.bare):
+        address = self.addresses.address(their)
+        if not address:
+            self._refuse(element, 403)
+        elif not self._parties.is_within_rate(address):
             self._refuse(element, 429)
-        elif self.pool.has(ours.local):
-            self._took_for_guest(element, their, ours, body.text)
         else:
-            self._took_for_user(element, their, ours, body.text)
-
-    def _took_for_guest(self, element: Element, their: Jid, ours: Jid, text: str) -> None:
-        """Take a message to an address that is lent, or was."""
-        if hyperty := self._guest_of(their, ours):
-            self._deliver(element, their, text, hyperty, lambda: False)
-            return
-        self._here.refused(f"{ours.local} is lent to nobody who has written to {their.bare}")
-        self._refuse(element, 404)
-
-    def _guest_of(self, their: Jid, ours: Jid) -> str:
-        """The hyperty that has a lent address, and has written to somebody with it; or ""."""
-        hyperty = self._talks.get((their.bare, ours.local), "")
-        runtime = self.pool.runtime_of(ours.local)
-        return hyperty if runtime and hyperty and runtime == self._here.runtime_of(hyperty) else ""
-
-    def _user_of(self, ours: Jid) -> str:
-        """The user of this node who has an address there, "" if none has."""
-        user = self.addresses.user_of(ours.local)
-        return user if user and addresses.parse(user).home != self._settings.domain else ""
+            said = partial(self._delivered, element, their)
+            self._parties.deliver(address, ours.local, body.text, said)
 
     def find_called(self, their: Jid, ours: Jid, then: Callable[[str], None]) -> None:
         """Find the hyperty that takes somebody's calls to an address of ours; "" if none does."""
-        user = "" if self.pool.has(ours.local) else self._user_of(ours)
-        if not user or self._held >= MAX_HELD:
-            then("" if user else self._guest_of(their, ours))
-            return
+        self._parties.find(self.addresses.address(their), ours.local, then, is_call=True)
 
-        def found(one: Found) -> None:
-            self._held -= 1
-            then(one.called)
+    def _user_of(self, local: str) -> str:
+        """The user of this node who has an address there, "" if none has."""
+        user = self.addresses.user_of(local)
+        return user if user and addresses.parse(user).home != self._settings.domain else ""
 
-        self._held += 1
-        self._lookups.find(user, found)
-
-    def _took_for_user(self, element: Element, their: Jid, ours: Jid, text: str) -> None:
-        """Take a message to a user: for the hyperty that has written there last, if it is there."""
-        user = self._user_of(ours)
-        if not user:
-            self._refuse(element, 404)
-            return
-        key = (their.bare, ours.local)
-
-        def look(fresh: bool) -> bool:
-            if self._held >= MAX_HELD:
-                return False
-            self._talks.pop(key, None)
-            self._held += 1
-            self._lookups.find(user, partial(self._found, element, their, text), fresh)
-            return True
-
-        hyperty = self._talks.get(key, "")
-        if hyperty and not self._lookups.is_looking(user):
-            self._deliver(element, their, text, hyperty, partial(look, True))
-        elif not look(False):
-            self._refuse(element, 429)
-
-    def _found(self, element: Element, their: Jid, text: str, found: Found) -> None:
-        self._held -= 1
-        if found.hyperty:
-            self._deliver(element, their, text, found.hyperty, lambda: False)
-        else:
-            self._refuse(element, 404)
-
-    def _deliver(
-        self, element: Element, their: Jid, text: str, hyperty: str, look: Callable[[], bool]
-    ) -> None:
-        """Give a message to a hyperty; `look` looks for another one, if it is not there."""
-
-        def said(code: int, body: dict[str, Any]) -> None:
-            if code < 200 or (code in (404, 503) and look()):
-                return
-            if code >= 400:
-                self._refuse(element, code, str(body.get("description") or body.get("desc") or ""))
-            elif element.find(f"{_RECEIPTS} request") is not None and element.get("id"):
-                received = tag("received", {"xmlns": _RECEIPTS, "id": element.get("id")})
-                sender = jid_of(element.get("to")).bare
-                head = {"from": sender, "to": str(their), "id": self._next_id("c")}
-                self.put("message", head, received)
-
-        value = {"type": "chat", "content": text}
-        self._here.ask("create", self.addresses.address(their), hyperty, {"value": value}, said)
+    def _delivered(self, element: Element, their: Jid, code: int, why: str) -> None:
+        """Say what has become of a message from there."""
+        if code >= 400:
+            self._refuse(element, code, why)
+        elif element.find(f"{_RECEIPTS} request") is not None and element.get("id"):
+            received = tag("received", {"xmlns": _RECEIPTS, "id": element.get("id")})
+            sender = jid_of(element.get("to")).bare
+            head = {"from": sender, "to": str(their), "id": self._next_id("c")}
+            self.put("message", head, received)
 
     def _refuse(self, element: Element, code: int, text: str = "") -> None:
         """Tell somebody there that his message was not taken."""
         head = {"type": "error", "id": element.get("id")}
         parties = {"from": element.get("to"), "to": element.get("from")}
         self.put("message", {**head, **parties}, error_element(code, text))
-
-    def _is_within_rate(self, bare: str) -> bool:
-        """Whether somebody there has not sent too much within a minute; it is counted."""
-        per_minute, now = self._settings.per_minute, self._clock()
-        most = float(max(BURST, per_minute))
-        left, at = self._rates.get(bare, (most, now))
-        left = min(most, left + (now - at) * per_minute / 60.0)
-        remember(self._rates, bare, (left - 1 if left >= 1 else left, now))
-        if left < 1:
-            self._here.refused(f"{shown(bare)} sends more than {per_minute} a minute")
-        return left >= 1
-
-
-def text_in(body: dict[str, Any]) -> str:
-    """The text of a chat message, "" if it has none.
-
-    >>> text_in({"value": {"content": "hello"}}), text_in({"value": "hello"}), text_in({})
-    ('hello', 'hello', '')
-    """
-    value = body.get("value")
-    if isinstance(value, dict):
-        value = value.get("content", value.get("text"))
-    return value if isinstance(value, str) else ""

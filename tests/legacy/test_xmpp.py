@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from msgnode.core.errors import BadMessage
+from msgnode.legacy import address_pool, xmpp, xmpp_unacknowledged
 from msgnode.legacy import link as links
-from msgnode.legacy import xmpp, xmpp_pool, xmpp_unacknowledged
 from msgnode.legacy.network import Lost
 from msgnode.legacy.xmpp_addresses import XmppAddresses, escaped, prepared, unescaped
 from msgnode.legacy.xmpp_stream import Element, StanzaParser, cleaned, stanza
@@ -215,7 +215,7 @@ async def test_case_13_a_user_who_refuses_is_403() -> None:
 async def test_case_16_a_pool_lends_an_address_until_the_runtime_has_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(xmpp_pool, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(address_pool, "LOOK_SECONDS", 0.1)
     async with linked(pool=2) as each:
         guests = [f"hyperty://{OWN}/g{number}" for number in range(3)]
         each.node.runtimes = {guest: guest.replace("hyperty", "runtime") for guest in guests}
