@@ -1,4 +1,7 @@
-"""An alarm that cannot be written while the database is away is written when it is back."""
+"""An alarm that cannot be written while the database is away is written when it is back.
+
+An alarm stands while the failures of a part repeat.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ import pytest
 
 from msgnode.bus.writing import Change, Together
 from msgnode.core.errors import InternalFault, NodeError, Unavailable
-from msgnode.core.faults import FAULTS
+from msgnode.core.faults import FAULTS, REPEATS, WINDOW, Faults
+from msgnode.monitoring.fault_alarms import KIND, FaultAlarms
 from msgnode.node import alarms
 from msgnode.node.alarms import Alarms
 from msgnode.storage.fence import Fenced
@@ -95,3 +99,25 @@ async def test_the_bound_holds_for_as_long_as_the_database_is_away(
     database.errors.clear()
     await waiting.so(lambda: database.written[-1:] == ["99"])
     assert database.written == ["97", "98", "99"]
+
+
+def test_an_alarm_stands_while_failures_repeat_and_is_cleared_afterwards() -> None:
+    now = [0.0]
+    faults = Faults(lambda: now[0])
+    raised: list[tuple[str, str, str]] = []
+    cleared: list[tuple[str, str]] = []
+    alarms = FaultAlarms(
+        faults, "host:1", lambda *alarm: raised.append(alarm), lambda *alarm: cleared.append(alarm)
+    )
+    for _ in range(REPEATS):
+        alarms.look()
+        faults.note("link")
+    assert raised == []
+    alarms.look()
+    alarms.look()
+    assert [each[:2] for each in raised] == [(KIND, "host:1 link")]
+    now[0] = WINDOW + 1
+    alarms.look()
+    assert cleared == [(KIND, "host:1 link")]
+    alarms.look()
+    assert len(cleared) == 1

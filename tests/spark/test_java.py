@@ -1,13 +1,21 @@
-"""The Java that Spark gets: the system's if it is new enough, else the bundled one by a shim."""
+"""The Java that Spark gets: the system's if it is new enough, else the bundled one by a shim.
+
+The memory of a run is that of all its processes.
+
+The process of a run stands back where others want the processor, and so does all it starts.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from spark import java
+from spark import java, process
+from spark.job_main import Peak, family
 
 
 def fake_java(place: Path, says: str) -> Path:
@@ -90,3 +98,36 @@ def test_a_spark_that_is_not_installed_yet_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(java, "find_spec", lambda name: None)
     with pytest.raises(java.NoSpark, match="make setup"):
         java.check_spark()
+
+
+HOLDS_100_MB = "held = b'x' * 100_000_000; print('holds', flush=True); input()"
+
+
+def test_a_process_that_was_started_and_has_ended_counts() -> None:
+    before = Peak().mb()
+    peak = Peak()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS_100_MB],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        assert child.stdout is not None
+        assert child.stdout.readline() == "holds\n"
+        assert child.pid in family(os.getpid())
+        held = peak.mb()
+        child.communicate("\n")
+    assert child.pid not in family(os.getpid())
+    assert held >= before + 95
+    assert peak.mb() == held
+
+
+SAYS = "import os, subprocess, sys; subprocess.run(['nice'], stdout=open(sys.argv[1], 'w'))"
+
+
+def test_a_run_and_what_it_starts_have_the_niceness_of_the_settings(tmp_path: Path) -> None:
+    told = tmp_path / "niceness"
+    process.run(
+        [sys.executable, "-c", SAYS, str(told)], os.environ, tmp_path / "log",
+        time_limit=60.0, niceness=7, watch=lambda *_: True,
+    )  # fmt: skip
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert int(told.read_text()) == max(own, 7)
