@@ -1,4 +1,4 @@
-"""Legacy networks: users of an XMPP server and of this domain write to each other by a gateway.
+"""Legacy networks: users of an XMPP or SIP server and of this domain meet by a gateway.
 
 Case numbers are those of legacy networks, also where a test of another folder has one.
 - test_calls: the half of a call that faces the runtime, for any network
@@ -6,7 +6,9 @@ Case numbers are those of legacy networks, also where a test of another folder h
 - test_xmpp_calls: calls of an XMPP network beside that server
 - test_xmpp: the link, its stream, addresses and limits against a small server (fake_xmpp.py), with
   a node that is played (linked.py)
+- test_sip: SIP's parser, registration, messages and calls beside a small proxy (fake_proxy.py)
 - test_rows: the page, REST and the command, and what the gateway keeps in the database
 - long: test_prosody has a real node, a real prosody (prosody.py) and real clients (slixmpp), the
-  server killed and frozen; test_takeover has two workers
+  server killed and frozen; test_kamailio the same of SIP, with phones (kamailio.py), sipp and
+  rtpengine; test_takeover has two workers
 """
