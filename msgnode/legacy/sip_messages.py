@@ -173,6 +173,8 @@ def parsed(data: bytes) -> Incoming:
     if not text.isascii() and any("\udc80" <= each <= "\udcff" for each in text):
         message.fault = "A header is not in UTF-8."
     for line in lines:
+        if _BREAKS.search(line):
+            message.fault, line = "A line of the head has a break.", _BREAKS.sub(" ", line)
         name, colon, value = line.partition(":")
         name = name.strip().lower()
         if not colon or not _TOKEN.fullmatch(name):
@@ -327,6 +329,15 @@ def response(
     if code < 300:
         named += [("Record-Route", each) for each in request.headers.get("record-route", ())]
     return written(first, (*named, *headers), body, type_)
+
+
+def refusal(message: Incoming) -> bytes:
+    """What is told who sent a request that cannot be served: as much as can be read of it."""
+    named = [("Via", each) for each in message.headers["via"]]
+    for name, key in (("From", "from"), ("To", "to"), ("Call-ID", "call-id"), ("CSeq", "cseq")):
+        if value := message.first(key):
+            named.append((name, value))
+    return written(f"{VERSION} 400 {message.fault}", named, b"", "")
 
 
 def plain(text: str) -> str:

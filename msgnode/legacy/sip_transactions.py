@@ -22,6 +22,7 @@ from .sip_messages import (
     Challenge,
     Incoming,
     challenge_in,
+    refusal,
     response,
     written,
 )
@@ -238,7 +239,7 @@ class Transactions:
         elif message.fault:
             self._refused(f"a request: {message.fault}")
             if message.method != "ACK":
-                self._write(_fault(message))
+                self._write(refusal(message))
         else:
             self._took_request(message)
 
@@ -305,12 +306,3 @@ def _asker(request: Outgoing) -> tuple[str, bool]:
 def _of_its_call(request: Outgoing) -> list[tuple[str, str]]:
     """The headers that say which call a request is of, for its ACK and its CANCEL."""
     return [each for each in request.headers if each[0] in ("From", "To", "Call-ID", "Route")]
-
-
-def _fault(message: Incoming) -> bytes:
-    """What is told who sent a request that cannot be served: as much as can be read of it."""
-    named = [("Via", each) for each in message.headers["via"]]
-    for name, key in (("From", "from"), ("To", "to"), ("Call-ID", "call-id"), ("CSeq", "cseq")):
-        if value := message.first(key):
-            named.append((name, value))
-    return written(f"{VERSION} 400 {message.fault}", named, b"", "")
