@@ -43,7 +43,7 @@ def add(port: str, values: Mapping[str, Any], actor: str) -> Connector:
     if port not in Connector.Port.values:
         ports = ", ".join(Connector.Port.values)
         raise ValidationError({"port": f"There is no port {port[:32]}; there are {ports}."})
-    connector = store.add(port, store.checked(values), actor)
+    connector = store.add(port, store.checked(values, port), actor)
     after = {"digest": connector.found_digest, "origins": list(values.get("origins") or ())}
     note(actor, "connector.add", connector, {}, after)
     return connector

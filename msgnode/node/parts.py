@@ -183,9 +183,9 @@ def parts() -> Parts:
         domains = federation.other_domains(at, sessions.manager)
     held = _holdings(at, sessions, domains)
     policy = _policy(at, sessions.manager, held)
-    people = _people(at, sessions, held, policy)
     scripts = Scripts(options.sandbox_limits(), at.alarms)
     ports = Ports(scripts)
+    people = _people(at, sessions, held, policy, ports)
     registries, qos = _registries(at, held, ports), _qos(at, policy, ports.broker)
     components: list[Component] = [  # all that have an address on the bus except `mn:/session`
         held.allocation,
@@ -330,7 +330,9 @@ def _policy(at: Base, manager: SessionManager, held: Holdings) -> PolicyService:
     )
 
 
-def _people(at: Base, sessions: Sessions, held: Holdings, policy: PolicyService) -> People:
+def _people(
+    at: Base, sessions: Sessions, held: Holdings, policy: PolicyService, ports: Ports
+) -> People:
     manager = sessions.manager
     timeout = IdentifyTimeout(manager, settings.IDENTITY["IDENTIFY_TIMEOUT"])
     of_invitations = invitations(at, manager, held.subscriptions, policy.enforcer, timeout)
@@ -343,7 +345,7 @@ def _people(at: Base, sessions: Sessions, held: Holdings, policy: PolicyService)
         at.alarms,
         timeout,
         IdentitySources(
-            EmbeddedProvider(),
+            ports.provider(EmbeddedProvider(), at.domain),
             of_invitations.guests,
             of_invitations.answer,
             at.others.find_identity,

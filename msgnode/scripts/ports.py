@@ -19,17 +19,24 @@ from msgnode.connectors.global_registry import Charge, GlobalRegistry
 from msgnode.connectors.registry_requests import Change, Find, Refresh, Register, Remove, Request
 from msgnode.connectors.remote_registry import News, OutsideRegistry, is_one
 from msgnode.core import addresses
+from msgnode.core.digest import digest
 from msgnode.core.errors import BadGateway, BadMessage, NodeError, NotFound
+from msgnode.identity import issuer_store
+from msgnode.identity.ports import ISSUERS_CHANGED, AssertionRequest, Claims, Provider
+from msgnode.identity.revocation_list import revoke
 from msgnode.models import Connector
 from msgnode.net.back_end import Answer
 from msgnode.qos.broker import Criteria, Order, Value
 from msgnode.qos.remote_broker import Grant, OutsideBroker
 from msgnode.qos.store import ReservationStore
+from msgnode.storage.control import post
 from msgnode.storage.database_threads import in_any_thread
 from registry import api
 from registry.api import UNAVAILABLE, Claimant, Kind
 
+from . import store
 from .service import Port, Scripts
+from .store import Version
 
 MAX_PROVED = 1_000
 """Records that need not be proved again."""
@@ -64,9 +71,33 @@ class Ports:
         port = self._ports[Connector.Port.GLOBAL_REGISTRY]
         return ScriptGlobalRegistry(port, otherwise, self._scripts.in_thread)
 
-    def broker(self, store: ReservationStore) -> ScriptBroker:
+    def provider(self, otherwise: Provider, domain: str) -> Provider:
+        """The identity provider of the domain.
+
+        Args:
+            otherwise: the provider that is asked where there is no script.
+            domain: of the node.
+        """
+        port = self._ports[Connector.Port.IDENTITY]
+        provider = ScriptProvider(port, otherwise, self._scripts.in_thread)
+        told: list[Version | None] = [None]
+
+        def enter() -> None:
+            issuer_store.enter_embedded(provider.issuer, domain)
+            post(ISSUERS_CHANGED)
+
+        def changed() -> None:
+            version = port.version
+            if version != told[0]:
+                told[0] = version
+                self._scripts.spawn(partial(self._scripts.in_thread, enter))
+
+        port.on_change.append(changed)
+        return provider
+
+    def broker(self, reservations: ReservationStore) -> ScriptBroker:
         """The QoS broker that is asked while it is chosen."""
-        return ScriptBroker(store, self._ports[Connector.Port.QOS])
+        return ScriptBroker(reservations, self._ports[Connector.Port.QOS])
 
 
 def _can_be(url: str, status: str) -> bool:
@@ -245,8 +276,8 @@ class Renewed(msgspec.Struct, frozen=True):
 class ScriptBroker(OutsideBroker):
     """A QoS broker by a script; the reservations and their owners are the node's."""
 
-    def __init__(self, store: ReservationStore, port: Port) -> None:
-        super().__init__(store)
+    def __init__(self, reservations: ReservationStore, port: Port) -> None:
+        super().__init__(reservations)
         self._port = port
         self.on_change = port.on_change
 
@@ -287,3 +318,121 @@ class ScriptBroker(OutsideBroker):
         """Tell it, if it has a method for that."""
         if self._port.has("release"):
             await self._port.call("release", {"id": id_}, Any)
+
+
+class Keys(msgspec.Struct, frozen=True):
+    """A JWK set."""
+
+    keys: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=20)]
+
+
+LoginUrl = Annotated[str, msgspec.Meta(max_length=8_000, pattern="^https?://[!-~]+$")]
+
+
+class ScriptProvider:
+    """An identity provider by a script; without one, another.
+
+    The issuer, and the clients whose tokens are taken, are those of the approved configuration:
+    `issuer` and `clientIds`. The node verifies each token itself, with the keys that the script
+    names, as a token of this issuer and of no other.
+
+    Args:
+        port: the script's.
+        otherwise: the provider that is asked without one.
+        in_thread: runs what uses the database.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        otherwise: Provider,
+        in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> None:
+        self._port = port
+        self._otherwise = otherwise
+        self._in_thread = in_thread
+
+    @property
+    def issuer(self) -> str:
+        """The exact text of its `iss`. Blocks."""
+        return store.issuer() or self._otherwise.issuer
+
+    async def keys(self) -> dict[str, Any]:
+        """The public keys."""
+        if not self._port.is_chosen:
+            return await self._otherwise.keys()
+        found: Keys = await self._port.call("keys", {}, Keys, is_read=True)
+        return {"keys": found.keys}
+
+    async def client_ids(self) -> frozenset[str]:
+        """The clients whose tokens are taken."""
+        if not self._port.is_chosen:
+            return await self._otherwise.client_ids()
+        version = self._port.version
+        return frozenset(version.configuration["clientIds"] if version is not None else ())
+
+    async def introspect(self, token: str) -> Claims | None:
+        """The claims of an opaque token, if the script knows it; they are of this issuer."""
+        if not self._port.is_chosen:
+            return await self._otherwise.introspect(token)
+        found: Claims | None = await self._port.call(
+            "introspect", {"token": token}, Claims | None, is_read=True
+        )
+        version = self._port.version
+        if not found or version is None:
+            return None
+        issuer = version.configuration["issuer"]
+        return {**found, "iss": issuer} if found.get("iss", issuer) == issuer else None
+
+    async def login_url(self, request: AssertionRequest) -> str:
+        """Where a person logs in."""
+        if not self._port.is_chosen:
+            return await self._otherwise.login_url(request)
+        url: str = await self._port.call("loginUrl", _told(request), LoginUrl)
+        return url
+
+    async def assertion(self, request: AssertionRequest) -> Claims | None:
+        """An identity for a grant."""
+        if not self._port.is_chosen:
+            return await self._otherwise.assertion(request)
+        found: Claims | None = await self._port.call("assertion", _told(request), Claims | None)
+        return found
+
+    async def access_token(self, request: AssertionRequest) -> Claims | None:
+        """An access token for a grant."""
+        if not self._port.is_chosen:
+            return await self._otherwise.access_token(request)
+        found: Claims | None = await self._port.call("accessToken", _told(request), Claims | None)
+        return found
+
+    async def card(self, name: str) -> Claims | None:
+        """The card of a user."""
+        if not self._port.is_chosen:
+            return await self._otherwise.card(name)
+        if not self._port.has("card"):
+            return None
+        found: Claims | None = await self._port.call(
+            "card", {"name": name}, Claims | None, is_read=True
+        )
+        return found
+
+    async def revoke(self, token: str) -> bool:
+        """Revoke a token; the sessions that it has identified become anonymous."""
+        if not self._port.is_chosen:
+            return await self._otherwise.revoke(token)
+        is_its: bool = await self._port.call("revoke", {"token": token}, bool)
+        if is_its:
+            await self._in_thread(partial(revoke, token=digest(token), close=False))
+        return is_its
+
+
+def _told(request: AssertionRequest) -> dict[str, Any]:
+    """What of a request for an identity is given, as the script gets it."""
+    issuer, subject = request.subject
+    told = {
+        "contents": request.contents, "origin": request.origin,
+        "usernameHint": request.username_hint, "token": request.token,
+        "resources": list(request.resources),
+        "subject": {"iss": issuer, "sub": subject} if issuer else None,
+    }  # fmt: skip
+    return {key: value for key, value in told.items() if value}

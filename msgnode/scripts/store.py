@@ -30,7 +30,7 @@ from django.utils import timezone
 
 from msgnode.core.errors import Conflict, TooMany
 from msgnode.identity.encryption import decrypt, encrypt
-from msgnode.models import Connector, ConnectorScript, ConnectorSecret, KeptEntry
+from msgnode.models import Connector, ConnectorScript, ConnectorSecret, Issuer, KeptEntry
 from msgnode.net.http import Network
 from msgnode.sandbox import approval
 from msgnode.storage.alarms import clear_alarm
@@ -45,6 +45,7 @@ MAX_SCRIPTS = 50
 MAX_SOURCE = 1024 * 1024
 MAX_CONFIGURATION = 64 * 1024
 MAX_ORIGINS, MAX_SECRETS, MAX_VALUE = 20, 20, 4_000
+MAX_ISSUER = 255
 MAX_KEYS, MAX_KEPT = 1_000, 1024 * 1024
 """Most entries that a connector keeps, and characters of all of them."""
 REVEALED = "*"
@@ -108,13 +109,27 @@ def version_of(pk: int, digest: str) -> Version | None:
     )
 
 
+def issuer() -> str:
+    """The issuer of the identity provider that is a script, "" if there is none."""
+    row = Connector.objects.filter(port=Connector.Port.IDENTITY).first()
+    if (
+        row is None
+        or not ConnectorRow(row.pk, row.port, row.decision, row.approved_digest).is_chosen
+    ):
+        return ""
+    found = row.scripts.filter(digest=row.approved_digest)
+    configuration = found.values_list("configuration", flat=True).first() or {}
+    return str(configuration.get("issuer", ""))
+
+
 # --- what an operator does ------------------------------------------------------------------------
 
 
-def checked(values: Mapping[str, Any]) -> dict[str, Any]:
+def checked(values: Mapping[str, Any], port: str = "") -> dict[str, Any]:
     """The parts of a version as they are stored.
 
     Args:
+        port: of the connector.
         values: `source`, `configuration`, `origins`, `secrets`.
 
     Raises:
@@ -128,6 +143,10 @@ def checked(values: Mapping[str, Any]) -> dict[str, Any]:
         faults["source"] = f"It must be a script of at most {MAX_SOURCE:,} bytes."
     if len(msgspec.json.encode(configuration)) > MAX_CONFIGURATION:
         faults["configuration"] = f"It has more than {MAX_CONFIGURATION:,} bytes."
+    elif not isinstance(configuration, dict):
+        faults["configuration"] = "It must be an object."
+    elif port == Connector.Port.IDENTITY and (why := _identity_fault(configuration)):
+        faults["configuration"] = why
     wrong = [f"{each}: {why}" for each in origins if (why := origin_fault(each))]
     if wrong or len(origins) > MAX_ORIGINS:
         faults["origins"] = " ".join(wrong) or f"There are more than {MAX_ORIGINS}."
@@ -146,6 +165,18 @@ def checked(values: Mapping[str, Any]) -> dict[str, Any]:
         "origins": sorted(set(origins)),
         "secrets": secrets,
     }
+
+
+def _identity_fault(configuration: Mapping[str, Any]) -> str:
+    """What an identity provider's configuration lacks, "" if nothing."""
+    issuer, clients = configuration.get("issuer"), configuration.get("clientIds")
+    if not isinstance(issuer, str) or not 0 < len(issuer) <= MAX_ISSUER:
+        return "`issuer` must be the `iss` of its tokens."
+    if not isinstance(clients, list) or not all(isinstance(each, str) for each in clients):
+        return "`clientIds` must be a list: the `aud` of the tokens that are taken."
+    if Issuer.objects.filter(url=issuer, kind=Issuer.Kind.EXTERNAL).exists():
+        return f"The issuer {issuer} is among the issuers already."
+    return ""
 
 
 def _normal(origin: str) -> str:

@@ -48,7 +48,7 @@ class Place:
         name = self.port.name
 
         def approve() -> str:
-            row = store.add(name, store.checked({"source": source, **parts}), "a test")
+            row = store.add(name, store.checked({"source": source, **parts}, name), "a test")
             for secret, value in values.items():
                 assert not store.set_secret(row, secret, value)
             return store.approve(row, "a test")
