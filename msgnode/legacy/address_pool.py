@@ -7,6 +7,7 @@ Rules
 
 from __future__ import annotations
 
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable
@@ -40,7 +41,7 @@ class AddressPool:
         self._borrowers: dict[str, str] = {}  # name -> runtime
         self._resting: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._is_told = False
-        self._looks_at = 0.0
+        self._looks_at = clock() + LOOK_SECONDS  # runtimes may be connecting again
 
     @property
     def names(self) -> list[str]:
@@ -83,6 +84,12 @@ class AddressPool:
         if name:
             del self._borrowers[name]
             self._resting[name] = (runtime, self._clock() + REST_SECONDS)
+
+    @property
+    def due(self) -> float:
+        """When `sweep` has something to do next."""
+        rests = next(iter(self._resting.values()), ("", math.inf))[1]
+        return min(rests, self._looks_at if self._lent else math.inf)
 
     def sweep(self) -> None:
         """Take back the addresses of runtimes that have gone; call it regularly."""

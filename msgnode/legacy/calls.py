@@ -415,6 +415,14 @@ class Calls:
 
     # --- in time ----------------------------------------------------------------------------------
 
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do next."""
+        if not self._calls:
+            return math.inf
+        each = (min(call.until, call.repeat_at or math.inf) for call in self._calls.values())
+        return min(self._looks_at, *each)
+
     def tick(self) -> None:
         """Look at what has a time limit."""
         now = self._clock()

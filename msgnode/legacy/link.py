@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
@@ -51,7 +52,8 @@ REFUSED_SECONDS, CONFLICT_SECONDS = 300.0, 5.0
 ASK_SECONDS = 15.0
 MAX_ASKED = 2_000
 """Most requests from there that wait for an answer of this node."""
-_TICK, _STOP_SECONDS = 0.25, 2.0
+_LEAST_PAUSE, _STOP_SECONDS = 0.05, 2.0
+"""Seconds between two runs of the timer: what is due and cannot be done yet keeps nobody busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +133,13 @@ class LegacyLink:
         self.state = CONNECTING
         self.last_error = ""
         self._around = around
-        self._session = KeptSession(around.opener, peer.domain, peer.stub_url, self._outgoing)
+        self._session = KeptSession(
+            around.opener, peer.domain, peer.stub_url, self._outgoing, self._session_closed
+        )
         queue = PeerQueue(QUEUE_MESSAGES, QUEUE_BYTES, stored_seconds=around.stored_seconds)
         self.exchange = PeerExchange(around.own, peer.domain, queue, self._session.say, store=store)
         self.subscriptions = HeldSubscriptions(
-            peer.domain, peer.runtime_url, self._post, around.observed, self._pump
+            peer.domain, peer.runtime_url, self._post, around.observed, self._look
         )
         self.network = make(self)
         self._asked: OrderedDict[str, _Asked] = OrderedDict()
@@ -144,6 +148,8 @@ class LegacyLink:
         self._hurries = asyncio.Event()
         self._is_stopped = self._is_pumping = self._is_restored = False
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._looks_at = math.inf
 
     @property
     def failures_in_a_row(self) -> int:
@@ -158,7 +164,7 @@ class LegacyLink:
         if not self._is_restored:
             self.network.restore(await self._around.kept.read())
             self._is_restored = True
-        ticks = asyncio.create_task(self._ticks())
+        self._look()
         try:
             while not self._is_stopped:
                 try:
@@ -170,7 +176,6 @@ class LegacyLink:
                 self._enter(CONNECTING)
                 await self._wait(await self._serve())
         finally:
-            ticks.cancel()
             await self._leave()
 
     async def _serve(self) -> float:
@@ -223,24 +228,40 @@ class LegacyLink:
             async with asyncio.timeout(seconds):
                 await self._hurries.wait()
 
+    def _session_closed(self) -> None:
+        if self._session.has_ended:
+            self.restart()
+
     async def _leave(self) -> None:
         self._enter(STOPPED)
+        self._set_timer()
         self.exchange.fail_all(f"{self.peer.domain} is not served at the moment.")
         await self._session.close()
 
-    async def _ticks(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK)
-            with FAULTS.kept_to("legacy network"):
-                self._tick()
+    def _look(self) -> None:
+        """Do what is due, and set the timer for what is due next."""
+        with FAULTS.kept_to("legacy network"):
+            self._do_what_is_due()
+        self._set_timer()
 
-    def _tick(self) -> None:
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._looks_at = min(self.exchange.due, self.network.due)
+        if self._asked:
+            self._looks_at = min(self._looks_at, next(iter(self._asked.values())).until)
+        if self.state == LIVE:
+            self._looks_at = min(self._looks_at, self.subscriptions.due)
+        if self._looks_at < math.inf and self.state != STOPPED:
+            after = max(_LEAST_PAUSE, self._looks_at - time.monotonic())
+            self._timer = asyncio.get_running_loop().call_later(after, self._look)
+
+    def _do_what_is_due(self) -> None:
         now = time.monotonic()
         self.exchange.expire(self.last_error if self.state != LIVE else "")
         while self._asked and next(iter(self._asked.values())).until <= now:
             self._asked.popitem(last=False)[1].said(504, {"description": "Nobody has answered."})
-        if self._session.has_ended:
-            self.restart()
         self.network.tick()
         self._pump()
 
@@ -269,6 +290,7 @@ class LegacyLink:
             body = message.fields()
             code = body.get("code")
             asked.said(code if isinstance(code, int) else 200, body)
+            self.wake()
             return
         if message.is_response or to.startswith((self.peer.stub_url, self.peer.runtime_url)):
             return
@@ -281,6 +303,8 @@ class LegacyLink:
     def _put(self, message: Message) -> None:
         self.exchange.put(message)
         self._pump()
+        if min(self.exchange.due, self.network.due) < self._looks_at:
+            self._set_timer()
 
     def _pump(self) -> None:
         """Send what waits, as far as the network takes it."""
@@ -357,11 +381,17 @@ class LegacyLink:
         self._around.clear_alarm(REFUSED_ALARM, self.peer.domain)
         self._enter(LIVE)
         self.subscriptions.renew()
-        self._pump()
+        self._look()
 
     async def ready(self) -> None:
-        """Wait until this node takes more of the network."""
+        """Note that what has come was taken, and wait until this node takes more of the network."""
+        self.wake()
         await self._session.ready()
+
+    def wake(self) -> None:
+        """Note that the network takes more again, or has a time limit that it had not."""
+        self._pump()
+        self._set_timer()
 
     def answer(self, message: Message, body: dict[str, Any]) -> None:
         """Answer a message that was sent there, in place of who is there."""
@@ -382,7 +412,10 @@ class LegacyLink:
         if frame is None:
             said(403, {"description": "The message cannot be carried."})
             return
-        self._asked[str(self._number)] = _Asked(said, time.monotonic() + ASK_SECONDS)
+        until = time.monotonic() + ASK_SECONDS
+        self._asked[str(self._number)] = _Asked(said, until)
+        if until < self._looks_at:
+            self._set_timer()
         self._session.say(frame)
 
     def tell(self, sender: str, to: str, body: dict[str, Any]) -> None:

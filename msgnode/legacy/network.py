@@ -110,7 +110,11 @@ class Here(Protocol):
         ...
 
     async def ready(self) -> None:
-        """Wait until this node takes more of the network."""
+        """Note that what has come was taken, and wait until this node takes more of the network."""
+        ...
+
+    def wake(self) -> None:
+        """Note that the network takes more again, or has a time limit that it had not."""
         ...
 
     def answer(self, message: Message, body: dict[str, Any]) -> None:
@@ -174,8 +178,13 @@ class LegacyNetwork(Protocol):
         """Take a request to the subscription manager of the network's domain."""
         ...
 
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do next, of a monotonic clock; read after each event."""
+        ...
+
     def tick(self) -> None:
-        """Look at what has a time limit; called four times a second, connected or not."""
+        """Look at what has a time limit, connected or not."""
         ...
 
     def abort(self) -> None:

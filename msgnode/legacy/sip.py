@@ -206,6 +206,11 @@ class SipNetwork:
         is_full = self._waiting >= WINDOW or self._bytes >= WINDOW_BYTES
         return self._is_live and self._flow is not None and not self._flow.is_full and not is_full
 
+    @property
+    def due(self) -> float:
+        """Soon: transactions, registrations and sessions have time limits of their own."""
+        return self._clock() + 0.25
+
     def tick(self) -> None:
         """Look at what has a time limit."""
         now = self._clock()

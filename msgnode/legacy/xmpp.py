@@ -107,6 +107,7 @@ class XmppNetwork:
         stream = ComponentStream(settings.component, self._took)
         try:
             await stream.open(settings.host, settings.port, settings.secret)
+            stream.on_drained = self._here.wake
             self._stream, self._heard_at = stream, self._clock()
             for each in self._sent.again():
                 stream.send(each)
@@ -131,6 +132,19 @@ class XmppNetwork:
     def has_room(self) -> bool:
         """Whether a message may be sent now."""
         return self._stream is not None and not self._stream.is_full and not self._sent.is_full
+
+    @property
+    def due(self) -> float:
+        """When `tick` has something to do next."""
+        due = [self._sent.due(self._stream is not None), self._jingle.calls.due, self.pool.due]
+        if self._asked:
+            due.append(next(iter(self._asked.values()))[1])
+        if self._stream is not None:
+            pinged_at = self._sent.pinged_at
+            silent = (self._heard_at, QUIET_SECONDS) if pinged_at is None else (
+                pinged_at, PING_SECONDS)  # fmt: skip
+            due += [sum(silent), self._clock() + self._presence.due]
+        return min(due)
 
     def tick(self) -> None:
         """Look at what has a time limit."""

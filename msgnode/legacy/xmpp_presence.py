@@ -11,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +27,7 @@ from .xmpp_stream import Element, tag, text_of
 
 MAX_WATCHED, MAX_CONTACTS = 1_000, 10_000
 """Users there that are watched from here; and contacts of users here, the oldest go first."""
-AT_ONCE, WATCH_SECONDS = 4, 0.7
+AT_ONCE, WATCH_PAUSE, WATCH_SECONDS = 4, 0.25, 0.7
 STATUS = "/status"
 
 Put = Callable[..., None]
@@ -169,6 +170,11 @@ class XmppPresence:
                 self._send(f"{ours}/node", each, "", "live")
             else:
                 self._send(f"{ours}/node", each, "unavailable")
+
+    @property
+    def due(self) -> float:
+        """When `watch` has something to do next, in seconds from now."""
+        return WATCH_PAUSE if self._watchers else math.inf
 
     def watch(self) -> None:
         """Look whether some of those who are watched have come or gone."""

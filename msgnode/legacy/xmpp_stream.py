@@ -146,6 +146,9 @@ class ComponentStream:
     Args:
         domain: the component's domain; no stanza has another sender.
         on_stanza: called with each stanza that comes.
+
+    Attributes:
+        on_drained: called when the server reads again after it was too slow.
     """
 
     def __init__(self, domain: str, on_stanza: Callable[[Element], None]) -> None:
@@ -156,6 +159,8 @@ class ComponentStream:
         self._parser = StanzaParser(self._begun, self._took)
         self._id: str | None = None
         self._is_admitted = False
+        self._draining: asyncio.Task[None] | None = None
+        self.on_drained: Callable[[], None] = lambda: None
 
     @property
     def is_full(self) -> bool:
@@ -175,6 +180,7 @@ class ComponentStream:
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS):
                 self._reader, self._writer = await asyncio.open_connection(host, port)
+                self._writer.transport.set_write_buffer_limits(UNSENT_BYTES, UNSENT_BYTES // 2)
                 self._write(
                     f"<?xml version='1.0'?><stream:stream xmlns='{COMPONENT}' "
                     f"xmlns:stream='{STREAMS}' to={quoteattr(self._domain)}>"
@@ -207,6 +213,13 @@ class ComponentStream:
         """Send a stanza that `stanza` has made; on a connection that has ended it is lost."""
         if self._writer is not None and not self._writer.transport.is_closing():
             self._writer.write(stanza)
+            if self.is_full and (self._draining is None or self._draining.done()):
+                self._draining = asyncio.create_task(self._drain(self._writer))
+
+    async def _drain(self, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            await writer.drain()
+        self.on_drained()
 
     def _write(self, text: str) -> None:
         self.send(text.encode())

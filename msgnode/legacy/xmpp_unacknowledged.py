@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,6 +83,13 @@ class Unacknowledged:
         """When the oldest ping was sent that is not answered."""
         return self._pings[0][2] if self._pings else None
 
+    def due(self, is_connected: bool) -> float:
+        """When `expire` has something to do next."""
+        first = [next(iter(self._receipts.values()), None)]
+        if not is_connected:
+            first.append(next(iter(self._sent.values()), None))
+        return min((each.until for each in first if each is not None), default=math.inf)
+
     def id_of(self, message: Message) -> str:
         """The id of a message there, the same each time that it is sent."""
         text = f"{message.sender} {message.id_key}".encode()
@@ -109,6 +117,7 @@ class Unacknowledged:
         ids, self._since = self._since, []
         if id_ := self._ping():
             self._pings.append((id_, ids, self._clock()))
+            self._here.wake()
 
     def passed(self, id_: str) -> bool:
         """Settle what a ping has shown to be taken; whether it was one of these."""

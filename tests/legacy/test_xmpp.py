@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import time
 import tracemalloc
 from contextlib import suppress
 from typing import Any
@@ -509,3 +510,9 @@ def test_a_stream_in_pieces_of_one_byte_is_the_same_stream() -> None:
     assert told[0] == "7"
     assert [each.local_name for each in told[1:]] == ["iq", "message"]
     assert told[2].children[0].text == "\u00e4"
+
+
+async def test_an_idle_network_keeps_nobody_busy() -> None:
+    async with linked() as each:
+        assert (await each.ask("hi"))["code"] == 200
+        await each.until(lambda: each.link._looks_at - time.monotonic() > 20.0)
