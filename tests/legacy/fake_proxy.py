@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -49,8 +50,8 @@ class FakeProxy:
         self._writer: asyncio.StreamWriter | None = None
         self._server: asyncio.Server | None = None
 
-    async def start(self) -> FakeProxy:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+    async def start(self, tls: ssl.SSLContext | None = None) -> FakeProxy:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=tls)
         return self
 
     async def stop(self) -> None:

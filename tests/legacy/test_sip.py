@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from msgnode.legacy.sip_messages import (
     refusal,
     response,
 )
+from tests.runtime.tls_front import certificate
 
 from .fake_proxy import ALICES, BOB, SDP, FakeProxy, sip_linked
 from .kamailio import DOMAIN, GATEWAY, Sip
@@ -152,6 +155,23 @@ async def test_case_33_a_wrong_password_is_tried_once() -> None:
         assert linked.node.alarms[0][0] == "legacy-refused"
         shown = repr(linked.link.network.__dict__) + linked.link.last_error
         assert "wrong secret" not in shown  # case 53
+    await proxy.stop()
+
+
+async def test_tls_is_spoken_with_who_has_a_certificate_for_the_host_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pem = certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pem)
+    proxy = await FakeProxy().start(context)
+    async with sip_linked(proxy, transport="tls", secret="pw") as linked:
+        await linked.until(lambda: "certificate" in linked.link.last_error)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    async with sip_linked(proxy, transport="tls") as linked:
+        assert "transport=tls" in proxy.registered[0]["contact"]
+        proxy.on_request = lambda _: (200,)
+        assert (await linked.ask("hi", to=BOB))["code"] == 200
     await proxy.stop()
 
 
