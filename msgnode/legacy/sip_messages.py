@@ -13,6 +13,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from sipmessage import URI, Address, CSeq, Via
@@ -24,6 +25,8 @@ MAX_HEAD, MAX_BODY = 16 * 1024, 64 * 1024
 MAX_VALUE = 2_000
 """Characters of an address, a route or a Via."""
 MAX_ROUTES = 20
+REMEMBERED = 1_000
+"""URIs that need not be read or written again."""
 VERSION = "SIP/2.0"
 METHODS = ("INVITE", "ACK", "CANCEL", "BYE", "OPTIONS", "MESSAGE")
 SDP, TEXT = "application/sdp", "text/plain"
@@ -211,10 +214,12 @@ def _read_names(message: Incoming) -> None:
             message.fault = message.fault or f"There is no {name.title()}."
     if message.fault:
         return
-    message.sender, message.to = address_of(message.first("from")), address_of(message.first("to"))
-    if message.sender is None or message.to is None:
-        raise ValueError
     numbered = CSeq.parse(message.first("cseq")[:80])
+    if not message.code or numbered.method == "INVITE":  # of other responses nobody asks
+        message.sender = address_of(message.first("from"))
+        message.to = address_of(message.first("to"))
+        if message.sender is None or message.to is None:
+            raise ValueError
     via = Via.parse_many(split_list(message.first("via"))[0][:MAX_VALUE])[0]
     message.number, message.branch = numbered.sequence, via.parameters.get("branch") or ""
     place = message.branch or f"{message.call_id} {message.number}"
@@ -224,6 +229,7 @@ def _read_names(message: Incoming) -> None:
     message.method = numbered.method if message.code else message.method
 
 
+@lru_cache(REMEMBERED)
 def _uri_of(text: str) -> URI | None:
     try:
         return URI.parse(text)
@@ -279,6 +285,7 @@ def split_list(line: str) -> list[str]:
 # --- written --------------------------------------------------------------------------------------
 
 
+@lru_cache(REMEMBERED)
 def uri(user: str, host: str) -> str:
     """A SIP URI.
 

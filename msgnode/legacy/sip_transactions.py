@@ -31,8 +31,8 @@ COOKIE = "z9hG4bK"
 TIMEOUT_SECONDS, RING_SECONDS = 32.0, 200.0
 LOST = 0
 """The code of a request whose flow has ended before a final response."""
-MAX_OPEN = 3_000
-"""Transactions in each direction; the oldest is given up."""
+MAX_OPEN, MAX_ANSWERED = 3_000, 1_000
+"""Transactions of ours, and of theirs; the oldest is given up."""
 
 Answered = Callable[[int, Incoming | None], None]
 """Is called with the code of a response, and the response; None if there is none."""
@@ -256,7 +256,7 @@ class Transactions:
             return
         served = Served(message, secrets.token_hex(8), self._clock() + TIMEOUT_SECONDS)
         self._served[key] = served
-        if len(self._served) > MAX_OPEN:
+        if len(self._served) > MAX_ANSWERED:
             self._served.popitem(last=False)
         if message.method != "CANCEL":
             self._on_request(served)
@@ -281,7 +281,7 @@ class Transactions:
         served.code = code
         served.answer = response(served.request, code, served.tag, reason, headers, body, type_)
         if code >= 200 and served.request.method != "INVITE":
-            served.request.body, served.request.headers = b"", {}  # only the answer is needed
+            served.request = Incoming(served.request.method)  # only the answer is needed
         served.until = self._clock() + (TIMEOUT_SECONDS if code >= 200 else RING_SECONDS)
         self._write(served.answer)
 
