@@ -8,10 +8,12 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_django
 from django.conf import settings as django_settings
+from django.test import Client as HttpClient
 from hypothesis import settings
 
 from tests.client import Client, runtime
@@ -114,6 +116,14 @@ def _of_its_file(item: pytest.Item) -> str:
     known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     is_shared = any(found[-1].scope == "module" for found in known.values() if found)
     return f"what {item.location[0]} shares" if is_shared else ""
+
+
+@pytest.fixture
+def operator(db: None, django_user_model: Any) -> HttpClient:
+    """A superuser's browser, without a page."""
+    client = HttpClient()
+    client.force_login(django_user_model.objects.create_superuser("operator", password="let me in"))
+    return client
 
 
 @pytest.fixture(scope="session")

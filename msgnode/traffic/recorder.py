@@ -105,11 +105,6 @@ class ParquetRecorder:
         """Rows noted and not yet written."""
         return self._buffer.noted - self.written - self._dropped
 
-    @property
-    def used_bytes(self) -> int:
-        """What the record takes on the disk or store."""
-        return self._files.used()
-
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

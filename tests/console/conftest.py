@@ -7,21 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from tests.node import Node, running
 
 from . import window
 from .browser import Browser, log_in
 from .traffic import Traffic, talking
-
-
-@pytest.fixture
-def operator(db, django_user_model) -> Client:
-    user = django_user_model.objects.create_superuser("operator", password="let me in")
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 @pytest.fixture(scope="session")

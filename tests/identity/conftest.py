@@ -51,10 +51,3 @@ def party(client: Client, alice: Any, made_key: dict[str, Any]) -> RelyingParty:
     )
     client.force_login(alice)
     return RelyingParty(client, "party")
-
-
-@pytest.fixture
-def operator(db: None, django_user_model: Any) -> Client:
-    client = Client()
-    client.force_login(django_user_model.objects.create_superuser("operator", password="x"))
-    return client

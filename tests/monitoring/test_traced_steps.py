@@ -33,7 +33,6 @@ from tests.stage.bus import (
 from .test_tracer import ALL, DENY, facts, names, parts, tracer_of
 
 GROUP = "comm://localhost/1"
-REFUSAL = Conflict("No.")
 PERMIT = Decision(Effect.PERMIT, True, True, ("set", "policy", "rule"))
 
 

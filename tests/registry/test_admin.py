@@ -19,13 +19,6 @@ LIST = "/admin/registry/hyperty/"
 
 
 @pytest.fixture
-def operator(db: None) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_superuser("operator", password="x"))
-    return client
-
-
-@pytest.fixture
 def entered(db: None) -> None:
     api.register(Kind.HYPERTY, ONE, hyperty(guid="user-guid://g1"), "user://d/alice@d")
     second = hyperty(guid="user-guid://g2", runtime="runtime://d/r2", expires=1800)

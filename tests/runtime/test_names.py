@@ -11,7 +11,6 @@ NAME = r"([a-z0-9]+(?:[.-][a-z0-9]+)*)"
 JAVASCRIPT = re.compile(rf"(?:report|count)\(\s*[\"`]{NAME}")
 PYTHON = re.compile(rf"(?:report\(|counters\[|_count\(|\.count\()\s*f?\"{NAME}")
 IN_CONDITION = re.compile(r"count\(code === 403 \? \"([a-z.]+)\" : \"([a-z.]+)\"")
-NOT_NAMES = {"a"}
 
 
 def names_in(folder: Path, suffix: str, pattern: re.Pattern[str]) -> set[str]:

@@ -60,12 +60,6 @@ def broker() -> Iterator[None]:
     app.conf.task_always_eager = True
 
 
-@pytest.fixture
-def operator(client: Client) -> Client:
-    client.force_login(User.objects.create_superuser("operator"))
-    return client
-
-
 def test_the_page_says_what_is_missing_and_trusts_no_address(operator: Client) -> None:
     page = operator.get(f"/admin/spark/report/{report().pk}/change/")
     text = page.content.decode()
