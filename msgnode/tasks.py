@@ -1,4 +1,4 @@
-"""Celery tasks of the node that delete what is no longer kept, in small transactions.
+"""Celery tasks of the node: most delete what is no longer kept, in small transactions.
 
 SQLite has one writer and the node's group commits must not wait for it: at most BATCH rows per
 transaction, found by an index, dependent rows first so that no cascade exceeds the batch.
@@ -6,14 +6,17 @@ transaction, found by an index, dependent rows first so that no cascade exceeds 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from io import StringIO
 from typing import Any
 
 from axes.models import AccessAttempt
 from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.models import Session as BrowserSession
+from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
@@ -147,6 +150,30 @@ def purge_tokens(now: datetime) -> int:
         get_grant_model().objects.filter(expires__lt=now),
     )
     return sum(delete_in_batches(rows) for rows in over)
+
+
+@shared_task(name="msgnode.backup", ignore_result=False, track_started=True)
+def back_up() -> dict[str, Any]:
+    """Make a backup; what `manage.py backup --json` says, or the fault."""
+    return _said_by("backup")
+
+
+@shared_task(name="msgnode.check_backup", ignore_result=False, track_started=True)
+def check_backup(name: str) -> dict[str, Any]:
+    """Check whether an archive in DATA_DIR/backups could be restored; nothing is changed."""
+    archive = str(settings.DATA_DIR / "backups" / name)
+    return {"archive": archive, **_said_by("restore", archive, check=True)}
+
+
+def _said_by(command: str, *words: str, **options: bool) -> dict[str, Any]:
+    """What a command says as JSON. It is above this module, so it is called by its name."""
+    said = StringIO()
+    try:
+        call_command(command, *words, json=True, stdout=said, **options)
+    except CommandError as fault:
+        return {"fault": str(fault)}
+    found: dict[str, Any] = json.loads(said.getvalue())
+    return found
 
 
 @shared_task(name="policies.purge")

@@ -20,6 +20,7 @@ from msgnode.sessions.bans import BanList
 
 from . import operator_actions
 from .lists import AuditedAdmin
+from .take_back import offer
 
 ENDS_UNASKED = 10
 """Sessions a ban may end without being confirmed."""
@@ -103,6 +104,12 @@ class BanAdmin(AuditedAdmin):
     def save_model(self, request: HttpRequest, obj: Ban, form: Any, change: bool) -> None:
         obj.created_by = obj.created_by or request.user.get_username()
         super().save_model(request, obj, form, change)
+
+    def response_add(self, request: HttpRequest, obj: Ban, *args: Any, **more: Any) -> Any:
+        """With the way back, in the message."""
+        response = super().response_add(request, obj, *args, **more)
+        offer(request, "ban.add", obj)
+        return response
 
     @display(description="state", label={"in force": "danger", "expired": "default"})
     def state_label(self, ban: Ban) -> str:

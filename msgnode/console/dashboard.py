@@ -18,6 +18,7 @@ from policies.models import DecisionEntry, Version
 
 from . import key_figures
 from .admission_summary import admission_summary
+from .backups import archives
 from .lists import BOUND
 
 SEES = "msgnode.view_session"
@@ -124,6 +125,7 @@ def first_steps() -> list[dict[str, Any]]:
          "Published; in shadow mode it only counts.", reverse("admin:policies_rule_add")),
         ("A first report", found.get("report", False),
          "Rolled up from the traffic record.", reverse("admin:spark_last_day")),
+        ("A backup", bool(archives()), "Made in DATA_DIR; copy it elsewhere.", reverse("backups")),
         ("Mail that leaves the node", sends_mail, "The setting EMAIL_URL.", ""),
         ("An alarm that tells somebody", found.get("alarm", False),
          "A rule with a mail address or a webhook.", reverse("admin:msgnode_alarmrule_add")),

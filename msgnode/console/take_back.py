@@ -11,14 +11,17 @@ Rules
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django.apps import apps
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Model
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
 
 from msgnode.models import AuditEntry
 
@@ -68,6 +71,17 @@ def check(entry: AuditEntry, user: Any) -> None:
         raise CannotTakeBack("It no longer exists.")
     elif _is_otherwise(row, entry):
         raise CannotTakeBack("It has been changed again since. Undo the later change first.")
+
+
+def offer(request: HttpRequest, action: str, row: Model) -> None:
+    """Show a link that undoes what the user has just done to a row, where that is possible."""
+    mine = AuditEntry.objects.filter(actor=request.user.get_username(), object=str(row))
+    entry = mine.filter(action=action).order_by("-id").first()
+    with suppress(CannotTakeBack):
+        if entry is not None:
+            check(entry, request.user)
+            page = reverse("admin:msgnode_auditentry_take_back", args=[entry.pk])
+            messages.info(request, format_html('<a class="text-link" href="{}">Undo</a>', page))
 
 
 def take_back(entry: AuditEntry, request: HttpRequest) -> None:

@@ -149,7 +149,6 @@ def unfold(domain: str) -> dict[str, Any]:
                 },
                 {
                     "title": "Quality of service",
-                    "collapsible": True,
                     "items": [
                         _item("Reservations", "speed", "qos_reservation"),
                         _item("TURN servers", "dns", "qos_turnserver"),
@@ -162,6 +161,7 @@ def unfold(domain: str) -> dict[str, Any]:
                     "title": "Health",
                     "items": [
                         _view("Capacity", "database", "capacity", "msgnode.view_session"),
+                        _view("Backups", "backup", "backups", "auth.change_user"),
                         _item("Workers", "device_hub", "msgnode_worker"),
                         _item("Components and stubs", "lan", "msgnode_componentstatus"),
                         _item("Alarms", "notifications", "msgnode_alarm"),
@@ -181,7 +181,6 @@ def unfold(domain: str) -> dict[str, Any]:
                 },
                 {
                     "title": "Access",
-                    "collapsible": True,
                     "items": [
                         _item("Accounts", "person", "auth_user"),
                         _item("Roles", "group", "auth_group"),

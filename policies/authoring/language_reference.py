@@ -141,6 +141,11 @@ EXAMPLES = (
         "Block users", "deny", {"srcUsername": {"in": ["eve@example.org", "bob@example.org"]}},
         {"inform": "You are blocked; ask the operator."},
     ),
+    Example(
+        "Nothing to or from a domain", "deny",
+        [{"srcSPDomain": {"equals": "example.net"}}, {"dstSPDomain": {"equals": "example.net"}}],
+        {"inform": "This domain is not let through here."},
+    ),
     Example("Only users of a domain", "deny", {"not": {"srcIDPDomain": {"equals": "example.org"}}}),
     Example(
         "Closed at night", "deny", {"time": {"between": "22:00 06:00"}},

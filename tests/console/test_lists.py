@@ -171,20 +171,25 @@ def test_a_list_counts_no_further_than_its_bound(operator, monkeypatch):
     assert BOUND == 10_000
 
 
-def test_the_first_steps_are_checked_by_the_node_and_gone_when_they_are_done(operator, settings):
+def test_the_first_steps_are_checked_by_the_node_and_gone_when_they_are_done(
+    operator, settings, tmp_path
+):
+    settings.DATA_DIR = tmp_path
     settings.EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
     settings.DOMAIN, settings.PUBLIC_URL = "localhost", "http://localhost:8000"
     text = operator.get("/admin/").content.decode()
-    assert "First steps: 0 of 8 done" in text
+    assert "First steps: 0 of 9 done" in text
     assert reverse("admin:msgnode_alarmrule_add") in text
     settings.DOMAIN, settings.PUBLIC_URL = "example.org", "https://example.org"
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     User.objects.create_user("alice").groups.add(Group.objects.get(name=roles.VIEWER))
     pap.publish()
-    assert "First steps: 5 of 8 done" in operator.get("/admin/").content.decode()
+    assert "First steps: 5 of 9 done" in operator.get("/admin/").content.decode()
     AlarmRule.objects.create(name="a", figure="messages", limit=1, mail_to="o@example.org")
     Report.objects.create(kind="hourly", start=timezone.now(), end=timezone.now())
     SecondFactor.objects.create(user=User.objects.get(username="alice"), kind="codes")
+    (tmp_path / "backups").mkdir()
+    (tmp_path / "backups" / "example.org.tar.gz").touch()
     assert "First steps" not in operator.get("/admin/").content.decode()
 
 

@@ -56,6 +56,11 @@ def test_a_ban_that_was_added_is_lifted_and_workers_are_told(operator: Client, b
     assert newest("ban.delete").actor == "operator"
 
 
+def test_a_ban_is_undone_from_the_page_that_follows_it(operator: Client) -> None:
+    page = operator.post("/admin/msgnode/ban/add/", BAN, follow=True).content.decode()
+    assert f'/auditentry/{newest("ban.add").pk}/take-back">Undo</a>' in page.replace('/">U', '">U')
+
+
 def test_a_ban_that_was_deleted_is_there_again_as_it_was(operator: Client, ban: Ban) -> None:
     ends = timezone.now() + timedelta(hours=1)
     Ban.objects.update(expires_at=ends)

@@ -31,15 +31,33 @@ class Traffic:
     def do(self, what: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(LIMIT)
 
-    def runtime(self) -> Client:
+    def runtime(self, runtime_url: str = "") -> Client:
         """A runtime with a session."""
 
         async def opened() -> Client:
             client = await self._node.ws().connect()
             self._clients.append(client)
-            return await client.open()
+            return await client.open(runtime_url)
 
         return self.do(opened())
+
+    def crowd(self, number: int) -> None:
+        """So many runtimes with a session, which are silent."""
+
+        async def come() -> None:
+            gate = asyncio.Semaphore(50)
+
+            async def one() -> None:
+                async with gate:
+                    self._clients.append(await (await self._node.ws().connect()).open())
+
+            await asyncio.gather(*(one() for _ in range(number)))
+
+        self.do(come())
+
+    def told_to_come_back(self) -> int:
+        """How many runtimes were, as when their worker stops."""
+        return sum(client.socket.close_code == 3001 for client in self._clients)
 
     def pair(self, rate: float, size: int = 100) -> tuple[Client, str]:
         """A runtime that changes a data object so often a second, and one that hears it.
@@ -65,7 +83,11 @@ class Traffic:
                     await client.send(type_, to, body, **more)
                     await asyncio.sleep(1 / rate)
 
-        self._sending.append(asyncio.run_coroutine_threadsafe(_task(go_on()), self._loop).result(5))
+        self.go_on(go_on())
+
+    def go_on(self, what: Coroutine[Any, Any, None]) -> None:
+        """Do something until all stops."""
+        self._sending.append(asyncio.run_coroutine_threadsafe(_task(what), self._loop).result(5))
 
     def stop(self) -> None:
         async def end() -> None:
