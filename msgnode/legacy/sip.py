@@ -57,6 +57,8 @@ REGISTER_SECONDS, REGISTER_AGAIN, REGISTERING = 600, 30.0, 50
 MAX_MIN_EXPIRES = 86_400
 WINDOW, WINDOW_BYTES, PER_ADDRESS = 1_000, 4 * 1024 * 1024, 250
 WAIT_SECONDS, ATTEMPTS = 10.0, 3
+MAX_FINDING = 200
+"""Users there that are looked up at a time."""
 POSING_ALARM = "legacy-posing"
 _ANSWERS = {400: 400, 403: 403, 404: 404, 406: 488, 408: 480, 413: 413, 486: 486, 501: 415,
             603: 603}  # fmt: skip
@@ -119,7 +121,7 @@ class SipNetwork:
         self._key = secrets.token_bytes(16)
         names = [*self.pool.names, *([GATEWAY] if settings.component else [])]
         self._accounts = [_Account(name, self._call_id()) for name in names]
-        self._registering = 0
+        self._registering = self._finding = 0
         self._is_live = False
         self._pinged_at = 0.0
         self._lines: OrderedDict[str, deque[_Text]] = OrderedDict()
@@ -433,12 +435,16 @@ class SipNetwork:
         user = f"user://{self._settings.domain}/{target.removeprefix('sip:')}"
 
         def said(code: int, answer: Incoming | None) -> None:
+            self._finding -= code == LOST or code >= 200
             if code in (404, 408, 410, 480, 484, 503, 604, LOST):
                 fault = self.fault_of(code, answer, message)
                 self._here.answer(message, error_body(fault))
             elif code >= 200:
                 self._here.answer(message, entry_of(message, url, user))
 
+        if self._finding >= MAX_FINDING:
+            raise Unavailable("Too many users are looked up there.")
+        self._finding += 1
         self._transactions.send(self.request("OPTIONS", target, ""), said)
 
     # --- from the network -------------------------------------------------------------------------

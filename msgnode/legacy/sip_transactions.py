@@ -32,7 +32,7 @@ TIMEOUT_SECONDS, RING_SECONDS = 32.0, 200.0
 LOST = 0
 """The code of a request whose flow has ended before a final response."""
 MAX_OPEN, MAX_ANSWERED = 3_000, 1_000
-"""Transactions of ours, and of theirs; the oldest is given up."""
+"""Transactions at a time in each direction, and answers that are kept; the oldest go first."""
 
 Answered = Callable[[int, Incoming | None], None]
 """Is called with the code of a response, and the response; None if there is none."""
@@ -78,6 +78,7 @@ class Served:
     request: Incoming
     tag: str
     until: float
+    key: tuple[str, str]
     code: int = 0
     answer: bytes = b""
 
@@ -113,7 +114,8 @@ class Transactions:
         self._write: Callable[[bytes], None] = lambda _: None
         self._via = ""
         self._clients: OrderedDict[tuple[str, str], _Client] = OrderedDict()
-        self._served: OrderedDict[tuple[str, str], Served] = OrderedDict()
+        self._served: dict[tuple[str, str], Served] = {}  # not answered yet
+        self._over: OrderedDict[tuple[str, str], Served] = OrderedDict()  # answered
         self._challenges: OrderedDict[tuple[str, bool], tuple[str, Challenge]] = OrderedDict()
 
     def begin(self, write: Callable[[bytes], None], via: str) -> None:
@@ -124,6 +126,7 @@ class Transactions:
         """Note that the flow has ended."""
         self._write = lambda _: None
         self._served.clear()
+        self._over.clear()
         clients, self._clients = self._clients, OrderedDict()
         for each in clients.values():
             if not each.has_final:
@@ -245,19 +248,21 @@ class Transactions:
 
     def _took_request(self, message: Incoming) -> None:
         key = (message.transaction, message.method)
-        invite = self._served.get((message.transaction, "INVITE"))
+        invite = self._known((message.transaction, "INVITE"))
         if message.method == "ACK":
             if invite is None or invite.code < 300:
                 self._on_ack(message)
             return
-        if (served := self._served.get(key)) is not None:
-            if served.answer:
-                self._write(served.answer)
+        if (known := self._known(key)) is not None:
+            if known.answer:
+                self._write(known.answer)
             return
-        served = Served(message, secrets.token_hex(8), self._clock() + TIMEOUT_SECONDS)
-        self._served[key] = served
-        if len(self._served) > MAX_ANSWERED:
-            self._served.popitem(last=False)
+        if len(self._served) >= MAX_OPEN:
+            self._refused("more requests at a time than are served")
+            self._write(response(message, 480, "", "Too many requests"))
+            return
+        until = self._clock() + TIMEOUT_SECONDS
+        served = self._served[key] = Served(message, secrets.token_hex(8), until, key)
         if message.method != "CANCEL":
             self._on_request(served)
             return
@@ -265,6 +270,9 @@ class Transactions:
         if invite is not None and invite.code < 200:
             self.answer(invite, 487)
             self._on_cancel(invite)
+
+    def _known(self, key: tuple[str, str]) -> Served | None:
+        return self._served.get(key) or self._over.get(key)
 
     def answer(
         self,
@@ -280,8 +288,13 @@ class Transactions:
             return
         served.code = code
         served.answer = response(served.request, code, served.tag, reason, headers, body, type_)
-        if code >= 200 and served.request.method != "INVITE":
-            served.request = Incoming(served.request.method)  # only the answer is needed
+        if code >= 200:
+            if served.request.method != "INVITE":
+                served.request = Incoming(served.request.method)  # only the answer is needed
+            self._served.pop(served.key, None)
+            self._over[served.key] = served
+            if len(self._over) > MAX_ANSWERED:
+                self._over.popitem(last=False)
         served.until = self._clock() + (TIMEOUT_SECONDS if code >= 200 else RING_SECONDS)
         self._write(served.answer)
 
@@ -296,6 +309,8 @@ class Transactions:
             self._give_up(self._clients.pop(key))
         for kept in [each for each, served in self._served.items() if served.until <= now]:
             del self._served[kept]
+        while self._over and next(iter(self._over.values())).until <= now:
+            self._over.popitem(last=False)
 
 
 def _asker(request: Outgoing) -> tuple[str, bool]:

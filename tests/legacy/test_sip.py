@@ -500,3 +500,26 @@ async def test_candidates_that_follow_an_offer_are_put_into_it() -> None:
         assert "a=candidate:1 1 udp" in invite.text
         linked.server.answer(invite, 486)
         assert (await linked.codes(id_))[-1] == 486
+
+
+async def test_a_flood_of_messages_leaves_a_call_that_rings_alone() -> None:
+    async with sip_linked() as linked:
+        linked.node.codes[OURS] = None
+        sent = linked.server.request("INVITE", SDP)
+        await linked.until(lambda: linked.last("create"))
+        for _ in range(1_100):
+            linked.server.request("OPTIONS")
+        await linked.until(lambda: len(linked.server.of("OPTIONS", 200)) == 1_100)
+        named = {k.replace("-", "_"): v for k, v in sent.items()} | {"CSeq": "1 CANCEL"}
+        linked.server.request("CANCEL", **named)
+        await linked.server.expect("INVITE", 487)
+
+
+async def test_a_user_there_is_looked_up_and_found_as_in_a_registry() -> None:
+    async with sip_linked() as linked:
+        linked.server.on_request = lambda one: (404,) if "nobody" in one.first else (200,)
+        for to, body in ((BOB, {}), (f"domain://registry.{DOMAIN}", {
+            "resource": f"user://{DOMAIN}/bob@{DOMAIN}"})):  # fmt: skip
+            answer = await linked.ask(body, to=to, type_="read")
+            assert answer["value"][BOB]["user"] == f"user://{DOMAIN}/bob@{DOMAIN}"
+        assert (await linked.ask({}, to=f"sip://{DOMAIN}/nobody", type_="read"))["code"] == 404
