@@ -25,6 +25,7 @@ from typing import Any
 from msgnode.core import addresses
 
 from .answers import ANSWER_SECONDS, Answers, OnAnswer
+from .arguments import check_function, check_text, wrong
 from .faults import Fault, OnError, log_error
 from .listeners import Binding, InOrder, Listener, Listening
 from .messages import (
@@ -70,6 +71,8 @@ class Bus:
 
         A coroutine function gets its messages one after the other, in their order.
         """
+        check_text("address", address)
+        check_function("listener", listener)
         call: Callable[[Message], object] = listener
         if inspect.iscoroutinefunction(listener):
             call = InOrder(self, listener)
@@ -122,6 +125,7 @@ class Bus:
             The message's id.
 
         Raises:
+            TypeError: it is no dict.
             BadMessage: it has no sender who could be answered. Any other fault is answered.
         """
         return self._post(message, "", on_answer, seconds)
@@ -183,6 +187,8 @@ class Bus:
                 taken["id"] = next(self._ids)
             to = recipients(taken)
         except (BadMessage, AttributeError) as error:
+            if not isinstance(message, dict):
+                raise wrong("message", "a dict with type, from and to", message) from None
             return self._refuse_bad(message, str(error), on_answer)
         if on_answer is not None:
             self._answers.expect(taken, on_answer, seconds)

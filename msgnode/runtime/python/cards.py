@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 from msgnode.core import addresses
 
+from .arguments import wrong
 from .fetch import FetchError, fetch, is_loopback
 from .settings import Settings
 
@@ -76,6 +77,8 @@ class Cards:
 
     async def card_of(self, user: str) -> Card:
         """The card of bob@example.org or user://example.org/bob. Raises CardError."""
+        if not isinstance(user, str):
+            raise wrong("user", "bob@example.org or a user URL", user)
         domain, names = _named(user)
         resource = user if "://" in user else f"acct:{user}"
         base = self._settings.catalogue_of(domain)

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from msgnode.core import addresses
 
+from .arguments import check_address, check_bool, check_function, check_text, check_texts, wrong
 from .destinations import LEGACY_SCHEMES, NoDestination, destination
 from .listeners import Listening
 from .message_bus import MessageBus
@@ -39,6 +40,7 @@ from .syncher.sync_manager import SyncManager
 from .syncher.talk import Body, InTime, ask_until_answered, decided
 
 NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
+_CLOSED = "The hyperty was closed."
 TYPES = ("create", "read", "update", "delete", "subscribe", "unsubscribe", "execute", "*")
 
 Handler = Callable[[Any, Message], Any]
@@ -118,6 +120,8 @@ class Hyperty:
             AnswerError: with the code, and in its text which step failed.
         """
         message = self._message(to, value, type, p2p)
+        if self._listening.is_removed:
+            raise AnswerError({"code": 503, "desc": _CLOSED}, _CLOSED)
         try:
             answer = await self._bus.request(message, seconds)
         except TimeoutError as error:
@@ -139,7 +143,11 @@ class Hyperty:
         p2p: bool | None = None,
     ) -> None:
         """Tell somebody something; an answer that is an error goes to the error hook."""
-        self._bus.post_message(self._message(to, value, type, p2p))
+        message = self._message(to, value, type, p2p)
+        if self._listening.is_removed:
+            self._bus.report("undeliverable.503", _CLOSED, message)
+        else:
+            self._bus.post_message(message)
 
     def on(self, type: str, handler: Handler) -> Callable[[], None]:  # noqa: A002
         """Have requests of a type handled, "*" for all others. Returns what ends it."""
@@ -162,10 +170,11 @@ class Hyperty:
         self._in_time.close()
 
     def _message(self, to: str, value: Any, kind: str, p2p: bool | None) -> Message:
-        _check_address("to", to)
-        _check_text("type", kind)
+        check_address("to", to)
+        if kind not in TYPES[:-1]:
+            raise wrong("type", f"one of {', '.join(TYPES[:-1])}", kind)
         if p2p is not None:
-            _check_bool("p2p", p2p)
+            check_bool("p2p", p2p)
         body: Body = {} if value is None else {"value": value}
         if self._p2p if p2p is None else p2p:
             body["p2p"] = True
@@ -238,14 +247,14 @@ class Hyperties:
     ) -> Hyperty:
         """Make one that others can reach; see Runtime.hyperty()."""
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise _wrong("name", "a text of 1 to 64 letters, digits, _, . and -", name)
+            raise wrong("name", "a text of 1 to 64 letters, digits, _, . and -", name)
         taken = _handlers(handlers)
         if not isinstance(register, bool) and not (isinstance(register, str) and register):
             shape = "True, False, or a user's name, e-mail address or URL"
-            raise _wrong("register", shape, register)
-        _check_texts("resources", resources)
-        _check_texts("data_schemes", data_schemes)
-        _check_bool("p2p", p2p)
+            raise wrong("register", shape, register)
+        check_texts("resources", resources)
+        check_texts("data_schemes", data_schemes)
+        check_bool("p2p", p2p)
         if p2p and register is False:
             raise TypeError("p2p needs register: the other side asks the registry.")
         if url:
@@ -272,9 +281,9 @@ class Hyperties:
         self, user: str, resources: Sequence[str], data_schemes: Sequence[str]
     ) -> list[str]:
         """The addresses of hyperties that can be reached now; see Runtime.find()."""
-        _check_text("user", user)
-        _check_texts("resources", resources)
-        _check_texts("data_schemes", data_schemes)
+        check_text("user", user)
+        check_texts("resources", resources)
+        check_texts("data_schemes", data_schemes)
         is_mail = "://" not in user and "@" in user
         resource = f"/hyperty/idp-identifier/{user}" if is_mail else _user_url(user, self._domain)
         is_legacy = addresses.parse(resource).scheme in LEGACY_SCHEMES
@@ -312,7 +321,7 @@ class Hyperties:
 
     def explain(self, address: str, sender: str = "") -> Explanation:
         """What the runtime does about an address, and how a message would get there."""
-        _check_address("address", address)
+        check_address("address", address)
         bus, settings = self.runtime.bus, self.runtime.settings
         is_here = bus.has_listener(address)
         is_below = any(addresses.is_under(address, each) for each in _spellings(bus.runtime_url))
@@ -438,7 +447,7 @@ class Hyperties:
     def _check_own(self, url: Any) -> None:
         parsed = addresses.parse(url) if isinstance(url, str) else None
         if parsed is None or parsed.scheme != "hyperty" or parsed.home != self._domain:
-            raise _wrong("url", f"an address hyperty://{self._domain}/…", url)
+            raise wrong("url", f"an address hyperty://{self._domain}/…", url)
 
 
 def _is_records(value: Any) -> bool:
@@ -472,7 +481,7 @@ def _handlers(handlers: Any) -> dict[str, Handler]:
         return {"*": handlers}
     if not isinstance(handlers, Mapping):
         shape = "a function, or a mapping of functions by type of message"
-        raise _wrong("handlers", shape, handlers)
+        raise wrong("handlers", shape, handlers)
     for kind, handler in handlers.items():
         _check_handler("handlers", kind, handler)
     return dict(handlers)
@@ -480,33 +489,5 @@ def _handlers(handlers: Any) -> dict[str, Handler]:
 
 def _check_handler(name: str, kind: Any, handler: Any) -> None:
     if kind not in TYPES:
-        raise _wrong(name, f"one of {', '.join(TYPES)}", kind)
-    if not callable(handler):
-        raise _wrong(f"{name} {kind}", "a function", handler)
-
-
-def _check_text(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not value:
-        raise _wrong(name, "a text that is not empty", value)
-
-
-def _check_texts(name: str, value: Any) -> None:
-    is_list = isinstance(value, (list, tuple))
-    if not is_list or not all(isinstance(each, str) and each for each in value):
-        raise _wrong(name, "a list of texts", value)
-
-
-def _check_bool(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise _wrong(name, "True or False", value)
-
-
-def _check_address(name: str, value: Any) -> None:
-    if not isinstance(value, str) or not addresses.parse(value).scheme:
-        raise _wrong(name, "an address, such as hyperty://example.org/1", value)
-
-
-def _wrong(name: str, shape: str, value: Any) -> TypeError:
-    is_shown = value is None or isinstance(value, (str, bool, int, float))
-    shown = repr(value)[:62] if is_shown else f"a {type(value).__name__}"
-    return TypeError(f"{name} is {shape}, not {shown}.")
+        raise wrong(name, f"one of {', '.join(TYPES)}", kind)
+    check_function(f"{name} {kind}", handler)

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from msgnode.core import addresses
 
+from .arguments import check_address, check_function, wrong
 from .cards import Card, CardError, Cards
 from .listeners import Listening
 from .message_bus import MessageBus
@@ -168,6 +169,7 @@ class Invitations:
         Raises:
             InvitationError: the home node refuses.
         """
+        check_function("invited", invited)
         value = await self._ask("subscribePush", {"hyperty": hyperty} if hyperty else {})
         self._withdrawn = withdrawn
         self._invited, self._user_url = invited, str(value["userURL"])
@@ -211,6 +213,9 @@ class Invitations:
             CardError: he has no card (404), or one that names no endpoint (410).
             InvitationError: the home node refuses, or his endpoint does.
         """
+        if not isinstance(user, (str, Card)):
+            raise wrong("user", "bob@example.org, a user URL, or a card", user)
+        check_address("hyperty", hyperty)
         card = await self._card_of(user) if isinstance(user, str) else user
         if not card.endpoint:
             raise CardError(

@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .arguments import check_function
 from .hyperties import AnswerError
 from .message_bus import MessageBus
 from .messages import body_of, code_of
@@ -129,6 +130,7 @@ class LogIn:
 
     def listen(self, listener: Callable[[IdentityEvent], object]) -> Callable[[], None]:
         """Hear of what becomes of it. Returns what ends that."""
+        check_function("listener", listener)
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 

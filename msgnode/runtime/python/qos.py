@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .arguments import check_texts
 from .listeners import Listening
 from .message_bus import MessageBus
 from .messages import Message, body_of, code_of
@@ -241,6 +242,7 @@ class Qos:
         Raises:
             QosRefused: see there.
         """
+        check_texts("media_types", media_types)
         if media_types:
             value["flows"] = [{"mediaType": each} for each in media_types]
         if seconds:

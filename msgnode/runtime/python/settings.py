@@ -8,8 +8,13 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
+from .arguments import check_text, wrong
 from .p2p.settings import P2PSettings
 
+_BY_DOMAIN = (
+    *("catalogues", "hosts", "routing", "digests", "signers"),
+    *("registries", "registry_keys", "stub_config"),
+)
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 __version__ = "1.1.0"
@@ -88,8 +93,14 @@ class Settings:
     replace: float = 30.0  # that a new version waits for the answers of the old one
 
     def __post_init__(self) -> None:
-        if not self.domain or "/" in self.domain:
+        check_text("domain", self.domain)
+        if "/" in self.domain:
             raise ValueError(f"domain: {self.domain!r} is no domain.")
+        for name in _BY_DOMAIN:
+            if not isinstance(getattr(self, name), Mapping):
+                raise wrong(name, "a mapping by domain", getattr(self, name))
+        if self.p2p is not None and not isinstance(self.p2p, P2PSettings):
+            raise wrong("p2p", "a P2PSettings", self.p2p)
         if self.sandbox not in SANDBOX_WORDS:
             raise ValueError(f"sandbox: {self.sandbox!r} is none of {', '.join(SANDBOX_WORDS)}.")
         for domain, route in self.routing.items():
@@ -97,6 +108,7 @@ class Settings:
                 raise ValueError(f"routing[{domain!r}]: {route!r} is none of {', '.join(ROUTES)}.")
         for name in ("catalogues", "registries"):
             for domain, url in getattr(self, name).items():
+                check_text(f"{name}[{domain!r}]", url)
                 parts = urlsplit(url)
                 if parts.scheme not in ("http", "https") or not parts.hostname:
                     raise ValueError(f"{name}[{domain!r}]: {url!r} is no http or https URL.")

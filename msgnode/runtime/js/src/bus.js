@@ -68,6 +68,7 @@ export class Bus {
 
   /** Call `listener` with every message to `url`; the item's remove() ends it. */
   addListener(url, listener) {
+    if (typeof listener !== "function") throw new TypeError("listener is a function.");
     const item = { url, listener, isActive: true, remove: () => this.#remove(item) };
     this.#listeners.set(url, [...(this.#listeners.get(url) ?? []), item]);
     return item;

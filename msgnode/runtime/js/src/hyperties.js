@@ -14,6 +14,15 @@
  */
 
 import { domainOf, isLegacy, parse, stubFor } from "./addresses.js";
+import {
+  checkAddress,
+  checkBoolean,
+  checkFunction,
+  checkKeys,
+  checkText,
+  checkTexts,
+  wrong,
+} from "./arguments.js";
 import { AnswerError } from "./bus.js";
 import { newId } from "./ids.js";
 import { answerTo, errorBody } from "./messages.js";
@@ -21,7 +30,8 @@ import { Refusal, answerInTime, askUntilAnswered } from "./syncher/talk.js";
 
 const NAME = /^[\w.-]{1,64}$/;
 const OPTIONS = ["handlers", "register", "resources", "dataSchemes", "p2p", "url"];
-const TYPES = ["create", "read", "update", "delete", "subscribe", "unsubscribe", "execute", "*"];
+const KINDS = ["create", "read", "update", "delete", "subscribe", "unsubscribe", "execute"];
+const TYPES = [...KINDS, "*"];
 
 /** One hyperty; made by runtime.hyperty(). A Syncher takes it as it is. */
 export class Hyperty {
@@ -83,7 +93,7 @@ export class Hyperty {
     checkAddress("to", to);
     checkKeys("options", options, ["type", "p2p"]);
     const { type = usual, p2p = this.#isP2P } = options;
-    checkText("options.type", type);
+    if (!KINDS.includes(type)) throw wrong("options.type", `one of ${KINDS.join(", ")}`, type);
     checkBoolean("options.p2p", p2p);
     const body = { ...(value === undefined ? {} : { value }), ...(p2p ? { p2p: true } : {}) };
     return { type, from: this.url, to, body };
@@ -378,42 +388,5 @@ function handlersOf(handlers) {
 
 function checkHandler(type, handler, where = "type") {
   if (!TYPES.includes(type)) throw wrong(where, `one of ${TYPES.join(", ")}`, type);
-  if (typeof handler !== "function") throw wrong(`${where} ${type}`, "a function", handler);
-}
-
-function checkKeys(name, value, known) {
-  if (typeof value !== "object" || value === null || Array.isArray(value))
-    throw wrong(name, `an object with ${known.join(", ")}`, value);
-  for (const key of Object.keys(value))
-    if (!known.includes(key))
-      throw new TypeError(`${name} has no ${key}: it has ${known.join(", ")}.`);
-}
-
-function checkText(name, value) {
-  if (typeof value !== "string" || !value) throw wrong(name, "a text that is not empty", value);
-}
-
-function checkTexts(name, value) {
-  if (!Array.isArray(value) || !value.every((each) => typeof each === "string" && each))
-    throw wrong(name, "a list of texts", value);
-}
-
-function checkBoolean(name, value) {
-  if (typeof value !== "boolean") throw wrong(name, "true or false", value);
-}
-
-function checkAddress(name, value) {
-  if (typeof value !== "string" || !parse(value)?.scheme)
-    throw wrong(name, "an address, such as hyperty://example.org/1", value);
-}
-
-function wrong(name, shape, value) {
-  const shown = typeof value === "string" ? JSON.stringify(value.slice(0, 60)) : typeOf(value);
-  return new TypeError(`${name} is ${shape}, not ${shown}.`);
-}
-
-function typeOf(value) {
-  if (value === null || value === undefined || typeof value === "boolean") return String(value);
-  if (typeof value === "number") return String(value);
-  return Array.isArray(value) ? "a list" : `a ${typeof value}`;
+  checkFunction(`${where} ${type}`, handler);
 }

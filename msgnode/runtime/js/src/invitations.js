@@ -16,6 +16,7 @@
  */
 
 import { domainOf } from "./addresses.js";
+import { checkAddress, checkFunction, wrong } from "./arguments.js";
 import { checkedToken } from "./cards.js";
 import { CardError } from "./errors.js";
 
@@ -63,6 +64,7 @@ export class Invitations {
    * @throws AnswerError 401 for who is not logged in, 404 where the node takes no invitations
    */
   async receive(listener, { hyperty, withdrawn } = {}) {
+    checkFunction("listener", listener);
     const value = await this.#ask("subscribePush", hyperty ? { hyperty } : {});
     this.#userURL = value.userURL;
     this.#listener = listener;
@@ -91,6 +93,9 @@ export class Invitations {
    * @throws CardError 404 if he has no card, 410 if his card names no endpoint; AnswerError of the home node
    */
   async send(user, { hyperty, seconds = 60, resource, stay } = {}) {
+    if (typeof user !== "string" && (typeof user !== "object" || user === null))
+      throw wrong("user", "bob@example.org, a user URL, or a card", user);
+    checkAddress("hyperty", hyperty);
     const card = typeof user === "string" ? await this.#cardOf(user) : user;
     if (!card.endpoint)
       throw new CardError(410, `${card.userURL} cannot be invited: no runtime of his asks for it.`);

@@ -23,6 +23,12 @@ export class MiniBus extends Bus {
     this.enqueue(message);
   }
 
+  /** As that of Bus; what is posted from now on is answered 503. */
+  close() {
+    super.close();
+    this.#out = (message) => this.#refuse(message, 503, new Error("The hyperty was closed."));
+  }
+
   // --- for Bus ------------------------------------------------------------------------------------
 
   accept(message) {
@@ -34,18 +40,16 @@ export class MiniBus extends Bus {
     for (const to of recipientsOf(all)) this.postMessage({ ...message, to, id });
   }
 
-  tooLarge({ id, from, to, type }, error) {
-    if (type === "response") this.report("undeliverable.413", { error });
-    else
-      this.receive(
-        Object.freeze({
-          id,
-          type: "response",
-          from: to,
-          to: from,
-          body: errorBody(413, error.message),
-        }),
-      );
+  tooLarge(message, error) {
+    this.#refuse(message, 413, error);
+  }
+
+  #refuse({ id, from, to, type }, code, error) {
+    if (type === "response") this.report(`undeliverable.${code}`, { error });
+    else {
+      const body = errorBody(code, error.message);
+      this.receive(Object.freeze({ id, type: "response", from: to, to: from, body }));
+    }
   }
 
   process(message) {

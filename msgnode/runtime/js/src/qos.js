@@ -14,6 +14,7 @@
  * - Credentials stand in no error and no counter.
  */
 
+import { checkTexts } from "./arguments.js";
 import { AnswerError } from "./bus.js";
 import { limited } from "./clock.js";
 import { errorBody } from "./messages.js";
@@ -151,6 +152,7 @@ export class Qos {
    * @throws AnswerError
    */
   async reserve({ mediaTypes, keep, domain = this.#domain, ...value } = {}) {
+    if (mediaTypes !== undefined) checkTexts("mediaTypes", mediaTypes);
     if (mediaTypes) value.flows = mediaTypes.map((mediaType) => ({ mediaType }));
     const answer = await this.ask("create", domain, { resource: "/reservations", value });
     const reservation = new Reservation(this, domain, answer, { keep, seconds: value.seconds });

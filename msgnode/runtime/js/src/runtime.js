@@ -15,12 +15,12 @@
  */
 
 import { domainOf } from "./addresses.js";
+import { checkFunction, checkOptions, checkText } from "./arguments.js";
 import { Catalogue } from "./catalogue.js";
 import { limited, systemClock } from "./clock.js";
 import { LoadError } from "./errors.js";
 import { Hyperties } from "./hyperties.js";
 import { newId } from "./ids.js";
-import { whenUsed } from "./lazy.js";
 import { Loader } from "./loader.js";
 import { MessageBus } from "./messagebus.js";
 import { AnswerError } from "./bus.js";
@@ -207,6 +207,7 @@ export class Runtime {
 
   /** Hear of the log-in: {state: "logged-in", "renewed", "expired", "failed", "logged-out", user, expires?, error?}. */
   onIdentity(listener) {
+    checkFunction("listener", listener);
     this.#identityListeners.add(listener);
     return { remove: () => this.#identityListeners.delete(listener) };
   }
@@ -287,6 +288,7 @@ export class Runtime {
    * @throws LoadError 500: there is one with this URL
    */
   addHyperty(url = `hyperty://${this.domain}/${newId()}`) {
+    checkText("url", url);
     this.#refuseTwice(url);
     const bus = new MiniBus((message) => this.bus.postMessage(message), {
       clock: this.#options.clock,
@@ -566,33 +568,24 @@ function routeOf({ key: to, domain, url: stub, status, desc, descriptor, queue, 
   return { to, domain, stub, status, desc, version, waiting, unanswered, claims };
 }
 
-const BY_DOMAIN = {
-  catalogues: ["URLs", isURL],
-  registries: ["http or https URLs", (each) => isURL(each) && /^https?:/.test(each)],
-  routing: ["stub, node or stub-else-node", (each) => ROUTES.includes(each)],
-  stubConfig: ["objects", (each) => typeof each === "object" && each !== null],
-  hosts: ["lists of hosts", Array.isArray],
-  digests: ["digests", (each) => typeof each === "string"],
-};
-const ROUTES = ["stub", "node", "stub-else-node"];
-
-/** @throws TypeError that names the option, and what it has to be */
-function checkOptions(options) {
-  if (typeof options?.domain !== "string" || !options.domain)
-    throw new TypeError("A runtime needs a domain, which is a text.");
-  for (const [name, [what, isGood]] of Object.entries(BY_DOMAIN)) {
-    const given = options[name];
-    if (given === undefined) continue;
-    const shape = `${name} is an object of ${what} by domain`;
-    if (typeof given !== "object" || given === null) throw new TypeError(`${shape}.`);
-    for (const [domain, each] of Object.entries(given))
-      if (!isGood(each)) throw new TypeError(`${shape}: that of ${domain} is none.`);
-  }
-  const { storage } = options;
-  if (storage && ![storage.getItem, storage.setItem].every((each) => typeof each === "function"))
-    throw new TypeError("storage has getItem and setItem, such as localStorage.");
-}
-
-function isURL(text) {
-  return typeof text === "string" && URL.canParse(text);
+/**
+ * An object whose methods, all asynchronous, are those of what `load` makes when one is first called.
+ *
+ * @param load resolves with it; called again after a failure
+ * @param names of the methods
+ * @returns {part, used(): the promise of what was made, undefined if nothing was}
+ */
+function whenUsed(load, names) {
+  let made;
+  const get = () => {
+    made ??= load().catch((error) => {
+      made = undefined;
+      if (!(error instanceof TypeError)) throw error; // else a module cannot be fetched
+      throw new LoadError(503, `A part of the runtime cannot be loaded: ${error.message}`);
+    });
+    return made;
+  };
+  const part = {};
+  for (const name of names) part[name] = async (...given) => (await get())[name](...given);
+  return { part: Object.freeze(part), used: () => made };
 }

@@ -1,7 +1,7 @@
 /** Descriptors and sources of stubs, as catalogues have them: nothing of a stub that is not checked here runs. */
 
 import { MAX_SOURCE, checkDescriptor } from "./descriptor.js";
-import { checkIntegrity, checkSignature } from "./digest.js";
+import { checkIntegrity } from "./digest.js";
 
 export class StubSources {
   #catalogue;
@@ -61,7 +61,10 @@ export class StubSources {
     const expected =
       digests[domain] ?? (kind === "PROTOSTUB" ? this.#assertedOf(domain) : undefined);
     if (expected) await checkIntegrity(source, expected, "the digest listed for the domain");
-    if (signers[domain]) await checkSignature(source, descriptor.signature, signers[domain]);
+    if (signers[domain]) {
+      const { checkSignature } = await import("./signature.js");
+      await checkSignature(source, descriptor.signature, signers[domain]);
+    }
     return { descriptor, descriptorURL, source };
   }
 

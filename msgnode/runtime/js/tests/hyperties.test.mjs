@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AnswerError, Refusal } from "../src/common.js";
 import { answerTo } from "../src/messages.js";
+import { Syncher } from "../src/syncher/index.js";
 import { settled } from "./fake-clock.mjs";
 import { newStorage } from "./peers.mjs";
 import { R, newWorld } from "./world.mjs";
@@ -212,14 +213,49 @@ test("who debugs gets a line for each decision: direction, way, message, and wha
   for (const [wrong, word] of [
     [{ debug: "yes" }, "debug is"],
     [{ domain: "" }, "domain"],
+    [{ domain: "https://d" }, "options.domain is a domain, such as example.org"],
+    [{ catalogue: {} }, "options has no catalogue: it has domain, "],
     [{ catalogues: "http://d" }, "catalogues is an object of URLs by domain"],
     [{ catalogues: { d: "d" } }, "that of d is none"],
     [{ routing: { f: "elsewhere" } }, "stub, node or stub-else-node"],
     [{ stubConfig: { d: 7 } }, "stubConfig"],
-    [{ storage: {} }, "storage has getItem and setItem"],
+    [{ storage: {} }, "storage.getItem is a function"],
   ])
     assert.throws(
       () => newWorld(wrong),
       (error) => error instanceof TypeError && error.message.includes(word),
     );
+});
+
+test("wrong arguments of other parts are named, before anything is asked", async () => {
+  const { runtime, bus, node } = begin();
+  const wrong = {
+    "listener is a function": [() => runtime.onIdentity(7), () => bus.addListener(R, 7)],
+    "listener is a function, not 7": [() => runtime.invitations.receive(7)],
+    "url is a text": [() => runtime.addHyperty(7)],
+    "user is bob@example.org, a user URL, or a card": [() => runtime.invitations.send(7)],
+    "hyperty is an address": [() => runtime.invitations.send("bob@f", {})],
+    "mediaTypes is a list of texts": [() => runtime.qos.reserve({ mediaTypes: "video" })],
+    "A syncher needs a hyperty": [() => new Syncher()],
+    "A message is an object": [() => bus.postMessage(7)],
+  };
+  for (const [word, calls] of Object.entries(wrong))
+    for (const call of calls)
+      await assert.rejects(
+        async () => call(),
+        (error) => error instanceof TypeError && error.message.startsWith(word),
+        word,
+      );
+  assert.deepEqual(node.sent, []);
+  bus.close();
+});
+
+test("what a hyperty sends that was closed is refused at once", async () => {
+  const { runtime, bus } = begin();
+  bus.onError(() => {});
+  const me = await runtime.hyperty("me", { register: false });
+  await me.close();
+  await assert.rejects(me.request("hyperty://d/2"), { code: 503, message: /was closed/ });
+  me.send("hyperty://d/2", 7);
+  bus.close();
 });

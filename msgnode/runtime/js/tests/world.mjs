@@ -95,8 +95,9 @@ export function newWorld(options = {}) {
       : () => (channels.push(inProcessChannel(load)), channels.at(-1)),
     loadOwn: load,
   };
+  const { platform: _, openChannel: __, ...given } = options;
   const runtime = new Runtime(
-    { domain: HOME, runtimeURL: R, fetch: catalogues.fetch, clock, ...options },
+    { domain: HOME, runtimeURL: R, fetch: catalogues.fetch, clock, ...given },
     platform,
   );
   const errors = [];

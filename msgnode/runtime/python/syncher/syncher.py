@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from msgnode.core import addresses
+from msgnode.runtime.python.arguments import check_address, check_text, wrong
 from msgnode.runtime.python.listeners import Listening
 from msgnode.runtime.python.message_bus import MessageBus
 from msgnode.runtime.python.messages import Message, answer_to, body_of
@@ -46,7 +47,15 @@ class Syncher:
     """The data objects of one hyperty."""
 
     def __init__(self, runtime: HypertyRuntime, hyperty: str = "") -> None:
-        """`hyperty` is the address that reports and observes; a new one if it is not given."""
+        """`hyperty` is the address that reports and observes; a new one if it is not given.
+
+        Raises:
+            TypeError: naming the argument.
+        """
+        if not isinstance(getattr(runtime, "url", None), str):
+            raise wrong("runtime", "a Runtime", runtime)
+        if hyperty != "":
+            check_address("hyperty", hyperty)
         self._bus = runtime.bus
         self._home = addresses.parse(runtime.url).home
         self.hyperty = hyperty or f"hyperty://{self._home}/{uuid.uuid4()}"
@@ -121,6 +130,7 @@ class Syncher:
             ValueError: it is no address of an object.
             SyncError: 403 if the reporter refuses, 404 if there is no such object, ….
         """
+        check_text("url", url)
         if not addresses.parse(url).home:
             raise ValueError(f"{url} is no address of an object.")
         if known := self._observers.get(url):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from peers import settled
 
-from msgnode.runtime.python import AnswerError, Refusal, Runtime, Settings
+from msgnode.runtime.python import AnswerError, Refusal, Runtime, Settings, Syncher
 from msgnode.runtime.python.messages import Message, answer_to
 
 STUB = "runtime://d/protostub/1"
@@ -230,3 +231,48 @@ async def test_who_debugs_gets_a_line_for_each_decision(caplog: pytest.LogCaptur
         Runtime("d")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="debug"):
         Runtime(Settings("d"), debug="yes")  # type: ignore[arg-type]
+
+
+async def test_wrong_arguments_of_other_parts_are_named_before_anything_is_asked() -> None:
+    async with Runtime(Settings("d"), url=R) as runtime:
+        node = FakeNode(runtime, [])
+        any_: Any = runtime
+        wrong: dict[str, Callable[[], Any]] = {
+            "listener is a function": lambda: any_.on_identity(7),
+            "listener is a function, not 7": lambda: any_.bus.add_listener(R, 7),
+            "address is a text": lambda: any_.bus.add_listener(7, print),
+            "invited is a function": lambda: any_.invitations.receive(7),
+            "user is bob@example.org, a user URL, or a card": lambda: any_.invitations.send(7, ""),
+            "hyperty is an address": lambda: any_.invitations.send("bob@f", ""),
+            "user is bob@example.org or a user URL": lambda: any_.card_of(7),
+            "media_types is a list of texts": lambda: any_.qos.reserve("video"),
+            "runtime is a Runtime": lambda: Syncher(any_.bus),
+            "url is a text": lambda: Syncher(runtime).subscribe(cast(Any, 7)),
+            "message is a dict": lambda: any_.bus.post_message(7),
+            "domain is a text": lambda: Settings(cast(Any, 7)),
+            "catalogues is a mapping by domain": lambda: Settings("d", catalogues=cast(Any, 7)),
+            "catalogues['d'] is a text": lambda: Settings("d", catalogues=cast(Any, {"d": 7})),
+            "p2p is a P2PSettings": lambda: Settings("d", p2p=cast(Any, True)),
+        }
+        for words, call in wrong.items():
+            with pytest.raises(TypeError) as raised:
+                made = call()
+                await made
+            assert str(raised.value).startswith(words), raised.value
+        await settled()
+        assert node.sent == []
+
+
+async def test_what_a_hyperty_sends_that_was_closed_is_refused_at_once() -> None:
+    async with Runtime(Settings("d"), url=R, on_error=lambda _: None) as runtime:
+        node = FakeNode(runtime, [])
+        me = await runtime.hyperty("me", register=False)
+        await me.close()
+        await settled()
+        sent = len(node.sent)
+        with pytest.raises(AnswerError, match="was closed") as raised:
+            await me.request("hyperty://d/2")
+        me.send("hyperty://d/2", 7)
+        await settled()
+        assert (raised.value.code, len(node.sent)) == (503, sent)
+        assert runtime.bus.counters["undeliverable.503"] == 1

@@ -15,7 +15,8 @@
 import { parse, runtimeOf } from "../addresses.js";
 import { backOff } from "../clock.js";
 import { MAX_SOURCE, checkDescriptor } from "../descriptor.js";
-import { checkIntegrity, checkSignature } from "../digest.js";
+import { checkIntegrity } from "../digest.js";
+import { checkSignature } from "../signature.js";
 import { LoadError } from "../errors.js";
 import { newId } from "../ids.js";
 import { taken, withoutMarks } from "../messages.js";

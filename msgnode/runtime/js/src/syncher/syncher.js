@@ -39,7 +39,7 @@ export class Syncher {
    * @param hyperty {url, bus, runtimeURL}: what addHyperty() of a runtime returns, or what a component in a
    *   sandbox has
    */
-  constructor({ url, bus, runtimeURL }) {
+  constructor({ url, bus, runtimeURL } = {}) {
     if (!url || !bus || !runtimeURL)
       throw new TypeError("A syncher needs a hyperty: {url, bus, runtimeURL}.");
     this.#me = url;
