@@ -6,6 +6,12 @@ What happens to a peer, and what follows, is a table (states.py). Rules
 - The stub's reports set its state; its other messages are carried if the exchange admits them.
 - Neither sandbox nor socket is read faster than the node can carry messages.
 - One timer does whatever time itself brings: it is set for the first thing that is due.
+
+When its sandbox ends, whatever the reason (PeerLink.run)
+- Requests that the stub had taken are answered 503; stored ones go back to the head of the queue,
+  or are set aside after three attempts (exchange.fail_asked).
+- What is queued waits as long as its class may; then a request is answered 504 (queue.py).
+- The next sandbox starts after a pause, or with the next message if it was not needed (states.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The answer is given after the session's row is committed; then its addresses and subscriptions
 survive the process. At a resumption the answer comes first, then queued frames, then new ones.
-The sessions of a runtime may be at other workers: they are looked for there, and moved here.
+What a client gets is decided in admission.py. The sessions of a runtime may be at other workers:
+SessionLocator asks for them (workers/homes.py) and has them moved here (workers/handover.py).
 """
 
 from __future__ import annotations
