@@ -11,6 +11,7 @@ from msgnode.console import (  # noqa: F401
     bans,
     clients,
     components,
+    connectors,
     control_outbox,
     failed_logins,
     issuers,

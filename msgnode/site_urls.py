@@ -73,6 +73,7 @@ urlpatterns = [
     path("api/v1/status", StatusView.as_view(), name="status"),
     path("api/v1/", include("msgnode.console.peers_api")),
     path("api/v1/", include("msgnode.console.legacy_networks")),
+    path("api/v1/", include("msgnode.console.connectors")),
     path("api/v1/", include("msgnode.console.visitors_api")),
     path("api/v1/", include("spark.urls")),
     path("login/", Login.as_view(), name="login"),

@@ -30,7 +30,7 @@ from . import peer_actions, whereabouts
 
 _RIGHTS = {
     "list": "view", "retrieve": "view", "queue": "view", "where": "view", "stubs": "view",
-    "create": "add", "destroy": "delete",
+    "versions": "view", "create": "add", "destroy": "delete",
 }  # fmt: skip
 _FOUND = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("found_digest"))
 _APPROVED = PeerStub.objects.filter(peer=OuterRef("pk"), digest=OuterRef("approved_digest"))

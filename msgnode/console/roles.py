@@ -34,6 +34,7 @@ _SEEN_APPS = ("msgnode", "policies", "qos", "registry", "spark", "django_celery_
 _UNSEEN = frozenset(
     {"msgnode.view_apikey", "msgnode.view_providerkey", "qos.view_turnsecret"}
     | {f"msgnode.view_{row}" for row in ("secondfactor", "operatoridentity", "roleaccess")}
+    | {"msgnode.view_connectorsecret", "msgnode.view_keptentry"}
 )
 """What a viewer cannot see: who has keys, and how who logs in."""
 

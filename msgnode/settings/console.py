@@ -121,6 +121,7 @@ def unfold(domain: str) -> dict[str, Any]:
                         _item("Address pools", "inventory_2", "msgnode_addresspool"),
                         _item("Bans", "block", "msgnode_ban"),
                         _item("Sensor topics", "sensors", "msgnode_mqtttopic"),
+                        _item("Connectors", "extension", "msgnode_connector"),
                     ],
                 },
                 {

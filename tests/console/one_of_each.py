@@ -32,6 +32,7 @@ from msgnode.models import (
     Subscription,
 )
 from msgnode.qos.models import Customer, TrafficClass, TurnServer
+from msgnode.scripts import store
 from policies.authoring import pap
 from policies.authoring.drafts import replace_draft
 from policies.models import DecisionEntry, NamedList, PolicyTest, RuleHits
@@ -65,6 +66,8 @@ def fill() -> None:
     LegacyNetwork.objects.create(
         domain="legacy.example", host="127.0.0.1", component="gw.legacy.example", sealed="x"
     )
+    script = {"source": "export default () => ({})", "origins": ["https://api.example.org"]}
+    store.add("domain-registry", store.checked(script), "operator")
     StoredMessage.objects.create(
         peer=peer, key="k" * 32, type="create", size=100, sealed="x", reason="Tried 3 times.",
         sender="hyperty://localhost/a", to="hyperty://b.example/1", set_aside_at=now, until=now,

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 WORDED = frozenset(
     {
         *("msgnode.Session", "msgnode.Allocation", "msgnode.Subscription", "msgnode.PoolAddress"),
-        "msgnode.Revocation",
+        *("msgnode.Revocation", "msgnode.Connector"),
         *("registry.Hyperty", "registry.DataObject"),
         "axes.AccessAttempt",  # deleting a failure changes nothing that was defined
     }
