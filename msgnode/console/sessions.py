@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from time import sleep
 from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
-from django.db.models import Q, QuerySet
+from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils.http import urlencode
 from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
@@ -16,13 +18,15 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminRadioSelectWidget, UnfoldAdminTextInputWidget
 
 from msgnode.models import Session
+from msgnode.monitoring import peer_queries
+from msgnode.monitoring.session_watch import SessionRates
 from msgnode.web.proxies import is_ip_address
 from policies.authoring.drafts import paths_of_rules
 from policies.models import DecisionEntry
 
 from . import operator_actions
 from .confirm import Admin, ask, tell_gone, too_many
-from .lists import WrittenByTheNode, address_filter, as_uuid, begins_with
+from .lists import BoundedChangeList, WrittenByTheNode, address_filter, as_uuid, begins_with
 
 ALL = "all"
 REFUSALS = 10
@@ -40,6 +44,11 @@ CHARTS = (
 SHOWN = 25
 """Allocations and subscriptions on the page of a session; their lists have the rest."""
 
+
+BUSIEST = 500
+"""Sessions that a list sorted by what they do has: the database does not know what they do."""
+PATIENCE, FIRST_LOOK = 0.3, 0.4
+"""Seconds that other workers have to answer, and between two looks where there was none before."""
 
 HANDSHAKES = [
     ("ws", "/ws"), ("stub-connect", "/stub/connect"), ("device", "/device/v1"), ("mqtt", "MQTT"),
@@ -98,10 +107,59 @@ class StateFilter(DropdownFilter):
         return queryset.filter(state__in=(Session.State.OPEN, Session.State.DETACHED))
 
 
+class SessionList(BoundedChangeList):
+    """Sessions with what they do now, which their workers tell."""
+
+    FIGURES: ClassVar[Any] = {"sent": "sent", "received": "received", "volume": "bytes"}
+    told: list[SessionRates] | None = None
+    says = ""
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
+        """The sessions; sorted by a figure, those that have most of it, the first first."""
+        by = next(filter(None, map(self._figure_of, self.get_ordering_field_columns())), "")
+        if by:
+            told = self.told = rates_now([], by, BUSIEST)
+            if len(told) >= BUSIEST:
+                self.says = f"sorted are the {BUSIEST} sessions with most of it"
+            told.sort(key=lambda each: -(getattr(each, by) or 0))
+            del told[BUSIEST:]
+            places = [When(pk=each.session, then=place) for place, each in enumerate(told)]
+            place = Case(*places, output_field=IntegerField()) if places else Value(0)
+            ids = [each.session for each in told]
+            rows: QuerySet[Any] = self.model_admin.get_queryset(request)
+            self.root_queryset = rows.filter(pk__in=ids).annotate(place=place)
+        found: QuerySet[Any] = super().get_queryset(request, exclude_parameters)
+        return found
+
+    def _figure_of(self, column: int) -> str:
+        named = self.list_display[column] if 0 <= column < len(self.list_display) else ""
+        return str(self.FIGURES.get(named, ""))
+
+    def get_results(self, request: HttpRequest) -> None:
+        """The rows of a page, with their figures."""
+        super().get_results(request)
+        if self.told is None:
+            self.told = rates_now([row.pk.hex for row in self.result_list if row.worker])
+        by_id = {each.session: each for each in self.told}
+        for row in self.result_list:
+            row.rates = by_id.get(row.pk.hex)
+
+
+def rates_now(ids: list[str], by: str = "", most: int = 0) -> list[SessionRates]:
+    """What these sessions do now, or those with the most of a figure; the first look takes two."""
+    if not (ids or by):
+        return []
+    told = peer_queries.rates(ids, by, most, PATIENCE)
+    if told and all(each.sent is None for each in told):
+        sleep(FIRST_LOOK)
+        told = peer_queries.rates(ids, by, most, PATIENCE)
+    return told
+
+
 @admin.register(Session)
 class SessionAdmin(WrittenByTheNode):
     list_display = (
-        "runtime", "visitor", "state_label", "who", "remote_address", "connects_by", "worker",
+        "runtime", "state_label", "who", "address", "sent", "received", "volume", "worker",
         "opened_at",
     )  # fmt: skip
     list_filter = (
@@ -111,7 +169,7 @@ class SessionAdmin(WrittenByTheNode):
         ("opened_at", RangeDateTimeFilter),
     )
     ordering = ("-opened_at",)
-    sortable_by = ("runtime", "opened_at")
+    sortable_by = ("runtime", "sent", "received", "volume", "opened_at")
     search_fields = ("runtime_url",)
     search_help_text = "Runtime URL (its beginning), session id, source address or subject"
     actions = ("end",)
@@ -128,12 +186,35 @@ class SessionAdmin(WrittenByTheNode):
     def runtime(self, session: Session) -> str:
         return session.runtime_url
 
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[SessionList]:
+        return SessionList
+
+    @display(description="sent", ordering="place", empty_value="–")
+    def sent(self, session: Session) -> str | None:
+        """Messages a second, from the session."""
+        return _per_second(session, "sent")
+
+    @display(description="received", ordering="place", empty_value="–")
+    def received(self, session: Session) -> str | None:
+        """Messages a second, to the session."""
+        return _per_second(session, "received")
+
+    @display(description="bytes", ordering="place", empty_value="–")
+    def volume(self, session: Session) -> str | None:
+        """Both ways, since it connected."""
+        rates = getattr(session, "rates", None)
+        return filesizeformat(rates.bytes) if rates is not None else None
+
+    @display(description="from", ordering="remote_address")
+    def address(self, session: Session) -> str:
+        return session.remote_address
+
     @display(description="visitor", label="info", empty_value="")
     def visitor(self, session: Session) -> str | None:
         """That it is one; whose runtime it is stands in its URL."""
         return "visitor" if session.visits_from else None
 
-    @display(description="user", empty_value="not logged in")
+    @display(description="user", empty_value="–")
     def who(self, session: Session) -> str | None:
         """The user's name: a subject is a number that only its issuer can read."""
         known = session.identity if isinstance(session.identity, dict) else {}
@@ -248,6 +329,12 @@ class SessionAdmin(WrittenByTheNode):
         return super().change_view(
             request, object_id, form_url, {**(extra_context or {}), **context}
         )
+
+
+def _per_second(session: Session, name: str) -> str | None:
+    rates = getattr(session, "rates", None)
+    rate = getattr(rates, name, None)
+    return None if rate is None else f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
 
 
 def _lives(object_id: object) -> bool:

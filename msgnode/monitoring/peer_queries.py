@@ -17,7 +17,7 @@ from msgnode.monitoring.domain_watch import DomainFigures
 from msgnode.monitoring.measured_node import MeasuredNode
 from msgnode.monitoring.sampler import WorkerFigures
 from msgnode.monitoring.samples import Sample
-from msgnode.monitoring.session_watch import SessionFigures
+from msgnode.monitoring.session_watch import SessionFigures, SessionRates, SessionWatch
 from msgnode.monitoring.tracer import TraceFilter, TracesTold
 from msgnode.workers.lone import NobodyToAsk
 from msgnode.workers.rpc import MAX_BYTES, PeerRpc
@@ -27,7 +27,10 @@ T = TypeVar("T")
 Rpc = PeerRpc | NobodyToAsk
 
 _METRICS, _PASSING, _FIGURES, _SESSIONS = "metrics", "passing", "figures", "sessions"
-_SAMPLE, _TRACES, _DOMAINS = "sample", "traces", "domains"
+_SAMPLE, _TRACES, _DOMAINS, _RATES = "sample", "traces", "domains", "rates"
+
+
+_here: tuple[SessionWatch, Rpc] | None = None
 
 
 class _Watch(msgspec.Struct):
@@ -38,6 +41,12 @@ class _Watch(msgspec.Struct):
 class _Look(msgspec.Struct):
     sessions: list[str]
     is_whole: bool
+
+
+class _Rates(msgspec.Struct):
+    sessions: list[str]
+    by: str
+    most: int
 
 
 class _Traces(msgspec.Struct):
@@ -76,6 +85,11 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
     async def domains(_: bytes) -> bytes:
         return msgspec.msgpack.encode(node.domain_watch.ask())
 
+    async def rates(text: bytes) -> bytes:
+        look = msgspec.msgpack.decode(text, type=_Rates)
+        asked = look.sessions, look.by, look.most
+        return msgspec.msgpack.encode(await asyncio.to_thread(node.watch.rates, *asked))
+
     return {
         _METRICS: metrics,
         _PASSING: passing,
@@ -84,6 +98,7 @@ def answers(node: MeasuredNode) -> dict[str, Callable[[bytes], Awaitable[bytes]]
         _SAMPLE: sample,
         _TRACES: traces,
         _DOMAINS: domains,
+        _RATES: rates,
     }
 
 
@@ -145,6 +160,36 @@ async def domains(rpc: Rpc, seconds: float) -> dict[str, DomainFigures | None]:
     """What passes to and from other domains at the other workers, None if one did not answer."""
     told = await rpc.ask(_DOMAINS, seconds=seconds)
     return {worker: _decoded(answer, DomainFigures) for worker, answer in told.items()}
+
+
+def show_in_pages(watch: SessionWatch, rpc: Rpc) -> None:
+    """The pages of this process show what this worker tells, and what the others do.
+
+    The web process and commands have no worker.
+    """
+    global _here
+    _here = watch, rpc
+
+
+def rates(ids: list[str], by: str, most: int, seconds: float) -> list[SessionRates]:
+    """What sessions of all workers do now, as far as the workers answer in time.
+
+    Args:
+        ids: the sessions, if they are known.
+        by: else those with the highest figure of this name; "" where ids are given.
+        most: how many of those, of each worker.
+        seconds: to wait at most.
+    """
+    if _here is None:
+        return []
+    watch, rpc = _here
+    own = watch.rates(ids, by, most)
+    if ids and len(own) == len(ids):
+        return own
+    text = msgspec.msgpack.encode(_Rates(ids, by, most))
+    told = rpc.ask_from_thread(_RATES, text, seconds)
+    answers = (_decoded(answer, list[SessionRates]) for answer in told.values())
+    return own + [each for answer in answers for each in answer or ()]
 
 
 def passing(rpc: Rpc, seconds: float, enough: int) -> list[msgspec.Raw]:

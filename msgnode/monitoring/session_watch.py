@@ -6,12 +6,15 @@ Rules
   counted as one.
 - At most MOST sessions are watched at a time; for others only the levels are reported.
 - While none is watched, the pipeline has no observer from here.
+- Rates of all sessions, for a list, are what has changed of their totals since the last query
+  (`rates`). Totals are counted anyway, and are remembered only while somebody asks.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from heapq import nlargest
 from time import monotonic, time
 
 import msgspec
@@ -25,6 +28,10 @@ PATIENCE = 5.0
 MOST = 200
 SECONDS_KEPT = 300
 FAILURES_KEPT = 10
+RATES_PATIENCE = 30.0
+"""Seconds without a query after which totals are forgotten: older ones make no rate of now."""
+RATES_OVER = 2.0
+"""Fewest seconds that a rate covers, after the first."""
 _FAILED = (Outcome.BLOCKED, Outcome.REFUSED, Outcome.UNDELIVERABLE, Outcome.DROPPED)
 
 
@@ -80,6 +87,19 @@ class SessionFigures(msgspec.Struct, array_like=True):
     totals: tuple[int, int, int, int]
     samples: list[SessionSample]
     failures: list[Failure]
+
+
+class SessionRates(msgspec.Struct, array_like=True):
+    """What a session does, for a list.
+
+    sent, received   messages a second since the last query; None at the first one
+    bytes            both ways: read since its socket connected, given since its worker has it
+    """
+
+    session: str
+    sent: float | None
+    received: float | None
+    bytes: int
 
 
 class _Watched:
@@ -140,6 +160,8 @@ class SessionWatch:
         self._attach = attach
         self._clock = clock
         self._watched: dict[str, _Watched] = {}
+        self._before: dict[str, tuple[float, tuple[int, int, int, int]]] = {}
+        self._rates_at = float("-inf")
 
     def ask(self, ids: Iterable[str], is_whole: bool = False) -> list[SessionFigures]:
         """The figures of those of these sessions that this worker has.
@@ -155,9 +177,38 @@ class SessionWatch:
                 told.append(self._figures(session, self._look_at(session), is_whole))
         return told
 
+    def rates(self, ids: Iterable[str], by: str, most: int) -> list[SessionRates]:
+        """What sessions do now. From any thread: it reads what is counted.
+
+        Args:
+            ids: the sessions, if they are known.
+            by: else those with the highest figure of this name; "" where ids are given.
+            most: how many of those.
+        """
+        now = self._rates_at = self._clock()
+        if not by:
+            found = (self._sessions.get(id_) for id_ in ids)
+            return [self._rates(each, now) for each in found if each is not None]
+        told = [self._rates(each, now) for each in tuple(self._sessions.values())]
+        return nlargest(most, told, key=lambda each: getattr(each, by) or 0)
+
+    def _rates(self, session: LiveSession, now: float) -> SessionRates:
+        totals = _totals(session)
+        at, before = self._before.get(session.id, (now, totals))
+        if at == now or now - at >= RATES_OVER:
+            self._before[session.id] = now, totals
+        sent, received = (
+            # A socket that is new counts from nothing.
+            (new - old if new >= old else new) / (now - at) if now > at else None
+            for new, old in ((totals[0], before[0]), (totals[2], before[2]))
+        )
+        return SessionRates(session.id, sent, received, totals[1] + totals[3])
+
     def turn(self) -> None:
         """Take samples, and stop watching sessions nobody asks for; called every second."""
         now = self._clock()
+        if self._before and now - self._rates_at > RATES_PATIENCE:
+            self._before = {}
         for id_, watched in tuple(self._watched.items()):
             is_over = now - watched.asked_at > PATIENCE
             if is_over or self._sessions.get(id_) is not watched.session:

@@ -211,6 +211,7 @@ def parts() -> Parts:
     monitoring = Monitoring(at, sampled, bus.pipeline, bus.cluster, policy, shown)
     made = _parts(at, sessions, held, policy, people, bus, served, monitoring, rooms)
     bus.cluster.rpc.answer_questions(peer_queries.answers(made))
+    peer_queries.show_in_pages(made.watch, bus.cluster.rpc)
     passing = partial(peer_queries.passing, bus.cluster.rpc)
     PoliciesConfig.installed().show_messages_of_others(passing)
     return made

@@ -64,6 +64,23 @@ async def test_the_page_is_for_who_may_see_sessions(console: tuple[Node, Browser
     assert "traces.js" in page
 
 
+async def test_the_list_of_sessions_has_rates_and_is_sorted_by_them(
+    console: tuple[Node, Browser],
+) -> None:
+    node, browser = console
+    async with node.ws() as quiet, node.ws() as busy:
+        await quiet.open()
+        await busy.open()
+        await browser.get("msgnode/session/?o=5")  # from here on, rates are known
+        for _ in range(20):
+            await busy.ask("read", "domain://registry.localhost/")
+        page = await browser.get("msgnode/session/?o=5")
+        assert page.index(busy.runtime_url) < page.index(quiet.runtime_url)
+        assert "KB" in bytes_of(page, busy)
+        plain = await browser.get(f"msgnode/session/?q={quiet.runtime_url}")
+        assert "KB" not in bytes_of(plain, quiet) and "bytes" in bytes_of(plain, quiet)
+
+
 @pytest.mark.long
 async def test_a_trace_goes_on_at_another_worker_and_back(start_node: Any) -> None:
     with redis_server() as url:
@@ -78,6 +95,8 @@ async def test_a_trace_goes_on_at_another_worker_and_back(start_node: Any) -> No
                 await until(socket, lambda told: "traces" in told)
                 await asked_and_answered(alice, bob)
                 seen = await parts_of(socket, 4)
+            busiest = await browser.get("msgnode/session/?o=5")
+            assert bytes_of(busiest, alice) != "–" and bytes_of(busiest, bob) != "–"
     assert len({part["trace"] for part in seen}) == 1
     by_why: dict[tuple[str, str], dict[str, Any]] = {
         (part["type"], part["why"]): part for part in seen
@@ -117,6 +136,15 @@ async def test_spans_reach_a_collector_and_one_that_is_away_costs_only_spans(
         await bob.open()
         await asked_and_answered(alice, bob, traceparent=SAMPLED)
     assert node.is_running(), node.log()
+
+
+def bytes_of(page: str, client: Client) -> str:
+    """What the list of sessions says of a session's bytes."""
+    found = re.search(
+        rf"{client.runtime_url}<.*?field-volume[^>]*>\s*([^<]*?)\s*<", page, re.DOTALL
+    )
+    assert found, page
+    return found[1]
 
 
 async def asked_and_answered(alice: Client, bob: Client, **beside: str) -> None:

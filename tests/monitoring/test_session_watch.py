@@ -12,6 +12,7 @@ from msgnode.monitoring.session_watch import (
     FAILURES_KEPT,
     MOST,
     PATIENCE,
+    RATES_PATIENCE,
     SECONDS_KEPT,
     SessionWatch,
 )
@@ -154,3 +155,25 @@ async def test_rings_and_the_number_of_watched_sessions_are_bounded(stage: Stage
         stage.watch.ask(["0"])
     (told_0,) = stage.watch.ask(["0"], is_whole=True)
     assert len(told_0.samples) == SECONDS_KEPT
+
+
+async def test_rates_cover_the_time_between_two_looks_and_are_forgotten(stage: Stage) -> None:
+    quiet, busy = stage.session("quiet"), stage.session("busy")
+    assert busy.socket is not None
+    assert [each.sent for each in stage.watch.rates(["quiet", "gone"], "", 0)] == [None]
+    stage.watch.rates([], "sent", 10)
+    for _ in range(10):
+        busy.socket.flow.frame_read(50)
+    stage.now += 5
+    first, second = stage.watch.rates([], "sent", 10)
+    assert (first.session, first.sent, first.received, first.bytes) == ("busy", 2.0, 0.0, 500)
+    assert (second.session, second.sent) == ("quiet", 0.0)
+    assert [each.session for each in stage.watch.rates([], "bytes", 1)] == ["busy"]
+    busy.socket = Socket()  # type: ignore[assignment]  # which counts from nothing
+    busy.socket.flow.frame_read(50)
+    stage.now += 1
+    (again,) = stage.watch.rates(["busy"], "", 0)
+    assert again.sent == 1.0
+    stage.now += RATES_PATIENCE
+    stage.second()
+    assert [each.sent for each in stage.watch.rates([quiet.id, "busy"], "", 0)] == [None, None]
