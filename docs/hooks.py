@@ -2,6 +2,7 @@
 
 - The READMEs, CONTRIBUTING.md and CHANGELOG.md are pages of the site too (`PAGES`), and so is
   .env.example, as tables, and what msgnode/core/explanations.py says.
+- The colours and the icon are those of the node's own pages (`LOOK`).
 - A link to any other file of the repository is shown as that file's path. A path that does not
   exist is a warning, which `--strict` makes an error.
 - The script that draws Mermaid is loaded by pages that have a drawing, from the site itself.
@@ -34,6 +35,8 @@ PAGES = {
     "msgnode/runtime/python/README.md": "runtime-python.md",
     ".env.example": "settings.md",
 }
+# The look of the node's own pages, from msgnode/static/msgnode/.
+LOOK = {"colours.css": "assets/colours.css", "landing/icon.svg": "assets/favicon.svg"}
 _SOURCE = {page: source for source, page in PAGES.items()}
 _LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\((?!\w+:|#)([^)\s#]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"(^```.*?^```\s*$)", re.MULTILINE | re.DOTALL)
@@ -55,6 +58,9 @@ def on_files(files: Files, config: Any) -> Files:
         elif page == "problems.md":
             text = problems_page()
         files.append(File.generated(config, page, content=text))
+    for source, place in LOOK.items():
+        path = ROOT / "msgnode/static/msgnode" / source
+        files.append(File.generated(config, place, abs_src_path=str(path)))
     return files
 
 

@@ -57,9 +57,12 @@ def unfold(domain: str) -> dict[str, Any]:
         "SHOW_BACK_BUTTON": True,
         "DASHBOARD_CALLBACK": "msgnode.console.dashboard.key_numbers",
         "COMMAND": {"search_models": False, "show_history": False},
-        "STYLES": [lambda request: static("msgnode/console.css")],
+        "STYLES": [
+            lambda request: static("msgnode/colours.css"),
+            lambda request: static("msgnode/console.css"),
+        ],
         "SCRIPTS": [lambda request: static("msgnode/console.js")],
-        "COLORS": {"primary": _PRIMARY},
+        "COLORS": {"primary": _shades("brand"), "base": _shades("grey")},
         "ACCOUNT": {
             "navigation": [
                 {"title": "Your log-in", "link": reverse_lazy("own-log-in")},
@@ -201,6 +204,11 @@ def unfold(domain: str) -> dict[str, Any]:
     return setting
 
 
+def _shades(name: str) -> dict[str, str]:
+    """The theme's shades of a colour, which colours.css has."""
+    return {str(shade): f"var(--{name}-{shade})" for shade in (50, *range(100, 1000, 100), 950)}
+
+
 def _page(title: str, icon: str, name: str, permission: str) -> dict[str, Any]:
     """A page that is no list, shown to who has the permission."""
     return {
@@ -233,19 +241,3 @@ def _item(title: str, icon: str, page: str) -> dict[str, Any]:
         app, _, model = page.rpartition("_")
         item["permission"] = lambda request: request.user.has_perm(f"{app}.view_{model}")
     return item
-
-
-# Teal, dark enough for white text on 600 (contrast 5.5 to 1).
-_PRIMARY = {
-    "50": "oklch(98.4% .014 180.7)",
-    "100": "oklch(95.3% .051 180.8)",
-    "200": "oklch(91% .096 180.4)",
-    "300": "oklch(85.5% .138 181.1)",
-    "400": "oklch(77.7% .152 181.9)",
-    "500": "oklch(60% .118 184.7)",
-    "600": "oklch(51.1% .096 186.4)",
-    "700": "oklch(43.7% .078 188.2)",
-    "800": "oklch(38.6% .063 188.4)",
-    "900": "oklch(31% .051 188.8)",
-    "950": "oklch(22% .046 192.5)",
-}
