@@ -98,7 +98,8 @@ def test_a_hyperty_of_another_domain_is_found_and_reached(
         here = Place(tmp_path / "here", node.port, other.port)
         with there.started("answer.mjs", program) as process:
             reachable(process)
-            assert here.said("abroad.mjs") == ["You said hello.", "node"]
+            for name in ("abroad.mjs", "abroad.py"):
+                assert here.said(name) == ["You said hello.", "node"]
 
 
 def test_two_talk_directly(node: Node, tmp_path: Path) -> None:
