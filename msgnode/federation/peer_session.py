@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from msgnode.core.errors import NodeError
-from msgnode.core.identity import Origin
+from msgnode.core.identity import Identity, Origin
 from msgnode.sessions.frame_connection import (
     AnsweringLink,
     ConnectionOpener,
@@ -61,6 +61,19 @@ class PeerConnection(FrameConnection):
         super().__init__(*arguments)
         domain = self._anonymous.remote_address.removeprefix(_SOURCE)
         self._anonymous = replace(self._anonymous, origin=Origin.FOREIGN, peer=domain)
+
+    def frame_of(self, frame: bytes, identity: Identity | None) -> None:
+        """Process a frame; `identity` is that of its sender, if the peer is trusted to say it."""
+        session = self.session
+        if identity is None or session is None:
+            self.frame_received(frame)
+            return
+        known = session.speaker
+        session.speaker = replace(known, identity=identity)
+        try:
+            self.frame_received(frame)
+        finally:
+            session.speaker = known
 
     def put(self, frame: bytes) -> None:
         """Answer the peer, for the node itself."""
@@ -144,10 +157,16 @@ class KeptSession:
         if connection is not None:
             await self._opener.close(connection, *self._names)
 
-    def say(self, frame: bytes) -> None:
-        """Carry a frame as the peer's; does nothing without a session."""
+    def say(self, frame: bytes, identity: Identity | None = None) -> None:
+        """Carry a frame as the peer's; does nothing without a session.
+
+        Args:
+            frame: the frame.
+            identity: of its sender, if the peer is trusted to say it; a frame that has to wait
+                loses it.
+        """
         if self._connection is not None:
-            self._connection.frame_received(frame)
+            self._connection.frame_of(frame, identity)
 
     async def ready(self) -> None:
         """Wait until the peer is not paused."""

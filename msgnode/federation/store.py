@@ -75,6 +75,7 @@ class LegacyRow:
     per_minute: int
     transport: str = "tcp"
     media: str = ""
+    trusted: bool = False
 
 
 _LEGACY = tuple(each.name for each in fields(LegacyRow))

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
 
 import msgspec
 
@@ -58,11 +59,15 @@ _LEAST_PAUSE, _STOP_SECONDS = 0.05, 2.0
 
 @dataclass(frozen=True, slots=True)
 class LegacyPeer:
-    """The names of a network here: its domain, its session's runtime URL, and the node's there."""
+    """The names of a network here: its domain, its session's runtime URL, and the node's there.
+
+    `is_trusted`: what it says of who writes is a verified identity.
+    """
 
     domain: str
     stub_url: str
     runtime_url: str
+    is_trusted: bool = False
 
 
 class Kept(Protocol):
@@ -416,13 +421,24 @@ class LegacyLink:
         self._asked[str(self._number)] = _Asked(said, until)
         if until < self._looks_at:
             self._set_timer()
-        self._session.say(frame)
+        self._session.say(frame, self._vouched(sender))
 
     def tell(self, sender: str, to: str, body: dict[str, Any]) -> None:
         """Carry an update of somebody there, which is not answered."""
         frame = self._frame("update", sender, to, body)
         if frame is not None:
-            self._session.say(frame)
+            self._session.say(frame, self._vouched(sender))
+
+    def _vouched(self, sender: str) -> Identity | None:
+        """The identity of a user there, where the network is trusted to say who writes."""
+        scheme, _, rest = sender.partition(f"://{self.peer.domain}/")
+        if not (self.peer.is_trusted and rest):
+            return None
+        subject = f"{unquote(rest.partition('/')[0])}@{self.peer.domain}"
+        url = f"user://{self.peer.domain}/{rest.partition('/')[0]}@{self.peer.domain}"
+        return Identity(
+            f"{scheme}:{self.peer.domain}", subject, subject, self.peer.domain, user_url=url
+        )
 
     def _frame(self, type_: str, sender: str, to: str, body: dict[str, Any]) -> bytes | None:
         """A message as the network's, None if it is not carried."""

@@ -19,7 +19,7 @@ from msgnode.models import ADDRESS_LENGTH, LegacyAddress, LegacyNetwork, Peer
 from msgnode.storage.control import post
 
 SETTABLE = ("domain", "network", "host", "port", "transport", "component", "wants_receipts",
-            "pool", "per_minute", "media")  # fmt: skip
+            "pool", "per_minute", "media", "trusted")  # fmt: skip
 MAX_SECRET = 500
 _HOST = re.compile(r"(?!-)[a-z0-9.-]{1,253}")
 
@@ -52,6 +52,9 @@ def faults(said: Mapping[str, Any], before: LegacyNetwork | None = None) -> dict
         wrong["component"] = f"{other} has this domain of the gateway already."
     if "host" in said and not _is_host(said["host"]):
         wrong["host"] = "It must be a name or an IP address, without a port."
+    kind = said.get("network", before.network if before else "")
+    if said.get("trusted") and kind == LegacyNetwork.Network.SIP:
+        wrong["trusted"] = "A SIP proxy does not say who writes: leave it off."
     if (media := said.get("media")) and not _is_place(media):
         wrong["media"] = "It must be host:port, such as 127.0.0.1:22222."
     if fault := _secret_fault(said.get("secret", ""), is_new=before is None):

@@ -251,6 +251,12 @@ class LegacyNetwork(Peer):
         validators=(MinValueValidator(1), MaxValueValidator(1_000_000)),
         help_text="That one user of the network may send to this node.",
     )
+    trusted = models.BooleanField(
+        "says who its users are",
+        default=False,
+        db_default=False,
+        help_text="Of XMPP: what its server says of who writes is a verified identity here.",
+    )
 
     class Meta:
         verbose_name = "legacy network"
@@ -262,7 +268,7 @@ class LegacyAddress(models.Model):
     """What the gateway to a network has to know after its worker has died.
 
     A contact: who there has subscribed the presence of which user here. An address that is lent:
-    the runtime that has it, and the name of the address.
+    the runtime that has it, and the name of the address. A call: who here is in it, with whom.
     """
 
     class Kind(models.TextChoices):
@@ -270,6 +276,7 @@ class LegacyAddress(models.Model):
 
         CONTACT = "contact", "who sees whether a user is there"
         LENT = "lent", "address that is lent"
+        CALL = "call", "call that is live"
 
     network = models.ForeignKey(LegacyNetwork, on_delete=models.CASCADE, related_name="addresses")
     kind = models.CharField(max_length=16, choices=Kind.choices)

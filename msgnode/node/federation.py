@@ -126,7 +126,7 @@ def _legacy(
         alarms.clear_alarm, stored_seconds,
     )  # fmt: skip
     at_peer = f"runtime://{base.domain}/mn-{row.runtime_id}"
-    peer = LegacyPeer(row.domain, row.stub_url, at_peer)
+    peer = LegacyPeer(row.domain, row.stub_url, at_peer, found.trusted)
     return LegacyLink(peer, around, partial(network, settings), stored)
 
 

@@ -39,6 +39,7 @@ class Node:
         self.codes: dict[str, int | None] = {}
         self.alarms: list[tuple[str, str]] = []
         self.is_held_back = False
+        self.vouched: Identity | None = None
         self.link: Any = SimpleNamespace(closed=None)
         self.frames: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
@@ -65,6 +66,10 @@ class Node:
 
     async def ready(self) -> None:
         """It takes everything."""
+
+    def frame_of(self, frame: bytes, identity: Identity | None) -> None:
+        self.vouched = identity
+        self.frame_received(frame)
 
     def frame_received(self, frame: bytes) -> None:
         told = json.loads(frame)
@@ -150,7 +155,10 @@ class Linked:
 
 @asynccontextmanager
 async def linked(
-    server: FakeXmpp | None = None, kept: Kept | None = None, **settings: Any
+    server: FakeXmpp | None = None,
+    kept: Kept | None = None,
+    trusted: bool = False,
+    **settings: Any,
 ) -> AsyncIterator[Linked]:
     """A link, live unless the server does not take it."""
     node = Node()
@@ -166,7 +174,9 @@ async def linked(
         OWN, cast(Any, node), node, kept or Kept(), NO_OTHERS, node.owner_of,
         lambda kind, subject, text: node.alarms.append((kind, text)), lambda *_: None, 3600.0,
     )  # fmt: skip
-    peer = LegacyPeer(DOMAIN, f"runtime://{DOMAIN}/messaging-node-1", f"runtime://{OWN}/mn-1")
+    peer = LegacyPeer(
+        DOMAIN, f"runtime://{DOMAIN}/messaging-node-1", f"runtime://{OWN}/mn-1", trusted
+    )
     link = LegacyLink(peer, around, partial(XmppNetwork, chosen))
     task = asyncio.create_task(link.run())
     each = Linked(link, node, fake)

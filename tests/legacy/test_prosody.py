@@ -89,7 +89,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Iterator[
         node.manage(
             "peers", "add", DOMAIN, "--xmpp", f"127.0.0.1:{server.component_port}",
             "--component", GATEWAY, "--secret", str(place / "secret"), "--per-minute", "1000000",
-            "--pool", "20",
+            "--pool", "20", "--trusted",
         )  # fmt: skip
         yield World(node, server, issuer)
         assert node.is_running(), node.log()
@@ -120,7 +120,9 @@ async def codes(client: Client, ids: list[Any]) -> list[int]:
     return [code(each) for each in answers]
 
 
-async def test_messages_pass_both_ways_and_the_server_says_who_wrote(world: World) -> None:
+async def test_case_1_2_4_messages_pass_both_ways_and_the_server_says_who_wrote(
+    world: World,
+) -> None:
     await world.live()
     async with world.alice() as alice, user(world.server) as bob:
         assert await codes(alice, [await say(alice, "hi Bob")]) == [200]
@@ -130,6 +132,7 @@ async def test_messages_pass_both_ways_and_the_server_says_who_wrote(world: Worl
         frame = await alice.expect(type="create")  # case 2: he is bob, whatever he writes
         assert (frame["from"], frame["to"]) == (BOB, alice.user)
         assert frame["body"]["value"] == {"type": "chat", "content": "hello Alice"}
+        assert frame["body"]["assertedIdentity"] is True  # case 57: the network is trusted
         head = {"id": frame["id"], "sender": alice.user}
         await alice.send("response", frame["from"], {"code": 200}, **head)
         receipt = await bob.until(lambda bob: bob.receipts)

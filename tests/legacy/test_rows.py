@@ -40,6 +40,7 @@ BAD = [
     ({"component": ""}, "component"),
     ({"network": "sip", "component": ""}, "pool"),
     ({"network": "sip", "media": "127.0.0.1"}, "media"),
+    ({"network": "sip", "trusted": "on"}, "trusted"),
 ]
 
 

@@ -516,3 +516,21 @@ async def test_an_idle_network_keeps_nobody_busy() -> None:
     async with linked() as each:
         assert (await each.ask("hi"))["code"] == 200
         await each.until(lambda: each.link._looks_at - time.monotonic() > 20.0)
+
+
+async def test_case_57_who_writes_is_vouched_for_by_a_trusted_network_alone() -> None:
+    async with linked() as each:
+        each.server.message("hello")
+        await each.until(each.created)
+        assert each.node.vouched is None
+        for sender in (f"alice%{OWN}@{GATEWAY}", f"alice@{OWN}"):  # addresses of ours
+            each.server.message("I am Alice", **{"from": sender})
+        await each.until(lambda: each.link.exchange.counters.refused == 2)
+        assert len(each.created()) == 1
+    async with linked(trusted=True) as each:
+        each.server.message("hello")
+        await each.until(each.created)
+        found = each.node.vouched
+        assert found is not None
+        assert (found.issuer, found.subject) == (f"xmpp:{DOMAIN}", f"bob@{DOMAIN}")
+        assert found.is_known_as(f"user://{DOMAIN}/bob@{DOMAIN}")

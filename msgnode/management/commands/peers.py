@@ -94,6 +94,10 @@ class Command(Tool):
             "--xmpp",
             help="add: HOST:PORT where the server of an XMPP network takes components",
         )
+        parser.add_argument(
+            "--trusted", action="store_true",
+            help="--xmpp: what its server says of who writes is a verified identity",
+        )  # fmt: skip
         parser.add_argument("--sip", help="add: HOST:PORT of the outbound proxy of a SIP network")
         parser.add_argument(
             "--transport", choices=LegacyNetwork.Transport.values, default="tcp",
@@ -198,7 +202,7 @@ class Command(Tool):
             "transport": options["transport"], "media": options["media"].lower(),
             "port": int(port) if port.isdigit() else 0, "component": options["component"].lower(),
             "wants_receipts": options["receipts"], "pool": options["pool"],
-            "per_minute": options["per_minute"],
+            "per_minute": options["per_minute"], "trusted": options["trusted"],
         }  # fmt: skip
         row = LegacyNetwork.objects.filter(domain=domain).first()
         wrong = legacy_rows.faults({**said, "secret": secret}, row)
