@@ -123,7 +123,7 @@ class Homes:
             ask = partial(self._ask, key, asked, "")
             raise Pending("Who holds or hears an address", ask, NAME_COST * len(asked))
         for each in addresses:
-            if not self._interest.knows(each):
+            if self._interest.may_miss(each):
                 self._interest.miss(each)
 
     def hears(self, address: str) -> bool:

@@ -6,7 +6,8 @@ Rules
   sessions are in the routing table (replication.py).
 - At the limit of watched names the oldest are no longer watched, and removed from the table.
 - If the listeners of a message could not be found out, those that are found later have missed it:
-  they are told of a gap.
+  they are told of a gap. So it is while another worker is not heard of: there somebody may begin to
+  listen, who is answered without this worker.
 """
 
 from __future__ import annotations
@@ -46,12 +47,15 @@ class Interest:
         self._own = own
         self._remotes = remotes
         self._epoch = transport.me.epoch
+        self._transport = transport
         self._watched: OrderedDict[str, bool] = OrderedDict()  # -> whether all have said who
         self._missed: OrderedDict[str, frozenset[str]] = OrderedDict()  # -> sessions that did not
 
     def hears(self, address: str) -> bool:
         """Whether the table has everybody at an address, and those that hold what is above it."""
         watched = self._watched
+        if not self._transport.hears_all:
+            return False
         for name in names_of(address):
             if not watched.get(name, False):
                 return False
@@ -59,8 +63,12 @@ class Interest:
         return True
 
     def knows(self, name: str) -> bool:
-        """Whether the table has everybody at exactly this name."""
+        """Whether the table has everybody at exactly this name who was there when it was asked."""
         return self._watched.get(name, False)
+
+    def may_miss(self, address: str) -> bool:
+        """Whether somebody may listen to an address who is not in the table."""
+        return not (self._transport.hears_all and self.knows(address))
 
     def accepts(self, name: str) -> bool:
         """Whether changes of who is at a name matter here."""
@@ -108,7 +116,7 @@ class Interest:
             return
         self._watched[name] = True
         self._watched.move_to_end(name)
-        heard = self._missed.pop(name, None)
+        heard = self._missed.pop(name, None) if self._transport.hears_all else None
         if heard is not None:
             for each in self._table.subscribers(name):
                 if isinstance(each, RemoteSession) and each.id not in heard:
@@ -213,7 +221,7 @@ class InterestRenewal:
 
     def look_after(self) -> None:
         """Retry what has failed."""
-        if missed := self._interest.missed:
+        if self._transport.hears_all and (missed := self._interest.missed):
             self._look_for(missed)
 
     def _known_at(self, name: str) -> set[str]:

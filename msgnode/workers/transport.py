@@ -37,6 +37,9 @@ from .worker_process import WorkerId
 log = logging.getLogger(__name__)
 
 _EPOCHS_KEPT = 10_000
+_LATE = 0.75
+"""The part of `timeout` without a sign of life after which something said may be missing here: less
+than what the other side waits before it goes on without this worker."""
 
 
 class PeerTransport:
@@ -49,6 +52,8 @@ class PeerTransport:
         peers: the other workers that are heard of, by epoch.
         refused: epochs with another protocol version.
         takes: whether other workers may hand sessions over to this one.
+        hears_all: whether all that the others say of their sessions comes; else one may have told
+            its runtime that it listens, while this worker does not know it.
         heard_by: the handlers of messages from other workers, by type.
         on_down: called with a peer that is no longer heard of; its sessions may return with it.
     """
@@ -67,7 +72,7 @@ class PeerTransport:
         self.me = me
         self.timeout = timeout
         self.peers: dict[str, Peer] = {}
-        self.takes = True
+        self.takes = self.hears_all = True
         self.protocol = PROTOCOL
         self.refused: dict[str, None] = {}
         self.inbox = Inbox(layer, me.name, secret, alarms.raise_alarm, alarms.clear_alarm)
@@ -231,6 +236,7 @@ class PeerTransport:
         if not peer.is_up:
             return
         self.links.close(peer)
+        self.hears_all = False
         log.warning("A worker %s.", why, extra={"worker": peer.name})
         self._raise_alarm("worker-down", peer.name, f"The worker {peer.name} {why}.")
 
@@ -295,6 +301,13 @@ class PeerTransport:
                     self.down(peer, "did not acknowledge a change in time")
                 else:
                     self.links.look_after(peer)
+        self._check_hearing()
+
+    def _check_hearing(self) -> None:
+        oldest = monotonic() - self.timeout * _LATE
+        self.hears_all = self._heard_itself_at > oldest and all(
+            peer.is_up and peer.is_known and peer.heard_at > oldest for peer in self.peers.values()
+        )
 
     async def _receive(self) -> None:
         while True:
@@ -319,6 +332,8 @@ class PeerTransport:
             peer = self.peers.get(epoch)
             if peer is not None and peer.is_up:  # its beat comes first; what is lost is asked for
                 self.links.take(peer, message)
+                if not self.hears_all:
+                    self._check_hearing()
 
     def _on_heartbeat(self, beat: dict[str, Any]) -> None:
         peer = self.peers.get(beat["epoch"])
@@ -326,6 +341,7 @@ class PeerTransport:
             peer = self.peers[beat["epoch"]] = Peer(beat, self.links.link_bytes)
             log.info("A worker is there.", extra={"worker": peer.name})
         peer.hear_beat(beat, self.me.epoch)
+        self.hears_all = self.hears_all and peer.is_known
         if not peer.is_up:
             self.links.open(peer)
             peer.is_ready = beat["is_ready"]
