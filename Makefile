@@ -18,7 +18,7 @@ MOST_PARALLEL = -n $(shell $(BIN)/python -c 'import os; print(os.cpu_count() * 2
 MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev lock run second test test-long test-nightly test-bare test-again coverage mutants lint types imports drawing docs check audit sbom wheel bench clean
+.PHONY: help setup setup-dev lock run second test test-long test-nightly test-bare test-again coverage mutants simulate lint types imports drawing docs check audit sbom wheel bench clean
 
 help:  ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ test-again: $(VENV)/.dev  ## Run what a change touches twenty times under load
 
 coverage: $(VENV)/.dev  ## Run the tests, without the long ones, and list what they do not cover
 	$(BIN)/python -m pytest $(PARALLEL) -m "not long" --cov --cov-report=term:skip-covered $(ARGS)
+
+simulate: $(VENV)/.dev  ## Run simulated workers, with what a seed breaks (SEEDS=1000, FIRST=1)
+	@$(BIN)/python -W ignore -m tests.simulation $(or $(FIRST),1) $$(( $(or $(FIRST),1) + $(or $(SEEDS),1000) - 1 )) --kept $(ARGS)
 
 mutants: $(VENV)/.dev  ## Change the source in small ways and see whether a test notices (an hour)
 	nice -n 15 $(BIN)/python -m tests.mutants $(ARGS)

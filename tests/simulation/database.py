@@ -1,0 +1,162 @@
+"""The database of the simulation: SQLite in memory behind Django, with a server's faults.
+
+The product's statements run as they are. What only PostgreSQL has (the id and the outcome of a
+transaction, a lease that is lost when the server is out of reach) is answered here, so that the
+code for a server is what runs. Transactions are never interleaved: a call waits before it begins
+and after it has committed. Faults: slow, out of reach of a machine, a commit that is refused, a
+commit that is done and whose answer is lost.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+from django.db import OperationalError, connection, transaction
+
+from msgnode.core import database_limit
+from msgnode.storage import fence
+from msgnode.workers import lease
+
+from .world import EPOCH, Thread, World
+
+_LOOK = 0.05
+_NO_LIMIT = 30.0
+
+
+class Database:
+    """One server, which all machines of a world use."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.is_up = True
+        self.slowness = 0.0
+        self.cut: set[int] = set()  # pids that cannot reach it
+        self.commits_to_lose: list[str] = []  # of the next: "done" or "refused"
+        self.skew = 0.0
+        self.outcomes: dict[str, str] = {}
+        self._number = 0
+
+    def now(self) -> float:
+        """Its wall clock."""
+        return EPOCH + self.world.now + self.skew
+
+    def begin(self) -> None:
+        """Before a transaction: wait as long as it takes to be heard."""
+        thread = Thread.current
+        if thread is None:
+            return
+        limit = self.world.now + (database_limit.seconds() or _NO_LIMIT)
+        thread.wait(self.world.random.uniform(0.0002, 0.002) + self.slowness)
+        while thread.machine.pid in self.cut:
+            if self.world.now > limit:
+                raise OperationalError("timeout expired")
+            thread.wait(_LOOK)
+        if not self.is_up:
+            raise OperationalError("connection refused")
+        self._number += 1
+        self.outcomes[str(self._number)] = "aborted"
+
+    @property
+    def transaction_id(self) -> str:
+        return str(self._number)
+
+    def fate(self) -> str:
+        """What becomes of the commit that comes now."""
+        if Thread.current is None or not self.commits_to_lose:
+            return ""
+        return self.commits_to_lose.pop(0)
+
+    def answer(self) -> None:
+        """After a transaction: wait for the answer."""
+        thread = Thread.current
+        if thread is None:
+            return
+        limit = self.world.now + (database_limit.seconds() or _NO_LIMIT)
+        thread.wait(self.world.random.uniform(0.0001, 0.001))
+        while thread.machine.pid in self.cut:
+            if self.world.now > limit:
+                raise OperationalError("timeout expired")
+            thread.wait(_LOOK)
+
+
+THERE: list[Database] = []
+"""The one database of the run that is under way."""
+
+
+def install() -> None:
+    """Put the simulation behind Django's connection."""
+    enter, leave = transaction.Atomic.__enter__, transaction.Atomic.__exit__
+
+    def entered(atomic: transaction.Atomic) -> None:
+        if THERE and not connection.in_atomic_block:
+            THERE[0].begin()
+        enter(atomic)
+
+    def left(atomic: transaction.Atomic, kind: Any, error: Any, trace: Any) -> None:
+        is_commit = THERE and len(connection.atomic_blocks) == 1 and kind is None
+        if not is_commit:
+            leave(atomic, kind, error, trace)
+            return
+        database, id_ = THERE[0], THERE[0].transaction_id
+        fate = database.fate()
+        if fate == "refused":
+            lost = OperationalError("server closed the connection unexpectedly")
+            leave(atomic, type(lost), lost, None)
+            raise lost
+        leave(atomic, kind, error, trace)
+        database.outcomes[id_] = "committed"
+        if fate == "done":
+            raise OperationalError("server closed the connection unexpectedly")
+        database.answer()
+
+    transaction.Atomic.__enter__, transaction.Atomic.__exit__ = entered, left
+
+    def execute(run: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        if not THERE or connection.in_atomic_block or sql.startswith("BEGIN"):
+            return run(sql, params, many, context)
+        THERE[0].begin()
+        found = run(sql, params, many, context)
+        THERE[0].answer()
+        return found
+
+    connection.ensure_connection()
+    connection.execute_wrappers.append(execute)
+    helper = sqlite3.connect(":memory:")
+
+    def strftime(form: str, *rest: Any) -> Any:
+        if THERE:
+            now = datetime.fromtimestamp(THERE[0].now(), UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+            rest = tuple(now if str(each).lower() == "now" else each for each in rest)
+        asked = ", ".join("?" * (1 + len(rest)))
+        return helper.execute(f"SELECT strftime({asked})", (form, *rest)).fetchone()[0]  # noqa: S608
+
+    connection.connection.create_function("strftime", -1, strftime)
+    server = SimpleNamespace(vendor="postgresql", ops=connection.ops, cursor=_Cursor)
+    fence.connection = lease.connection = server  # type: ignore
+
+
+class _Cursor:
+    """Answers what is asked in PostgreSQL's own words."""
+
+    def __enter__(self) -> _Cursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was opened."""
+
+    def execute(self, sql: str, params: list[Any]) -> None:
+        database = THERE[0]
+        if "pg_xact_status" in sql:
+            database.begin()
+            self._row: tuple[str] | None = (database.outcomes.get(params[0], "aborted"),)
+            return
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM msgnode_worker WHERE epoch = %s", [params[-1]])
+            self._row = (database.transaction_id,) if cursor.fetchone() else None
+
+    def fetchone(self) -> tuple[str] | None:
+        return self._row

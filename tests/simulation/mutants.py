@@ -1,0 +1,119 @@
+"""Deliberate bugs: what the simulation has to find. Each replaces something of the product."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from .world import wall_clock
+
+
+def _answers_do_not_wait() -> None:
+    """An answer never waits for other workers."""
+    from msgnode.workers.own_names import OwnNames
+    from msgnode.workers.transport import PeerTransport
+
+    PeerTransport.heard = PeerTransport.barrier = lambda self: None  # type: ignore
+    OwnNames.findable = lambda self, *_: None  # type: ignore[method-assign,assignment]
+
+
+def _slow_readers_hold_nobody() -> None:
+    """A reader that lags holds nobody back."""
+    from msgnode.sessions.connection import Connection
+
+    Connection.wait_for = lambda self, reader: None  # type: ignore[method-assign]
+
+
+def _acknowledged_beside_the_link() -> None:
+    """The giver of a session does not wait for what is under way to it."""
+    from msgnode.workers.handover import Handover
+
+    send = Handover._send
+
+    async def hasty(self: Any, session_id: str, peer: Any) -> None:
+        heard, self._transport.heard = self._transport.heard, lambda: None
+        try:
+            await send(self, session_id, peer)
+        finally:
+            self._transport.heard = heard
+
+    Handover._send = hasty  # type: ignore[method-assign]
+
+
+def _lease_by_the_wall_clock() -> None:
+    """A lease is compared with a clock that may be set."""
+    from msgnode.workers import lease
+
+    lease.now = wall_clock
+
+
+def _renewed_when_answered() -> None:
+    """A lease counts from when its renewal was answered, not from when it was sent."""
+    from msgnode.workers.lease import Lease
+
+    answered = Lease._answered
+
+    def late(self: Any, sent: float, asked: Any) -> None:
+        from msgnode.workers import lease
+
+        answered(self, lease.now(), asked)
+
+    Lease._answered = late  # type: ignore[method-assign]
+
+
+def _not_fenced() -> None:
+    """Writes of a retired epoch are taken."""
+    from msgnode.storage.fence import Fence
+
+    Fence.check = lambda self: None  # type: ignore[method-assign]
+
+
+def _gap_is_lost() -> None:
+    """A session that misses something is not told."""
+    from msgnode.sessions.manager import SessionManager
+
+    SessionManager.missed = lambda self, *_: None  # type: ignore[method-assign,assignment]
+
+
+def _sent_again_out_of_order() -> None:
+    """A batch that comes behind a lost one is taken at once, and the lost one when it comes."""
+    from msgnode.workers.window import ReceiveWindow
+
+    takes = ReceiveWindow.takes
+
+    def any_order(self: Any, stream: int, number: int) -> bool:
+        return takes(self, stream, number) or stream == self.stream
+
+    ReceiveWindow.takes = any_order  # type: ignore[method-assign]
+
+
+def _told_before_the_commit() -> None:
+    """What a runtime has asked for is done and told before it is committed."""
+    from msgnode.storage.writer import GroupWriter
+
+    submit = GroupWriter.submit
+
+    def at_once(self: Any, *changes: Any, result: Any = None) -> Any:
+        submit(self, *changes, result=result)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(result)
+        return done
+
+    GroupWriter.submit = at_once  # type: ignore[method-assign]
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    each.__name__.strip("_").replace("_", " "): each
+    for each in (
+        _answers_do_not_wait,
+        _slow_readers_hold_nobody,
+        _acknowledged_beside_the_link,
+        _lease_by_the_wall_clock,
+        _renewed_when_answered,
+        _not_fenced,
+        _gap_is_lost,
+        _sent_again_out_of_order,
+        _told_before_the_commit,
+    )
+}

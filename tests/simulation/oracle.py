@@ -1,0 +1,133 @@
+"""What must hold in every run, whatever was broken meanwhile.
+
+- A message that was accepted arrives once, in order, or its loss is told (`gap`) to its receiver.
+- A request is answered once. 404 is said only of an address that nobody holds.
+- A session is with one worker, an address has one holder.
+- When nothing has been broken for a minute, everybody is served: each runtime reaches each other
+  one, events arrive, and what nobody holds is 404.
+- Then nothing waits anywhere, and Redis has the keys of what is there and no more.
+
+A message counts as accepted if its socket stayed open long enough, and its worker was not killed
+soon after it: what a killed process had not sent yet nobody can tell.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .runtimes import Crowd, Runtime, Sent
+
+CARRIED = 10.0
+"""Seconds after which a frame on a socket that is still open has been carried."""
+SENT_ON = 20.0
+"""Seconds after which a worker has sent on what it has carried, or told that it could not."""
+
+
+def judge(crowd: Crowd) -> list[str]:
+    """All that is wrong with a run that has ended."""
+    found = list(crowd.problems)
+    for sent in crowd.sent:
+        if not _is_accepted(sent):
+            continue
+        if sent.is_request:
+            found += _request(sent)
+        else:
+            found += _event(sent)
+    return found
+
+
+def _is_accepted(sent: Sent) -> bool:
+    socket = sent.socket
+    if sent.at < socket.proven:
+        return not (socket.was_killed and socket.closed_at - sent.at < SENT_ON)
+    if socket.is_open:
+        return True
+    patience = SENT_ON if socket.was_killed else CARRIED
+    return socket.closed_at - sent.at > patience
+
+
+def _missed(runtime: Runtime, sent: Sent) -> bool:
+    """Whether a runtime was told that it may miss the message, or its socket took it along."""
+    return repr(runtime) in sent.lost_on_socket or any(at >= sent.at for at in runtime.gaps)
+
+
+def _request(sent: Sent) -> list[str]:
+    if sent.answers or sent.response_lost or sent.by.session != sent.session:
+        return []
+    if sent.holder is None or sent.holder[0].session != sent.holder[1]:
+        return []
+    holder = sent.holder[0]
+    if _missed(holder, sent) or any(at >= sent.at for at in sent.by.gaps):
+        return []
+    got = "got it" if sent.got else "never got it"
+    at = sent.at - 1000.0
+    return [f"{at:8.3f} {sent.by} was never answered for {sent.to}; {holder} {got}"]
+
+
+def _event(sent: Sent) -> list[str]:
+    got = {repr(who) for who, _ in sent.got}
+    at = sent.at - 1000.0
+    return [
+        f"{at:8.3f} {listener} never got the event {sent.number} of {sent.by}, and was not told"
+        for listener, session in sent.listeners
+        if listener.session == session and repr(listener) not in got and not _missed(listener, sent)
+    ]
+
+
+# --- when all is quiet ----------------------------------------------------------------------------
+def serves_all(crowd: Crowd) -> list[str]:
+    """After a minute without faults: let everybody reach everybody."""
+    world = crowd.world
+    found = [f"{each} is not served" for each in crowd.runtimes if not each.is_in]
+    found += [f"{each} holds nothing" for each in crowd.runtimes if each.is_in and not each.address]
+    there = [each for each in crowd.runtimes if each.is_in and each.address]
+    asked = [(one, one.request(other.address)) for one in there for other in there]
+    nobody = [each.request(f"hyperty://localhost/nobody-{each.number}") for each in there]
+    for each in there:
+        each.publish()
+    world.run(CARRIED)
+    found += [
+        f"{one} is answered {sent.answers} at {sent.to} when all is well"
+        for one, sent in asked
+        if sent.answers != [200]
+    ]
+    found += [
+        f"{sent.by} is answered {sent.answers} for an address of nobody"
+        for sent in nobody
+        if sent.answers != [404]
+    ]
+    return found
+
+
+def is_settled(crowd: Crowd) -> list[str]:
+    """What the workers and the engines have, when all is quiet."""
+    found = []
+    owners: dict[str, list[str]] = {}
+    sessions: dict[str, list[str]] = {}
+    for worker in crowd.site.workers:
+        if worker.node is None or worker.machine is None:
+            found.append(f"{worker.name} does not run")
+            continue
+        parts: Any = worker.node.parts
+        for id_ in parts.sessions.sessions:
+            sessions.setdefault(id_, []).append(worker.name)
+        for address, owner in parts.table.owners.items():
+            if owner.is_here:
+                owners.setdefault(address, []).append(worker.name)
+        for peer in parts.cluster.transport.peers.values():
+            if not peer.is_up or not peer.is_known:
+                found.append(f"{worker.name} does not know {peer.name}")
+            if peer.out.bytes > 10_000:
+                found.append(f"{worker.name} keeps {peer.out.bytes} B for {peer.name}")
+        if parts.writer.backlog > 5:
+            found.append(f"{worker.name} has {parts.writer.backlog} changes unwritten")
+    found += [f"{id_} is at {at}" for id_, at in sessions.items() if len(at) > 1]
+    found += [f"{address} is held at {at}" for address, at in owners.items() if len(at) > 1]
+    redis = crowd.site.redis
+    streams = [key for key, value in redis.values.items() if isinstance(value, list)]
+    names = len(crowd.holders) * 3 + len(crowd.runtimes) * 3 + 50
+    if len(redis.values) > names * 2 + 40:
+        found.append(f"Redis has {len(redis.values)} keys")
+    if len(streams) > 4 * len(crowd.site.workers) + 12:
+        found.append(f"Redis has {len(streams)} streams")
+    return found

@@ -1,0 +1,436 @@
+"""The runtimes of the simulation: they open sessions, allocate, subscribe, ask, answer, publish, go
+and come back, and keep what they sent and got, which oracle.py judges."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgnode.sessions.connection import Connection
+
+from .workers import Site, WorkerProcess
+from .world import Wire
+
+DOMAIN = "localhost"
+ALLOCATION = f"domain://msg-node.{DOMAIN}/address-allocation"
+SUBSCRIPTIONS = f"domain://msg-node.{DOMAIN}/sm"
+SESSION = "mn:/session"
+PATIENCE = 12.0
+"""Seconds that a runtime waits for the answer to `open` before it tries elsewhere."""
+DELAY = (0.0005, 0.02)
+HALF_OPEN = 30.0
+"""Seconds until a node takes a silent socket for lost."""
+
+
+@dataclass
+class Sent:
+    """A request or an event that a runtime has sent.
+
+    Attributes:
+        listeners: of an event, the runtimes that were to get it, each with its session then.
+        holder: of a request, who held the address, and its session then.
+    """
+
+    by: Runtime
+    id: int
+    to: str
+    at: float
+    socket: Socket
+    session: int
+    number: int
+    is_request: bool
+    holder: tuple[Runtime, int] | None = None
+    listeners: list[tuple[Runtime, int]] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    answered_at: float = 0.0
+    got: list[tuple[Runtime, float]] = field(default_factory=list)
+    lost_on_socket: set[str] = field(default_factory=set)
+    response_lost: bool = False
+
+
+class Socket:
+    """A WebSocket between a runtime and a worker, both of its ends. The Link of the worker."""
+
+    def __init__(self, runtime: Runtime, worker: WorkerProcess) -> None:
+        world = worker.site.world
+        self.runtime, self.worker, self.world = runtime, worker, world
+        self.process = worker.machine
+        self.on_pause: Callable[[], None] = lambda: None
+        self.on_resume: Callable[[], None] = lambda: None
+        self.is_paused = False
+        self.unsent_bytes = 0
+        self.is_open = True  # at the runtime's end
+        self.is_silent = False  # nobody is there, and the node does not know
+        self.closed_at = 0.0
+        self.proven = 0.0  # all that was sent before then was carried
+        self.was_killed = False  # its worker was
+        self.code, self.reason = 0, ""
+        self._to, self._back = Wire(world, DELAY), Wire(world, DELAY)
+        self._unread: deque[bytes] = deque()
+        self._is_reading = True
+        self._connection: Connection | None = None
+        self._is_lost = False
+        self._to.send(lambda: self._in_process(self._accept))
+
+    # --- the runtime's end ------------------------------------------------------------------------
+
+    def send(self, frame: dict[str, Any]) -> None:
+        text = json.dumps(frame, separators=(",", ":")).encode()
+        self._to.send(lambda: self._in_process(lambda: self._read(text)))
+
+    def hang_up(self) -> None:
+        if self.is_open:
+            self._ends(1000, "hung up")
+            self._to.send(lambda: self._in_process(self._lost))
+
+    def fall_silent(self) -> None:
+        """As when a cable is pulled: the node notices it late."""
+        if self.is_open:
+            self._ends(1006, "silent")
+            self.is_silent = True
+            self.world.after(HALF_OPEN, lambda: self._in_process(self._lost))
+
+    def process_ended(self) -> None:
+        """The worker's process is no more."""
+        self._is_lost = True
+        self.was_killed = True
+        self.world.after(0.002, lambda: self._ends(1006, "the process ended"))
+
+    def _ends(self, code: int, reason: str) -> None:
+        if self.is_open:
+            self.is_open = False
+            self.closed_at = self.world.now
+            self.code, self.reason = code, reason
+            self.runtime.closed(self)
+
+    # --- the worker's end -------------------------------------------------------------------------
+
+    def _in_process(self, call: Callable[[], object]) -> None:
+        process = self.process
+        if process is not None and not process.is_dead and not self._is_lost:
+            process.call_soon(call)
+
+    def _accept(self) -> None:
+        worker, node = self.worker, self.worker.node
+        if worker.machine is not self.process or node is None or not node.is_ready:
+            self._is_lost = True
+            self._back.send(lambda: self._ends(1006, "refused"))
+            return
+        parts = node.parts
+        self._connection = parts.connections.connection(Connection, self, self.runtime.source)
+        parts.sockets.add(self._connection, self.runtime.source)
+        worker.links.append(self)
+
+    def _read(self, frame: bytes) -> None:
+        if not self._is_reading:
+            self._unread.append(frame)
+        elif self._connection is not None:
+            self._connection.frame_received(frame)
+
+    def _lost(self) -> None:
+        if self._is_lost or self._connection is None:
+            return
+        self._is_lost = True
+        node = self.worker.node
+        if self in self.worker.links:
+            self.worker.links.remove(self)
+        if node is not None:
+            node.parts.sockets.remove(self._connection, self.runtime.source)
+        self._connection.lost()
+
+    def write(self, frame: bytes) -> None:
+        self._back.send(lambda: self.runtime.received(self, json.loads(frame)))
+
+    def close(self, code: int, reason: str) -> None:
+        def closed() -> None:
+            if self.is_silent:
+                return
+            self._ends(code, reason)
+            self._to.send(lambda: self._in_process(self._lost))
+
+        self._back.send(closed)
+
+    def drop(self) -> None:
+        self._back.send(lambda: self._ends(1006, "dropped"))
+        self._in_process(self._lost)
+
+    def ping(self, answered: Callable[[], None]) -> bool:
+        if not self.is_silent:
+            self._back.send(lambda: self._to.send(lambda: self._in_process(answered)))
+        return True
+
+    def pause_reading(self) -> None:
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        self._is_reading = True
+        self._in_process(self._read_on)
+
+    def _read_on(self) -> None:
+        while self._is_reading and self._unread and self._connection is not None:
+            self._connection.frame_received(self._unread.popleft())
+
+
+class Crowd:
+    """All runtimes, and what they have sent."""
+
+    def __init__(self, site: Site, number: int, seed: int) -> None:
+        self.site, self.world = site, site.world
+        self.sent: list[Sent] = []
+        self.holders: dict[str, tuple[Runtime, int]] = {}  # address -> who has it, in which session
+        self.problems: list[str] = []
+        self.is_quiet = False
+        self.runtimes = [Runtime(self, n, random.Random(f"{seed} {n}")) for n in range(number)]
+
+    def serving(self) -> list[WorkerProcess]:
+        return [each for each in self.site.workers if each.is_serving]
+
+    def problem(self, text: str) -> None:
+        self.problems.append(f"{self.world.now - 1000.0:8.3f} {text}")
+
+
+class Runtime:
+    """A runtime.
+
+    Attributes:
+        session: the number of its session, which counts those it has opened.
+        address: what it holds in it, "" for nothing yet.
+        hears: the topics it has subscribed to, each since when.
+        gaps: when it was told that it misses something.
+    """
+
+    def __init__(self, crowd: Crowd, number: int, chance: random.Random) -> None:
+        self.crowd, self.world, self.number = crowd, crowd.world, number
+        self.url = f"runtime://{DOMAIN}/r{number}"
+        self.source = f"10.0.0.{number}"
+        self.session = 0
+        self.token = self.address = ""
+        self.hears: dict[str, float] = {}
+        self.gaps: list[float] = []
+        self.socket: Socket | None = None
+        self.is_in = False
+        self._chance = chance
+        self._ids = 0
+        self._numbers: dict[str, int] = {}
+        self._asked: dict[int, tuple[Callable[[dict[str, Any]], None], Socket]] = {}
+        self._waiting: dict[int, Sent] = {}
+        self._delivered: dict[tuple[str, int, str], int] = {}
+        self._pause = chance.uniform(0.3, 1.5)
+        self.world.after(chance.uniform(0, 1.0), self.come)
+        self.world.after(2.0 + self._pause, self._act)
+
+    def __repr__(self) -> str:
+        return f"r{self.number}"
+
+    # --- sockets ----------------------------------------------------------------------------------
+
+    def come(self) -> None:
+        """Connect to some worker, unless there is a socket."""
+        if self.socket is not None and self.socket.is_open:
+            return
+        serving = self.crowd.serving()
+        if not serving:
+            self.world.after(0.5, self.come)
+            return
+        self.connect(self._chance.choice(serving))
+
+    def connect(self, worker: WorkerProcess) -> None:
+        """Connect to a worker, and open or re-open the session there."""
+        self.is_in = False
+        socket = self.socket = Socket(self, worker)
+        if self.token:
+            self._ask("re-open", SESSION, {}, self._opened, f"{self.url}/{self.token}")
+        else:
+            self._ask("open", SESSION, {}, self._opened)
+        self.world.after(PATIENCE, lambda: None if self._is_settled(socket) else socket.hang_up())
+
+    def _is_settled(self, socket: Socket) -> bool:
+        return socket is not self.socket or self.is_in
+
+    def closed(self, socket: Socket) -> None:
+        if socket is self.socket:
+            self.is_in = False
+            self.world.note(f"{self} was closed: {socket.code} {socket.reason}")
+            self.world.after(self._chance.uniform(0.05, 1.5), self.come)
+
+    def leave(self, is_silent: bool) -> None:
+        """Lose the socket; come back soon."""
+        if self.socket is not None and self.socket.is_open:
+            (self.socket.fall_silent if is_silent else self.socket.hang_up)()
+
+    def come_twice(self) -> None:
+        """Re-open at two workers at once, as a page does that was reloaded."""
+        serving = self.crowd.serving()
+        if self.token and len(serving) > 1:
+            first, second = self._chance.sample(serving, 2)
+            self.connect(first)
+            self.connect(second)
+
+    def _opened(self, body: dict[str, Any]) -> None:
+        if body["code"] != 200:
+            if self.socket is not None:
+                self.socket.hang_up()
+            return
+        if body.get("runtimeToken"):
+            if self.token:
+                self.crowd.problem(f"{self} lost its session {self.session}")
+            self.token = body["runtimeToken"]
+            self.session += 1
+            self.address, self.hears = "", {}
+        self.is_in = True
+        assert self.socket is not None
+        self.world.note(f"{self} is at {self.socket.worker.name}")
+        if not self.address:
+            self.allocate()
+
+    # --- what it does -----------------------------------------------------------------------------
+
+    def allocate(self) -> None:
+        session = self.session
+
+        def allocated(body: dict[str, Any]) -> None:
+            if body["code"] == 200 and session == self.session:
+                self.address = body["value"]["allocated"][0]
+                self.crowd.holders[self.address] = self, session
+
+        self._ask("create", ALLOCATION, {"scheme": "hyperty", "value": {"number": 1}}, allocated)
+
+    def _act(self) -> None:
+        self.world.after(self._pause, self._act)
+        if not self.is_in or self.crowd.is_quiet:
+            return
+        if not self.address:
+            self.allocate()
+            return
+        what = self._chance.random()
+        if what < 0.5:
+            self.request(self._chance.choice(sorted(self.crowd.holders)))
+        elif what < 0.8:
+            for _ in range(self._chance.choice((1, 1, 5, 20))):
+                self.publish()
+        else:
+            self.subscribe(self._chance.choice(sorted(self.crowd.holders)))
+
+    def subscribe(self, address: str) -> None:
+        topic, session = f"{address}/changes", self.session
+        if topic in self.hears or address == self.address:
+            return
+
+        def subscribed(body: dict[str, Any]) -> None:
+            if body["code"] == 200 and session == self.session:
+                self.hears[topic] = self.world.now
+
+        self._ask("subscribe", SUBSCRIPTIONS, {"resources": [topic]}, subscribed)
+
+    def request(self, address: str) -> Sent:
+        sent = self._send("create", address, self.address, True)
+        sent.holder = self.crowd.holders.get(address)
+        self._waiting[sent.id] = sent
+        return sent
+
+    def publish(self) -> Sent:
+        topic = f"{self.address}/changes"
+        sent = self._send("update", topic, self.address, False)
+        sent.listeners = [
+            (each, each.session) for each in self.crowd.runtimes if topic in each.hears
+        ]
+        return sent
+
+    def _send(self, type_: str, to: str, sender: str, is_request: bool) -> Sent:
+        assert self.socket is not None
+        self._ids += 1
+        number = self._numbers[to] = self._numbers.get(to, 0) + 1
+        sent = Sent(self, self._ids, to, self.world.now, self.socket, self.session, number,
+                    is_request)  # fmt: skip
+        mark = len(self.crowd.sent)
+        self.crowd.sent.append(sent)
+        body = {"value": mark}
+        self.socket.send({"id": sent.id, "type": type_, "from": sender, "to": to, "body": body})
+        return sent
+
+    def _ask(
+        self,
+        type_: str,
+        to: str,
+        body: dict[str, Any],
+        then: Callable[[dict[str, Any]], None],
+        sender: str = "",
+    ) -> None:
+        assert self.socket is not None
+        self._ids += 1
+        self._asked[self._ids] = then, self.socket
+        frame = {"id": self._ids, "type": type_, "from": sender or self.url, "to": to, "body": body}
+        self.socket.send(frame)
+
+    # --- what it gets -----------------------------------------------------------------------------
+
+    def received(self, socket: Socket, frame: dict[str, Any]) -> None:
+        body = frame["body"]
+        if frame["type"] == "response":
+            self._answered(socket, frame["id"], body)
+            return
+        value = body.get("value")
+        if not isinstance(value, int):
+            if socket.is_open and value == "gap":
+                self.gaps.append(self.world.now)
+                self.world.note(f"{self} is told of a gap")
+            return
+        sent = self.crowd.sent[value]
+        if not socket.is_open:
+            sent.lost_on_socket.add(repr(self))
+            return
+        self._got(sent)
+        if sent.is_request:
+            answer = {"code": 200, "value": value}
+            to, sender = frame["from"], frame["to"]
+            socket.send({"id": frame["id"], "type": "response", "from": sender, "to": to,
+                         "body": answer})  # fmt: skip
+            self.crowd.world.after(3.0, lambda: self._check_response(socket, sent))
+
+    def _check_response(self, socket: Socket, sent: Sent) -> None:
+        if not socket.is_open:
+            sent.response_lost = True
+
+    def _got(self, sent: Sent) -> None:
+        if any(who is self for who, _ in sent.got):
+            self.crowd.problem(
+                f"{self} got the message {sent.number} of {sent.by} to {sent.to} twice"
+            )
+        sent.got.append((self, self.world.now))
+        key = repr(sent.by), sent.session, sent.to
+        if sent.number < self._delivered.get(key, 0):
+            self.crowd.problem(
+                f"{self} got the message {sent.number} of {sent.by} to {sent.to} behind "
+                f"{self._delivered[key]}"
+            )
+        self._delivered[key] = max(sent.number, self._delivered.get(key, 0))
+
+    def _answered(self, socket: Socket, id_: int, body: dict[str, Any]) -> None:
+        then = self._asked.pop(id_, None)
+        if then is not None:
+            if then[1] is socket:
+                socket.proven = self.world.now - 1.0
+            if then[1] is self.socket or self._is_same_session():
+                then[0](body)
+            return
+        sent = self._waiting.get(id_)
+        if sent is None:
+            return
+        if not socket.is_open:
+            sent.response_lost = True
+            return
+        sent.answers.append(body["code"])
+        sent.answered_at = self.world.now
+        if len(sent.answers) > 1:
+            self.crowd.problem(f"{self} got {sent.answers} for the request {id_} to {sent.to}")
+        if body["code"] == 404 and sent.holder is not None:
+            holder, session = sent.holder
+            if holder.session == session:
+                self.crowd.problem(f"{self} was answered 404 for {sent.to}, which {holder} holds")
+
+    def _is_same_session(self) -> bool:
+        return self.is_in

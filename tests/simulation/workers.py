@@ -1,0 +1,149 @@
+"""The processes of the simulation: whole workers of one node, which end, freeze and begin again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgnode.node import Node
+
+from .database import Database
+from .redis_server import RedisServer
+from .world import Machine, World
+
+RESTART = (0.5, 3.0)
+"""Seconds until a supervisor, or the process itself, has started it again."""
+
+
+class Site:
+    """What the workers of a node share."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.redis = RedisServer(world)
+        self.database = Database(world)
+        self.workers: list[WorkerProcess] = []
+        self._pids = 100
+
+    def next_pid(self) -> int:
+        self._pids += 1
+        return self._pids
+
+
+class WorkerProcess:
+    """A worker under a supervisor.
+
+    Attributes:
+        machine: its process, None while it does not run.
+        node: the worker in it, None until it is made.
+        links: the sockets of runtimes at it.
+    """
+
+    def __init__(self, site: Site, name: str, host: str) -> None:
+        self.site, self.name, self.host = site, name, host
+        self.machine: Machine | None = None
+        self.node: Node | None = None
+        self.is_wanted = True
+        self.links: list[Any] = []
+        self.lives = 0
+        chance = site.world.random
+        self._skew = chance.uniform(0, 10_000)
+        self._rate = chance.uniform(0.999, 1.001)
+        site.workers.append(self)
+
+    # --- what an operator and a machine do to it --------------------------------------------------
+
+    def start(self, pid: int = 0) -> None:
+        """Start it; under a process id if it is the same process that begins again."""
+        if self.machine is not None:
+            return
+        self.lives += 1
+        machine = Machine(
+            self.site.world, pid or self.site.next_pid(), self.host, self._skew, self._rate
+        )
+        machine.network = self.site.redis.connect
+        self.machine, self.node = machine, None
+        with machine:
+            machine.create_task(self._run(machine))
+
+    def kill(self) -> None:
+        """End it as SIGKILL does."""
+        machine = self.machine
+        if machine is None:
+            return
+        self._end(machine)
+        for each in tuple(self.site.redis.connections):
+            if each.client.machine is machine:
+                each.left()
+
+    def kill_and_restart(self) -> None:
+        """End it so, and have its supervisor start it again."""
+        world = self.site.world
+        self.kill()
+        world.after(world.random.uniform(*RESTART), self.start)
+
+    def freeze(self) -> None:
+        if self.machine is not None:
+            self.machine.is_frozen = True
+
+    def thaw(self) -> None:
+        if self.machine is not None:
+            self.machine.is_frozen = False
+
+    def stop(self) -> None:
+        """Stop it as SIGTERM does, and start it again later."""
+        machine, node = self.machine, self.node
+        if machine is not None and node is not None and node.is_ready:
+            machine.call_soon(lambda: machine.create_task(self._stop(machine, node)))
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it accepts sockets."""
+        return self.node is not None and self.node.is_ready and self.machine is not None
+
+    @property
+    def holds_lease(self) -> bool:
+        machine, node = self.machine, self.node
+        if machine is None or node is None:
+            return False
+        with machine:
+            return node.parts.lease.is_held
+
+    # --- the process ------------------------------------------------------------------------------
+
+    async def _run(self, machine: Machine) -> None:
+        node = Node()
+        lost = machine.create_future()
+        node.parts.lease.on_lost.append(lambda why: lost.done() or lost.set_result(why))
+        self.node = node
+        self.site.world.note(f"{self.name} starts")
+        try:
+            await node.start()
+        except Exception as error:
+            self.site.world.note(f"{self.name} could not start", error)
+            try:
+                await node.give_up()
+            finally:
+                self._restart(machine, 0)
+            return
+        why = await lost
+        self.site.world.note(f"{self.name} is fenced: {why}")
+        await node.fence(why)
+        self._restart(machine, machine.pid)
+
+    async def _stop(self, machine: Machine, node: Node) -> None:
+        await node.stop()
+        self._restart(machine, 0)
+
+    def _restart(self, machine: Machine, pid: int) -> None:
+        if self.machine is not machine:
+            return
+        world = self.site.world
+        self._end(machine)
+        world.after(world.random.uniform(*RESTART), lambda: self.start(pid))
+
+    def _end(self, machine: Machine) -> None:
+        machine.kill()
+        self.machine = self.node = None
+        links, self.links = self.links, []
+        for each in links:
+            each.process_ended()
