@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +15,7 @@ import pytest
 
 from tests.client import Client, code
 from tests.e2e.pair import OwnRedis
+from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
 from tests.node import Node
 
@@ -50,7 +53,7 @@ def workers(tmp_path: Path, template: Path) -> Iterator[tuple[World, Node]]:
             issuer.stop()
 
 
-async def test_case_58_when_the_gateways_worker_is_killed_another_has_it_within_15_seconds(
+async def test_case_8_58_another_worker_waits_while_the_first_is_connected_and_has_it_15_s_after(
     workers: tuple[World, Node],
 ) -> None:
     world, second = workers
@@ -62,6 +65,8 @@ async def test_case_58_when_the_gateways_worker_is_killed_another_has_it_within_
         bob.send_presence_subscription(alices)
         await bob.until(lambda bob: alices in there(bob))
         assert await codes(alice, [await say(alice, "by the first")]) == [200]
+        os.kill(first.pid, signal.SIGSTOP)  # it has lost its lease, and is connected still
+        await until_row(second, lambda row: "connected already" in row["last_error"], DOMAIN)
         first.kill()
         began = time.monotonic()
         assert await _taken_by_the_other(alice), second.log()
