@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import TypeVar
 
+from django.db.models import Model
 from django.utils import timezone
 
-from msgnode.models import Allocation, Session, Subscription
+from msgnode.models import Allocation, AuditEntry, Session, Subscription
+from policies.models import DecisionEntry
+from registry.models import Hyperty, User
 
 State = Session.State
+T = TypeVar("T")
 
 
 def fill(number: int) -> list[Session]:
@@ -46,6 +52,27 @@ def fill(number: int) -> list[Session]:
     return sessions
 
 
-def _by_thousand(rows: list[Session]) -> list[list[Session]]:
+def fill_logs(number: int) -> None:
+    """`number` decisions, changes and registrations."""
+    now = timezone.now()
+    User.objects.create(user_id="user://localhost/u", idp_identifier="u")
+    kinds: tuple[Callable[[int], Model], ...] = (
+        lambda n: DecisionEntry(
+            at=now, direction="in", effect="deny", passes=False, version=1, type="read", sender="a",
+            to="b", path="S/P/R", message='{"id":1,"type":"read","from":"a","to":"b","body":{}}',
+        ),
+        lambda n: AuditEntry(actor="operator", action="ban.add", object=str(n)),
+        lambda n: Hyperty(
+            url=f"hyperty://localhost/{n:06d}", status="live", expires=3600, started_at=now,
+            modified_at=now, user_id="user://localhost/u", descriptor="x", expires_at=now,
+        ),
+    )  # fmt: skip
+    for kind in kinds:
+        for some in _by_thousand(range(number)):
+            made = [kind(n) for n in some]
+            type(made[0])._default_manager.bulk_create(made)
+
+
+def _by_thousand(rows: Iterable[T]) -> list[list[T]]:
     iterator = iter(rows)
     return list(iter(lambda: list(itertools.islice(iterator, 1000)), []))
