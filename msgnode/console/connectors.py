@@ -22,6 +22,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
+from unfold.widgets import UnfoldAdminPasswordWidget
 
 from msgnode.core.errors import Conflict, NodeError
 from msgnode.models import Connector, ConnectorScript
@@ -80,7 +81,7 @@ class ConnectorForm(forms.ModelForm):
     secret_name = forms.CharField(required=False, max_length=64, label="secret with a new value")
     secret_value = forms.CharField(
         required=False, max_length=store.MAX_VALUE, help_text="Stored encrypted, and not shown.",
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
     )  # fmt: skip
 
     class Meta:

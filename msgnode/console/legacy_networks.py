@@ -13,6 +13,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from rest_framework import serializers
 from rest_framework.routers import SimpleRouter
+from unfold.widgets import UnfoldAdminPasswordWidget
 
 from msgnode.federation import store
 from msgnode.legacy import rows
@@ -32,7 +33,7 @@ class LegacyNetworkForm(forms.ModelForm):
 
     secret = forms.CharField(
         required=False, max_length=rows.MAX_SECRET, help_text=_HELP,
-        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
     )  # fmt: skip
 
     class Meta:
@@ -71,7 +72,7 @@ class LegacyNetworkAdmin(PeerAdmin):
         "waits", "traffic", "way_out", "way_in",
     )  # fmt: skip
     acts_on: ClassVar[tuple[str, ...]] = (
-        "host", "port", "transport", "component", "media", "sealed", "decision",
+        "host", "port", "transport", "component", "media", "trusted", "sealed", "decision",
     )  # fmt: skip
     actions: ClassVar[tuple[str, ...]] = ("pause", "resume", "block", "restart", "discard")
 
