@@ -90,6 +90,8 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
     incomplete = incomplete_hours(figures)
     return {
         "figures": figures,
+        "from": _moment(figures["start"]),
+        "until": _moment(figures["end"]),
         "cards": [
             _card("Messages", f"{messages:,}", change.get("messages")),
             _card("Bytes", f"{totals.get('bytes', 0):,}", change.get("bytes")),
@@ -229,7 +231,9 @@ def not_in_last_day(figures: dict[str, Any]) -> dict[str, Any]:
     """What the record has of the last 24 hours that their reports do not tell yet, in words."""
     start = datetime.fromisoformat(figures["start"])
     found = hours_not_rolled_up(start, start + timedelta(hours=figures["hours_of_period"]))
+    running = datetime.fromisoformat(figures["end"]) - timedelta(hours=1)
     return {
+        "running": _spans([running]),
         "unrolled": found,
         "unrolled_text": _spans(found.hours),
         "unrolled_size": filesizeformat(found.bytes),
@@ -297,6 +301,11 @@ def _says(kept: int, there_were: int) -> str:
     if there_were > kept:
         told.append(f"The report keeps the largest {kept:,} of {there_were:,}.")
     return " ".join(told)
+
+
+def _moment(text: str) -> str:
+    """A moment of a report for people, without an hour that is midnight."""
+    return text[:16].replace("T", " ").removesuffix(" 00:00")
 
 
 def _card(title: str, value: str, change: float | None) -> dict[str, Any]:
