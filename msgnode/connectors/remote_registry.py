@@ -191,7 +191,11 @@ class OutsideRegistry:
     def _needs_status(self, request: Written) -> bool:
         """Whether news of a change depend on the status before, which its answer does not tell."""
         is_told = request.kind is Kind.HYPERTY and self.says_what_changed
-        return not is_told and _status_after(request) is not None
+        return not is_told and self.status_after(request) is not None
+
+    def status_after(self, request: Written) -> str | None:
+        """The new status of a change; None if it has none, or a feed will report it."""
+        return _status_after(request)
 
     def _remember(self, request: Request) -> None:
         if isinstance(request, Register):
@@ -211,7 +215,7 @@ class OutsideRegistry:
 
     async def _tell(self, request: Written, answer: Answer, before: str | None) -> None:
         """Report a changed status; the remote feed only reports ended entries."""
-        status = _status_after(request)
+        status = self.status_after(request)
         if status not in _ANNOUNCED or not isinstance(answer.body, dict):
             return
         if answer.body.get("statusChanged") == "true" or before not in (None, status):

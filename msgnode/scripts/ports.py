@@ -133,6 +133,10 @@ class ScriptRegistry(OutsideRegistry):
         if runtime_urls and self._port.has("runtimesGone"):
             await self._port.call("runtimesGone", {"runtimes": list(runtime_urls)}, None)
 
+    def status_after(self, request: Register | Refresh | Change | Remove) -> str | None:
+        """The new status of a change; there is no feed that would report the end of an entry."""
+        return "disconnected" if isinstance(request, Remove) else super().status_after(request)
+
     async def send(self, request: Request) -> Answer:
         """Ask the script; its refusal is an answer."""
         try:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from asgiref.sync import sync_to_async
 
+from msgnode.connectors.registry_requests import request_of
 from msgnode.core.back_off import BackOff
-from msgnode.core.errors import BadGateway, GatewayTimeout, NodeError, Unavailable
+from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, Unavailable
 from msgnode.models import Connector
 from msgnode.sandbox import pipe, process
 from msgnode.sandbox.process import SandboxProcess
 from msgnode.scripts import service, store
+from msgnode.scripts.ports import ScriptRegistry
 from msgnode.scripts.service import FAILED, LIVE, Port
 from msgnode.scripts.store import FAILED_ALARM
+from registry.api import Claimant
 from tests import waiting
+from tests.node import ROOT
 
 from .stage import SECONDS, needs_deno, place, script
 
@@ -414,3 +419,44 @@ async def test_case_79_forged_answers_change_nothing_and_are_counted() -> None:
             script_._said(pipe.read(line))
         assert script_.dropped == 2
         assert await ask(one.port, 1) == 1
+
+
+async def test_the_registry_on_the_page_keeps_and_finds_entries() -> None:
+    page = (ROOT / "docs" / "connectors.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- connector: .*? -->\n```js\n(.*?)```", page, re.DOTALL)
+    assert found
+    assert found[1].count("\n") <= 40
+    news: list[tuple[str, str]] = []
+    async with place(found[1]) as one:
+        registry = ScriptRegistry(one.port, cast(Any, None), 408, news.extend)
+        owner = Claimant("s", "", ("runtime://d/1",))
+
+        async def ask_it(type_: str, by: Claimant | None = owner, **body: Any) -> dict[str, Any]:
+            return await registry.carry_out(request_of(type_, body, "d"), by)
+
+        url, user = "hyperty://d/1", "user://d/alice"
+        value = {"url": url, "user": user, "runtime": "runtime://d/1", "status": "live"}
+        assert await ask_it("create", value=value) == {"code": 200}
+        assert list((await ask_it("read", resource=user))["value"]) == [url]
+        with pytest.raises(Forbidden):  # the node looks whose it is, whatever the script says
+            await ask_it("delete", Claimant("t", "", ("runtime://d/2",)), value=value)
+        assert await ask_it("delete", value=value) == {"code": 200}
+        assert (await ask_it("read", resource=url))["code"] == 408
+        assert news == [(url, "disconnected")]
+        assert (await ask_it("update", resource="hyperty://d/2"))["code"] == 404
+
+
+async def test_case_77_what_was_not_asked_for_is_not_passed_on() -> None:
+    lying = script("""find: ({ url, user }) => ({
+      "hyperty://d/1": { hypertyID: "hyperty://d/1", userID: "user://d/alice" },
+      "hyperty://d/2": { hypertyID: "hyperty://d/2", userID: "user://d/bob" },
+    })""")
+    async with place(lying) as one:
+        registry = ScriptRegistry(one.port, cast(Any, None), 408, lambda _: None)
+        for asked, urls in (("user://d/alice", ["hyperty://d/1"]), ("user://d/eve", None)):
+            answer = await registry.carry_out(request_of("read", {"resource": asked}, "d"), None)
+            assert list(answer.get("value", ())) == (urls or []), asked
+        answer = await registry.carry_out(
+            request_of("read", {"resource": "hyperty://d/3"}, "d"), None
+        )
+        assert answer["code"] == 404
