@@ -27,7 +27,8 @@ from websockets.asyncio.client import connect
 from websockets.typing import Origin
 
 from tests.client import Client
-from tests.node import ROOT, Node, free_port
+from tests.node import ROOT, Node
+from tests.ports import free_port
 from tests.waiting import until
 
 REFERER = {"Referer": "https://localhost/"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -105,7 +106,7 @@ def _legacy(
 ) -> Link:  # fmt: skip
     """Build the link to a legacy network; its code is loaded with the first."""
     from msgnode.legacy.link import Around, LegacyLink, LegacyPeer
-    from msgnode.legacy.network import LegacyNetwork, LegacySettings
+    from msgnode.legacy.network import Here, LegacyNetwork, LegacySettings
     from msgnode.legacy.rows import KeptAddresses
 
     if (found := row.legacy) is None:
@@ -114,11 +115,15 @@ def _legacy(
         row.domain, found.host, found.port, found.component, decrypt(found.sealed),
         found.wants_receipts, found.pool, found.per_minute, found.transport, found.media,
     )  # fmt: skip
-    network: type[LegacyNetwork]
+    make: Callable[[Here], LegacyNetwork]
     if found.network == "sip":
-        from msgnode.legacy.sip import SipNetwork as network
+        from msgnode.legacy.sip import SipNetwork
+
+        make = partial(SipNetwork, settings)
     else:
-        from msgnode.legacy.xmpp import XmppNetwork as network
+        from msgnode.legacy.xmpp import XmppNetwork
+
+        make = partial(XmppNetwork, settings)
     alarms = base.alarms
     kept, find = KeptAddresses(base.writer, row.pk), partial(_session_at, base.table)
     around = Around(
@@ -127,7 +132,7 @@ def _legacy(
     )  # fmt: skip
     at_peer = f"runtime://{base.domain}/mn-{row.runtime_id}"
     peer = LegacyPeer(row.domain, row.stub_url, at_peer, found.trusted)
-    return LegacyLink(peer, around, partial(network, settings), stored)
+    return LegacyLink(peer, around, make, stored)
 
 
 def _session_at(table: RoutingTable, address: str) -> Listener | None:
