@@ -50,7 +50,7 @@ _SHARED = "msgnode/runtime/js/tests/p2p-cases.jsonl"
 
 _OF_RUNTIMES = ("msgnode/runtime", "tests/runtime/", "tests/invitations/", "tests/stubs/")
 _OF_NO_PAGE = (
-    *("tests/devices/", "tests/invitations/", "tests/legacy/"),
+    *("tests/devices/", "tests/invitations/", "tests/legacy/", "tests/scripts/"),
     "tests/e2e/test_invited_guest.py",
 )
 """Whose cases are numbered by themselves: they are no cases of messages with the same number."""
