@@ -56,6 +56,7 @@ MESSAGE_PATH = (
     "msgnode/sessions/flow_control.py",
     "msgnode/sessions/outbox.py",
     "msgnode/sessions/session.py",
+    "msgnode/sessions/turn_queue.py",
     "policies/engine/*.py",
 )
 """What runs for every message."""

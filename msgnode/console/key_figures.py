@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Count
 
 from msgnode.models import ComponentStatus, Session, Worker
 
 SILENT_AFTER = 15.0
-"""Seconds after which a worker that reports every five is taken for gone."""
+"""Seconds after which a worker that reports every five is taken for gone; if its lease is longer,
+when that is over."""
 
 
 def live_sessions() -> dict[str, int]:
@@ -27,7 +29,8 @@ def live_sessions() -> dict[str, int]:
 
 def is_heard(status: ComponentStatus | Worker, now: datetime) -> bool:
     """Whether the worker that reported this is alive."""
-    return (now - status.seen_at).total_seconds() <= SILENT_AFTER
+    limit = max(SILENT_AFTER, settings.NODE["WORKER_TIMEOUT"])
+    return (now - status.seen_at).total_seconds() <= limit
 
 
 def links(now: datetime) -> list[dict[str, Any]]:

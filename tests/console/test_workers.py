@@ -7,6 +7,7 @@ import re
 from datetime import timedelta
 from io import StringIO
 from time import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
+from msgnode.console.key_figures import is_heard
 from msgnode.models import AuditEntry, ControlMessage, NodeSample, Worker
 from msgnode.monitoring.samples import Sample
 from msgnode.resources import version
@@ -50,6 +52,17 @@ def test_the_list_shows_state_sessions_and_links(admin_client: Client, workers: 
     assert "ended 1\xa0minute ago" in page
     page = admin_client.get("/admin/msgnode/worker/epoch-1/change/").content.decode()
     assert "1234" in page
+
+
+def test_a_worker_with_a_long_lease_is_heard_of_while_it_holds_it(
+    workers: None, settings: Any
+) -> None:
+    settings.NODE = {**settings.NODE, "WORKER_TIMEOUT": 120.0}
+    now = timezone.now()
+    Worker.objects.update(seen_at=now - timedelta(seconds=40))
+    assert all(is_heard(each, now) for each in Worker.objects.all())
+    Worker.objects.update(seen_at=now - timedelta(seconds=121))
+    assert not any(is_heard(each, now) for each in Worker.objects.all())
 
 
 def test_a_lease_that_has_just_ended_is_told_in_seconds(
