@@ -174,7 +174,12 @@ def _dumped(generation: dict[str, _Log]) -> dict[str, list[str | list[str]]]:
 
 
 def _loaded(dumped: Dumped) -> dict[str, _Log]:
-    return {
-        sender: _Log([item if isinstance(item, str) else frozenset(item) for item in items])
-        for sender, items in dumped.items()
-    }
+    """A generation that was dumped; requests to the same sessions share what names these."""
+    shared: dict[Asked, Asked] = {}
+    generation: dict[str, _Log] = {}
+    for sender, items in dumped.items():
+        log = generation[sender] = _Log()
+        for id_, named in zip(items[::2], items[1::2], strict=True):
+            asked = named if isinstance(named, str) else frozenset(named)
+            log += (id_, shared.setdefault(asked, asked))
+    return generation

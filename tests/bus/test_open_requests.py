@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msgnode.bus.open_requests import OpenRequests, RequestLimits
+from msgnode.bus.open_requests import DEFAULT_LIMITS, OpenRequests, RequestLimits
 
 LIMITS = RequestLimits(seconds=10.0, capacity=100)
 
@@ -233,3 +235,21 @@ def test_what_comes_from_another_worker_weighs_as_it_did_there() -> None:
         moved.add("a", b"%d" % number, "bob", 100.0)
     assert not moved.was_asked("a", "1", "c", 100.0)
     assert moved.was_asked("a", "4", "bob", 100.0)
+
+
+def test_what_comes_from_another_worker_takes_little_memory_for_each_request() -> None:
+    requests = OpenRequests(DEFAULT_LIMITS, 0.0)
+    for number in range(5_000):
+        requests.add("hyperty://d/1", b'"%d"' % number, SESSIONS[number % 2], 1.0)
+    packed = msgspec.msgpack.encode(requests.dump(1.0))
+    tracemalloc.start()
+    turns_in, newer, older = msgspec.msgpack.decode(packed)
+    moved = OpenRequests.loaded(DEFAULT_LIMITS, turns_in, newer, older, 1.0)
+    del newer, older
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(moved) == 5_000
+    assert kept / 5_000 < 100, "the id alone; who was asked is kept once"
+
+
+SESSIONS = ("a" * 32, "b" * 32)
