@@ -93,12 +93,14 @@ _RAISES = ("raise_alarm", "Raised", "fails")
 
 
 def _raised(path: Path) -> Iterator[str]:
-    """The kinds of alarms a module raises: texts, or constants of the module or of `alarms`."""
+    """The kinds of alarms a module raises: texts, or constants of its folder or of `alarms`."""
     text = path.read_text(encoding="utf-8")
     if not any(name in text for name in _RAISES):
         return
     tree = ast.parse(text)
-    constants = {**_constants(ROOT / "msgnode" / "storage" / "alarms.py"), **_constants(path)}
+    constants = {**_constants(ROOT / "msgnode" / "storage" / "alarms.py")}
+    for beside in (*path.parent.glob("*.py"), path):
+        constants |= _constants(beside)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not node.args:
             continue
