@@ -123,7 +123,7 @@ def test_the_shipped_code_imports_where_nothing_of_ours_is(tmp_path: Path) -> No
     shipping.write(zipped)
     look = (
         f"import sys; sys.path.insert(1, {str(zipped)!r}); "
-        "from spark.jobs import counting, damage; print(counting.__file__)"
+        "from spark.jobs import counting, record; print(counting.__file__)"
     )
     plain = subprocess.run([sys.executable, "-c", "import spark"], cwd=tmp_path)
     assert plain.returncode != 0
