@@ -220,6 +220,7 @@ async def test_a_prometheus_has_an_answer_for_every_panel_and_no_alert_of_a_soun
 def look_at(prometheus: httpx.Client) -> None:
     until_scraped(prometheus)
     elsewhere = (  # where several workers, devices, peers, visitors, invitations, … are
+        "Connectors that are scripts",
         "Devices",
         "Federation: visitors",
         "Guests",
