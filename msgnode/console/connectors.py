@@ -22,7 +22,11 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
-from unfold.widgets import UnfoldAdminPasswordWidget
+from unfold.widgets import (
+    UnfoldAdminPasswordWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
 
 from msgnode.core.errors import Conflict, NodeError
 from msgnode.models import Connector, ConnectorScript
@@ -34,7 +38,12 @@ from .confirm import ask
 from .lists import AuditedAdmin
 from .peers_api import Approval, KnownFields, MayDoTheSameInTheConsole, Pages
 
-_AREA = {"rows": 16, "spellcheck": "false", "class": "vLargeTextField"}
+
+def _area(rows: int) -> UnfoldAdminTextareaWidget:
+    """A field for text of so many rows."""
+    return UnfoldAdminTextareaWidget(attrs={"rows": rows, "spellcheck": "false"})
+
+
 PARTS = ("source", "configuration", "origins", "secrets")
 
 
@@ -67,18 +76,21 @@ def parts_of(connector: Connector, digest: str = "") -> dict[str, Any]:
 class ConnectorForm(forms.ModelForm):
     """A version of a connector's script."""
 
-    source = forms.CharField(label="script", widget=forms.Textarea(attrs=_AREA))
-    configuration = forms.JSONField(required=False, initial=dict)
+    source = forms.CharField(label="Script", widget=_area(16))
+    configuration = forms.JSONField(required=False, initial=dict, widget=_area(4))
     origins = forms.CharField(
-        required=False, widget=forms.Textarea(attrs={"rows": 2}),
+        required=False, widget=_area(2),
         help_text="Where it may send requests, such as https://api.example.org; one a line.",
     )  # fmt: skip
     secrets = forms.JSONField(
-        required=False, initial=dict,
+        required=False, initial=dict, widget=_area(3),
         help_text='The origin for which each is: {"api-key": "https://api.example.org"}. '
         "* in place of it lets the script read the value.",
     )  # fmt: skip
-    secret_name = forms.CharField(required=False, max_length=64, label="secret with a new value")
+    secret_name = forms.CharField(
+        required=False, max_length=64, label="Secret with a new value",
+        widget=UnfoldAdminTextInputWidget,
+    )  # fmt: skip
     secret_value = forms.CharField(
         required=False, max_length=store.MAX_VALUE, help_text="Stored encrypted, and not shown.",
         widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "new-password"}),
@@ -120,16 +132,14 @@ class WhichVersion(forms.Form):
 class Workbench(forms.Form):
     """What a script is tried with."""
 
-    source = forms.CharField(label="Script", widget=forms.Textarea(attrs=_AREA))
-    calls = forms.JSONField(label="Calls", widget=forms.Textarea(attrs={"rows": 8}))
+    source = forms.CharField(label="Script", widget=_area(16))
+    calls = forms.JSONField(label="Calls", widget=_area(8))
     answers = forms.JSONField(
-        label="Recorded answers", required=False, widget=forms.Textarea(attrs={"rows": 6}),
+        label="Recorded answers", required=False, widget=_area(6),
         help_text='By method and URL: {"GET https://api.example.org/users": {"status": 200, '
         '"body": []}}. Nothing is sent.',
     )  # fmt: skip
-    result = forms.JSONField(
-        label="Result", required=False, disabled=True, widget=forms.Textarea(attrs=_AREA)
-    )
+    result = forms.JSONField(label="Result", required=False, disabled=True, widget=_area(16))
 
 
 def for_each(name: str, label: str) -> Any:
@@ -159,9 +169,13 @@ class ConnectorAdmin(AuditedAdmin):
         "approve", "go_back", "try_it", "pause", "resume", "restart",
     )  # fmt: skip
 
+    given: ClassVar[tuple[str, ...]] = (*PARTS, "secret_name", "secret_value")
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return self.fields if obj is not None else ("port", *self.given)
+
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        given = (*PARTS, "secret_name", "secret_value", *(("port",) if obj is None else ()))
-        return tuple(name for name in self.fields if name not in given)
+        return tuple(each for each in self.fields if each not in self.given) if obj else ()
 
     @admin.display(description="decision")
     def what_was_decided(self, row: Connector) -> str:

@@ -50,10 +50,19 @@ PASSKEY = "passkey_state"
 _NOT_IN_A_NAME = re.compile(r"[^\w.@+-]")
 
 
+class ConsoleAuthenticationForm(AdminAuthenticationForm):
+    """Name and password of an account that may enter the console."""
+
+    error_messages = {
+        **AdminAuthenticationForm.error_messages,
+        "invalid_login": "Name or password is wrong, or the account has no role. Capitals count.",
+    }
+
+
 class ConsoleLogin(own_login.Login):
     """`/admin/login/`: name and password, a passkey, or the log-in of the company."""
 
-    authentication_form = AdminAuthenticationForm
+    authentication_form = ConsoleAuthenticationForm
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """The form, for who is not in already."""

@@ -16,6 +16,7 @@ import shutil
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -122,7 +123,9 @@ def check_database() -> None:
     if connection.vendor == "sqlite" and not Path(connection.settings_dict["NAME"]).exists():
         return
     try:
-        with connection.cursor() as cursor:
+        with warnings.catch_warnings(), connection.cursor() as cursor:
+            # Django advises against a query before the models are loaded; none of them is asked.
+            warnings.simplefilter("ignore", RuntimeWarning)
             cursor.execute(
                 "SELECT count(*) FROM sqlite_master"
                 if connection.vendor == "sqlite"

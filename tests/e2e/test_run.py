@@ -240,6 +240,7 @@ def test_it_stops_when_make_is_told_to(data: Path, turn: signal.Signals) -> None
         node.signal(turn)
         assert node.status() == -turn  # as make does, after its child has ended
         assert "stopped" in node.text()
+        assert "Warning" not in node.text()
         assert node.survivors() == []
 
 
