@@ -71,8 +71,11 @@ class NodeRequest(WebRequest):
         early = early_bytes(self.channel)
         served = super().process()
         protocol = upgraded_to(self)
-        if early and protocol is not None:
-            protocol.dataReceived(early)
+        if protocol is not None:
+            # The channel hears of no end any more, and each would keep the other.
+            self.channel.requests.remove(self)
+            if early:
+                protocol.dataReceived(early)
         return served
 
     async def writable(self, seconds: float) -> bool:

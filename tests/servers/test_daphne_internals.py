@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from twisted.internet import abstract, asyncioreactor
 from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.testing import StringTransport
 
 from msgnode.servers import daphne_internals, daphne_reactor
 from msgnode.servers.daphne import NodeServer
@@ -363,3 +364,32 @@ def test_an_http_connection_that_has_ended_is_not_kept_until_its_time_limit() ->
     assert ended() is None
     limit.func(*limit.args)  # which finds nothing to end
     limit.cancel()
+
+
+def test_an_upgraded_connection_that_has_ended_goes_without_a_look_for_rings() -> None:
+    upgraded = Protocol()
+    server = SimpleNamespace(
+        request_patience=60.0,
+        max_request_bytes=1_000,
+        proxy_forwarded_address_header=None,
+        protocol_connected=lambda _: None,
+        protocol_disconnected=lambda _: None,
+        ws_factory=SimpleNamespace(buildProtocol=lambda _: upgraded),
+    )
+    protocol = NodeHttpFactory(server).buildProtocol(None)
+    [limit] = [each for each in reactor.getDelayedCalls() if each.func is _drop_unasking]
+    limit.cancel()
+    transport = StringTransport()
+    gc.disable()
+    try:
+        protocol.makeConnection(transport)
+        channel = daphne_internals.channel_of(protocol)
+        request = "GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n\r\n"
+        protocol.dataReceived(request.encode())
+        assert upgraded.transport is transport
+        over = weakref.ref(channel)
+        transport.unregisterProducer()  # as the link does
+        del protocol, channel
+        assert over() is None
+    finally:
+        gc.enable()
