@@ -175,6 +175,7 @@ class SessionManager:
         self._detached.pop(session.id, None)
         is_known = self.sessions.pop(session.id, None) is not None
         session.step(event)
+        session.forget()
         if not is_known:  # it has no runtime URL yet
             return
         self._table.remove_runtime(session)
@@ -372,6 +373,7 @@ class SessionManager:
         if session is not None:
             session.step(Event.MOVE)
             session.outbox.clear()
+            session.forget()
         for on_handed_off in self.on_handed_off:
             on_handed_off(session_id)
 

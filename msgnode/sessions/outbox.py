@@ -80,7 +80,6 @@ class Outbox:
         "_bytes",
         "_limit",
         "_link",
-        "_overflow",
         "_relief",
         "_stores",
         "_unsent",
@@ -89,6 +88,7 @@ class Outbox:
         "frames_bytes",
         "has_gap",
         "holders",
+        "overflow",
     )
 
     def __init__(self, limit: int, stores: bool, overflow: Callable[[], None]) -> None:
@@ -99,7 +99,7 @@ class Outbox:
         self._budget: QueueBudget | None = None
         self._limit = limit
         self._stores = stores
-        self._overflow = overflow
+        self.overflow = overflow
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._unsent = 0
@@ -125,7 +125,7 @@ class Outbox:
         if self._bytes + size > self._limit or not self._take(size):
             self.has_gap = True
             if link is not None:
-                self._overflow()
+                self.overflow()
             return DeliveryResult.DROPPED
         self._waiting.append(frame)
         self._bytes += size
@@ -216,7 +216,7 @@ class Outbox:
         """Handle a lack of room: end at once a socket that holds unsent frames."""
         link = self._link
         self.has_gap = True
-        self._overflow()
+        self.overflow()
         if link is not None and link.is_paused:
             link.drop()
 

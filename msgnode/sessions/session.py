@@ -273,6 +273,13 @@ class LiveSession:
         self.outbox.detach()
         self.detached_at = time.monotonic()
 
+    def forget(self) -> None:
+        """Drop what only a live session needs, so that nothing an ended one holds refers to it."""
+        self.requests = None
+        self.ask = self.ask_group = _asks_nobody
+        self.has_asked = _has_asked_nothing
+        self.outbox.overflow = _nobody_lags
+
     def _ask_first(self, sender: str, id_: bytes, asked: str, now: float) -> None:
         self.remember(OpenRequests(self.request_limits, now))
         self.ask(sender, id_, asked, now)
@@ -300,6 +307,14 @@ class LiveSession:
 
 def _nobody_is_told(session: LiveSession) -> None:
     """Of a session that no worker holds."""
+
+
+def _asks_nobody(sender: str, id_: bytes, asked: str | frozenset[str], now: float) -> None:
+    """The `ask` of a session that has ended."""
+
+
+def _nobody_lags() -> None:
+    """The `overflow` of a session that has ended."""
 
 
 def _has_asked_nothing(sender: str, id_: str, responder: str, now: float) -> bool:

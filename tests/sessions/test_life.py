@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
+
+import pytest
 
 from msgnode.bus.table import RoutingTable
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 from msgnode.sessions.manager import SessionManager
-from msgnode.sessions.rules import State
+from msgnode.sessions.rules import Event, State
 from msgnode.sessions.session import LiveSession, SessionLimits
 from msgnode.sessions.session_factory import SessionSettings
 
@@ -63,3 +67,27 @@ def test_sessions_expire_in_portions_so_that_others_get_their_turn() -> None:
     life, store = sessions(5)
     assert [life.expire(2) for _ in range(3)] == [True, True, False]
     assert store.ended == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("has_asked", [False, True])
+@pytest.mark.parametrize("ends", ["closed", "handed off"])
+def test_a_session_that_has_ended_goes_without_a_look_for_rings(ends: str, has_asked: bool) -> None:
+    life, store = sessions(1)
+    session = life.sessions["0"]
+    if has_asked:
+        session.ask("hyperty://d/a", b"1", "1", 0.0)
+    over = weakref.ref(session)
+    gc.disable()
+    try:
+        if ends == "closed":
+            life.close(session, Event.END, "ended")
+        else:
+            life.release(session)
+            life.hand_off("0")
+        assert not session.has_asked("hyperty://d/a", "1", "1", 0.0)
+        session.ask("hyperty://d/a", b"2", "1", 0.0)
+        assert session.requests is None
+        del session
+        assert over() is None
+    finally:
+        gc.enable()
