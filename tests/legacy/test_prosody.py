@@ -332,7 +332,7 @@ async def test_case_9_a_wrong_secret_is_refused_until_it_is_mended(world: World)
     wrong.write_text("another")
     place = f"127.0.0.1:{world.server.component_port}"
     add = ("peers", "add", DOMAIN, "--xmpp", place, "--component", GATEWAY, "--pool", "20",
-           "--per-minute", "1000000", "--secret")  # fmt: skip
+           "--per-minute", "1000000", "--trusted", "--secret")  # fmt: skip
     await asyncio.to_thread(world.node.manage, *add, str(wrong))
     row = await until_row(world.node, lambda row: row["state"] == "refused", DOMAIN)
     assert "not-authorized" in row["last_error"]
