@@ -94,6 +94,7 @@ def two_workers(
     enter(place / "node.sqlite3", issuer.row())
     settings: dict[str, Any] = {
         "ADMISSION_DOMAINS": "identified.test=identified,strict.test=strict",
+        "WORKER_TIMEOUT": 120,  # so that no runtime is told to come back while sessions even out
     }
     redis = OwnRedis(place)  # on one Redis these and the workers of other tests would be one node
     both = Pair(place, REDIS_URL=redis.url, **settings)

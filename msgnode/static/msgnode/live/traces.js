@@ -22,7 +22,7 @@ const state = $("#traces-state");
 const pause = $("#traces-pause");
 const search = $("#traces-search");
 const panel = $("#trace");
-const wantsOne = new URLSearchParams(location.search).has("trace");
+const wantsOne = Boolean(new URLSearchParams(location.search).get("trace")); // the form sends it empty
 
 const traces = new Map(); // trace id -> {parts, row: null until it is shown}
 const ofRow = new WeakMap(); // row -> trace
