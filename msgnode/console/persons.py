@@ -56,6 +56,7 @@ from msgnode.models import (
     Subscription,
 )
 from msgnode.qos.models import Reservation
+from msgnode.scripts import store as scripts
 from msgnode.storage.deletion import delete_with_dependents
 from msgnode.traffic.pseudonyms import pseudonym
 from policies.models import DecisionEntry, NamedList
@@ -213,6 +214,8 @@ def export(names: Names) -> dict[str, Any]:
     told: dict[str, Any] = {kind: [_plain(row) for row in found] for kind, found in rows.items()}
     told["account"] = [_plain(person) for person in names.accounts]
     told["registry"] = registry.person_export(names.user_urls, names.guids)
+    shown = scripts.shown_of(_shown_texts(names, sessions))
+    told["connectors"] = [{"port": port, "shown": lines} for port, lines in shown.items()]
     told["record_pseudonyms"] = _pseudonyms(names, told)
     return told
 
@@ -239,6 +242,7 @@ def erase(names: Names, actor: str) -> dict[str, int]:
     done["alarms"] = _delete(_alarms(names, sessions))
     errors = [each.pk for each in _errors_that_name(names, sessions)]
     done["components"] = ComponentStatus.objects.filter(pk__in=errors).update(last_error="")
+    done["connectors"] = scripts.forget(scripts.shown_of(_shown_texts(names, sessions)))
     done["reservations without the name"] = _reservations(names, sessions).update(
         issuer="", subject="", client_name="", about="", runtime_url=""
     )  # what was carried for the customer stays
@@ -319,9 +323,14 @@ def _runtimes_that_name(names: Names) -> set[str]:
 
 def _errors_that_name(names: Names, sessions: QuerySet[Session]) -> list[ComponentStatus]:
     """What components last failed with; versions before this one wrote names into it."""
-    texts = {*names.emails, *names.user_urls, *names.guids, *_own_runtimes(names, sessions)}
+    texts = _shown_texts(names, sessions)
     rows = ComponentStatus.objects.exclude(last_error="")
     return [each for each in rows if any(text in each.last_error for text in texts)]
+
+
+def _shown_texts(names: Names, sessions: QuerySet[Session]) -> set[str]:
+    """What names the person within a longer text."""
+    return {*names.emails, *names.user_urls, *names.guids, *_own_runtimes(names, sessions)}
 
 
 def _audited_values(names: Names) -> QuerySet[AuditEntry]:

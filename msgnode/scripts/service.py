@@ -209,6 +209,14 @@ class Port:
         self.last_error = self.last_error if error is None else error[:300]
         self._scripts.note(self)
 
+    def forget(self) -> None:
+        """Forget what was said in the last calls, for it may name a person who is erased."""
+        self.figures.recorded.clear()
+        self.last_error = ""
+        if self.script is not None:
+            self.script.refusals = []
+            self.script.sandbox.logs.clear()
+
     # --- its life ---------------------------------------------------------------------------------
 
     async def use(self, row: ConnectorRow | None, version: Version | None) -> None:
@@ -381,7 +389,11 @@ class Scripts:
 
     def handlers(self) -> dict[str, Handler]:
         """The handlers of what operators do."""
-        return {store.CHANGED: self._changed, store.RESTART: self._restart}
+        return {
+            store.CHANGED: self._changed,
+            store.RESTART: self._restart,
+            store.FORGET: self._forget,
+        }
 
     async def stop(self) -> None:
         """End all scripts."""
@@ -430,6 +442,9 @@ class Scripts:
 
     def _restart(self, payload: dict[str, Any]) -> None:
         self.spawn(partial(self._start_anew, payload["port"]))
+
+    def _forget(self, payload: dict[str, Any]) -> None:
+        self.ports[payload["port"]].forget()
 
     async def _start_anew(self, name: str) -> None:
         async with self._turn:

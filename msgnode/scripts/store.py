@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 from django.conf import settings
@@ -40,6 +41,8 @@ CHANGED = "connectors.changed"
 """The control message for changed rows of connectors."""
 RESTART = "connectors.restart"
 """The control message to start the script of a connector anew."""
+FORGET = "connectors.forget"
+"""The control message to forget the last calls, refusals, log lines and error of a connector."""
 FAILED_ALARM = "script-failed"
 MAX_SCRIPTS = 50
 MAX_SOURCE = 1024 * 1024
@@ -343,6 +346,40 @@ def take_back(row: ConnectorRow, digest: str) -> None:
     found = Connector.objects.filter(pk=row.pk, approved_digest=row.digest)
     if found.update(approved_digest=digest):
         post(CHANGED)
+
+
+# --- what a person may ask for --------------------------------------------------------------------
+
+
+def shown_of(texts: Collection[str]) -> dict[str, list[str]]:
+    """What the rows show of the last calls, refusals and log lines that has one of these texts.
+
+    Args:
+        texts: names of a person.
+
+    Returns:
+        By port, each such call (as JSON), refusal, line, and the last error.
+    """
+    found: dict[str, list[str]] = {}
+    for row in Connector.objects.all():
+        told = row.figures or {}
+        calls = [json.dumps(each, ensure_ascii=False) for each in told.get("recorded", ())]
+        shown = [*calls, *told.get("refusals", ()), *told.get("log", ()), row.last_error]
+        if naming := [each for each in shown if _has_one(each, texts)]:
+            found[row.port] = naming
+    return found
+
+
+def _has_one(shown: str, texts: Collection[str]) -> bool:
+    """Whether it has one of these texts, as it is or as a URL has it."""
+    return any(text in form for form in (shown, unquote(shown)) for text in texts)
+
+
+def forget(ports: Collection[str]) -> int:
+    """Delete what the rows of these ports show, and have the workers do so; return how many."""
+    for port in ports:
+        post(FORGET, port=port)
+    return Connector.objects.filter(port__in=ports).update(figures=None, last_error="")
 
 
 # --- what a script keeps --------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import shutil
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.apps import apps
@@ -27,6 +28,7 @@ from msgnode.models import (
     AuditEntry,
     Ban,
     ComponentStatus,
+    Connector,
     ControlMessage,
     IdentityBinding,
     LegacyAddress,
@@ -34,6 +36,7 @@ from msgnode.models import (
     Session,
 )
 from msgnode.qos.models import Reservation
+from msgnode.scripts.store import FORGET
 from policies.models import DecisionEntry, NamedList
 from registry import api
 from registry.api import Kind
@@ -301,6 +304,29 @@ def test_no_component_names_a_person_in_its_last_error() -> None:
     assert len(run("person_export", EMAIL)["components"]) == 3
     run("person_erase", EMAIL, "--yes")
     assert not ComponentStatus.objects.exclude(last_error="").exists()
+
+
+def test_what_a_connector_shows_of_a_person_is_told_and_forgotten() -> None:
+    live_of("alice")
+    user, other = f"user://localhost/{EMAIL}", "user://localhost/mallory@example.org"
+    calls = [{"method": "find", "argument": {"user": each}} for each in (user, other)]
+    for port, figures, error in (
+        ("domain-registry", {"recorded": calls, "log": [f"asked by {EMAIL}", "other"]}, ""),
+        ("qos", {"refusals": [f"GET https://a.example/{quote(user, '')}: no"]}, f"no {user}"),
+        ("global-registry", {"recorded": calls[1:], "log": ["other"]}, "other"),
+        ("identity", None, ""),
+    ):
+        Connector.objects.create(port=port, figures=figures, last_error=error)
+    told = {each["port"]: each["shown"] for each in run("person_export", EMAIL)["connectors"]}
+    assert sorted(told) == ["domain-registry", "qos"]
+    assert [len(lines) for lines in told.values()] == [2, 2]
+    assert "mallory" not in str(told)
+    run("person_erase", EMAIL, "--yes")
+    left = {each.port: (each.figures, each.last_error) for each in Connector.objects.all()}
+    assert left["domain-registry"] == left["qos"] == (None, "")
+    assert left["global-registry"] == ({"recorded": calls[1:], "log": ["other"]}, "other")
+    posted = ControlMessage.objects.filter(kind=FORGET)
+    assert {each.payload["port"] for each in posted} == {"domain-registry", "qos"}
 
 
 def test_values_in_the_audit_that_name_the_person_go_and_what_was_done_stays() -> None:

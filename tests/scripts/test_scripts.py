@@ -204,6 +204,33 @@ async def test_case_82_a_version_that_cannot_be_loaded_replaces_nothing(
         assert (await sync_to_async(one.row)()).approved_digest == approved
 
 
+async def test_a_worker_forgets_what_calls_said_of_a_person_when_it_is_told_so() -> None:
+    source = script("""find(what) {
+      node.log(what.user);
+      if (what.fails) throw new Error(what.user);
+      return fetch(`https://elsewhere.example/${what.user}`).catch(() => 1);
+    }""")
+    alice = "user://localhost/alice"
+    async with place(source) as one:
+
+        async def noted() -> None:
+            await one.scripts._note_figures()
+            await asyncio.gather(*one.scripts._tasks)
+
+        await ask(one.port, {"user": alice})
+        with pytest.raises(BadGateway):
+            await ask(one.port, {"user": alice, "fails": True})
+        await noted()
+        found = await sync_to_async(store.shown_of)([alice])
+        kinds = [2, 1, 2, 1]  # calls, refusals, lines, the error
+        assert len(found["domain-registry"]) == sum(kinds)
+        assert await sync_to_async(store.forget)(found) == 1
+        one.scripts.handlers()[store.FORGET]({"port": "domain-registry"})
+        await noted()
+        assert await sync_to_async(store.shown_of)([alice]) == {}
+        assert await ask(one.port, {"user": "user://localhost/bob"}) == 1
+
+
 async def test_case_87_a_minified_module_loads() -> None:
     async with place(
         'var a=()=>({handles:"domain-registry",find:a=>a});export{a as default};'
