@@ -87,7 +87,7 @@ class XmppNetwork:
         self._jingle = XmppCalls(self.addresses, here, self, clock)
         self._number = 0
         self._heard_at = 0.0
-        self._asked: OrderedDict[str, tuple[Said, float]] = OrderedDict()
+        self._asked: OrderedDict[str, tuple[Said, float, str]] = OrderedDict()  # with who is asked
 
     def restore(self, kept: Iterable[tuple[str, str, str]]) -> None:
         """Take what the worker before has kept."""
@@ -109,8 +109,7 @@ class XmppNetwork:
             await stream.open(settings.host, settings.port, settings.secret)
             stream.on_drained = self._here.wake
             self._stream, self._heard_at = stream, self._clock()
-            for each in self._sent.again():
-                stream.send(each)
+            self._sent.again(stream.send)
             self._presence.renew()
             self._here.live()
             self._jingle.calls.end_lost()
@@ -245,7 +244,7 @@ class XmppNetwork:
             return
         id_ = self._next_id("q")
         if said is not None:
-            self._asked[id_] = (said, self._clock() + PING_SECONDS)
+            self._asked[id_] = (said, self._clock() + PING_SECONDS, to)
         self.put("iq", {"type": type_, "id": id_, "to": to, "from": sender}, inside)
 
     # --- from the network -------------------------------------------------------------------------
@@ -268,8 +267,12 @@ class XmppNetwork:
     def _took_iq(self, element: Element, their: Jid, ours: Jid) -> None:
         id_, type_ = element.get("id"), element.get("type")
         if type_ in ("result", "error"):
-            if not self._sent.passed(id_) and (asked := self._asked.pop(id_, None)) is not None:
+            asked = self._asked.get(id_)
+            if asked is not None and asked[2] == str(their):
+                del self._asked[id_]
                 asked[0](element)
+            elif str(their) == self._settings.domain:
+                self._sent.passed(id_)
             return
         head = {"type": "result", "id": id_, "from": str(ours), "to": str(their)}
         if (jingle := element.find(f"{JINGLE} jingle")) is not None:
@@ -297,7 +300,8 @@ class XmppNetwork:
     def _took_message(self, element: Element, their: Jid, ours: Jid) -> None:
         type_ = element.get("type")
         if type_ == "error":
-            is_known = self._sent.refused(element.get("id"), partial(error_in, element))
+            fault_of = partial(error_in, element)
+            is_known = self._sent.refused(element.get("id"), their.bare, fault_of)
             if not is_known and not self._jingle.took_message(element, their, ours):
                 self._here.refused("an error about nothing that was sent")
             return

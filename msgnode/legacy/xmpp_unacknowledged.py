@@ -103,11 +103,11 @@ class Unacknowledged:
         self._sent[id_] = Sent(message, stanza, to, self._clock() + RESEND_SECONDS)
         self._count(id_)
 
-    def again(self) -> list[bytes]:
-        """What is to be sent first on a new connection."""
-        for id_ in self._sent:
+    def again(self, send: Callable[[bytes], None]) -> None:
+        """Send first on a new connection what may be lost: each message, then its ping."""
+        for id_, sent in self._sent.items():
+            send(sent.stanza)
             self._count(id_)
-        return [sent.stanza for sent in self._sent.values()]
 
     def ping(self) -> None:
         """Ask the server whether it has taken everything so far."""
@@ -143,16 +143,18 @@ class Unacknowledged:
                 del self._sent[id_]
                 self._refuse(sent, BadGateway(f"{self._domain} ends connections at this message."))
 
-    def refused(self, id_: str, fault_of: Callable[[str], NodeError]) -> bool:
+    def refused(self, id_: str, by: str, fault_of: Callable[[str], NodeError]) -> bool:
         """Answer a message that the server has refused; whether there is one.
 
         Args:
             id_: of the message there.
+            by: who was written to, in whose name the server refuses it.
             fault_of: what is answered, for who was written to.
         """
-        sent = self._sent.get(id_) or self._receipts.pop(id_, None)
-        if sent is None or sent.is_answered:
+        sent = self._sent.get(id_) or self._receipts.get(id_)
+        if sent is None or sent.is_answered or sent.to != by:
             return False
+        self._receipts.pop(id_, None)
         sent.is_answered = True
         self._refuse(sent, fault_of(sent.to))
         return True

@@ -38,7 +38,8 @@ class FakeXmpp:
         self.users = {"bob", "carol"}
         self.taken: list[Xml.Element] = []
         self.refused: list[str] = []  # why streams were ended
-        self.opened = self.pings = 0
+        self.opened = 0
+        self.pings: list[int] = []  # how many messages had been taken at each
         self.answers_pings = True
         self.secret = SECRET
         self.on_stanza: Callable[[Xml.Element], None] = lambda stanza: None
@@ -159,7 +160,7 @@ class FakeXmpp:
         to = element.get("to") or ""
         local = to.partition("/")[0].rpartition("@")[0]
         if to == DOMAIN and element.find("{urn:xmpp:ping}ping") is not None:
-            self.pings += 1
+            self.pings.append(len(self.of("message")))
             if self.answers_pings:
                 self._answer(element, "result")
         elif local and local not in self.users:

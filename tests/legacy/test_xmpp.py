@@ -60,11 +60,10 @@ async def test_case_3_an_unknown_user_is_named_in_the_answer() -> None:
 
 async def test_case_5_a_hundred_messages_have_a_barrier_each_twenty_and_keep_their_order() -> None:
     async with linked() as each:
-        before = each.server.pings
         ids = [each.send(f"m{number}") for number in range(100)]
         assert [await each.answer(id_) for id_ in ids] == [{"code": 200, "desc": "sent"}] * 100
         assert each.server.texts() == [f"m{number}" for number in range(100)]
-        assert each.server.pings - before == 5
+        assert each.server.pings == [20, 40, 60, 80, 100]
 
 
 async def test_case_6_what_a_lost_connection_may_have_lost_is_sent_again_with_the_same_id() -> None:
@@ -73,12 +72,34 @@ async def test_case_6_what_a_lost_connection_may_have_lost_is_sent_again_with_th
         ids = [each.send(f"m{number}") for number in range(50)]
         await each.until(lambda: len(each.server.texts()) == 50)
         first = [message.get("id") for message in each.server.of("message")]
+        assert each.server.pings[:2] == [20, 40]
         each.server.answers_pings = True
+        each.server.pings.clear()
         each.server.cut()
         assert [await each.answer(id_) for id_ in ids] == [{"code": 200, "desc": "sent"}] * 50
         again = [message.get("id") for message in each.server.of("message")][50:]
     assert again == first
     assert len(set(first)) == 50
+    assert each.server.pings == [70, 90, 100]  # never before the messages that it is about
+
+
+async def test_case_6_nobody_but_the_server_says_what_it_has_taken_or_refused() -> None:
+    async with linked() as each:
+        each.server.answers_pings = False
+        id_ = each.send("hi Bob")
+        message = await each.server.expect("message")
+        await each.until(lambda: each.server.pings)
+        bob = f"from='bob@{DOMAIN}/phone' to='{GATEWAY}'"
+        for number in range(9):
+            each.server.say(f"<iq type='result' id='p{number}' {bob}/>")
+        carol = f"from='carol@{DOMAIN}/1' to='{message.get('from')}'"
+        each.server.say(f"<message type='error' id='{message.get('id')}' {carol}/>")
+        each.server.message("all was read")
+        await each.until(each.created)
+        assert not [told for told in each.node.said if told["type"] == "response"]
+        each.server.answers_pings = True
+        each.server.cut()
+        assert await each.answer(id_) == {"code": 200, "desc": "sent"}
 
 
 async def test_case_7_a_server_that_comes_back_gets_what_waits_and_one_that_does_not_is_504(
