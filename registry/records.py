@@ -135,7 +135,7 @@ def _facts(kind: Kind, given: Mapping[str, Any], expires_max: int) -> dict[str, 
         elif name in ("resources", "dataSchemes"):
             facts[_COLUMNS[name]] = _words(name, value)
         else:
-            facts[_COLUMNS[name]] = _text(name, value, _LIMITS.get(name, MAX_KEY))
+            facts[_COLUMNS[name]] = _storable_text(name, value, _LIMITS.get(name, MAX_KEY))
         if name == "status" and value not in STATUSES:
             raise BadMessage(f"The field 'status' must be one of {', '.join(STATUSES)}.")
         if name in _URLS and " " in value:
@@ -153,10 +153,10 @@ def _seconds(value: object) -> int:
 def _words(name: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MAX_ITEMS:
         raise BadMessage(f"The field {name!r} must be a list of at most {MAX_ITEMS} texts.")
-    return tuple(_text(name, item, MAX_ITEM) for item in value)
+    return tuple(_storable_text(name, item, MAX_ITEM) for item in value)
 
 
-def _text(name: str, value: object, limit: int) -> str:
+def _storable_text(name: str, value: object, limit: int) -> str:
     if not isinstance(value, str):
         raise BadMessage(f"The field {name!r} must be text.")
     if len(value) > limit:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -17,7 +16,7 @@ from django.db import connection
 from django.db.models import DateTimeField, Field, JSONField, Model
 
 from msgnode.core import row_statements
-from msgnode.core.row_statements import Column, Prepare, Statement
+from msgnode.core.row_statements import Column, Prepare, Statement, as_utc
 
 from . import rows
 from .entries import Entry, Kind
@@ -109,9 +108,5 @@ def _columns(model: type[Model], names: tuple[str, ...]) -> tuple[Column, ...]:
 def _preparation(field: Field[Any, Any]) -> Prepare | None:
     """The function that converts a column's values for SQLite."""
     if isinstance(field, DateTimeField):
-        return _moment
+        return as_utc
     return json.dumps if isinstance(field, JSONField) else None
-
-
-def _moment(value: datetime | None) -> str | None:
-    return None if value is None else str(value.astimezone(UTC).replace(tzinfo=None))

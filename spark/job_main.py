@@ -263,8 +263,8 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("kind", type=Kind, choices=list(Kind))
     parser.add_argument("--record", required=True, help="URL or path of the traffic record")
-    parser.add_argument("--start", required=True, type=_moment)
-    parser.add_argument("--end", required=True, type=_moment)
+    parser.add_argument("--start", required=True, type=periods.utc_time)
+    parser.add_argument("--end", required=True, type=periods.utc_time)
     parser.add_argument("--run", required=True, help="id of this run: letters, digits and -")
     parser.add_argument("--result", required=True, type=Path)
     parser.add_argument("--home", default="", help="the node's own domain, which is no peer")
@@ -300,11 +300,6 @@ def main(arguments: list[str]) -> None:
         keep_classes(spark, given.classes)
     else:
         spark.stop()
-
-
-def _moment(text: str) -> datetime:
-    at = datetime.fromisoformat(text)
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def _tell(share: float, step: str) -> None:

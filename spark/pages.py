@@ -90,8 +90,8 @@ def context(figures: dict[str, Any]) -> dict[str, Any]:
     incomplete = incomplete_hours(figures)
     return {
         "figures": figures,
-        "from": _moment(figures["start"]),
-        "until": _moment(figures["end"]),
+        "from": _readable_time(figures["start"]),
+        "until": _readable_time(figures["end"]),
         "cards": [
             _card("Messages", f"{messages:,}", change.get("messages")),
             _card("Bytes", f"{totals.get('bytes', 0):,}", change.get("bytes")),
@@ -303,7 +303,7 @@ def _says(kept: int, there_were: int) -> str:
     return " ".join(told)
 
 
-def _moment(text: str) -> str:
+def _readable_time(text: str) -> str:
     """A moment of a report for people, without an hour that is midnight."""
     return text[:16].replace("T", " ").removesuffix(" 00:00")
 

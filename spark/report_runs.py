@@ -396,8 +396,8 @@ def raise_damaged(files: Iterable[Mapping[str, str]]) -> None:
     """An alarm for each hour of these files (hour, file, fault). Blocks."""
     hours: dict[str, dict[str, str]] = defaultdict(dict)
     for each in files:
-        hours[f"{_moment(each):%Y-%m-%d %H:%M}"][each["file"]] = each["fault"]
-    _raise({hour: _text(hour, faults) for hour, faults in hours.items()})
+        hours[f"{_hour_of(each):%Y-%m-%d %H:%M}"][each["file"]] = each["fault"]
+    _raise({hour: _alarm_text(hour, faults) for hour, faults in hours.items()})
 
 
 def raise_ledgers(names: Iterable[str]) -> None:
@@ -433,7 +433,7 @@ def _raise(texts: Mapping[str, str]) -> None:
 def warning(files: list[dict[str, str]]) -> str:
     """What a run says of these files; empty if there are none."""
     lines = [
-        f"{_moment(each):%Y-%m-%d %H:%M} {each['file']}: {each['fault']}"
+        f"{_hour_of(each):%Y-%m-%d %H:%M} {each['file']}: {each['fault']}"
         for each in files[:_FILES_IN_A_RUN]
     ]
     if len(files) > _FILES_IN_A_RUN:
@@ -441,7 +441,7 @@ def warning(files: list[dict[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def _text(hour: str, faults: Mapping[str, str]) -> str:
+def _alarm_text(hour: str, faults: Mapping[str, str]) -> str:
     names = sorted(faults)
     more = f" and {len(names) - _FILES_NAMED} more" if len(names) > _FILES_NAMED else ""
     return (
@@ -450,5 +450,5 @@ def _text(hour: str, faults: Mapping[str, str]) -> str:
     )[:_TEXT]
 
 
-def _moment(file: Mapping[str, str]) -> datetime:
+def _hour_of(file: Mapping[str, str]) -> datetime:
     return datetime.fromisoformat(file["hour"]).astimezone(UTC)

@@ -9,6 +9,7 @@ the caller's models, never from a client.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
@@ -18,6 +19,11 @@ import msgspec
 Prepare = Callable[[Any], Any]
 
 _encode = msgspec.json.Encoder().encode
+
+
+def as_utc(value: datetime | None) -> str | None:
+    """A time as Django writes it to SQLite (USE_TZ, and no time zone of the database)."""
+    return None if value is None else str(value.astimezone(UTC).replace(tzinfo=None))
 
 
 class Column(NamedTuple):

@@ -43,7 +43,7 @@ AT_ONCE = 32
 """Most concurrent wake-ups at one of the `hosts`, so that a frozen one delays only its own."""
 
 
-def _text(data: bytes) -> str:
+def _base64url(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
@@ -62,7 +62,7 @@ class PushKey:
         self._signer = ECKey.import_key(pem)
         self._contact = contact
         form = serialization.PublicFormat.UncompressedPoint
-        self.public = _text(key.public_key().public_bytes(serialization.Encoding.X962, form))
+        self.public = _base64url(key.public_key().public_bytes(serialization.Encoding.X962, form))
 
     def authorization(self, endpoint: str, now: float) -> str:
         """The header with which the node identifies itself to an endpoint."""
@@ -248,7 +248,7 @@ class PushWakeups:
         headers = {
             "TTL": str(int(self._seconds)),
             "Urgency": "high",
-            "Topic": _text(hashlib.sha256(id_.encode()).digest()[:24]),
+            "Topic": _base64url(hashlib.sha256(id_.encode()).digest()[:24]),
             "Authorization": self.key.authorization(endpoint, time.time()),
         }
         return (await self._http.post(endpoint, b"", headers)).status

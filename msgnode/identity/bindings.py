@@ -268,8 +268,8 @@ class BindingStore:
         for _ in range(_TRIES):
             row = rows.select_for_update().filter(name=wanted.name).first()
             if row is not None and row.value == wanted.value:
-                if row.ends_at < _moment(wanted.ends):
-                    rows.filter(name=wanted.name).update(ends_at=_moment(wanted.ends))
+                if row.ends_at < _ends_at(wanted.ends):
+                    rows.filter(name=wanted.name).update(ends_at=_ends_at(wanted.ends))
                 return wanted
             if row is not None and _is_in_force(row):
                 return _binding(row)
@@ -279,7 +279,7 @@ class BindingStore:
             fields = {
                 "value": wanted.value,
                 "runtime_url": wanted.runtime_url,
-                "ends_at": _moment(wanted.ends),
+                "ends_at": _ends_at(wanted.ends),
             }
             if row is not None:
                 rows.filter(name=wanted.name).update(**fields)
@@ -320,5 +320,5 @@ def _binding(row: models.IdentityBinding) -> Binding:
     return Binding(row.name, row.value, row.runtime_url, row.ends_at.timestamp())
 
 
-def _moment(seconds: float) -> datetime:
+def _ends_at(seconds: float) -> datetime:
     return datetime.fromtimestamp(min(seconds, _LAST), UTC)

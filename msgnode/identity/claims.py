@@ -94,13 +94,13 @@ def read(
     """Check the claims of a token whose signature is good. Raises Rejected."""
     if claims.get("iss") not in (issuer.url, *issuer.aliases):
         raise Rejected("The token is of another issuer.")
-    expires = _moment(claims, "exp")
+    expires = _seconds(claims, "exp")
     if expires is None:
         raise Rejected("The token has no end (exp).")
     if expires + leeway <= now:
         raise Rejected("The token has expired.")
     for name in ("nbf", "iat"):
-        moment = _moment(claims, name)
+        moment = _seconds(claims, name)
         if moment is not None and moment - leeway > now:
             raise Rejected(f"The token is from the future ({name}).")
     _check_audience(claims, audiences)
@@ -122,7 +122,7 @@ def statement(claims: dict[str, Any], issuer: Issuer, ends: float) -> ValidatedC
         raise Rejected("The token names no subject (sub) that can be printed.")
     nonce = claims.get("nonce")
     names = names_in(claims, issuer.name_claim)
-    issued = _moment(claims, "iat") or 0.0
+    issued = _seconds(claims, "iat") or 0.0
     text = nonce if isinstance(nonce, str) else ""
     return ValidatedClaims(issuer, claims, subject, names, text, issued, ends)
 
@@ -213,7 +213,7 @@ def _check_audience(claims: dict[str, Any], audiences: Collection[str]) -> None:
         raise Rejected("The token was issued to another party.")
 
 
-def _moment(claims: dict[str, Any], name: str) -> float | None:
+def _seconds(claims: dict[str, Any], name: str) -> float | None:
     """A time in the claims; None if absent. A text or a boolean is refused."""
     value = claims.get(name)
     if value is None:

@@ -117,7 +117,7 @@ def _criteria(value: Any) -> Criteria:
         return Criteria()
     fields = _object(value, "criteria")
     return Criteria(
-        _text(fields, "cspId", MAX_TEXT),
+        _optional_text(fields, "cspId", MAX_TEXT),
         _media(fields.get("mediaTypes"), "mediaTypes"),
         _near(fields.get("near")),
     )
@@ -134,9 +134,9 @@ def _order(value: Mapping[str, Any]) -> Order:
         traffic_class="" if named is None else _class(named, "class"),
         bitrate=_number(value, "bitrate", MAX_BITRATE),
         seconds=_seconds(value),
-        customer=_text(value, "cspId", MAX_TEXT),
-        client_name=_text(value, "clientName", MAX_TEXT),
-        about=_text(value, "sessionId", MAX_ADDRESS),
+        customer=_optional_text(value, "cspId", MAX_TEXT),
+        client_name=_optional_text(value, "clientName", MAX_TEXT),
+        about=_optional_text(value, "sessionId", MAX_ADDRESS),
         near=_near(value.get("near")),
     )
     if not order.media and not order.traffic_class:
@@ -185,7 +185,7 @@ def _number(value: Mapping[str, Any], name: str, most: int) -> int:
     return number
 
 
-def _text(value: Mapping[str, Any], name: str, most: int) -> str:
+def _optional_text(value: Mapping[str, Any], name: str, most: int) -> str:
     text = value.get(name, "")
     if text is None:
         return ""

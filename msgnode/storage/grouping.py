@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import IntEnum
 from functools import cache
 from typing import Any, assert_never
@@ -38,7 +37,7 @@ from django.db.models import (
 
 from msgnode.bus.writing import Call, Change, Create, Delete, Together, Update
 from msgnode.core import row_statements
-from msgnode.core.row_statements import Column, Prepare, Statement
+from msgnode.core.row_statements import Column, Prepare, Statement, as_utc
 from msgnode.models import Session
 
 
@@ -133,11 +132,6 @@ def _hex(value: UUID | str | None) -> str | None:
     return value.hex if isinstance(value, UUID) else value
 
 
-def _moment(value: datetime | None) -> str | None:
-    """As UTC, which Django uses in SQLite (USE_TZ, and no time zone of the database)."""
-    return None if value is None else str(value.astimezone(UTC).replace(tzinfo=None))
-
-
 def _json(value: Any) -> str | None:
     return None if value is None else json.dumps(value)
 
@@ -149,7 +143,7 @@ _PREPARED: dict[type[Any], Prepare | None] = {
     PositiveIntegerField: None,
     TextField: None,
     UUIDField: _hex,
-    DateTimeField: _moment,
+    DateTimeField: as_utc,
 }
 
 

@@ -98,13 +98,13 @@ def claimed(jwt: str) -> SignedRecord:
         if not isinstance(defaults, dict) or not isinstance(defaults.get(name), str):
             raise BadMessage(f"JWT is malformed: mandatory parameter 'defaults.{name}' missing.")
     return SignedRecord(
-        guid=guids.bare(_text(data, "guid")),
+        guid=guids.bare(_printable_text(data, "guid")),
         jwt=jwt,
-        public_key=key_text(_text(data, "publicKey")),
-        salt=_text(data, "salt"),
+        public_key=key_text(_printable_text(data, "publicKey")),
+        salt=_printable_text(data, "salt"),
         user_ids=_user_ids(data["userIDs"]),
-        last_update=_moment(data, "lastUpdate"),
-        timeout=_moment(data, "timeout"),
+        last_update=_time(data, "lastUpdate"),
+        timeout=_time(data, "timeout"),
         is_active=_flag(data, "active", default=True),
         is_revoked=_flag(data, "revoked", default=False),
     )
@@ -203,16 +203,16 @@ def _data(payload: str) -> dict[str, Any]:
     return data
 
 
-def _text(data: dict[str, Any], name: str) -> str:
+def _printable_text(data: dict[str, Any], name: str) -> str:
     value = data[name]
     if not isinstance(value, str) or not value.isprintable():
         raise BadMessage(f"JWT is malformed: parameter '{name}' is not a text.")
     return value
 
 
-def _moment(data: dict[str, Any], name: str) -> datetime:
+def _time(data: dict[str, Any], name: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(_text(data, name))
+        moment = datetime.fromisoformat(_printable_text(data, name))
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise BadMessage(f"JWT is malformed: parameter '{name}' is not a time.") from None

@@ -32,7 +32,7 @@ def _words(**kwargs: Any) -> serializers.ListField:
     return serializers.ListField(child=child, max_length=MAX_ITEMS, **kwargs)
 
 
-def _text(limit: int, **kwargs: Any) -> serializers.CharField:
+def _text_field(limit: int, **kwargs: Any) -> serializers.CharField:
     return serializers.CharField(
         max_length=limit, allow_blank=True, trim_whitespace=False, **kwargs
     )
@@ -48,13 +48,15 @@ class EntrySerializer(serializers.Serializer[api.Entry]):
     url = serializers.CharField(read_only=True)
     resources = _words()
     dataSchemes = _words()
-    status = _text(MAX_WORD, help_text="created, live, disconnected, dead, or a word of the client")
+    status = _text_field(
+        MAX_WORD, help_text="created, live, disconnected, dead, or a word of the client"
+    )
     expires = serializers.IntegerField(
         min_value=0, max_value=2**31 - 1, help_text="Seconds it lives without a sign of life."
     )
-    runtime = _text(MAX_KEY)
-    p2pRequester = _text(MAX_TEXT, required=False)
-    p2pHandler = _text(MAX_TEXT, required=False)
+    runtime = _text_field(MAX_KEY)
+    p2pRequester = _text_field(MAX_TEXT, required=False)
+    p2pHandler = _text_field(MAX_TEXT, required=False)
     startingTime = serializers.DateTimeField(read_only=True)
     lastModified = serializers.DateTimeField(read_only=True)
     expiresAt = serializers.DateTimeField(read_only=True, allow_null=True)
@@ -82,8 +84,8 @@ class HypertySerializer(EntrySerializer):
 
     user = serializers.CharField(max_length=MAX_KEY, trim_whitespace=False)
     email = serializers.CharField(read_only=True, help_text="Last part of the user id.")
-    descriptor = _text(MAX_TEXT)
-    guid = _text(MAX_GUID, required=False)
+    descriptor = _text_field(MAX_TEXT)
+    guid = _text_field(MAX_GUID, required=False)
 
     def owner(self, fields: dict[str, Any]) -> dict[str, Any]:
         user = fields.pop("userID")
@@ -99,9 +101,9 @@ class HypertyPatchSerializer(HypertySerializer):
 class DataObjectSerializer(EntrySerializer):
     """A data object instance."""
 
-    name = _text(MAX_KEY)
-    schema = _text(MAX_TEXT)
-    reporter = _text(MAX_KEY)
+    name = _text_field(MAX_KEY)
+    schema = _text_field(MAX_TEXT)
+    reporter = _text_field(MAX_KEY)
 
 
 class UserSerializer(serializers.ModelSerializer[User]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 
@@ -14,6 +14,16 @@ class Kind(StrEnum):
     WEEKLY = "weekly"
     MONTHLY = "monthly"
     YEARLY = "yearly"
+
+
+def utc_time(text: str) -> datetime:
+    """The time that a text of ISO 8601 names, in UTC unless it says otherwise.
+
+    Raises:
+        ValueError: It names none.
+    """
+    at = datetime.fromisoformat(text)
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def start_of(kind: Kind, moment: datetime) -> datetime:

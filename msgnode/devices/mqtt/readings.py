@@ -62,7 +62,7 @@ def value_of(payload: bytes, path: tuple[str, ...]) -> bytes:
         if value is None and path:
             raise BadMessage("The payload is no JSON.") from None
         if value is None:
-            value = _text(payload)
+            value = _decoded(payload)
     for name in path:
         if isinstance(value, dict) and name in value:
             value = value[name]
@@ -132,7 +132,7 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def _text(payload: bytes) -> str:
+def _decoded(payload: bytes) -> str:
     try:
         return payload.decode()
     except UnicodeDecodeError:

@@ -37,7 +37,7 @@ from msgnode.core.digest import digest
 from msgnode.identity.ports import AssertionRequest
 
 from . import codes, keys
-from .token_claims import claims_of, subject_of, user_url_of, verified_claims
+from .token_claims import as_text, claims_of, subject_of, user_url_of, verified_claims
 
 CONNECTOR = "idm"
 """Client id of the node's own identity connector."""
@@ -189,17 +189,13 @@ def _redeemed(returned_url: str) -> tuple[Any, str]:
 
 
 def _identity(user: Any, token: str, claims: dict[str, Any]) -> dict[str, Any]:
-    wrapped = {"tokenID": token, "tokenIDJSON": {name: _text(v) for name, v in claims.items()}}
+    wrapped = {"tokenID": token, "tokenIDJSON": {name: as_text(v) for name, v in claims.items()}}
     return {
         "assertion": base64.b64encode(json.dumps(wrapped).encode()).decode(),
         "idp": {"domain": settings.DOMAIN, "protocol": "OIDC"},
         "userProfile": {**claims_of(user), "sub": subject_of(user), "userURL": user_url_of(user)},
         "expires": int(claims["exp"]),
     }
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _user(subject: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.conf import settings
@@ -34,6 +35,11 @@ def claims_of(user: Any) -> dict[str, Any]:
     if "@" not in username or username == claims.get("email"):
         claims["preferred_username"] = username
     return claims
+
+
+def as_text(value: Any) -> str:
+    """A claim as older clients read it: a text as it is, anything else in JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def subject_of(user: Any) -> str:

@@ -33,7 +33,7 @@ from msgnode.identity.revocation_list import revoke
 from . import keys, validator
 from .login import leads_on, origin_of_client
 from .revocation import end_logins, told_of
-from .token_claims import subject_of, verified_claims
+from .token_claims import as_text, subject_of, verified_claims
 
 Answer = Callable[..., HttpResponse]
 _MAX_TOKEN = 16 * 1024
@@ -240,11 +240,7 @@ class TokenInfo(View):
         if claims is None:
             error = {"error": "invalid_token", "error_description": "Invalid Value"}
             return for_all(JsonResponse(error, status=400))
-        return for_all(JsonResponse({name: _text(value) for name, value in claims.items()}))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+        return for_all(JsonResponse({name: as_text(value) for name, value in claims.items()}))
 
 
 def for_all(response: HttpResponse) -> HttpResponse:

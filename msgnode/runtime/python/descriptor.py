@@ -119,7 +119,7 @@ def check_descriptor(
     type_ = raw.get("type") or _TYPES[kind]
     if type_.upper() != _TYPES[kind]:
         raise DescriptorError("type", f"{type_[:40]!r} instead of {_TYPES[kind]}.")
-    language = _text(raw, "language")
+    language = _required_text(raw, "language")
     if not language.lower().startswith("python"):
         raise DescriptorError("language", f"{language[:40]!r} cannot run here.", 501)
     _check_constraints(raw.get("constraints"))
@@ -158,7 +158,7 @@ def check_descriptor(
     )
 
 
-def _text(raw: dict[str, Any], name: str) -> str:
+def _required_text(raw: dict[str, Any], name: str) -> str:
     value = raw.get(name)
     if not isinstance(value, str) or not value:
         raise DescriptorError(name, "is missing or not a text.")

@@ -110,7 +110,7 @@ def _check(call: Call, url: str, record: Any) -> None:
 
 
 def _read(body: Mapping[str, Any]) -> Call:
-    resource = _text(body, "resource")
+    resource = _required_text(body, "resource")
     criteria = _mapping(body, "criteria")
     query = "&".join(
         f"{name}={','.join(_quoted(each) for each in _list(criteria, name))}"
@@ -149,7 +149,7 @@ def _looked_for(resource: str, criteria: Mapping[str, Any]) -> tuple[str, str, s
     if not rest:
         for key in ("reporter", "name"):
             if key in criteria and kind == "object":
-                return kind, key, _text(criteria, key)
+                return kind, key, _required_text(criteria, key)
     by, _, value = rest.partition("/")
     if kind == "hyperty" and by in _KEYS and value:
         key = _KEYS[by]
@@ -161,10 +161,10 @@ def _looked_for(resource: str, criteria: Mapping[str, Any]) -> tuple[str, str, s
 
 def _create(body: Mapping[str, Any]) -> Call:
     value = dict(_mapping(body, "value"))
-    url = _text(value, "url")
+    url = _required_text(value, "url")
     if _kind(addresses.parse(url).scheme) == "object":
         return Call("PUT", f"hyperty/dataobject/{_quoted(url)}", value)
-    user = _text(value, "user")
+    user = _required_text(value, "user")
     facts = {name: each for name, each in value.items() if name not in ("url", "user")}
     return Call("PUT", f"hyperty/user/{_quoted(user)}/{_quoted(url)}", facts)
 
@@ -211,7 +211,7 @@ def _kind(word: str) -> str:
     return "hyperty" if word.lower() in _HYPERTIES else "object"
 
 
-def _text(body: Mapping[str, Any], name: str) -> str:
+def _required_text(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
     if value is None or value == "":
         raise RegistryRefusal(400, f"The body lacks `{name}`.")

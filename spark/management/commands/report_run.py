@@ -35,9 +35,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("kind", choices=[str(kind) for kind in Kind])
         parser.add_argument(
-            "--from", dest="start", type=_moment, help="start, UTC, as 2026-11-20T13:00"
+            "--from", dest="start", type=_time, help="start, UTC, as 2026-11-20T13:00"
         )
-        parser.add_argument("--to", dest="end", type=_moment, help="end, UTC; default: one period")
+        parser.add_argument("--to", dest="end", type=_time, help="end, UTC; default: one period")
         parser.add_argument(
             "--again",
             action="store_true",
@@ -98,13 +98,12 @@ class Command(BaseCommand):
             self.stderr.write(f"{run.progress:4.0%} {step or run.step}")
 
 
-def _moment(text: str) -> datetime:
+def _time(text: str) -> datetime:
     try:
-        at = datetime.fromisoformat(text)
+        return periods.utc_time(text)
     except ValueError:
         what = f"{text!r} is not a date or time such as 2026-11-20 or 2026-11-20T13:00"
         raise ArgumentTypeError(what) from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def _last_with_rows(kind: Kind) -> datetime | None:

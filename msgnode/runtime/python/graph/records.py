@@ -115,13 +115,13 @@ def sign(record: Record, keys: Keys, after: datetime | None, now: datetime) -> s
         GraphError: 413; no registry takes it.
     """
     moment = now if after is None else max(now, after + timedelta(milliseconds=1))
-    record |= {"lastUpdate": _text(moment), "timeout": _text(moment + LIFETIME)}
+    record |= {"lastUpdate": _iso_time(moment), "timeout": _iso_time(moment + LIFETIME)}
     jwt = signed.sign(record, keys.private, "der")
     if len(jwt) > signed.MAX_LENGTH:
         raise GraphError(413, f"The record has {len(jwt)} characters, {signed.MAX_LENGTH} at most.")
     return jwt
 
 
-def _text(moment: datetime) -> str:
+def _iso_time(moment: datetime) -> str:
     text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")

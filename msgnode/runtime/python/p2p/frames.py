@@ -103,11 +103,11 @@ def _written(head: dict[str, Any], message: Message) -> list[str | bytes]:
     uuid, content = head["uuid"], content_of(message)
     data = {"uuid": uuid, "sendingTime": int(time.time() * 1000), "dataSize": len(content or b"")}
     if content is None:
-        return [_text({**head, "data": {**data, "textMessage": message}})]
+        return [_encoded({**head, "data": {**data, "textMessage": message}})]
     data |= {"textMessage": without_content(message)} | ({} if content else {"binary": True})
     mark = uuid.encode("utf-16-le")
     behind = [mark + content[at : at + PIECE] for at in range(0, len(content), PIECE)]
-    return [_text({**head, "data": data}), *behind]
+    return [_encoded({**head, "data": data}), *behind]
 
 
 def write(seq: int, message: Message, ack: int = 0) -> list[str | bytes]:
@@ -117,19 +117,19 @@ def write(seq: int, message: Message, ack: int = 0) -> list[str | bytes]:
         head["ack"] = ack
     if content_of(message) is not None:
         return _written(head, message)
-    text = _text(message)
+    text = _encoded(message)
     if len(text) <= PIECE:
         return _written(head, message)
     pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
     return [
-        _text({**head, "part": [index, len(pieces)], "text": piece})
+        _encoded({**head, "part": [index, len(pieces)], "text": piece})
         for index, piece in enumerate(pieces)
     ]
 
 
 def sign(kind: str, value: Any) -> str:
     """The frame of a sign."""
-    return _text({kind: value})
+    return _encoded({kind: value})
 
 
 def read(text: object) -> Frame:
@@ -257,7 +257,7 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no JSON.")
 
 
-def _text(frame: dict[str, Any]) -> str:
+def _encoded(frame: dict[str, Any]) -> str:
     text = json.dumps(frame, separators=(",", ":"), ensure_ascii=False)
     if text.isascii() or not _HALF.search(text):
         return text

@@ -227,12 +227,12 @@ class Invited:
         value = body.get("value")
         value = value if isinstance(value, dict) else {}
         self.url = addresses.resource_of(message["from"])
-        self.stub = _text(body.get("source"))
-        self.runtime = _text(value.get("runtime") or value.get("runtimeURL"))
+        self.stub = _short_text(body.get("source"))
+        self.runtime = _short_text(value.get("runtime") or value.get("runtimeURL"))
         self.is_field = value.get("protocol") != PROTOCOL
-        self.epoch = secrets.token_hex(8) if self.is_field else _text(value.get("epoch"))
-        self.handler = _text(value.get("p2pHandler"))
-        self.instance = _text(value.get("instance"))
+        self.epoch = secrets.token_hex(8) if self.is_field else _short_text(value.get("epoch"))
+        self.handler = _short_text(value.get("p2pHandler"))
+        self.instance = _short_text(value.get("instance"))
         expires = value.get("expires")
         if not addresses.is_p2p_stub(self.stub):
             raise SetUpError(400, "The body lacks `source`: a P2P stub.")
@@ -263,7 +263,7 @@ def _nothing() -> None:
     pass
 
 
-def _text(value: Any) -> str:
+def _short_text(value: Any) -> str:
     return value if isinstance(value, str) and len(value) <= addresses.MAX_HELD else ""
 
 
