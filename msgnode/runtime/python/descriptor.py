@@ -106,16 +106,7 @@ def check_descriptor(
     Raises:
         DescriptorError: naming the first field that is wrong.
     """
-    if not isinstance(raw, dict):
-        raise DescriptorError("descriptor", "is not a JSON object.")
-    for names, kind_, what in (
-        (_TEXTS, str, "text"),
-        (_LISTS, list, "list"),
-        (_FLAGS, bool, "flag"),
-    ):
-        for name in names:
-            if raw.get(name) is not None and not isinstance(raw[name], kind_):
-                raise DescriptorError(name, f"is no {what}.")
+    _check_types(raw)
     type_ = raw.get("type") or _TYPES[kind]
     if type_.upper() != _TYPES[kind]:
         raise DescriptorError("type", f"{type_[:40]!r} instead of {_TYPES[kind]}.")
@@ -126,13 +117,10 @@ def check_descriptor(
     version = "" if raw.get("version") is None else raw["version"]
     if isinstance(version, bool) or not isinstance(version, str | int | float):
         raise DescriptorError("version", "is neither a text nor a number.")
-    cguid, name = raw.get("cguid") or "", raw.get("objectName") or ""
     package = raw.get("sourcePackage") or {}
     if not isinstance(package, dict):
         raise DescriptorError("sourcePackage", "is not an object.")
-    class_name = package.get("sourceCodeClassname") or (name if name.isidentifier() else "")
-    if not isinstance(class_name, str) or (class_name and not class_name.isidentifier()):
-        raise DescriptorError("sourcePackage.sourceCodeClassname", "is not the name of a class.")
+    class_name = _class_name(raw, package)
     source, source_url = _source(raw, package, base)
     integrity = package.get("integrity") or ""
     if not isinstance(integrity, str) or (integrity and _digest(integrity) is None):
@@ -144,7 +132,7 @@ def check_descriptor(
     return Descriptor(
         domain=domain,
         kind=kind,
-        cguid=cguid,
+        cguid=raw.get("cguid") or "",
         version=str(version),
         class_name=class_name,
         source=source,
@@ -156,6 +144,27 @@ def check_descriptor(
         configuration=configuration,
         endpoint=_endpoint(configuration, domain, settings),
     )
+
+
+def _check_types(raw: Any) -> None:
+    if not isinstance(raw, dict):
+        raise DescriptorError("descriptor", "is not a JSON object.")
+    for names, kind, what in (
+        (_TEXTS, str, "text"),
+        (_LISTS, list, "list"),
+        (_FLAGS, bool, "flag"),
+    ):
+        for name in names:
+            if raw.get(name) is not None and not isinstance(raw[name], kind):
+                raise DescriptorError(name, f"is no {what}.")
+
+
+def _class_name(raw: dict[str, Any], package: dict[str, Any]) -> str:
+    name = raw.get("objectName") or ""
+    class_name = package.get("sourceCodeClassname") or (name if name.isidentifier() else "")
+    if not isinstance(class_name, str) or (class_name and not class_name.isidentifier()):
+        raise DescriptorError("sourcePackage.sourceCodeClassname", "is not the name of a class.")
+    return class_name
 
 
 def _required_text(raw: dict[str, Any], name: str) -> str:
