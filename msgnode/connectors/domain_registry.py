@@ -47,6 +47,7 @@ from msgnode.core.errors import Forbidden, NodeError
 from msgnode.core.messages import Message
 from registry.api import Claimant, session_mark, subject_mark
 
+from .asking import asked_by
 from .registry_requests import (
     Change,
     Find,
@@ -106,12 +107,13 @@ class DomainRegistryConnector(Component):
         fields = message.fields()
         request = request_of(message.type, fields, self._domain, caller.runtime_url)
         if isinstance(request, Find):
-            return self._registry.carry_out(request, None)
+            return asked_by(caller, self._registry.carry_out(request, None))
         request = self._of_caller(request, caller)
         self._check(request, caller)
         if isinstance(request, Register):
             self._count(request.url, caller)
-        return self._registry.carry_out(request, self._claimant(request, caller))
+        by = self._claimant(request, caller)
+        return asked_by(caller, self._registry.carry_out(request, by))
 
     def addresses_of(self, message: Message) -> list[str]:
         """The addresses that a request claims, whose holders must be known first."""

@@ -21,11 +21,12 @@ from msgnode.bus.ports import Body, Component, Listener
 from msgnode.core.errors import BadMessage, Conflict, NodeError, TooMany, Unavailable
 from msgnode.core.http_limits import WINDOW
 from msgnode.core.messages import Message
-from msgnode.core.rates import LockedRates, source_of
+from msgnode.core.rates import LockedRates
 from msgnode.net.back_end import Answer, BackEnd
 from msgnode.storage.database_threads import DatabaseThreads
 from registry import api
 
+from .asking import asked_by, source_of_caller
 from .embedded_registry import EmbeddedRegistry
 
 MAX_GUID = 300
@@ -128,9 +129,10 @@ class GlobalRegistryConnector(Component):
         self._rates = LockedRates(max_keys=MAX_SOURCES)
         self._at_once: Counter[str] = Counter()
 
-    def answer(self, message: Message, caller: Listener) -> Awaitable[Body]:
+    def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         """Give the record of a GUID, or store one."""
-        return self._answer(message.type, message.fields(), _source(caller))
+        answer = self._answer(message.type, message.fields(), source_of_caller(caller))
+        return asked_by(caller, answer)
 
     async def _answer(self, type_: str, body: Mapping[str, Any], source: str) -> Body:
         try:
@@ -175,12 +177,6 @@ class GlobalRegistryConnector(Component):
         """Count a record that costs much. Raises TooMany."""
         if self._rates.grant(("costly", source), WINDOW, api.costly_records_per_minute()):
             raise TooMany(api.TOO_MANY_COSTLY)
-
-
-def _source(caller: Listener) -> str:
-    """Where a request comes from: a source address, or the node of a peer."""
-    speaker = caller.speaker
-    return speaker.peer or source_of(speaker.remote_address or speaker.runtime_url)
 
 
 def _guid(body: Mapping[str, Any]) -> str:

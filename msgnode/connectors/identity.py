@@ -18,6 +18,7 @@ from msgnode.core.errors import BadMessage, NotFound, NotIdentified
 from msgnode.core.identity import Identity
 from msgnode.core.messages import Message
 
+from .asking import asked_by
 from .identity_requests import Execute, Read, request_of
 
 T = TypeVar("T")
@@ -146,6 +147,9 @@ class IdentityConnector(Component):
 
     def answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         """Answer a request about identities; all but `read` counts as a verification."""
+        return asked_by(caller, self._answer(message, caller))
+
+    def _answer(self, message: Message, caller: Listener) -> Body | Awaitable[Body]:
         request = request_of(message.type, message.fields())
         if isinstance(request, Read):
             return self._read(request, caller)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from msgnode.bus.ports import Body, Component, ComponentInfo, Listener
+from msgnode.connectors.asking import ASKING
 from msgnode.core.errors import BadMessage, NodeError, Unavailable
 from msgnode.core.messages import Message
 
@@ -259,6 +260,7 @@ class QosConnector(Component):
     async def _counted(
         self, asked: str, answer: Awaitable[Body], request: Request, caller: Listener
     ) -> Body:
+        ASKING.set(caller)
         try:
             body = await answer
         except NodeError as refusal:

@@ -5,6 +5,8 @@ Rules
   runs it in a process of its own. While it is paused, starts or has failed, requests are answered
   503: nobody else is asked instead.
 - A call ends within CALL_SECONDS (504). MAX_CALLS run at a time; up to MAX_WAITING wait, in order.
+  Of those that one source or peer asks for, SHARE run at a time, and SHARE_WAITING are there at all
+  (429); what the node asks for itself has no such bound.
 - When the process ends, calls that only read are made once again in the next one; others are
   answered 503. The next one starts after 0.25 s, doubling to 30 s. After MAX_ENDS within
   ENDS_SECONDS it is not started any more until an operator acts: alarm `script-failed`.
@@ -32,8 +34,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from msgnode.bus.periodic import every
 from msgnode.bus.ports import Alarms
+from msgnode.connectors.asking import ASKING, source_of_caller
 from msgnode.core.back_off import BackOff
-from msgnode.core.errors import BadGateway, GatewayTimeout, NodeError, Unavailable
+from msgnode.core.digest import digest
+from msgnode.core.errors import BadGateway, GatewayTimeout, NodeError, TooMany, Unavailable
 from msgnode.core.faults import FAULTS
 from msgnode.models import Connector
 from msgnode.sandbox import process
@@ -50,6 +54,8 @@ log = logging.getLogger(__name__)
 
 CALL_SECONDS = 5.0
 MAX_CALLS, MAX_WAITING = 64, 1_000
+SHARE, SHARE_WAITING = 16, 250
+"""Of these, for one source: a quarter, so that one whose calls never end delays nobody else."""
 MAX_ENDS, ENDS_SECONDS = 5, 600.0
 DRAIN_SECONDS = 5.0
 MAX_WRONG = 3
@@ -68,6 +74,14 @@ class Figures:
     times: deque[float]
     outcomes: Counter[int]
     recorded: deque[dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Share:
+    """The calls of one source to a port, as long as it has any."""
+
+    turns: asyncio.Semaphore
+    calls: int = 0
 
 
 class Port:
@@ -94,6 +108,7 @@ class Port:
         self._live = asyncio.Event()
         self._turns = asyncio.Semaphore(MAX_CALLS)
         self._waiting = self._wrong = 0
+        self._shares: dict[str, Share] = {}
         self._ends: deque[float] = deque(maxlen=MAX_ENDS)
         self._back_off = BackOff(0.25, 30.0)
         self._begins: asyncio.Task[None] | None = None
@@ -113,17 +128,14 @@ class Port:
 
     # --- calls ------------------------------------------------------------------------------------
 
-    async def call(
-        self, method: str, argument: Any, type_: Any, *, is_read: bool = False, owner: str = ""
-    ) -> Any:
-        """Call a method of the script.
+    async def call(self, method: str, argument: Any, type_: Any, *, is_read: bool = False) -> Any:
+        """Call a method of the script, for who asks its connector.
 
         Args:
             method: its name.
             argument: what it is given.
             type_: of its result, as msgspec decodes it.
             is_read: whether it may be made once again if the script ends before it answers.
-            owner: the same text for the same client, which tells nothing else of it.
 
         Raises:
             NodeError: the script's refusal, or why there is no answer.
@@ -133,10 +145,17 @@ class Port:
         if self._waiting >= MAX_WAITING:
             self._count(503)
             raise Unavailable(f"The script of the {self._label} has too many calls waiting.")
+        asking = ASKING.get()
+        source = source_of_caller(asking) if asking is not None else ""
+        share = self._share(source)
         self._waiting += 1
+        share.calls += 1
         try:
-            async with asyncio.timeout(CALL_SECONDS), self._turns:
-                context = {"deadline": int((time.time() + CALL_SECONDS) * 1000), "owner": owner}
+            async with asyncio.timeout(CALL_SECONDS), share.turns, self._turns:
+                context = {
+                    "deadline": int((time.time() + CALL_SECONDS) * 1000),
+                    "owner": digest(asking.id) if asking is not None else "",
+                }
                 value = decoded(await self._answered(method, argument, context, is_read), type_)
             self._wrong = 0
             return value
@@ -156,10 +175,23 @@ class Port:
             raise
         finally:
             self._waiting -= 1
+            share.calls -= 1
+            if not share.calls:
+                self._shares.pop(source, None)
             self._count(code)
             self.figures.times.append(time.monotonic() - began)
             if self.name != Connector.Port.IDENTITY:  # whose arguments are tokens
                 self.figures.recorded.append({"method": method, "argument": argument})
+
+    def _share(self, source: str) -> Share:
+        """The calls of a source, "" for the node itself. Raises TooMany."""
+        share = self._shares.get(source)
+        if share is None:
+            share = self._shares[source] = Share(asyncio.Semaphore(SHARE if source else MAX_CALLS))
+        if source and share.calls >= SHARE_WAITING:
+            self._count(429)
+            raise TooMany(f"{SHARE_WAITING} calls to the {self._label} from there are under way.")
+        return share
 
     async def _answered(
         self, method: str, argument: Any, context: dict[str, Any], is_read: bool

@@ -7,14 +7,20 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import pytest
 from asgiref.sync import sync_to_async
 
+from msgnode.bus.ports import NoPolicies
+from msgnode.bus.replies import Replies
+from msgnode.connectors.domain_registry import DomainRegistryConnector
 from msgnode.connectors.registry_requests import request_of
+from msgnode.core import messages
 from msgnode.core.back_off import BackOff
+from msgnode.core.digest import digest
 from msgnode.core.errors import BadGateway, Forbidden, GatewayTimeout, NodeError, Unavailable
 from msgnode.models import Connector
 from msgnode.sandbox import pipe, process
@@ -25,6 +31,7 @@ from msgnode.scripts.service import FAILED, LIVE, Port
 from msgnode.scripts.store import FAILED_ALARM
 from registry.api import Claimant
 from tests import waiting
+from tests.fakes import FakeCaller, FakeSession
 from tests.node import ROOT
 
 from .stage import SECONDS, needs_deno, place, script
@@ -229,6 +236,41 @@ async def test_a_worker_forgets_what_calls_said_of_a_person_when_it_is_told_so()
         await noted()
         assert await sync_to_async(store.shown_of)([alice]) == {}
         assert await ask(one.port, {"user": "user://localhost/bob"}) == 1
+
+
+async def test_one_who_floods_a_script_that_does_not_answer_gets_429_and_delays_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "CALL_SECONDS", 3.0)
+    source = script("""find({ url }, { owner }) {
+      return url.endsWith("never") ? new Promise(() => {}) : { [url]: { owner } };
+    }""")
+    number = service.MAX_WAITING + 100
+    async with place(source) as one:
+        registry = ScriptRegistry(one.port, cast(Any, None), 408, lambda _: None)
+        ownership = cast(Any, None)  # a search asks nobody whose an address is
+        connector = DomainRegistryConnector("d", registry, ownership, ownership, 0, ownership)
+        replies = Replies(NoPolicies(), SECONDS)
+        flooding, ordinary = FakeCaller(), FakeCaller()
+
+        def asks(caller: FakeCaller, at: str, url: str) -> FakeSession:
+            session = FakeSession("runtime://d/1")
+            session.speaker = replace(session.speaker, remote_address=at)
+            frame = {"id": 1, "type": "read", "from": "hyperty://d/1",
+                     "to": "domain://registry.d", "body": {"resource": url}}  # fmt: skip
+            replies.ask(connector, messages.parse(json.dumps(frame).encode()), session, caller)
+            return session
+
+        for _ in range(number):
+            asks(flooding, "192.0.2.1", "hyperty://d/never")
+        session = asks(ordinary, "192.0.2.2", "hyperty://d/soon")
+        await waiting.so(lambda: bool(ordinary.answers))
+        assert ordinary.answers[0]["body"]["value"]["owner"] == digest(session.id)
+        refused = number - service.SHARE_WAITING
+        assert one.port.outcomes == {429: refused, 200: 1}, "none has ended before that"
+        assert [each["body"]["code"] for each in flooding.answers] == [429] * refused
+        await waiting.so(lambda: len(flooding.answers) == number)
+        assert not one.port._shares
 
 
 async def test_case_87_a_minified_module_loads() -> None:
