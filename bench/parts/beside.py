@@ -1,6 +1,6 @@
 """How long a message waits while the node does something else: varied traffic in an open loop, its
-p99 during backups, publications of policies, reports, reconnections and open consoles, over its p99
-in quiet, round by round.
+p99 during backups, publications of policies, reports, reconnections, open consoles and a
+connector's script that loops, eats memory or floods, over its p99 in quiet, round by round.
 
 Each of these also runs at a second node on the same machine, which the messages do not pass: what a
 message waits for then is a processor, not the node. The last ratios have one over the other.
@@ -30,6 +30,13 @@ PAGES = 5
 TARGET = 1.5
 QUIET = "nothing"
 CONSOLES = "consoles"
+HOSTILE = """export default (node) => {
+  const loop = () => { for (;;); };
+  const memory = () => { for (const all = []; ; ) all.push(new Array(1e6).fill(1)); };
+  const flood = () => { for (;;) node.log("x"); };
+  setTimeout([loop, memory, flood][Math.floor(3 * Math.random())], 100);
+  return { handles: "global-registry", get() {}, put() {} };
+};"""
 ELSEWHERE = ", at another node"
 
 
@@ -76,6 +83,9 @@ def _activities(
     storm.call("resume", sessions=QUICK_STORM if plan.quick else STORM)
     rows = QUICK_ROWS if plan.quick else ROWS
     manage(server.environment, "traffic_generate", "--rows", str(rows), "--days", "2")
+    (plan.servers.directory / "hostile.js").write_text(HOSTILE)
+    hostile = ("--script", str(plan.servers.directory / "hostile.js"))
+    manage(server.environment, "connectors", "add", "global-registry", *hostile)
     numbers = count()
     actions: dict[str, Callable[[], None]] = {
         "backups": lambda: _back_up(plan, server, next(numbers)),
@@ -85,8 +95,19 @@ def _activities(
     }
     return {
         **{name: partial(_repeated, action) for name, action in actions.items()},
+        "a hostile script": lambda: _harmed(server),
         CONSOLES: partial(operator.watching, PAGES),
     }
+
+
+@contextmanager
+def _harmed(server: Server) -> Iterator[None]:
+    """The hostile script runs, and is started again and again."""
+    manage(server.environment, "connectors", "approve", "global-registry")
+    restart = partial(manage, server.environment, "connectors", "restart", "global-registry")
+    with _repeated(restart):
+        yield
+    manage(server.environment, "connectors", "pause", "global-registry")
 
 
 @contextmanager

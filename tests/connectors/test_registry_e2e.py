@@ -7,8 +7,10 @@ of examples/connectors stand before that node.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
+import re
 import shutil
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,6 +21,7 @@ from urllib.parse import quote
 import pytest
 
 from msgnode.sandbox.process import find_deno
+from tests import waiting
 from tests.client import Client, Frame, address, code, runtime
 from tests.node import ROOT, Node, running
 from tests.registry.test_global import GUID, jwt
@@ -343,3 +346,54 @@ def test_case_14_ids_survive_the_way_through_a_real_server(node: Node) -> None:
     door.request("PUT", path, json.dumps(body), {"Content-Type": "application/json"})
     assert (refusal := door.getresponse()).status == 400
     assert "blank" in json.load(refusal)["message"]
+
+
+# --- a script that harms ------------------------------------------------------------------------
+
+HOSTILE = """export default (node) => ({ handles: "domain-registry", async find({ url }) {
+  if (url.endsWith("loop")) for (;;) {}
+  if (url.endsWith("memory")) { const all = []; for (;;) all.push(new Array(1e6).fill(1)); }
+  for (;;) { node.log("x"); node.news([[url, "live"]]); }
+} });"""
+
+
+def ends_of(node: Node) -> float:
+    found = re.search(r'script_ends_total\{port="domain-registry"\} (\S+)', node.text("/metrics"))
+    return float(found[1]) if found else 0.0
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not find_deno(), reason="Deno is not installed")
+async def test_beside_a_script_that_loops_eats_memory_and_floods_all_else_goes_on_in_order(
+    tmp_path: Path, template: Path, come: Come
+) -> None:
+    (tmp_path / "hostile.js").write_text(HOSTILE)
+    with running(tmp_path / "node", template) as node:
+        words = ("--script", str(tmp_path / "hostile.js"))
+        node.manage("connectors", "add", "domain-registry", *words)
+        node.manage("connectors", "approve", "domain-registry")
+        seen = "SELECT state FROM msgnode_connector"
+        waiting.until(lambda: node.rows(seen) == [("live",)], 60.0, node.log)
+        asking, one, other = [await come(to=node) for _ in range(3)]
+        (mine,), (theirs,) = await one.allocate(), await other.allocate()
+        is_over = asyncio.Event()
+
+        async def talk() -> int:
+            number = 0
+            while not is_over.is_set():
+                for n in range(number, number + 10):
+                    await one.send("update", theirs, {"n": n}, sender=mine)
+                heard = [(await other.expect(type="update"))["body"]["n"] for _ in range(10)]
+                assert heard == list(range(number, number + 10))
+                number += 10
+            return number
+
+        talking = asyncio.create_task(talk())
+        for attack in ("loop", "memory", "flood"):
+            before = ends_of(node)
+            url = f"hyperty://localhost/{attack}"
+            assert code(await asking.ask("read", REGISTRY, {"resource": url})) in (503, 504)
+            await waiting.so(lambda before=before: ends_of(node) > before)
+            assert code(await asking.ask("read", GLOBAL, {"guid": "nobody"})) == 404
+        is_over.set()
+        assert await talking >= 100

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import statistics
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,7 +18,8 @@ from asgiref.sync import sync_to_async
 
 from msgnode.bus.ports import NoPolicies
 from msgnode.bus.replies import Replies
-from msgnode.connectors.domain_registry import DomainRegistryConnector
+from msgnode.connectors.domain_registry import DomainRegistryConnector, Registry
+from msgnode.connectors.embedded_registry import EmbeddedRegistry
 from msgnode.connectors.registry_requests import request_of
 from msgnode.core import messages
 from msgnode.core.back_off import BackOff
@@ -32,6 +35,7 @@ from msgnode.scripts.store import FAILED_ALARM
 from registry.api import Claimant
 from tests import waiting
 from tests.fakes import FakeCaller, FakeSession
+from tests.length import length
 from tests.node import ROOT
 
 from .stage import SECONDS, needs_deno, place, script
@@ -513,6 +517,37 @@ async def test_the_registry_on_the_page_keeps_and_finds_entries() -> None:
         assert (await ask_it("read", resource=url))["code"] == 408
         assert news == [(url, "disconnected")]
         assert (await ask_it("update", resource="hyperty://d/2"))["code"] == 404
+
+
+@pytest.mark.long
+async def test_case_76_a_call_takes_at_most_3_ms_more_than_one_of_the_embedded_registry() -> None:
+    url = "hyperty://d/1"
+    source = script(f"find: () => ({{ '{url}': {{ hypertyID: '{url}', status: 'live' }} }})")
+    value = {"url": url, "user": "user://d/alice", "runtime": "runtime://d/1", "status": "live",
+             "descriptor": "d", "expires": 60, "resources": [], "dataSchemes": []}  # fmt: skip
+    embedded = EmbeddedRegistry()
+    async with place(source) as one:
+        by_script = ScriptRegistry(one.port, embedded, 408, lambda _: None)
+        create = request_of("create", {"value": value}, "d")
+        assert (await embedded.carry_out(create, None))["code"] == 200
+        find = request_of("read", {"resource": url}, "d")
+        times: dict[Registry, list[float]] = {embedded: [], by_script: []}
+
+        async def timed(registry: Registry) -> None:
+            began = time.monotonic()
+            assert (await registry.carry_out(find, None))["code"] == 200
+            times[registry].append(time.monotonic() - began)
+
+        began, calls = time.monotonic(), []
+        for number in range(1_000 * length(1, 10)):  # of each, in turns, a thousand a second
+            calls += [asyncio.create_task(timed(each)) for each in times]
+            await asyncio.sleep(began + number / 1_000 - time.monotonic())
+        async with asyncio.timeout(SECONDS):
+            await asyncio.gather(*calls)
+        p50 = {each: statistics.median(found) * 1_000 for each, found in times.items()}
+        print(f"embedded {p50[embedded]:.2f} ms, by script {p50[by_script]:.2f} ms")
+        assert p50[by_script] - p50[embedded] <= 3.0
+    await embedded.stop()
 
 
 async def test_case_77_what_was_not_asked_for_is_not_passed_on() -> None:
