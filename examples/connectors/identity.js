@@ -1,5 +1,6 @@
 /** The domain's identity provider in front of a plain OAuth2 service that signs identity tokens. */
-export default function (node, { issuer, clientIds: [client], authorize, token, introspection, jwks, back }) {
+export default function (node, config) {
+  const { issuer, clientIds: [client], authorize, token, jwks, introspection, userinfo, revocation, back } = config;
   const headers = {
     "Content-Type": "application/x-www-form-urlencoded",
     Authorization: `Basic ${node.secret("basic")}`, // its value: the base64 of client:password
@@ -8,7 +9,7 @@ export default function (node, { issuer, clientIds: [client], authorize, token, 
   async function post(url, form) {
     const answer = await fetch(url, { method: "POST", headers, body: String(new URLSearchParams(form)) });
     if (answer.status >= 500) throw Object.assign(new Error("It does not answer."), { code: 503 });
-    return answer.json();
+    return answer.text().then((text) => (text ? JSON.parse(text) : {}));
   }
 
   async function challenge(verifier) {
@@ -30,7 +31,8 @@ export default function (node, { issuer, clientIds: [client], authorize, token, 
     return said.id_token ? said : null;
   }
 
-  const expires = (said) => Math.floor(Date.now() / 1000) + (said.expires_in ?? 300);
+  /** The claims of a token whose form is known; the node itself verifies it. */
+  const claimsOf = (jwt) => JSON.parse(atob(jwt.split(".")[1].replaceAll("-", "+").replaceAll("_", "/")));
 
   return {
     handles: "identity",
@@ -38,7 +40,10 @@ export default function (node, { issuer, clientIds: [client], authorize, token, 
 
     async introspect({ token: text }) {
       const said = await post(introspection, { token: text });
-      return said.active ? said : null;
+      if (!said.active) return null;
+      if (said.sub || !userinfo) return said;
+      const about = await fetch(userinfo, { headers: { Authorization: `Bearer ${text}` } });
+      return { ...said, ...(await about.json()) }; // a service may tell only there whose it is
     },
 
     async loginUrl({ contents = "" }) {
@@ -52,14 +57,20 @@ export default function (node, { issuer, clientIds: [client], authorize, token, 
     async assertion(request) {
       const said = await granted(request);
       const idp = { domain: new URL(issuer).hostname, protocol: "OIDC" };
-      return said && { assertion: said.id_token, idp, expires: expires(said) };
+      return said && { assertion: said.id_token, idp, expires: claimsOf(said.id_token).exp };
     },
 
     async accessToken(request) {
       const said = await granted(request);
-      return said && { accessToken: said.access_token, expires: expires(said) };
+      const { hostname: domain } = new URL(issuer);
+      const expires = Math.floor(Date.now() / 1000) + (said?.expires_in ?? 300);
+      return said && { domain, resources: request.resources ?? [], accessToken: said.access_token, expires };
     },
 
-    revoke: () => false,
+    async revoke({ token: text }) {
+      if (!revocation || !(await post(introspection, { token: text })).active) return false;
+      await post(revocation, { token: text });
+      return true;
+    },
   };
 }

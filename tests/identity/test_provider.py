@@ -130,6 +130,20 @@ def test_case_82_user_info_for_a_token_and_for_no_other(party: RelyingParty, ali
     assert in_the_url.status_code == 400
 
 
+def test_no_code_and_no_token_is_good_once_its_user_is_switched_off(
+    party: RelyingParty, alice: Any
+) -> None:
+    tokens, code = party.tokens(), party.code()
+    alice.is_active = False
+    alice.save()
+    assert party.redeem(code).json()["error"] == "invalid_grant"
+    bearer = {"authorization": f"Bearer {tokens['access_token']}"}
+    assert party.browser.get("/o/userinfo/", headers=bearer).status_code == 401
+    form = {"grant_type": "refresh_token", "client_id": "party"}
+    refreshed = party.browser.post("/o/token/", {**form, "refresh_token": tokens["refresh_token"]})
+    assert refreshed.json()["error"] == "invalid_grant"
+
+
 def test_tokens_are_not_kept_readable(party: RelyingParty) -> None:
     tokens = party.tokens()
     kept = [

@@ -1,7 +1,6 @@
 """Addresses of the embedded OpenID provider, below `/o/`."""
 
 from django.urls import path
-from oauth2_provider import views as toolkit
 
 from . import views
 from .throttle import throttled
@@ -18,7 +17,7 @@ urlpatterns = [
     path("token/", views.for_clients(throttled(views.Token.as_view())), name="token"),
     path("userinfo/", views.for_clients(views.UserInfo.as_view()), name="user-info"),
     path("revoke/", views.for_clients(throttled(views.Revoke.as_view())), name="revoke-token"),
-    path("introspect/", throttled(toolkit.IntrospectTokenView.as_view()), name="introspect"),
+    path("introspect/", throttled(views.Introspection.as_view()), name="introspect"),
     path("tokeninfo", views.TokenInfo.as_view(), name="token-info"),
     path("logout/", views.Logout.as_view(), name="rp-initiated-logout"),
     path("done", views.done, name="done"),

@@ -57,7 +57,10 @@ def _without_port(uri: str) -> tuple[str, str] | None:
 
 
 class Validator(OAuth2Validator):
-    """RS256 with the keys of provider_keys; claims by scope."""
+    """RS256 with the keys of provider_keys; claims by scope.
+
+    No code and no token is good any more once its user is switched off.
+    """
 
     oidc_claim_scope = {  # noqa: RUF012  (the library's name and type)
         **OAuth2Validator.oidc_claim_scope,
@@ -119,7 +122,7 @@ class Validator(OAuth2Validator):
     ) -> bool:
         """A code that is shown again ends what was issued from it."""
         if super().validate_code(client_id, code, client, request, *args, **kwargs):
-            return True
+            return bool(request.user.is_active)
         codes.end_issued(code, client)
         return False
 
@@ -128,7 +131,13 @@ class Validator(OAuth2Validator):
     ) -> bool:
         """A refresh token that is shown again ends what was issued with it."""
         codes.end_if_used(refresh_token, client)
-        return bool(super().validate_refresh_token(refresh_token, client, request, *args, **kwargs))
+        is_valid = super().validate_refresh_token(refresh_token, client, request, *args, **kwargs)
+        return bool(is_valid and request.user.is_active)
+
+    def validate_bearer_token(self, token: str, scopes: Any, request: Any) -> bool:
+        """Whether an access token is good."""
+        is_valid = super().validate_bearer_token(token, scopes, request)
+        return bool(is_valid and request.user.is_active)
 
     def _save_bearer_token(self, token: dict[str, Any], request: Any, *args: Any) -> None:
         """Of two that use a refresh token at once, the first has tokens; no other is told them."""

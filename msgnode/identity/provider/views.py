@@ -31,6 +31,7 @@ from oauth2_provider.models import get_application_model
 from msgnode.identity.revocation_list import revoke
 
 from . import keys, validator
+from .grants import claims_of_token
 from .login import leads_on, origin_of_client
 from .revocation import end_logins, told_of
 from .token_claims import as_text, subject_of, verified_claims
@@ -153,6 +154,17 @@ class Revoke(toolkit.RevokeTokenView):
             if response.status_code == HTTPStatus.OK and said:
                 revoke(**said)
         return response
+
+
+class Introspection(toolkit.IntrospectTokenView):
+    """Calls no token active that the node itself does not take, such as of a user switched off."""
+
+    @staticmethod
+    def get_token_response(token_value: str | None = None) -> HttpResponse:
+        """What is said of a token."""
+        if token_value and claims_of_token(token_value) is None:
+            return JsonResponse({"active": False})
+        return toolkit.IntrospectTokenView.get_token_response(token_value)
 
 
 class UserInfo(toolkit.UserInfoView):
