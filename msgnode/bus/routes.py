@@ -134,6 +134,8 @@ def choose(
     if listeners and scheme in addresses.RUNTIME_SCHEMES:
         listeners = _hearers(to, listeners, table, domain, sender)
     if listeners:
+        if "/children/" in to:
+            listeners = _and_reporter(to, listeners, table, sender)
         return ToSessions(listeners)
     session = table.at_runtime(to)
     if session is not None:
@@ -146,17 +148,24 @@ def choose(
         session = table.at_runtime(twin)
         if session is not None:
             return ToSessions((session,))
-    learned = table.learned.get(to)
-    if learned is not None:
-        return ToSessions((learned,))
-    probe = table.probes.get(to)
-    if probe is not None:
-        return ToSessions((probe,))
+    known = table.learned.get(to, table.probes.get(to))
+    if known is not None:
+        return ToSessions((known,))
     if table.peers:
         peer = table.peer_of(to)
         if peer is not None and peer is not sender and not _is_of_node(sender, to):
             return ToSessions((peer,))
     return Nowhere(_reason(to, domain))
+
+
+def _and_reporter(
+    to: str, listeners: tuple[Listener, ...], table: RoutingTable, sender: Listener | None
+) -> tuple[Listener, ...]:
+    """Who hears of a child of an object: its observers here, and the peer that reports it."""
+    peer = table.peer_of(to)
+    if peer is None or peer is sender or peer in listeners or _is_of_node(sender, to):
+        return listeners
+    return (*listeners, peer)
 
 
 def _is_of_node(sender: Listener | None, to: str) -> bool:

@@ -432,7 +432,7 @@ class LegacyLink:
     def _vouched(self, sender: str) -> Identity | None:
         """The identity of a user there, where the network is trusted to say who writes."""
         scheme, _, rest = sender.partition(f"://{self.peer.domain}/")
-        if not (self.peer.is_trusted and rest):
+        if not (self.peer.is_trusted and rest) or scheme == "comm":  # a room is nobody
             return None
         subject = f"{unquote(rest.partition('/')[0])}@{self.peer.domain}"
         url = f"user://{self.peer.domain}/{rest.partition('/')[0]}@{self.peer.domain}"

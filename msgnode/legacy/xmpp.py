@@ -34,6 +34,7 @@ from .xmpp_addresses import Jid, XmppAddresses, jid_of
 from .xmpp_calls import MESSAGES, XmppCalls, is_about_a_call
 from .xmpp_errors import error_element, error_in
 from .xmpp_presence import XmppPresence
+from .xmpp_rooms import XmppRooms
 from .xmpp_stream import (
     COMPONENT,
     ComponentStream,
@@ -85,6 +86,7 @@ class XmppNetwork:
             settings.domain, here, self._ping, clock, settings.wants_receipts
         )
         self._jingle = XmppCalls(self.addresses, here, self, clock)
+        self._rooms = XmppRooms(self.addresses, here, self, self._parties, clock)
         self._number = 0
         self._heard_at = 0.0
         self._asked: OrderedDict[str, tuple[Said, float, str]] = OrderedDict()  # with who is asked
@@ -120,6 +122,7 @@ class XmppNetwork:
             if self._stream is not None:
                 self._sent.lost()
             self._stream = None
+            self._rooms.lost()
             await stream.close()
 
     def abort(self) -> None:
@@ -135,7 +138,8 @@ class XmppNetwork:
     @property
     def due(self) -> float:
         """When `tick` has something to do next."""
-        due = [self._sent.due(self._stream is not None), self._jingle.calls.due, self.pool.due]
+        due = [self._sent.due(self._stream is not None), self._jingle.calls.due, self.pool.due,
+               self._rooms.due]  # fmt: skip
         if self._asked:
             due.append(next(iter(self._asked.values()))[1])
         if self._stream is not None:
@@ -160,6 +164,7 @@ class XmppNetwork:
         while self._asked and next(iter(self._asked.values()))[1] <= now:
             self._asked.popitem(last=False)[1][0](None)
         self._jingle.calls.tick()
+        self._rooms.tick()
         self.pool.sweep()
 
     def put(self, name: str, attributes: dict[str, Any], *inside: str) -> None:
@@ -183,7 +188,7 @@ class XmppNetwork:
 
     def send(self, message: Message) -> None:
         """Convert a message and put it on the wire. Raises NodeError if that cannot be."""
-        if self._jingle.calls.take(message):
+        if self._rooms.take(message) or self._jingle.calls.take(message):
             return
         if message.type == "read":
             self._discover(message, self.addresses.jid(user_asked(message)))
@@ -210,7 +215,11 @@ class XmppNetwork:
 
     def subscribe(self, message: Message) -> None:
         """Take a request to the subscription manager of the network's domain."""
-        self._presence.subscribe(message)
+        body = message.fields()
+        if self._rooms.is_granted(body.get("resources") or body.get(message.type)):
+            self._here.granted(message, {"code": 200})
+        else:
+            self._presence.subscribe(message)
 
     def local_of(self, sender: str) -> str:
         """The part before the `@` with which a sender of this node has an address there."""
@@ -253,7 +262,9 @@ class XmppNetwork:
         """Take a stanza."""
         self._heard_at = self._clock()
         their, ours = jid_of(element.get("from")), jid_of(element.get("to"))
-        if their.domain != self._settings.domain or ours.domain != self._settings.component:
+        if self._rooms.has(their) and ours.domain == self._settings.component:
+            self._rooms.took(element, their, ours)
+        elif their.domain != self._settings.domain or ours.domain != self._settings.component:
             self._here.refused(f"a stanza of {shown(str(their))} to {shown(str(ours))}")
         elif element.name == f"{COMPONENT} message":
             self._took_message(element, their, ours)

@@ -117,6 +117,22 @@ def test_case_53_what_a_peer_says_never_goes_back_to_it() -> None:
     assert isinstance(routes.choose(update, to, nothing, table, A, peer), routes.Nowhere)
 
 
+def test_a_child_reaches_the_reporter_at_a_peer_beside_those_who_observe_it_here() -> None:
+    table, peer, here = (
+        RoutingTable(),
+        FakeSession(f"runtime://{B}/mn-1"),
+        FakeSession("runtime://a.example/1"),
+    )
+    for each in (peer, here):
+        table.add_runtime(each)
+    table.peers[B] = peer.runtime_url
+    to = f"comm://{B}/1/children/"
+    table.subscribe(to, here)
+    child, nothing = message(f"hyperty://{A}/1", to, "create"), ComponentBook(())
+    assert routes.choose(child, to, nothing, table, A, here) == routes.ToSessions((here, peer))
+    assert routes.choose(child, to, nothing, table, A, peer) == routes.ToSessions((here,))
+
+
 @pytest.mark.parametrize("domain", ["b.example", "b.example:8443", "xn--bcher-kva.example"])
 def test_a_domain_can_be_a_peers(domain: str) -> None:
     assert crossing.domain_fault(domain) == ""

@@ -138,6 +138,9 @@ class User(slixmpp.ClientXMPP):
         self.register_handler(Callback("proposal", proposal, self._proceed))
         receipt = MatchXPath("{jabber:client}message/{urn:xmpp:receipts}received")
         self.register_handler(Callback("receipts", receipt, self.receipts.append))
+        self.seen: list[Any] = []  # presences of rooms
+        self.add_event_handler("groupchat_message", self.taken.append)
+        self.add_event_handler("presence", self.seen.append)
         self.online = asyncio.Event()
         self._is_leaving = False
         self.add_event_handler("disconnected", self._come_back)
@@ -184,6 +187,19 @@ class User(slixmpp.ClientXMPP):
 
         return await self.until(find)
 
+    def enter(self, room: str, name: str) -> None:
+        """Join a room; it is created if there is none."""
+        presence = self.make_presence(pto=f"{room}/{name}")
+        presence.append(Xml.Element("{http://jabber.org/protocol/muc}x"))
+        presence.send()
+
+    def rule(self, room: str, what: str, inside: str = "") -> None:
+        """Use the rights of who has created a room: muc#admin or muc#owner."""
+        iq = self.make_iq_set(ito=room)
+        query = tag("query", {"xmlns": f"http://jabber.org/protocol/{what}"}, inside)
+        iq.append(Xml.fromstring(query))  # noqa: S314  (made here)
+        iq.send()
+
     def leave(self) -> None:
         """Go, and do not come back."""
         self._is_leaving = True
@@ -214,6 +230,18 @@ class User(slixmpp.ClientXMPP):
     @property
     def texts(self) -> list[str]:
         return [each["body"] for each in self.taken if each["type"] == "chat" and each["body"]]
+
+    def said_in(self, room: str) -> list[str]:
+        """What everybody has written in a room."""
+        of = [each for each in self.taken if each["type"] == "groupchat"]
+        return [each["body"] for each in of if each["body"] and each["from"].bare == room]
+
+    def occupants(self, room: str) -> list[str]:
+        """The addresses of those who were seen in a room, without their resources."""
+        item = "{http://jabber.org/protocol/muc#user}item"
+        seen = [each.xml.find(f".//{item}") for each in self.seen if each["from"].bare == room]
+        jids = [each.get("jid", "") for each in seen if each is not None]
+        return [jid.partition("/")[0] for jid in jids]
 
     async def until(self, condition: Any, seconds: float = LIMIT) -> Any:
         async with asyncio.timeout(seconds):

@@ -24,6 +24,8 @@ from websockets.exceptions import ConnectionClosed
 
 from msgnode.legacy.descriptions import Description, description_in
 from msgnode.legacy.jingle import from_jingle, info_of, to_jingle
+from msgnode.legacy.xmpp_stream import tag
+from msgnode.runtime.python import Runtime, Settings, SyncError, Syncher
 from tests.client import Client, code
 from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
@@ -257,6 +259,53 @@ async def test_a_visitor_of_the_page_writes_to_an_xmpp_user_and_calls_him_with_s
         await page.wait_for_selector("#call-says:has-text('has ended')")
         await peer.close()
         await browser.close()
+
+
+async def test_case_14_15_a_room_is_a_data_object_with_one_order_and_ends_as_it_does(
+    world: World,
+) -> None:
+    await world.live()
+    room = f"picnic@rooms.{DOMAIN}"
+    url = f"comm://{DOMAIN}/{room}"
+    urls = {A: f"http://127.0.0.1:{world.node.port}"}
+    settings = Settings(A, routing={DOMAIN: "node"}, catalogues=urls)
+    async with user(world.server) as bob, Runtime(settings) as one, Runtime(settings) as two:
+        bob.enter(room, "guest001")
+        bob.rule(room, "muc#owner", tag("x", {"xmlns": "jabber:x:data", "type": "submit"}))
+        synchers = [Syncher(one), Syncher(two)]
+        copies = [await each.subscribe(url) for each in synchers]
+        for number in range(10):
+            bob.make_message(room, f"bob {number}", mtype="groupchat").send()
+            value = {"type": "chat", "content": f"ours {number}"}
+            await asyncio.gather(*(copy.add_child(value) for copy in copies))
+        await bob.until(lambda bob: len(bob.said_in(room)) == 30)
+        heard = [[child.value["content"] for child in copy.children] for copy in copies]
+        assert heard[0] == bob.said_in(room)[-len(heard[0]) :]
+        assert heard[1] == bob.said_in(room)[-len(heard[1]) :]
+        assert len(heard[0]) == len(heard[1]) == 30
+        names = set(copies[0].data["participants"])
+        assert {"guest001", "guest001-2"} < names  # his is taken
+        assert len(names) == 3
+        await copies[1].unsubscribe()
+        await bob.until(lambda _: len(copies[0].data["participants"]) == 2)
+        with pytest.raises(SyncError):
+            await copies[1].add_child({"content": "who has left says nothing"})
+
+        gone = asyncio.Event()
+        copies[0].on_status(lambda _: gone.set())
+        bob.rule(room, "muc#admin", tag("item", {"nick": "guest001-2", "role": "none"}))
+        await asyncio.wait_for(gone.wait(), 10.0)
+        assert copies[0].status == "ended"
+        guest = next(jid for jid in bob.occupants(room) if jid.startswith("guest"))
+        bob.rule(room, "muc#admin", tag("item", {"jid": guest, "affiliation": "outcast"}))
+        with pytest.raises(SyncError) as refused:
+            await synchers[0].subscribe(url)
+        assert refused.value.code == 403
+        copy, gone = await synchers[1].subscribe(url), asyncio.Event()
+        copy.on_status(lambda _: gone.set())
+        bob.rule(room, "muc#owner", tag("destroy"))
+        await asyncio.wait_for(gone.wait(), 10.0)
+        assert copy.status == "ended"
 
 
 async def test_case_6_a_server_that_is_killed_amid_messages_loses_none(world: World) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from msgnode.core.errors import BadMessage
-from msgnode.legacy import address_pool, xmpp, xmpp_unacknowledged
+from msgnode.legacy import address_pool, xmpp, xmpp_rooms, xmpp_unacknowledged
 from msgnode.legacy import link as links
 from msgnode.legacy.network import Lost
 from msgnode.legacy.xmpp_addresses import XmppAddresses, escaped, prepared, unescaped
@@ -232,6 +232,48 @@ async def test_case_13_a_user_who_refuses_is_403() -> None:
         each.server.say(f"<presence type='unsubscribed' from='bob@{DOMAIN}' to='{GATEWAY}'/>")
         await each.until(lambda: getattr(each.node, "granted", None))
         assert each.node.granted.code == 403
+
+
+ROOM = f"picnic@rooms.{DOMAIN}"
+OBJECT = f"comm://{DOMAIN}/{ROOM}"
+
+
+@pytest.mark.parametrize("room", ["x@elsewhere.example", f"x@{GATEWAY}", f"X@rooms.{DOMAIN}", "x"])
+async def test_case_14_a_room_is_below_the_domain_of_the_network(room: str) -> None:
+    async with linked() as each:
+        to = f"comm://{DOMAIN}/{room}/subscription"
+        assert (await each.ask({}, to=to, type_="subscribe"))["code"] == 404
+        assert not each.server.taken
+
+
+async def test_case_15_a_room_is_left_with_the_runtime_and_not_joined_again_after_a_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(xmpp_rooms, "LOOK_SECONDS", 0.1)
+    async with linked() as each:
+        each.server.users.add("picnic")
+        assert (await each.ask("too early", to=f"{OBJECT}/children/"))["code"] == 403
+
+        async def join() -> None:
+            each.server.taken.clear()
+            id_ = each.send({"subscriber": OURS}, to=f"{OBJECT}/subscription", type_="subscribe")
+            joins = await each.server.expect("presence", to=f"{ROOM}/alice")
+            own = "<x xmlns='http://jabber.org/protocol/muc#user'><status code='110'/></x>"
+            to = joins.get("from")
+            each.server.say(f"<presence from='{ROOM}/alice' to='{to}'>{own}</presence>")
+            assert (await each.answer(id_))["value"]["data"]["participants"] == ["alice"]
+
+        await join()
+        writes = each.send("lost", to=f"{OBJECT}/children/")
+        await each.server.expect("message", type="groupchat")
+        each.server.cut()
+        assert (await each.answer(writes))["code"] == 502
+        await each.until(lambda: each.server.opened == 2)
+        await each.live()
+        assert (await each.ask({}, to=OBJECT, type_="read"))["code"] == 403
+        await join()
+        del each.node.users[OURS]
+        await each.server.expect("presence", type="unavailable", to=f"{ROOM}/alice")
 
 
 async def test_case_16_a_pool_lends_an_address_until_the_runtime_has_gone(
