@@ -124,13 +124,21 @@ class Watchers:
                 yield as_up(probe)
         yield EntriesOwed(bool(self.owed))
         named: set[str] = set()
-        for name in tuple(self.names.get(peer.epoch, ())):
+        for name in self.in_order(self.names.get(peer.epoch, ())):
             for session in self.sessions_at(name):
                 if session.id not in named:
                     named.add(session.id)
                     self.told.setdefault(session.id, set()).add(peer.epoch)
                     yield as_up(session)
             yield self.all_at(name)
+
+    def in_order(self, names: Iterable[str]) -> list[str]:
+        """Names in the order in which a worker is told of them that may not watch all: URLs last.
+
+        A session that it is told of at its runtime's URL, which it does not watch, it does not
+        keep unless it knows it at another name by then.
+        """
+        return sorted(names, key=self._table.runtimes.__contains__)
 
     def sessions_at(self, name: str) -> list[Listener]:
         """This worker's sessions at a name, leaving ones included."""

@@ -15,10 +15,12 @@ from typing import Any
 
 from msgnode import models
 from msgnode.bus.ports import DeliveryResult, Listener, Response
+from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Rates
 from msgnode.redis.faults import Unsuitable
 from msgnode.sessions.liveness import LivenessChecks
 from msgnode.sessions.session import LiveSession
+from msgnode.storage.database_threads import in_any_thread
 from msgnode.workers import membership_store
 from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.directory_entries import DirectoryEntries
@@ -27,7 +29,7 @@ from msgnode.workers.handover import ArrivingFrames, Handover
 from msgnode.workers.lease import Lease
 from msgnode.workers.moving_sessions import MovingSessions, OwnSessions
 from msgnode.workers.network import PeerNetwork
-from msgnode.workers.orders import ArrivalChecks, Orders
+from msgnode.workers.orders import ArrivalChecks, Orders, post_missed
 from msgnode.workers.peer import Peer
 from msgnode.workers.ports import ArrivalTracer
 from msgnode.workers.protocol import CheckSocket, Goodbye, SocketChecked
@@ -159,7 +161,11 @@ class Cluster:
         await asyncio.gather(*jobs, return_exceptions=True)
         self.counts.tell()
         self.transport.tell(Goodbye())
-        await self.transport.stop()
+        missed = await self.transport.stop()
+        missed |= {id_ for id_, each in self.sessions.items() if each.outbox.waiting_bytes}
+        if missed:
+            with FAULTS.kept_to("step of the stop"):
+                await in_any_thread(post_missed, missed)
         await self.network.homes.stop()
         await self.entries.stop()
         await self.failover.deregister()

@@ -26,19 +26,15 @@ from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import CloseCode, State
 from msgnode.sessions.session import LiveSession
 from msgnode.sessions.store import SessionStore
-from msgnode.storage import alarms, control
+from msgnode.storage import alarms
 from msgnode.storage.control import MESSAGE, Handler
 from msgnode.subscriptions.component import SubscriptionComponent
 
 from . import membership_store
-from .orders import Order, Orders
+from .orders import MISSED, Order, Orders, post_missed
 from .worker_process import WorkerId
 
 ControlPayload = dict[str, Any]
-
-MISSED = "sessions.missed"
-"""Kind of the message by which a worker that lost its lease names the sessions of others that miss
-something it had taken for them."""
 
 
 class ControlHandlers:
@@ -151,7 +147,6 @@ log = logging.getLogger(__name__)
 
 KIND = "worker-fenced"
 _RETRY = 0.5
-_AT_ONCE = 500
 
 
 def note_fencing(me: WorkerId, why: str, missed: Iterable[str]) -> None:
@@ -167,9 +162,7 @@ def note_fencing(me: WorkerId, why: str, missed: Iterable[str]) -> None:
             membership_store.retire(me.epoch)
             text = f"The worker {me.name} lost its lease ({why}) and began again."
             alarms.raise_alarm(KIND, me.name, text)
-            sessions = sorted(missed)
-            for start in range(0, len(sessions), _AT_ONCE):
-                control.post(MISSED, sessions=sessions[start : start + _AT_ONCE])
+            post_missed(missed)
             return
         except Exception as error:
             log.warning("The worker waits for the database to begin again: %s", error)

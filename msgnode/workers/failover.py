@@ -4,7 +4,8 @@ Rules
 - A worker is dead if its process on this machine has ended, or if its lease ended some time ago and
   was not renewed for as long as this worker has watched it, while this worker's own was. Its epoch
   is retired; then all remaining workers take over its sessions, each row by one of them. The
-  sessions return with a gap, because their queues are lost.
+  sessions return with a gap, because their queues are lost. Those that a clean stop has left have
+  a gap if something was under way to them: whoever sent it says so.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from msgnode.workers import membership_store
 from msgnode.workers.lease import Lease, margin_of, now
 from msgnode.workers.moving_sessions import MovingSessions, OwnSessions
 from msgnode.workers.network import PeerNetwork
+from msgnode.workers.orders import post_missed
 from msgnode.workers.other_workers import LeaseWatch
 from msgnode.workers.peer import Peer
 from msgnode.workers.replication import SessionCopies
@@ -170,6 +172,7 @@ class Failover:
                 if await in_any_thread(membership_store.retire, epoch) and not has_left:
                     text = f"The worker {name} has ended without taking leave."
                     self._raise_alarm("unclean-stop", epoch, text)
+                await self._tell_missed()
                 await self.take_over([epoch, FREE], [])  # those too that it could not give away
                 break
             except Exception as error:
@@ -179,6 +182,13 @@ class Failover:
         if peer is not None:
             self._copies.forget(peer)
         self._others.dead.discard(epoch)
+
+    async def _tell_missed(self) -> None:
+        """Have the sessions told for which frames were under way to the worker that has ended."""
+        missed = set(self._transport.missed)
+        if missed:
+            await in_any_thread(post_missed, missed)
+            self._transport.missed -= missed
 
     async def take_over(self, epochs: list[str] | None, ids: list[str]) -> None:
         """Take over sessions from the database, in batches.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -23,10 +23,16 @@ from msgnode.identity.service import IdentityService
 from msgnode.sessions.manager import SessionManager
 from msgnode.sessions.rules import CloseCode
 from msgnode.sessions.session import LiveSession
+from msgnode.storage import control
 
 _KEPT = 300.0  # seconds
 _MOST = 50_000
 _NOTED = 1_000  # orders that a session says it has met, the newest
+_AT_ONCE = 500  # sessions that are named in one row
+
+MISSED = "sessions.missed"
+"""Kind of the message by which a worker names the sessions of others that miss something it had
+taken for them, if it cannot say so to their workers: they have ended, or it ends itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,3 +143,10 @@ class ArrivalChecks:
         ban = bans.of_session(session.runtime_url, session.speaker, time.time())
         if ban is not None:
             self._sessions.end(session, CloseCode.REFUSED, f"banned: {ban.reason}")
+
+
+def post_missed(missed: Iterable[str]) -> None:
+    """Have sessions told that they miss something, at whichever worker they are. Blocks."""
+    sessions = sorted(missed)
+    for start in range(0, len(sessions), _AT_ONCE):
+        control.post(MISSED, sessions=sessions[start : start + _AT_ONCE])

@@ -242,8 +242,7 @@ class OwnNames:
                 owed = {name for _, name in new if self._is_here(name)}
                 new_ones = owed - self._watchers.owed
                 self._owes(self._watchers.owed | owed)
-                for name in new_ones:
-                    self._announcements.tell_at(name, list(self._transport.peers))
+                self._take_all_for_watchers(new_ones)
             else:
                 if tells_all or self.tells_all:  # who watches may have been entered no more
                     self._take_all_for_watchers({name for _, name in new})
@@ -275,9 +274,12 @@ class OwnNames:
                 self._announcements.tell_at(name, told)
 
     def _take_all_for_watchers(self, names: Iterable[str]) -> None:
-        """Tell all workers who is at these names; those that do not watch them say so."""
-        for name in filter(self._is_here, names):
-            told = [epoch for epoch in self._transport.peers if self._is_up(epoch)]
+        """Tell all workers who is at these names; those that do not watch them say so.
+
+        Those that are down are told with the snapshot when they are heard of again.
+        """
+        told = list(self._transport.peers)
+        for name in self._watchers.in_order(filter(self._is_here, names)):
             for epoch in told:
                 self._watched_by.setdefault(epoch, set()).add(name)
             self._announcements.tell_at(name, told)

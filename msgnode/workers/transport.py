@@ -56,6 +56,7 @@ class PeerTransport:
             its runtime that it listens, while this worker does not know it.
         heard_by: the handlers of messages from other workers, by type.
         on_down: called with a peer that is no longer heard of; its sessions may return with it.
+        missed: the sessions that miss frames, of workers that have ended; they are yet to be told.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class PeerTransport:
         self.takes = self.hears_all = True
         self.protocol = PROTOCOL
         self.refused: dict[str, None] = {}
+        self.missed: set[str] = set()
         self.inbox = Inbox(layer, me.name, secret, alarms.raise_alarm, alarms.clear_alarm)
         self.links = Links(self.inbox, me.epoch, timeout, link_bytes, snapshot, alarms.raise_alarm)
         self.heard_by = self.links.heard
@@ -124,14 +126,22 @@ class PeerTransport:
                     await settled
                 await self._heartbeat_now()  # one that stops gives its sessions to who takes some
 
-    async def stop(self) -> None:
-        """Publish what was sent, then leave."""
+    async def stop(self) -> set[str]:
+        """Publish what was sent, then leave.
+
+        Returns:
+            The sessions of other workers that miss frames.
+        """
         await self._end_tasks()
+        unsent = set(self._up())
         with contextlib.suppress(Exception):
             async with asyncio.timeout(self.timeout):
                 for peer in self._up():
                     await self.links.flush(peer)
+                    unsent.discard(peer)
         await self.inbox.close(self.timeout)
+        lost = (peer.lost for peer in self.peers.values())
+        return self.missed.union(*lost, *(peer.out.begin() for peer in unsent))
 
     async def silence(self) -> set[str]:
         """Stop receiving and sending.
@@ -139,10 +149,11 @@ class PeerTransport:
         Returns:
             The sessions of other workers for which frames were still unacknowledged.
         """
-        missed = {id_ for peer in self.peers.values() for id_ in peer.lost | peer.out.begin()}
+        missed = (peer.lost | peer.out.begin() for peer in self.peers.values())
+        self.missed.update(*missed)
         await self._end_tasks()
         await self.inbox.close(RETRY)
-        return missed
+        return self.missed
 
     def close(self) -> None:
         """Accept no more sessions, and tell the others."""
@@ -245,6 +256,7 @@ class PeerTransport:
         self.peers.pop(peer.epoch, None)
         _remember(self._gone, peer.epoch)
         self.links.close(peer)
+        self.missed |= peer.lost
 
     def _up(self) -> list[Peer]:
         return [peer for peer in self.peers.values() if peer.is_up]

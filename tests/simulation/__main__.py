@@ -63,7 +63,7 @@ def _run(asked: argparse.Namespace, seeds: Iterable[int]) -> int:
         seen.update(f"{one} + {other}" for one in kinds for other in kinds if one < other)
         if outcome.problems:
             failed += 1
-            fewer = _shrunk(seed, faults)
+            fewer = _shrunk(seed, faults, _kind(outcome.problems[0]))
             outcome = _simulated(seed, fewer)
             print(f"FAILED: {name}", f"seed {seed}", *map(str, fewer), sep="\n    ")
             print(*outcome.problems[:8], sep="\n")
@@ -98,13 +98,18 @@ def _find_mutants(names: Sequence[str], seeds: Iterable[int]) -> int:
     return 1 if missed else 0
 
 
-def _shrunk(seed: int, faults: Sequence[Fault]) -> Sequence[Fault]:
-    """As few of the faults as still make the seed fail."""
+def _shrunk(seed: int, faults: Sequence[Fault], kind: str) -> Sequence[Fault]:
+    """As few of the faults as still have the seed fail with a problem of this kind."""
     for each in tuple(faults):
         fewer = [other for other in faults if other is not each]
-        if _simulated(seed, fewer).problems:
+        if kind in map(_kind, _simulated(seed, fewer).problems):
             faults = fewer
     return faults
+
+
+def _kind(problem: str) -> str:
+    """What a problem has in common with others: its words without times, names and numbers."""
+    return " ".join(filter(str.isalpha, problem.splitlines()[0].split()))
 
 
 def _simulated(seed: int, faults: Sequence[Fault], change: Callable[[], None] | None = None):  # type: ignore[no-untyped-def]

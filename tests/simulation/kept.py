@@ -11,4 +11,16 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
         23,
         [Fault(9.68, "redis cut", 0, 12.0)],
     ),
+    (
+        "what a worker could not enter in a full Redis was not told to those whose links were down "
+        "meanwhile: they did not know who listens, and lost events without a word",
+        45,
+        [Fault(6.45, "redis is full", 0, 8.00)],
+    ),
+    (
+        "a worker stopped while links were down, and left its sessions as complete: what others "
+        "had for them was lost, and nobody was told",
+        59,
+        [Fault(8.82, "redis is frozen", 0, 8.00), Fault(16.58, "stop", 3, 1.00)],
+    ),
 ]

@@ -93,12 +93,12 @@ def prepare(settings: str = "tests.settings") -> None:
     for name, module in tuple(sys.modules.items()):
         if name.startswith("msgnode.") and vars(module).get("datetime") is datetime_module.datetime:
             module.datetime = _Datetime  # type: ignore[attr-defined]
+    _watch_faults()
+    _order_sets()
 
 
 def _nobody() -> Any:
     raise AssertionError("asked outside of a machine")
-    _watch_faults()
-    _order_sets()
 
 
 def _order_sets() -> None:
@@ -108,10 +108,10 @@ def _order_sets() -> None:
     from msgnode.workers.peer import Peer
     from msgnode.workers.remote_sessions import RemoteSession
 
-    Connection.__hash__ = lambda self: self.number  # type: ignore[method-assign]
-    Peer.__hash__ = lambda self: hash(self.epoch)  # type: ignore[method-assign]
-    LiveSession.__hash__ = lambda self: hash(self.id)  # type: ignore[method-assign]
-    RemoteSession.__hash__ = lambda self: hash(self.id)  # type: ignore[method-assign]
+    Connection.__hash__ = lambda self: self.number  # type: ignore
+    Peer.__hash__ = lambda self: hash(self.epoch)  # type: ignore
+    LiveSession.__hash__ = lambda self: hash(self.id)  # type: ignore
+    RemoteSession.__hash__ = lambda self: hash(self.id)  # type: ignore
 
 
 def _watch_faults() -> None:
@@ -131,7 +131,7 @@ def _watch_faults() -> None:
         if Machine.current is not None and not isinstance(error, engines):
             Machine.current.world.fault(f"a fault was kept to one {part}", error)
 
-    Faults.note = noted  # type: ignore[method-assign]
+    Faults.note = noted  # type: ignore
 
 
 def make_database(migrated: Path | None = None) -> None:

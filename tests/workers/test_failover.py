@@ -170,6 +170,33 @@ async def test_a_worker_takes_what_one_that_stopped_could_not_give_away_and_tell
     assert stays.parts.table.owner_of(held) is session
 
 
+async def test_w7_what_was_under_way_to_a_worker_that_stopped_is_a_gap_of_who_was_to_get_it(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that stopped has nothing waiting, and leaves the session as complete."""
+    stays, leaves = await start(), await start()
+    assert isinstance(stays.parts.cluster, Cluster)
+    await waiting.so(stays.parts.cluster.network.knows_all)
+    caught, misses_nothing = await Runtime(leaves).open(), await Runtime(leaves).open()
+    held = await caught.allocate()
+    says = await Runtime(stays).open()
+    says.say("create", held, {"value": "comes"})
+    await waiting.so(lambda: any(b'"comes"' in frame for frame in caught.link.frames))
+
+    async def refused(*_: Any) -> None:
+        raise ConnectionError("refused")
+
+    monkeypatch.setattr(stays.parts.cluster.transport.inbox, "send", refused)
+    says.say("create", held, {"value": "is under way"})
+    monkeypatch.setitem(settings.NODE, "DRAIN_SECONDS", 0.0)
+    await leaves.stop()
+    there = stays.parts.sessions.sessions
+    await waiting.so(lambda: len(there) == 3)
+    has_gap = {each.runtime_url: each.outbox for each in there.values()}
+    await waiting.so(lambda: has_gap[caught.url].has_gap)
+    assert not has_gap[misses_nothing.url].has_gap
+
+
 async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_what_they_leave(
     start: Start,
 ) -> None:

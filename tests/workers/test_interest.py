@@ -14,6 +14,7 @@ from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Directory, Kind
+from msgnode.redis.faults import Full
 from msgnode.workers import homes, interest
 from tests import waiting
 from tests.node import eventually
@@ -302,6 +303,29 @@ async def test_w7_who_could_not_be_found_out_is_told_of_a_gap_and_nobody_else(
     assert set(other.gaps) == {unknown.id}
     assert one.gaps == []
     assert heard_at(sender) == {known.id, unknown.id}
+
+
+async def test_w7_who_comes_while_redis_is_full_and_links_are_down_is_heard_of_with_the_links(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, _, layer = three
+    await other.watch(TO)
+
+    async def refused(*_: Any) -> Any:
+        raise Full("Redis is full")
+
+    with monkeypatch.context() as full:
+        full.setattr(one.in_redis, "join", refused)
+        layer.refuses = True
+        for each, away in ((one, other), (other, one)):
+            each.transport.down(each.transport.peers[away.transport.me.epoch], "is tested")
+        listener = one.enter()
+        one.table.subscribe(TO, listener)
+        await one.settled()
+        assert one.watchers.owed == {TO, listener.runtime_url}
+    layer.refuses = False
+    await waiting.so(lambda: other.homes.hears(TO))  # as before a message: it need not ask
+    assert heard_at(other) == {listener.id}
 
 
 async def test_w11_after_an_engine_came_back_empty_subscriptions_are_heard_of_again(
