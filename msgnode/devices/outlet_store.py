@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from msgnode import models
+from msgnode.bus.periodic import every
 from msgnode.bus.writing import Call, Writer
 from msgnode.core.back_off import BackOff
 from msgnode.core.errors import BadMessage, Forbidden, NodeError, NotIdentified
@@ -165,10 +166,7 @@ class OutletRecovery:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        while True:
-            await asyncio.sleep(LOOKS_EVERY)
-            with FAULTS.kept_to("outlet"):
-                await self._look()
+        await every(LOOKS_EVERY, self._look, "outlet")
 
     async def _look(self) -> None:
         now = time.monotonic()

@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
+from msgnode.bus.periodic import every
 from msgnode.core.errors import BadMessage, Unavailable
-from msgnode.core.faults import FAULTS
 from msgnode.net.http import HttpClient, Network, NoAnswer, NotAllowed, is_allowed, url_fault
 from msgnode.sessions.session import LiveSession
 
@@ -182,10 +182,7 @@ class PushWakeups:
 
     async def run(self) -> None:
         """Runs until cancelled."""
-        while True:
-            await asyncio.sleep(_LOOKS_EVERY)
-            with FAULTS.kept_to("push"):
-                self.look(time.monotonic())
+        await every(_LOOKS_EVERY, lambda: self.look(time.monotonic()), "push")
 
     async def close(self) -> None:
         """The worker ends."""
