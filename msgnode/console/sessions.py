@@ -18,7 +18,7 @@ from unfold.decorators import action, display
 from unfold.widgets import UnfoldAdminRadioSelectWidget, UnfoldAdminTextInputWidget
 
 from msgnode.models import Session
-from msgnode.monitoring import peer_queries
+from msgnode.monitoring import worker_queries
 from msgnode.monitoring.session_watch import SessionRates
 from msgnode.web.proxies import is_ip_address
 from policies.authoring.drafts import paths_of_rules
@@ -149,10 +149,10 @@ def rates_now(ids: list[str], by: str = "", most: int = 0) -> list[SessionRates]
     """What these sessions do now, or those with the most of a figure; the first look takes two."""
     if not (ids or by):
         return []
-    told = peer_queries.rates(ids, by, most, PATIENCE)
+    told = worker_queries.rates(ids, by, most, PATIENCE)
     if told and all(each.sent is None for each in told):
         sleep(FIRST_LOOK)
-        told = peer_queries.rates(ids, by, most, PATIENCE)
+        told = worker_queries.rates(ids, by, most, PATIENCE)
     return told
 
 

@@ -157,9 +157,9 @@ class PathProbe:
     async def _others(self) -> dict[str, str]:
         """The way to each other worker and back."""
         others = {
-            probe.peer.name: address
+            probe.worker.name: address
             for address, probe in self._table.probes.items()
-            if isinstance(probe, RemoteSession) and probe.peer.is_up
+            if isinstance(probe, RemoteSession) and probe.worker.is_up
         }
         if not others:
             self.problem = ""
@@ -179,7 +179,7 @@ class PathProbe:
         except (TimeoutError, ConnectionError):
             await asyncio.sleep(1.0)  # a worker that froze meanwhile is taken for down by then
             probe = self._table.probes.get(address)
-            return not isinstance(probe, RemoteSession) or not probe.peer.is_up
+            return not isinstance(probe, RemoteSession) or not probe.worker.is_up
 
     def _tell(self, problems: dict[str, str]) -> None:
         """Raise alarms for faults, and clear them afterwards."""

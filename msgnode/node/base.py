@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from msgnode.sessions.session_factory import SessionSettings
     from msgnode.sessions.store import SessionStore
     from msgnode.subscriptions.component import SubscriptionComponent
-    from msgnode.workers.network import PeerNetwork
+    from msgnode.workers.network import WorkerNetwork
 
 Prove = Callable[[str], Awaitable[Proof]]
 
@@ -74,7 +74,7 @@ class TrafficRecord(NamedTuple):
 class Others(NamedTuple):
     """The other workers as the rooms see them; by default, there are none."""
 
-    network: PeerNetwork | None = None
+    network: WorkerNetwork | None = None
     holders: Holders = NO_OTHERS
     barrier: Barrier = no_barrier
     of_answers: tuple[Barrier, Barrier] = (no_barrier, no_barrier)
@@ -158,12 +158,12 @@ def _others(me: WorkerId, table: RoutingTable, lease: Lease, alarms: Alarms) -> 
     from msgnode.redis.directory import Directory
     from msgnode.workers.announcements import Watchers
     from msgnode.workers.inbox import channel_layer
-    from msgnode.workers.network import PeerNetwork
-    from msgnode.workers.transport import PeerTransport
+    from msgnode.workers.network import WorkerNetwork
+    from msgnode.workers.transport import LinkTransport
 
     limits: dict[str, Any] = settings.NODE
     watchers = Watchers(table)
-    transport = PeerTransport(
+    transport = LinkTransport(
         channel_layer(),
         me,
         f"{settings.DOMAIN} {settings.SECRET_KEY}",
@@ -174,7 +174,7 @@ def _others(me: WorkerId, table: RoutingTable, lease: Lease, alarms: Alarms) -> 
         lambda: lease.is_held,
     )
     directory = Directory(settings.REDIS_URL, transport.node[:12])
-    network = PeerNetwork(transport, watchers, directory, table)
+    network = WorkerNetwork(transport, watchers, directory, table)
     return Others(
         network,
         network.homes,

@@ -16,7 +16,7 @@ from msgnode.bus.ports import Component, ComponentInfo
 from msgnode.bus.recording import CountingRecorder
 from msgnode.core.faults import FAULTS
 from msgnode.core.record import Outcome
-from msgnode.monitoring import alarm_rules, peer_queries
+from msgnode.monitoring import alarm_rules, worker_queries
 from msgnode.monitoring.alarm_rules import AlarmRules
 from msgnode.monitoring.background_programs import BackgroundPrograms
 from msgnode.monitoring.connector_figures import StatusReport
@@ -140,7 +140,7 @@ class Monitoring:
     async def _samples(self) -> tuple[list[Sample], bool]:
         """The last sample of each worker that answers, and whether all do."""
         told = list(self.sampler.rings.seconds)[-1:]
-        others = await peer_queries.samples(self._rpc, seconds=1.0)
+        others = await worker_queries.samples(self._rpc, seconds=1.0)
         for samples in others.values():
             told += samples or ()
         return told, None not in others.values()

@@ -44,7 +44,7 @@ from msgnode.identity.identify_timeout import IdentifyTimeout
 from msgnode.identity.provider.backend import EmbeddedProvider
 from msgnode.identity.service import IdentityService, IdentitySources
 from msgnode.invitations.wire import LEFT
-from msgnode.monitoring import collector, connector_figures, peer_figures, peer_queries
+from msgnode.monitoring import collector, connector_figures, peer_figures, worker_queries
 from msgnode.monitoring.domain_watch import DomainWatch
 from msgnode.monitoring.path_probe import PathProbe, ProbeSettings
 from msgnode.monitoring.sampler import Sampler
@@ -210,9 +210,9 @@ def parts() -> Parts:
     sampled = Sampled(sessions.manager, sessions.sockets, at.record.recorder)
     monitoring = Monitoring(at, sampled, bus.pipeline, bus.cluster, policy, shown)
     made = _parts(at, sessions, held, policy, people, bus, served, monitoring, rooms)
-    bus.cluster.rpc.answer_questions(peer_queries.answers(made))
-    peer_queries.show_in_pages(made.watch, bus.cluster.rpc)
-    passing = partial(peer_queries.passing, bus.cluster.rpc)
+    bus.cluster.rpc.answer_questions(worker_queries.answers(made))
+    worker_queries.show_in_pages(made.watch, bus.cluster.rpc)
+    passing = partial(worker_queries.passing, bus.cluster.rpc)
     PoliciesConfig.installed().show_messages_of_others(passing)
     return made
 

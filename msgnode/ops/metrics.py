@@ -24,7 +24,7 @@ from msgnode import models
 from msgnode.core import database_errors, database_limit
 from msgnode.core.explanations import ALARMS
 from msgnode.core.faults import FAULTS
-from msgnode.monitoring import peer_queries
+from msgnode.monitoring import worker_queries
 from msgnode.monitoring.collector import Family, families
 from msgnode.node import get_node
 from msgnode.qos import figures
@@ -43,7 +43,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     own = families(parts)
     told: dict[str, list[Family] | None] = {"" if parts.cluster.is_alone else parts.worker: own}
     if not asked:
-        told |= peer_queries.metrics(parts.cluster.rpc, PATIENCE)
+        told |= worker_queries.metrics(parts.cluster.rpc, PATIENCE)
     registry = CollectorRegistry()
     registry.register(_All(told))
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)

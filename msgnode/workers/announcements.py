@@ -14,16 +14,16 @@ from collections.abc import Collection, Iterable, Iterator
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
 
-from .peer import Peer
-from .protocol import EntriesOwed, PeerMessage, SessionDown, SessionMoved, SessionsAt, SessionUp
+from .linked_worker import LinkedWorker
+from .protocol import EntriesOwed, LinkMessage, SessionDown, SessionMoved, SessionsAt, SessionUp
 from .remote_sessions import RemoteSession
-from .transport import PeerTransport
+from .transport import LinkTransport
 
 
 class Announcements:
     """One instance per worker."""
 
-    def __init__(self, watchers: Watchers, transport: PeerTransport) -> None:
+    def __init__(self, watchers: Watchers, transport: LinkTransport) -> None:
         self._watchers = watchers
         self._told = watchers.told
         self._transport = transport
@@ -68,9 +68,9 @@ class Announcements:
         if epoch in told:
             return
         if isinstance(session, RemoteSession):
-            if epoch != session.peer.epoch:  # it says so itself
+            if epoch != session.worker.epoch:  # it says so itself
                 self._transport.tell_some([epoch], as_up(session))
-                moved = SessionMoved([session.id], session.peer.epoch)
+                moved = SessionMoved([session.id], session.worker.epoch)
                 self._transport.tell_some([epoch], moved)
             return
         told.add(epoch)
@@ -111,24 +111,24 @@ class Watchers:
         self.owed: set[str] = set()
         self._table = table
 
-    def snapshot(self, peer: Peer) -> Iterator[PeerMessage]:
-        """What a peer watches here, because some of what it was told before may have been lost.
+    def snapshot(self, other: LinkedWorker) -> Iterator[LinkMessage]:
+        """What another worker watches here; some of what it was told before may have been lost.
 
         Args:
-            peer: the peer whose stream begins; each message is valid when it is taken.
+            other: the worker whose stream begins; each message is valid when it is taken.
         """
         for those in self.told.values():
-            those.discard(peer.epoch)
+            those.discard(other.epoch)
         for probe in tuple(self._table.probes.values()):
             if probe.is_here:
                 yield as_up(probe)
         yield EntriesOwed(bool(self.owed))
         named: set[str] = set()
-        for name in self.in_order(self.names.get(peer.epoch, ())):
+        for name in self.in_order(self.names.get(other.epoch, ())):
             for session in self.sessions_at(name):
                 if session.id not in named:
                     named.add(session.id)
-                    self.told.setdefault(session.id, set()).add(peer.epoch)
+                    self.told.setdefault(session.id, set()).add(other.epoch)
                     yield as_up(session)
             yield self.all_at(name)
 

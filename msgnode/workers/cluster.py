@@ -27,10 +27,10 @@ from msgnode.workers.directory_entries import DirectoryEntries
 from msgnode.workers.failover import Failover
 from msgnode.workers.handover import ArrivingFrames, Handover
 from msgnode.workers.lease import Lease
+from msgnode.workers.linked_worker import LinkedWorker
 from msgnode.workers.moving_sessions import MovingSessions, OwnSessions
-from msgnode.workers.network import PeerNetwork
+from msgnode.workers.network import WorkerNetwork
 from msgnode.workers.orders import ArrivalChecks, Orders, post_missed
-from msgnode.workers.peer import Peer
 from msgnode.workers.ports import ArrivalTracer
 from msgnode.workers.protocol import CheckSocket, Goodbye, SocketChecked
 from msgnode.workers.replication import SessionCopies
@@ -48,7 +48,7 @@ class Cluster:
 
     def __init__(
         self,
-        network: PeerNetwork,
+        network: WorkerNetwork,
         own: OwnSessions,
         counters: Mapping[str, Rates],
         bounce: Callable[[bytes], None],
@@ -207,14 +207,14 @@ class Cluster:
     def hears(self, session_id: str) -> bool:
         """Whether the worker of a session is heard of."""
         remote = self._remotes.by_id.get(session_id)
-        return remote is not None and remote.peer.is_up
+        return remote is not None and remote.worker.is_up
 
     async def call(self, session_id: str, kind: str, text: bytes, seconds: float) -> bytes | None:
         """Call the worker of a session; None if it does not answer within so many seconds."""
         remote = self._remotes.by_id.get(session_id)
         if remote is None:
             return None
-        return await self.network.rpc.call(remote.peer, kind, text, seconds)
+        return await self.network.rpc.call(remote.worker, kind, text, seconds)
 
     # --- LocalSessions: what replication asks of this worker's sessions ---------------------------
 
@@ -252,13 +252,13 @@ class Cluster:
         """
         return self._own.guard.respond(session, frame, response, perf_counter())
 
-    def _check_socket(self, peer: Peer, asked: CheckSocket) -> None:
+    def _check_socket(self, other: LinkedWorker, asked: CheckSocket) -> None:
         """Check a session's socket for another worker."""
         session_id = asked.session
 
         def tell(outcome: bool | None) -> None:
-            if peer.is_up:
-                peer.out.put(SocketChecked(session_id, outcome))
+            if other.is_up:
+                other.out.put(SocketChecked(session_id, outcome))
 
         session = self.sessions.get(session_id)
         if session is None or not session.is_connected:
@@ -266,6 +266,6 @@ class Cluster:
         else:
             self._liveness.ask(session, tell)
 
-    def _socket_checked(self, peer: Peer, checked: SocketChecked) -> None:
+    def _socket_checked(self, other: LinkedWorker, checked: SocketChecked) -> None:
         """Take the result of another worker's check of a session's socket."""
         self._liveness.worker_said(checked.session, checked.outcome)

@@ -22,9 +22,9 @@ from msgnode.bus.periodic import every
 from msgnode.core.faults import FAULTS
 from msgnode.core.rates import Counter, Rates, Report
 
-from .peer import Peer
+from .linked_worker import LinkedWorker
 from .protocol import CounterReport
-from .transport import PeerTransport
+from .transport import LinkTransport
 
 SYNC_INTERVAL = 0.05
 MAX_PER_BATCH = 2000
@@ -33,7 +33,7 @@ _NUMBERS = 32  # bytes of a report beside its key
 
 @dataclass(slots=True)
 class _Pending:
-    """The counters still to be sent to a peer, in its current stream."""
+    """The counters still to be sent to another worker, in its current stream."""
 
     stream: int
     counters: dict[str, dict[Counter, bool]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class _Pending:
 class CounterSync:
     """One instance per worker. `shared` are sets of counters by a name that all workers know."""
 
-    def __init__(self, transport: PeerTransport, shared: Mapping[str, Rates]) -> None:
+    def __init__(self, transport: LinkTransport, shared: Mapping[str, Rates]) -> None:
         self._transport = transport
         self._shared = shared
         self._unsaid: dict[str, _Pending] = {}
@@ -57,13 +57,13 @@ class CounterSync:
     def tell(self) -> None:
         """Send the changed counters to the others."""
         changed = {name: rates.take_changed() for name, rates in self._shared.items()}
-        up = {epoch: peer for epoch, peer in self._transport.peers.items() if peer.is_up}
+        up = {epoch: other for epoch, other in self._transport.others.items() if other.is_up}
         for epoch in self._unsaid.keys() - up.keys():
             del self._unsaid[epoch]
-        for epoch, peer in up.items():
+        for epoch, other in up.items():
             unsaid = self._unsaid.get(epoch)
-            if unsaid is None or unsaid.stream != peer.out.stream:
-                unsaid = self._unsaid[epoch] = _Pending(peer.out.stream)
+            if unsaid is None or unsaid.stream != other.out.stream:
+                unsaid = self._unsaid[epoch] = _Pending(other.out.stream)
                 for name, rates in self._shared.items():
                     unsaid.counters[name] = dict.fromkeys(rates.everything(), True)
             else:
@@ -75,19 +75,23 @@ class CounterSync:
                         kept = self._shared[name].everything()  # what is forgotten is not told
                         unsaid.counters[name] = {each: waiting.get(each, False) for each in kept}
             for name, waiting in unsaid.counters.items():
-                if waiting and peer.out.has_room:
+                if waiting and other.out.has_room:
                     with FAULTS.kept_to("worker link"):
-                        self._tell(peer, name, waiting, up)
+                        self._tell(other, name, waiting, up)
 
-    def _heard(self, peer: Peer, message: CounterReport) -> None:
+    def _heard(self, other: LinkedWorker, message: CounterReport) -> None:
         """Merge the counts of another worker."""
         rates = self._shared.get(message.counters)
-        worker = message.epoch or peer.epoch
+        worker = message.epoch or other.epoch
         if rates is not None and worker != self._transport.me.epoch:
             rates.hear(worker, message.reports)
 
     def _tell(
-        self, peer: Peer, name: str, waiting: dict[Counter, bool], up: Mapping[str, Peer]
+        self,
+        other: LinkedWorker,
+        name: str,
+        waiting: dict[Counter, bool],
+        up: Mapping[str, LinkedWorker],
     ) -> None:
         reports: dict[str, list[Report]] = {}
         for counter in list(islice(waiting, MAX_PER_BATCH)):
@@ -98,7 +102,7 @@ class CounterSync:
                 if (heard := counter.report_of(worker)) is not None:
                     reports.setdefault(worker, []).append(heard)
         for worker, each in reports.items():
-            peer.out.put(CounterReport(name, worker, each), sum(map(_size, each)))
+            other.out.put(CounterReport(name, worker, each), sum(map(_size, each)))
 
 
 def _size(report: Report) -> int:

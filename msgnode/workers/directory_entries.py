@@ -22,7 +22,7 @@ from msgnode.redis.faults import RedisFault
 from .interest import InterestRenewal
 from .own_names import HOLDS, LISTENS, SPEAKS, OwnNames
 from .ports import LocalSessions
-from .transport import PeerTransport
+from .transport import LinkTransport
 
 LOOK_INTERVAL = 1.0
 """Seconds between two checks."""
@@ -37,7 +37,7 @@ class DirectoryEntries:
     def __init__(
         self,
         directory: Directory,
-        transport: PeerTransport,
+        transport: LinkTransport,
         local: LocalSessions,
         names: OwnNames,
         interest: InterestRenewal,
@@ -125,8 +125,8 @@ class DirectoryEntries:
 
     async def _look_whether_whole(self) -> None:
         """Once all others are entered, tell changes to watchers only. Raises RedisFault."""
-        peers = [each for each in self._transport.peers.values() if each.is_up]
-        if await self._directory.are_filled([each.epoch for each in peers]):
+        others = [each for each in self._transport.others.values() if each.is_up]
+        if await self._directory.are_filled([each.epoch for each in others]):
             self._names.tells_all = False
 
 

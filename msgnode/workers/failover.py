@@ -25,11 +25,11 @@ from msgnode.storage.database_threads import in_any_thread
 from msgnode.subscriptions.store import SubscriptionStore
 from msgnode.workers import membership_store
 from msgnode.workers.lease import Lease, margin_of, now
+from msgnode.workers.linked_worker import LinkedWorker
 from msgnode.workers.moving_sessions import MovingSessions, OwnSessions
-from msgnode.workers.network import PeerNetwork
+from msgnode.workers.network import WorkerNetwork
 from msgnode.workers.orders import post_missed
 from msgnode.workers.other_workers import LeaseWatch
-from msgnode.workers.peer import Peer
 from msgnode.workers.replication import SessionCopies
 from msgnode.workers.worker_process import has_ended
 
@@ -47,7 +47,7 @@ class Failover:
 
     def __init__(
         self,
-        network: PeerNetwork,
+        network: WorkerNetwork,
         lease: Lease,
         copies: SessionCopies,
         moving: MovingSessions,
@@ -97,16 +97,16 @@ class Failover:
             task.cancel()
         return [*self._takeovers]
 
-    def has_died(self, peer: Peer) -> bool:
-        """Whether the process of a peer has certainly ended."""
-        if has_ended(self._me, peer.host, peer.pid):
-            self._handle_dead(peer.epoch)
+    def has_died(self, other: LinkedWorker) -> bool:
+        """Whether the process of another worker has certainly ended."""
+        if has_ended(self._me, other.host, other.pid):
+            self._handle_dead(other.epoch)
             return True
         return False
 
-    def left(self, peer: Peer) -> None:
-        """Handle a peer that takes leave; its row may still be there."""
-        self._handle_dead(peer.epoch, has_left=True)
+    def left(self, other: LinkedWorker) -> None:
+        """Handle another worker that takes leave; its row may still be there."""
+        self._handle_dead(other.epoch, has_left=True)
 
     # --- who has ended ----------------------------------------------------------------------------
 
@@ -116,12 +116,12 @@ class Failover:
         while True:
             await asyncio.sleep(min(0.5, self._timeout / 5))
             try:
-                for peer in tuple(self._transport.peers.values()):
+                for other in tuple(self._transport.others.values()):
                     with FAULTS.kept_to("worker link"):
-                        self.has_died(peer)
+                        self.has_died(other)
                 if monotonic() - looked >= min(_LOOK_INTERVAL, self._timeout / 3):
                     looked = monotonic()
-                    heard_of = set(self._transport.peers)
+                    heard_of = set(self._transport.others)
                     rows = await in_any_thread(membership_store.list_others, self._me)
                     if self._lease.is_held:
                         await self._look(rows, heard_of)
@@ -133,7 +133,7 @@ class Failover:
 
         Args:
             rows: the rows of workers that have not ended, or not for certain.
-            heard_of: the peers that were known before the rows were read.
+            heard_of: the other workers that were known before the rows were read.
         """
         registered = {row.epoch: row.lease_until for row in rows}
         self._others.registered = set(registered)
@@ -157,15 +157,15 @@ class Failover:
         if epoch in self._others.dead:
             return
         self._others.dead.add(epoch)
-        peer = self._transport.peers.get(epoch)
-        if peer is not None:
-            self._transport.forget(peer)
-        task = asyncio.create_task(self._take_over_dead(epoch, peer, has_left))
+        other = self._transport.others.get(epoch)
+        if other is not None:
+            self._transport.forget(other)
+        task = asyncio.create_task(self._take_over_dead(epoch, other, has_left))
         self._takeovers.add(task)
         task.add_done_callback(self._takeovers.discard)
 
-    async def _take_over_dead(self, epoch: str, peer: Peer | None, has_left: bool) -> None:
-        name = peer.name if peer else epoch
+    async def _take_over_dead(self, epoch: str, other: LinkedWorker | None, has_left: bool) -> None:
+        name = other.name if other else epoch
         log.info("A worker has ended.", extra={"worker": name})
         while True:
             try:
@@ -179,8 +179,8 @@ class Failover:
                 log.warning("The sessions of a worker could not be taken over yet: %s", error)
                 await asyncio.sleep(1.0)
         await asyncio.sleep(self._timeout)  # meanwhile the others announce what they took
-        if peer is not None:
-            self._copies.forget(peer)
+        if other is not None:
+            self._copies.forget(other)
         self._others.dead.discard(epoch)
 
     async def _tell_missed(self) -> None:

@@ -47,15 +47,15 @@ from msgnode.core.faults import FAULTS
 
 from .announcements import Announcements
 from .failover import Failover
+from .linked_worker import LinkedWorker
 from .moving_sessions import MovingSessions
-from .peer import Peer
 from .ports import ArrivalTracer, LocalSessions
 from .protocol import (
     AnyFrame,
     Backpressure,
     Goodbye,
+    LinkMessage,
     LostFrames,
-    PeerMessage,
     PlainFrame,
     RequestFrame,
     RequestRefused,
@@ -67,14 +67,14 @@ from .protocol import (
     TransferEnd,
 )
 from .remote_sessions import RemoteSessions, path_of
-from .transport import PeerTransport
+from .transport import LinkTransport
 
 log = logging.getLogger(__name__)
 
 _TRY_AGAIN = 0.1  # seconds until it is asked again whether a worker's sessions may be taken
 _LOOK_INTERVAL = 0.05  # seconds between two looks whether one takes sessions, or all have arrived
 MAX_CONCURRENT = 64
-"""Sessions that are given to one peer at a time, so that a frozen one keeps no more of them."""
+"""Sessions that are given to one worker at a time, so that a frozen one keeps no more of them."""
 
 
 class MovableSession(Protocol):
@@ -87,7 +87,7 @@ class MovableSession(Protocol):
 class _IncomingSession:
     """A session that is moving here. `early` are frames from others than the giver, in order."""
 
-    def __init__(self, session: MovableSession, giver: Peer, limit: int) -> None:
+    def __init__(self, session: MovableSession, giver: LinkedWorker, limit: int) -> None:
         self.session = session
         self.giver = giver
         self.put = session.deliver
@@ -109,7 +109,7 @@ class Handover:
 
     def __init__(
         self,
-        transport: PeerTransport,
+        transport: LinkTransport,
         remotes: RemoteSessions,
         announcements: Announcements,
         leaving: set[str],
@@ -153,12 +153,12 @@ class Handover:
             wanted = self._wanted.setdefault(session_id, asyncio.get_running_loop().create_future())
             is_settled = session_id not in self._arrivals and session_id not in self._leaving
             if remote is not None and is_settled:
-                if not remote.peer.is_up or self._successor.has_died(remote.peer):
+                if not remote.worker.is_up or self._successor.has_died(remote.worker):
                     self._wanted.pop(session_id, None)
                     await self._successor.take_over([], [session_id])
                     await asyncio.sleep(_TRY_AGAIN)
                     continue
-                remote.peer.out.put(RequestSession(session_id))
+                remote.worker.out.put(RequestSession(session_id))
             done, _ = await asyncio.wait([wanted], timeout=self._seconds)
             if not done:
                 self._wanted.pop(session_id, None)
@@ -173,11 +173,11 @@ class Handover:
         is_leaving = session_id in self._leaving and self._host.is_here(session_id)
         return is_leaving or session_id in self._arrivals
 
-    def take(self, peer: Peer, session_id: str, message: AnyFrame) -> bool:
+    def take(self, other: LinkedWorker, session_id: str, message: AnyFrame) -> bool:
         """Handle a frame for a session that is not here; return whether it was accepted."""
         arrival = self._arrivals.get(session_id)
         if arrival is not None:
-            (arrival.put if peer is arrival.giver else arrival.hold)(message.frame)
+            (arrival.put if other is arrival.giver else arrival.hold)(message.frame)
             return True
         remote = self._remotes.by_id.get(session_id)
         if remote is None:
@@ -185,8 +185,8 @@ class Handover:
         remote.forward(message)  # maybe to the very worker that sent it
         return True
 
-    def missed(self, peer: Peer, session_id: str) -> bool:
-        """Note that a session misses frames, which a peer says has lost them.
+    def missed(self, other: LinkedWorker, session_id: str) -> bool:
+        """Note that a session misses frames, which another worker says has lost them.
 
         Returns:
             Whether the session is on its way to this worker, or has moved on, whose worker is told.
@@ -195,39 +195,41 @@ class Handover:
         remote = self._remotes.by_id.get(session_id)
         if arrival is not None:
             arrival.has_gap = True
-        elif remote is not None and remote.peer is not peer:
+        elif remote is not None and remote.worker is not other:
             remote.missed()
         return arrival is not None or remote is not None
 
-    def take_response(self, peer: Peer, session_id: str, frame: bytes, response: Response) -> None:
+    def take_response(
+        self, other: LinkedWorker, session_id: str, frame: bytes, response: Response
+    ) -> None:
         """Handle a response for a session that is not here."""
         arrival = self._arrivals.get(session_id)
         remote = self._remotes.by_id.get(session_id)
         if arrival is not None and self._host.has_asked(arrival.session, response):
-            (arrival.put if peer is arrival.giver else arrival.hold)(frame)
+            (arrival.put if other is arrival.giver else arrival.hold)(frame)
         elif arrival is None and remote is not None:
             remote.deliver_response(frame, response)
 
-    def _hear(self) -> dict[type[PeerMessage], Callable[[Peer, Any], None]]:
+    def _hear(self) -> dict[type[LinkMessage], Callable[[LinkedWorker, Any], None]]:
         """The handlers of messages from other workers, by type."""
         return {
-            RequestSession: lambda peer, asked: self._start(self._give(asked.session, peer)),
-            RequestRefused: lambda peer, refused: self._settle(refused.session),
+            RequestSession: lambda other, asked: self._start(self._give(asked.session, other)),
+            RequestRefused: lambda other, refused: self._settle(refused.session),
             TransferBegin: self._arrives,
             TransferEnd: self._ends,
             SessionMoved: self._moved,
-            Goodbye: lambda peer, _: self._successor.left(peer),
+            Goodbye: lambda other, _: self._successor.left(other),
         }
 
-    def _arrives(self, peer: Peer, message: TransferBegin) -> None:
+    def _arrives(self, other: LinkedWorker, message: TransferBegin) -> None:
         session_id = message.session
-        self._announcements.taken_in(session_id, {*message.told, peer.epoch})
+        self._announcements.taken_in(session_id, {*message.told, other.epoch})
         remote = self._remotes.by_id.pop(session_id, None)
         session = self._host.unpack(message.state, remote)
-        arrival = self._arrivals[session_id] = _IncomingSession(session, peer, self._limit)
+        arrival = self._arrivals[session_id] = _IncomingSession(session, other, self._limit)
         session.deliver = arrival.hold
 
-    def _ends(self, peer: Peer, message: TransferEnd) -> None:
+    def _ends(self, other: LinkedWorker, message: TransferEnd) -> None:
         for path in message.return_paths:
             self._return_paths.remember(path, message.session)
         self._has_arrived(message.session)
@@ -247,41 +249,41 @@ class Handover:
             self._host.missed(session_id)
         self._settle(session_id)
 
-    def _moved(self, peer: Peer, message: SessionMoved) -> None:
-        to = self._transport.peers.get(message.epoch)
+    def _moved(self, other: LinkedWorker, message: SessionMoved) -> None:
+        to = self._transport.others.get(message.epoch)
         for id_ in message.sessions:
             remote = self._remotes.by_id.get(id_)
-            if remote is not None and remote.peer is peer and to is not None:
-                remote.peer = to
+            if remote is not None and remote.worker is other and to is not None:
+                remote.worker = to
 
     def _settle(self, session_id: str) -> None:
         wanted = self._wanted.pop(session_id, None)
         if wanted is not None and not wanted.done():
             wanted.set_result(None)
 
-    def link_broke(self, peer: Peer) -> None:
-        """Take what has come of a peer's sessions as all there is; what we were giving stays."""
+    def link_broke(self, other: LinkedWorker) -> None:
+        """Take what has come of a worker's sessions as all there is; what we were giving stays."""
         for id_, arrival in tuple(self._arrivals.items()):
-            if arrival.giver is peer:
+            if arrival.giver is other:
                 with FAULTS.kept_to("session"):
                     self._has_arrived(id_)
 
     # --- giving -----------------------------------------------------------------------------------
 
     async def give_all(self, session_ids: Callable[[], list[str]], seconds: float) -> None:
-        """Hand sessions, and those that arrive meanwhile, to peers that take some, in `seconds`."""
+        """Hand sessions, and those that arrive meanwhile, to who takes some, in `seconds`."""
 
-        async def give_to(peer: Peer, waiting: deque[str]) -> None:
-            while waiting and peer.is_up and peer.takes:
+        async def give_to(other: LinkedWorker, waiting: deque[str]) -> None:
+            while waiting and other.is_up and other.takes:
                 with FAULTS.kept_to("session"):
-                    await self._give(waiting.popleft(), peer)
+                    await self._give(waiting.popleft(), other)
 
         try:
             async with asyncio.timeout(seconds):
                 while True:
                     waiting = deque(id_ for id_ in session_ids() if id_ not in self._leaving)
                     while waiting and (takers := await self._takers()):
-                        jobs = (give_to(peer, waiting) for peer in takers * MAX_CONCURRENT)
+                        jobs = (give_to(other, waiting) for other in takers * MAX_CONCURRENT)
                         await asyncio.gather(*jobs)
                     if not self._arrivals:
                         break
@@ -291,81 +293,81 @@ class Handover:
         except TimeoutError:
             log.warning("Not all sessions could be given to other workers in time.")
 
-    async def _takers(self) -> list[Peer]:
-        """The peers that accept sessions; if there are none but one starts, wait for it."""
+    async def _takers(self) -> list[LinkedWorker]:
+        """The other workers that accept sessions; if there are none but one starts, wait for it."""
         while True:
-            up = [peer for peer in self._transport.peers.values() if peer.is_up]
-            takers = [peer for peer in up if peer.takes]
-            if takers or not any(peer.is_starting for peer in up):
+            up = [other for other in self._transport.others.values() if other.is_up]
+            takers = [other for other in up if other.takes]
+            if takers or not any(other.is_starting for other in up):
                 return takers
             await asyncio.sleep(_LOOK_INTERVAL)
 
-    async def _give(self, session_id: str, peer: Peer) -> None:
+    async def _give(self, session_id: str, other: LinkedWorker) -> None:
         if session_id in self._leaving or not self._host.is_here(session_id):
-            peer.out.put(RequestRefused(session_id))
+            other.out.put(RequestRefused(session_id))
             return
         self._leaving.add(session_id)
         try:
             await self._host.quiet(session_id, self._seconds / 2)
-            await self._send(session_id, peer)
+            await self._send(session_id, other)
         finally:
             self._leaving.discard(session_id)
             self._settle(session_id)
 
-    async def _send(self, session_id: str, peer: Peer) -> None:
+    async def _send(self, session_id: str, other: LinkedWorker) -> None:
         """Send a session that is quiet, with what waits for it."""
         had_gap = self._host.has_gap(session_id)
         state = self._host.pack(session_id)
         if state is None:
-            peer.out.put(RequestRefused(session_id))
+            other.out.put(RequestRefused(session_id))
             return
-        if not peer.is_up or not await self._send_all(session_id, peer, state):
+        if not other.is_up or not await self._send_all(session_id, other, state):
             self._leaving.discard(session_id)
-            if peer.is_up:  # what it has of the session is all that will come
-                peer.out.put(TransferEnd(session_id, []))
-                peer.out.put(LostFrames([session_id]))
-            self._host.keep(session_id, peer)
+            if other.is_up:  # what it has of the session is all that will come
+                other.out.put(TransferEnd(session_id, []))
+                other.out.put(LostFrames([session_id]))
+            self._host.keep(session_id, other)
             return
         if not self._host.is_here(session_id):
-            peer.out.put(TransferEnd(session_id, [], has_ended=True))
+            other.out.put(TransferEnd(session_id, [], has_ended=True))
             return
         has_missed = self._host.has_gap(session_id) and not had_gap  # since its state was sent
-        told = self._host.leave(session_id, peer)
-        moved = SessionMoved([session_id], peer.epoch)
+        told = self._host.leave(session_id, other)
+        moved = SessionMoved([session_id], other.epoch)
         self._transport.tell_some(told, moved)
         settled = self._transport.heard()
         if settled is not None:
             await settled  # and what those sent here before they knew has come
-        if peer.is_up:
+        if other.is_up:
             paths = self._return_paths.of(session_id)
-            peer.out.put(TransferEnd(session_id, paths), 256 * len(paths))
+            other.out.put(TransferEnd(session_id, paths), 256 * len(paths))
             if has_missed:
-                peer.out.put(LostFrames([session_id]))
-        if (arrived := self._transport.done_by(peer.epoch)) is not None:
+                other.out.put(LostFrames([session_id]))
+        if (arrived := self._transport.done_by(other.epoch)) is not None:
             await arrived  # until then who looks for the session may ask here
 
-    async def _send_all(self, session_id: str, peer: Peer, state: bytes) -> bool:
+    async def _send_all(self, session_id: str, other: LinkedWorker, state: bytes) -> bool:
         """Send a session and what waits for it; what comes later goes behind that.
 
         Returns:
             Whether the receiver has the session; not if the link broke.
         """
-        stream = peer.out.stream
+        stream = other.out.stream
         told = [*self._announcements.told_of(session_id)]
-        peer.out.put(TransferBegin(session_id, state, told), len(state) + 40 * len(told))
-        if not await self._send_queue(session_id, peer, stream):
+        other.out.put(TransferBegin(session_id, state, told), len(state) + 40 * len(told))
+        if not await self._send_queue(session_id, other, stream):
             return False
-        if (has_come := self._transport.done_by(peer.epoch)) is not None:
+        if (has_come := self._transport.done_by(other.epoch)) is not None:
             await has_come
-        return await self._send_queue(session_id, peer, stream)
+        return await self._send_queue(session_id, other, stream)
 
-    async def _send_queue(self, session_id: str, peer: Peer, stream: int) -> bool:
+    async def _send_queue(self, session_id: str, other: LinkedWorker, stream: int) -> bool:
         """Send what waits for a session now; False if the link broke, or has no room."""
         while (frame := self._host.next_frame(session_id)) is not None:
-            await peer.room()
-            if peer.out.stream != stream or not peer.out.put_frame(session_id, frame):
+            await other.room()
+            if other.out.stream != stream or not other.out.put_frame(session_id, frame):
                 return False
-        return peer.out.stream == stream
+        return other.out.stream == stream
 
     def _start(self, job: Any) -> None:
         task = asyncio.ensure_future(job)
@@ -380,7 +382,7 @@ class ArrivingFrames:
     def __init__(
         self,
         table: RoutingTable,
-        transport: PeerTransport,
+        transport: LinkTransport,
         local: LocalSessions,
         moves: Handover,
     ) -> None:
@@ -392,7 +394,7 @@ class ArrivingFrames:
         self._behind: set[str] = set()
         transport.heard_by.update(self._hear())
 
-    def _hear(self) -> dict[type[PeerMessage], Callable[[Peer, Any], None]]:
+    def _hear(self) -> dict[type[LinkMessage], Callable[[LinkedWorker, Any], None]]:
         """The handlers of messages from other workers, by type."""
         return {
             PlainFrame: self._take,
@@ -405,7 +407,7 @@ class ArrivingFrames:
         """Set the observer of frames that another worker traces."""
         self._tracer = tracer
 
-    def _take(self, peer: Peer, message: AnyFrame) -> None:
+    def _take(self, other: LinkedWorker, message: AnyFrame) -> None:
         """Deliver a frame for sessions of this worker."""
         if isinstance(message, RequestFrame):
             answerer = message.sessions[0] if len(message.sessions) == 1 else ""
@@ -413,16 +415,16 @@ class ArrivingFrames:
         for id_ in message.sessions:
             session = self._local.sessions.get(id_) or self._own_probe(id_)
             try:
-                self._hand(id_, session, peer, message)
+                self._hand(id_, session, other, message)
             except Exception as error:
                 FAULTS.note("listener", error)
                 if session is not None:
                     session.missed()
 
-    def _lost(self, peer: Peer, message: LostFrames) -> None:
+    def _lost(self, other: LinkedWorker, message: LostFrames) -> None:
         for id_ in message.sessions:
             with FAULTS.kept_to("session"):
-                if id_ in self._local.sessions or not self._moves.missed(peer, id_):
+                if id_ in self._local.sessions or not self._moves.missed(other, id_):
                     self._local.missed(id_)
 
     def _own_probe(self, id_: str) -> Listener | None:
@@ -431,23 +433,25 @@ class ArrivingFrames:
                 return probe
         return None
 
-    def _hand(self, id_: str, session: Listener | None, peer: Peer, message: AnyFrame) -> None:
+    def _hand(
+        self, id_: str, session: Listener | None, other: LinkedWorker, message: AnyFrame
+    ) -> None:
         if isinstance(message, ResponseFrame):
             response = Response(message.to, message.id, message.responder)
             if session is None:
-                self._moves.take_response(peer, id_, message.frame, response)
+                self._moves.take_response(other, id_, message.frame, response)
                 return
             taken = self._local.respond(session, message.frame, response)
         elif session is None:
-            if not self._moves.take(peer, id_, message):
-                peer.out.put(SessionDown(id_))
+            if not self._moves.take(other, id_, message):
+                other.out.put(SessionDown(id_))
                 if len(message.sessions) == 1:
                     self._local.undeliverable(message.frame)
             return
         else:
             taken = session.deliver(message.frame)
         if message.trace and self._tracer is not None:
-            self._tracer.arrived(message.trace, message.frame, session, taken, peer.name)
+            self._tracer.arrived(message.trace, message.frame, session, taken, other.name)
         if taken is DeliveryResult.BEHIND and id_ not in self._behind:
             self._behind.add(id_)
             self._transport.tell(Backpressure(id_, True))

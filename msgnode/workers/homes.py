@@ -47,10 +47,10 @@ from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
 
 from .interest import Interest
+from .linked_worker import LinkedWorker
 from .own_names import AT_ONCE, OwnNames
-from .peer import Peer
 from .protocol import NamesRequest, NamesResponse
-from .transport import PeerTransport
+from .transport import LinkTransport
 
 MOST_REMEMBERED = 10_000
 LIMIT = 2.0
@@ -75,7 +75,7 @@ class Homes:
     def __init__(
         self,
         directory: Directory,
-        transport: PeerTransport,
+        transport: LinkTransport,
         names: OwnNames,
         interest: Interest,
         knows_all: Callable[[], bool],
@@ -176,17 +176,21 @@ class Homes:
         """Whether a recent query of who is at a name failed."""
         return self._doubts.of(name) is not None
 
-    def _answered_by(self, peer: Peer, message: NamesResponse) -> None:
+    def _answered_by(self, other: LinkedWorker, message: NamesResponse) -> None:
         answer = self._answers.get(message.number)
         if answer is not None and not answer.done():
             answer.set_result(message.elsewhere)
 
-    def _asked_by(self, peer: Peer, message: NamesRequest) -> None:
+    def _asked_by(self, other: LinkedWorker, message: NamesRequest) -> None:
         """Answer another worker's query of who is here at names."""
-        self._tell(peer, message.number, iter(message.names), {})
+        self._tell(other, message.number, iter(message.names), {})
 
     def _tell(
-        self, peer: Peer, number: int, names: Iterator[str], elsewhere: dict[str, list[str]]
+        self,
+        other: LinkedWorker,
+        number: int,
+        names: Iterator[str],
+        elsewhere: dict[str, list[str]],
     ) -> None:
         """Tell another worker who is here at names, in several turns if that is much.
 
@@ -196,14 +200,14 @@ class Homes:
         for name in names:
             with FAULTS.kept_to("worker link"):
                 told += 1 + self._names.number_at(name)
-                if gone := self._names.asked(peer, name):
+                if gone := self._names.asked(other, name):
                     elsewhere[name] = gone
             if told > AT_ONCE:
                 loop = asyncio.get_running_loop()
-                loop.call_soon(self._tell, peer, number, names, elsewhere)
+                loop.call_soon(self._tell, other, number, names, elsewhere)
                 return
         size = 40 * sum(map(len, elsewhere.values())) + sum(map(len, elsewhere))
-        peer.out.put(NamesResponse(number, elsewhere), size)
+        other.out.put(NamesResponse(number, elsewhere), size)
 
     def _ask(self, key: Hashable, names: list[str], runtime: str, tell: Callable[[], None]) -> None:
         if not self._questions and not self._parts:
@@ -323,9 +327,9 @@ class Homes:
 
     async def _is_whole(self) -> bool:
         """Whether all workers that accept sessions have entered their names. Raises RedisFault."""
-        peers = [each for each in self._transport.peers.values() if each.is_up and each.is_ready]
-        are_filled = await self._directory.are_filled([each.epoch for each in peers])
-        return are_filled and not any(each.owes_entries for each in peers)
+        others = [each for each in self._transport.others.values() if each.is_up and each.is_ready]
+        are_filled = await self._directory.are_filled([each.epoch for each in others])
+        return are_filled and not any(each.owes_entries for each in others)
 
     def _ask_homes(self, homes: Mapping[str, Collection[str]]) -> Asked:
         """Query those homes that are up; the table has those of this worker."""
@@ -333,19 +337,21 @@ class Homes:
         for name, epochs in homes.items():
             for epoch in epochs:
                 names.setdefault(epoch, []).append(name)
-        peers = self._transport.peers
+        others = self._transport.others
         return {
-            epoch: self._ask_home(peers[epoch], those)
+            epoch: self._ask_home(others[epoch], those)
             for epoch, those in names.items()
-            if epoch in peers and peers[epoch].is_up
+            if epoch in others and others[epoch].is_up
         }
 
-    def _ask_home(self, peer: Peer, names: list[str]) -> asyncio.Future[dict[str, list[str]]]:
+    def _ask_home(
+        self, other: LinkedWorker, names: list[str]
+    ) -> asyncio.Future[dict[str, list[str]]]:
         number = next(self._numbers)
         answer: asyncio.Future[dict[str, list[str]]] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
         answer.add_done_callback(lambda _: self._answers.pop(number, None))
-        peer.out.put(NamesRequest(number, names), sum(map(len, names)))
+        other.out.put(NamesRequest(number, names), sum(map(len, names)))
         return answer
 
     async def _hear_homes(

@@ -21,11 +21,11 @@ from msgnode.bus.table import RoutingTable
 from msgnode.core.addresses import names_of
 from msgnode.redis.directory import Directory, Kind
 
+from .linked_worker import LinkedWorker
 from .own_names import WATCHES, OwnNames, in_parts
-from .peer import Peer
 from .protocol import Unwatch
 from .remote_sessions import RemoteSession, RemoteSessions
-from .transport import PeerTransport
+from .transport import LinkTransport
 
 MOST_WATCHED = 50_000
 MOST_MISSED = 10_000
@@ -38,7 +38,7 @@ class Interest:
         self,
         directory: Directory,
         table: RoutingTable,
-        transport: PeerTransport,
+        transport: LinkTransport,
         own: OwnNames,
         remotes: RemoteSessions,
     ) -> None:
@@ -139,8 +139,8 @@ class Interest:
         del self._watched[name]
         self._directory.release(Kind.NAME, name, WATCHES + self._epoch)
         if not self._own.holds(name):
-            for peer, dropped in self.evict(name).items():
-                peer.out.put(Unwatch([name], dropped), len(name) + 40 * len(dropped))
+            for other, dropped in self.evict(name).items():
+                other.out.put(Unwatch([name], dropped), len(name) + 40 * len(dropped))
 
     # --- who stands in the table for what is watched ----------------------------------------------
 
@@ -153,17 +153,17 @@ class Interest:
         is_needed = is_at_a_name or self._own.is_leaving(session.id)
         return is_needed or self.accepts(session.runtime_url)
 
-    def evict(self, name: str) -> dict[Peer, list[str]]:
+    def evict(self, name: str) -> dict[LinkedWorker, list[str]]:
         """Remove everybody at a name.
 
         Returns:
             By worker, the sessions that are no longer in the table.
         """
-        dropped: dict[Peer, list[str]] = {}
+        dropped: dict[LinkedWorker, list[str]] = {}
         for session in tuple(self._remotes.at(name)):
             for layer in Layer:
                 self._remotes.take_from(session, layer, name)
-            ids = dropped.setdefault(session.peer, [])
+            ids = dropped.setdefault(session.worker, [])
             if not self.needs(session):
                 ids.append(session.id)
                 self._remotes.remove(session)
@@ -188,7 +188,7 @@ class InterestRenewal:
         interest: Interest,
         names: OwnNames,
         remotes: RemoteSessions,
-        transport: PeerTransport,
+        transport: LinkTransport,
         look_for: Callable[[Collection[str]], None],
     ) -> None:
         self._interest = interest
@@ -226,4 +226,4 @@ class InterestRenewal:
 
     def _known_at(self, name: str) -> set[str]:
         """The workers whose sessions the routing table has at a name."""
-        return {each.peer.epoch for each in self._remotes.at(name)}
+        return {each.worker.epoch for each in self._remotes.at(name)}

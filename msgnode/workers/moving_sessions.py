@@ -22,10 +22,10 @@ from msgnode.sessions.session_factory import SessionSettings
 from msgnode.sessions.store import SessionStore
 from msgnode.subscriptions.component import SubscriptionComponent
 from msgnode.workers.announcements import as_up
-from msgnode.workers.network import PeerNetwork
+from msgnode.workers.linked_worker import LinkedWorker
+from msgnode.workers.network import WorkerNetwork
 from msgnode.workers.orders import ArrivalChecks
 from msgnode.workers.own_names import HOLDS, LISTENS
-from msgnode.workers.peer import Peer
 from msgnode.workers.remote_sessions import RemoteSession
 
 
@@ -54,7 +54,7 @@ class OwnSessions:
 class MovingSessions:
     """One instance per worker."""
 
-    def __init__(self, own: OwnSessions, network: PeerNetwork, arrivals: ArrivalChecks) -> None:
+    def __init__(self, own: OwnSessions, network: WorkerNetwork, arrivals: ArrivalChecks) -> None:
         self._settings = own.settings
         self._table = own.table
         self._sessions = own.manager
@@ -108,23 +108,23 @@ class MovingSessions:
         session = self._sessions.sessions.get(session_id)
         return session.outbox.take() if session is not None else None
 
-    def keep(self, session_id: str, peer: Peer) -> None:
-        """Keep a session that was to leave, and has missed frames; the peer may have it as well."""
+    def keep(self, session_id: str, other: LinkedWorker) -> None:
+        """Keep a session that was to leave and has missed frames; the other may have it as well."""
         session = self._sessions.sessions.get(session_id)
         if session is not None:
             session.outbox.has_gap = True
             self._sessions.adopt(session)
-            if peer.is_up:
-                peer.out.put(as_up(session))
+            if other.is_up:
+                other.out.put(as_up(session))
             self._arrivals.check(session)
 
-    def leave(self, session_id: str, peer: Peer) -> list[str]:
+    def leave(self, session_id: str, other: LinkedWorker) -> list[str]:
         """Make a session one of another worker's, which it was handed to or which took it.
 
         Returns:
             The workers that know of it.
         """
-        remote = self._remotes.begin(session_id, peer)
+        remote = self._remotes.begin(session_id, other)
         told = self._announcements.handed_over(session_id)
         self._send_off(session_id, remote)
         return told
@@ -143,7 +143,7 @@ class MovingSessions:
         self._sessions.release(session)
         self._table.replace(session, remote, remote.owned, remote.subscribed)
         held = {session.runtime_url, *remote.owned}
-        self._renewal.handed_off(held, remote.subscribed, remote.peer.epoch)
+        self._renewal.handed_off(held, remote.subscribed, remote.worker.epoch)
         self._sessions.hand_off(session_id)
         self._allocation.hand_off(session_id)
         self._subscriptions.hand_off(session_id)

@@ -1,4 +1,4 @@
-"""A worker's network to its peers, before it has a session: links, directory, queries.
+"""A worker's network to the others, before it has a session: links, directory, queries.
 
 The packages of this worker get what they need of it when they are created. What depends on them
 (sessions that move, announcements of sessions) is created last: cluster.py.
@@ -17,11 +17,11 @@ from .other_workers import OtherWorkers
 from .own_names import OwnNames
 from .remote_sessions import RemoteSessions
 from .replication import TableReplicator
-from .rpc import IdentityLookup, PeerRpc
-from .transport import PeerTransport
+from .rpc import IdentityLookup, WorkerRpc
+from .transport import LinkTransport
 
 
-class PeerNetwork:
+class WorkerNetwork:
     """One instance per worker of a node that has several.
 
     Args:
@@ -33,7 +33,7 @@ class PeerNetwork:
 
     def __init__(
         self,
-        transport: PeerTransport,
+        transport: LinkTransport,
         watchers: Watchers,
         directory: Directory,
         table: RoutingTable,
@@ -41,7 +41,7 @@ class PeerNetwork:
         self.transport = transport
         self.watchers = watchers
         self.directory = directory
-        self.others = OtherWorkers(transport.me.epoch, transport.peers)
+        self.others = OtherWorkers(transport.me.epoch, transport.others)
         self.presence = DirectoryPresence(transport.timeout)
         self.remotes = RemoteSessions(table)
         self.announcements = Announcements(watchers, transport)
@@ -56,7 +56,7 @@ class PeerNetwork:
             self.others.is_dead,
         )
         self.interest = Interest(directory, table, transport, self.names, self.remotes)
-        self.rpc = PeerRpc(transport)
+        self.rpc = WorkerRpc(transport)
         self.identities = IdentityLookup(transport, self.rpc)
         self.homes = Homes(
             directory,

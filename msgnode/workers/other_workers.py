@@ -15,19 +15,19 @@ class OtherWorkers:
         dead: workers that have ended and whose sessions are being taken over.
     """
 
-    def __init__(self, own_epoch: str, peers: Collection[str]) -> None:
+    def __init__(self, own_epoch: str, others: Collection[str]) -> None:
         self.registered: set[str] = set()
         self.ready: set[str] = set()
         self.dead: set[str] = set()
         self._own_epoch = own_epoch
-        self._peers = peers  # known at the moment
+        self._others = others  # known at the moment
 
     def is_retired(self, epoch: str) -> bool:
         """Whether a worker has ended and its sessions were taken over."""
-        # One that comes is known as a peer before it takes sessions.
+        # One that comes is heard of before it takes sessions.
         return not (
             epoch == self._own_epoch
-            or epoch in self._peers
+            or epoch in self._others
             or epoch in self.registered
             or epoch in self.dead
         )

@@ -33,10 +33,10 @@ from msgnode.redis.directory import Directory, Kind
 from msgnode.redis.faults import RedisFault
 
 from .announcements import Announcements, Watchers
-from .peer import Peer
+from .linked_worker import LinkedWorker
 from .protocol import EntriesOwed
 from .remote_sessions import RemoteSessions
-from .transport import PeerTransport
+from .transport import LinkTransport
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class OwnNames:
         self,
         directory: Directory,
         table: RoutingTable,
-        transport: PeerTransport,
+        transport: LinkTransport,
         watchers: Watchers,
         announcements: Announcements,
         remotes: RemoteSessions,
@@ -175,7 +175,7 @@ class OwnNames:
     def watchers_of(self, name: str) -> list[str]:
         """The workers to be told of changes at a name."""
         if self.tells_all or name in self._watchers.owed:
-            return list(self._transport.peers)
+            return list(self._transport.others)
         return [epoch for epoch, watched in self._watched_by.items() if name in watched]
 
     @property
@@ -278,7 +278,7 @@ class OwnNames:
 
         Those that are down are told with the snapshot when they are heard of again.
         """
-        told = list(self._transport.peers)
+        told = list(self._transport.others)
         for name in self._watchers.in_order(filter(self._is_here, names)):
             for epoch in told:
                 self._watched_by.setdefault(epoch, set()).add(name)
@@ -290,8 +290,8 @@ class OwnNames:
             self._transport.tell(EntriesOwed(bool(names)))
 
     def _is_up(self, epoch: str) -> bool:
-        peer = self._transport.peers.get(epoch)
-        return peer is not None and peer.is_up
+        other = self._transport.others.get(epoch)
+        return other is not None and other.is_up
 
     # --- what others say --------------------------------------------------------------------------
 
@@ -299,24 +299,24 @@ class OwnNames:
         """How many sessions, about, another worker is told of that asks about a name."""
         return len(self._table.subscribers(name))
 
-    def asked(self, peer: Peer, name: str) -> list[str]:
+    def asked(self, other: LinkedWorker, name: str) -> list[str]:
         """Note that another worker watches a name; the workers that sessions have moved to."""
         if self._is_here(name):
-            self._watched_by.setdefault(peer.epoch, set()).add(name)
-        self._announcements.tell_at(name, [peer.epoch])
-        gone = {each.peer.epoch for each in self._remotes.at(name)}
-        return list(gone - {peer.epoch})
+            self._watched_by.setdefault(other.epoch, set()).add(name)
+        self._announcements.tell_at(name, [other.epoch])
+        gone = {each.worker.epoch for each in self._remotes.at(name)}
+        return list(gone - {other.epoch})
 
-    def met(self, peer: Peer, name: str) -> None:
+    def met(self, other: LinkedWorker, name: str) -> None:
         """Note that another worker has sessions at a name; if this one has too, it is told."""
-        watched = self._watched_by.setdefault(peer.epoch, set())
+        watched = self._watched_by.setdefault(other.epoch, set())
         if self.holds(name) and name not in watched:
             watched.add(name)
-            self._announcements.tell_at(name, [peer.epoch])
+            self._announcements.tell_at(name, [other.epoch])
 
-    def unwatched(self, peer: Peer, names: Iterable[str]) -> None:
+    def unwatched(self, other: LinkedWorker, names: Iterable[str]) -> None:
         """Note that another worker no longer watches these names."""
-        self._watched_by.get(peer.epoch, set()).difference_update(names)
+        self._watched_by.get(other.epoch, set()).difference_update(names)
 
     def forget(self, epoch: str) -> None:
         """Forget a worker that has ended."""

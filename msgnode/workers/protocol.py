@@ -1,8 +1,9 @@
 """The protocol between workers: a batch is a MessagePack list of these messages, in order.
 
-A worker speaks for its own sessions only, and each of its messages reaches a peer once and in order
-(see window.py). It tells only those workers of a session that watch one of its names. A message
-about a session that the peer no longer knows is ignored, or makes the peer query its name again.
+A worker speaks for its own sessions only, and each of its messages reaches another worker once and
+in order (see window.py). It tells only those workers of a session that watch one of its names. A
+message about a session that its receiver no longer knows is ignored, or makes the receiver query
+its name again.
 In the docstrings "I" is the sender and "you" the receiver.
 
 Three messages say something about what was sent before them, on one link. They go through the same
@@ -28,12 +29,12 @@ PROTOCOL = 5
 that workers of different versions do not connect and misread each other."""
 
 
-class PeerMessage(msgspec.Struct, array_like=True, gc=False):
+class LinkMessage(msgspec.Struct, array_like=True, gc=False):
     """One message from a worker to another."""
 
 
-class Frame(PeerMessage):
-    """A frame for sessions of the peer, opaque to the links.
+class Frame(LinkMessage):
+    """A frame for sessions of the receiver, opaque to the links.
 
     `trace` comes last in every kind of frame: the trace context of a traced message, else "".
     """
@@ -48,7 +49,7 @@ class PlainFrame(Frame, tag=0):
     trace: str = ""
 
 
-class SessionUp(PeerMessage, tag=1):
+class SessionUp(LinkMessage, tag=1):
     """A session of mine is new or has changed.
 
     `is_new`: you were not told of it before.
@@ -63,13 +64,13 @@ class SessionUp(PeerMessage, tag=1):
     is_new: bool = True
 
 
-class SessionDown(PeerMessage, tag=2):
+class SessionDown(LinkMessage, tag=2):
     """A session of mine has ended."""
 
     session: str
 
 
-class AddressAdded(PeerMessage, tag=3):
+class AddressAdded(LinkMessage, tag=3):
     """A session holds these addresses in a layer of the table."""
 
     session: str
@@ -77,7 +78,7 @@ class AddressAdded(PeerMessage, tag=3):
     addresses: list[str]
 
 
-class AddressRemoved(PeerMessage, tag=4):
+class AddressRemoved(LinkMessage, tag=4):
     """A session no longer holds these addresses."""
 
     session: str
@@ -85,7 +86,7 @@ class AddressRemoved(PeerMessage, tag=4):
     addresses: list[str]
 
 
-class SessionsAt(PeerMessage, tag=5):
+class SessionsAt(LinkMessage, tag=5):
     """All sessions of mine at a name, by what they have there.
 
     You have been told before of those whose runtime's URL it is. I announce changes to its
@@ -98,21 +99,21 @@ class SessionsAt(PeerMessage, tag=5):
     learned: list[str]
 
 
-class SnapshotBegins(PeerMessage, tag=6):
+class SnapshotBegins(LinkMessage, tag=6):
     """All that you watch of mine follows; what you know of me from before may be outdated."""
 
 
-class SnapshotEnds(PeerMessage, tag=7):
+class SnapshotEnds(LinkMessage, tag=7):
     """The snapshot is complete."""
 
 
-class BarrierRequest(PeerMessage, tag=8):
+class BarrierRequest(LinkMessage, tag=8):
     """Send BarrierAck when you have processed everything I sent before."""
 
     mark: int
 
 
-class BarrierAck(PeerMessage, tag=9):
+class BarrierAck(LinkMessage, tag=9):
     """The answer to BarrierRequest, behind everything I had put on this link before.
 
     Not the same as the acknowledgement of batches, which may overtake what I have sent.
@@ -121,36 +122,36 @@ class BarrierAck(PeerMessage, tag=9):
     mark: int
 
 
-class Ready(PeerMessage, tag=10):
+class Ready(LinkMessage, tag=10):
     """I accept sessions from now on: I know all that you had to tell me."""
 
 
-class Backpressure(PeerMessage, tag=12):
+class Backpressure(LinkMessage, tag=12):
     """A session of mine lags, or no longer does."""
 
     session: str
     is_behind: bool
 
 
-class LostFrames(PeerMessage, tag=13):
+class LostFrames(LinkMessage, tag=13):
     """Frames for these sessions of yours were lost."""
 
     sessions: list[str]
 
 
-class RequestSession(PeerMessage, tag=14):
+class RequestSession(LinkMessage, tag=14):
     """The runtime of this session of yours has connected to me: hand the session over."""
 
     session: str
 
 
-class RequestRefused(PeerMessage, tag=15):
+class RequestRefused(LinkMessage, tag=15):
     """I have no such session to hand over."""
 
     session: str
 
 
-class TransferBegin(PeerMessage, tag=16):
+class TransferBegin(LinkMessage, tag=16):
     """A session becomes yours.
 
     Its queue follows as frames, then `TransferEnd`; queue until then what comes from others. Only
@@ -162,7 +163,7 @@ class TransferBegin(PeerMessage, tag=16):
     told: list[str]
 
 
-class TransferEnd(PeerMessage, tag=17):
+class TransferEnd(LinkMessage, tag=17):
     """The queue of the session is complete.
 
     `return_paths` are those of the requests that it may still answer; `has_ended` says that the
@@ -174,18 +175,18 @@ class TransferEnd(PeerMessage, tag=17):
     has_ended: bool = False
 
 
-class SessionMoved(PeerMessage, tag=18):
+class SessionMoved(LinkMessage, tag=18):
     """Sessions are at the worker of this epoch from now on."""
 
     sessions: list[str]
     epoch: str
 
 
-class Goodbye(PeerMessage, tag=19):
+class Goodbye(LinkMessage, tag=19):
     """I end; my sessions were handed over or are in the database."""
 
 
-class CounterReport(PeerMessage, tag=20):
+class CounterReport(LinkMessage, tag=20):
     """The totals that a worker has counted, under the keys of one set of counters.
 
     `epoch` is that worker's if it is not me but one that has ended.
@@ -196,7 +197,7 @@ class CounterReport(PeerMessage, tag=20):
     reports: list[Report]
 
 
-class RpcRequest(PeerMessage, tag=21):
+class RpcRequest(LinkMessage, tag=21):
     """A query of a kind. `number` is returned with the answer."""
 
     number: int
@@ -204,7 +205,7 @@ class RpcRequest(PeerMessage, tag=21):
     text: bytes
 
 
-class RpcResponse(PeerMessage, tag=22):
+class RpcResponse(LinkMessage, tag=22):
     """The answer to `RpcRequest`."""
 
     number: int
@@ -212,7 +213,7 @@ class RpcResponse(PeerMessage, tag=22):
 
 
 class ResponseFrame(Frame, tag=23):
-    """A response for one session of the peer, accepted only if that session has asked `responder`.
+    """A response for a session of the receiver, accepted only if that session asked `responder`.
 
     `to` and `id` identify the request; `responder` is a session.
     """
@@ -223,13 +224,13 @@ class ResponseFrame(Frame, tag=23):
     trace: str = ""
 
 
-class CheckSocket(PeerMessage, tag=24):
+class CheckSocket(LinkMessage, tag=24):
     """Is the socket of this session of yours alive? Answer with SocketChecked."""
 
     session: str
 
 
-class SocketChecked(PeerMessage, tag=25):
+class SocketChecked(LinkMessage, tag=25):
     """The socket of a session of mine is alive (true), or was dead and is dropped (false).
 
     None if that is unknown.
@@ -249,7 +250,7 @@ class RequestFrame(Frame, tag=26):
     trace: str = ""
 
 
-class NamesRequest(PeerMessage, tag=27):
+class NamesRequest(LinkMessage, tag=27):
     """Who is at these names? I watch them from now on.
 
     Answer with SessionsAt for each where you have or had a session, then with NamesResponse.
@@ -259,7 +260,7 @@ class NamesRequest(PeerMessage, tag=27):
     names: list[str]
 
 
-class NamesResponse(PeerMessage, tag=28):
+class NamesResponse(LinkMessage, tag=28):
     """I have sent everything about the names, before this.
 
     `elsewhere` are the workers (epochs) to which sessions at one of them have moved from me.
@@ -269,13 +270,13 @@ class NamesResponse(PeerMessage, tag=28):
     elsewhere: dict[str, list[str]]
 
 
-class EntriesOwed(PeerMessage, tag=29):
+class EntriesOwed(LinkMessage, tag=29):
     """Whether entries of mine are missing from the directory."""
 
     is_owed: bool
 
 
-class Unwatch(PeerMessage, tag=30):
+class Unwatch(LinkMessage, tag=30):
     """Stop announcing who is at these names, and what happens to these sessions of yours."""
 
     names: list[str]
@@ -297,7 +298,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[AnyMessage])
 
 
-def encode(words: list[PeerMessage]) -> bytes:
+def encode(words: list[LinkMessage]) -> bytes:
     """Encode messages as a batch."""
     return _encoder.encode(words)
 

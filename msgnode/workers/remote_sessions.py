@@ -3,9 +3,9 @@
 Which of them are there is decided by the announcements of their workers (replication.py) and by the
 names that are watched here (interest.py). Two workers may give one address to two sessions before
 they hear of each other. `Rivals` decides whose it is in the meantime:
-- The database's unique commit decides an allocated address: what a peer announces as held, a
-  session here no longer holds. Of two announced by peers the later one counts, and once it releases
-  the address the other.
+- The database's unique commit decides an allocated address: what another worker announces as held,
+  a session here no longer holds. Of two announced by others the later one counts, and once it
+  releases the address the other.
 - A learned address belongs to the session with the smallest id.
 So all tables become equal, whatever the order of the announcements.
 """
@@ -22,7 +22,7 @@ from msgnode.core import redaction
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Speaker
 
-from .peer import Peer
+from .linked_worker import LinkedWorker
 from .protocol import AnyFrame, CheckSocket, RequestFrame
 
 
@@ -43,7 +43,7 @@ class RemoteSession:
         "is_connected",
         "learned",
         "owned",
-        "peer",
+        "worker",
         "runtime_url",
         "speaker",
         "subscribed",
@@ -52,9 +52,9 @@ class RemoteSession:
         "__weakref__",
     )
 
-    def __init__(self, id_: str, peer: Peer) -> None:
+    def __init__(self, id_: str, other: LinkedWorker) -> None:
         self.id = id_
-        self.peer = peer
+        self.worker = other
         self.runtime_url = ""
         self.token_hash = ""
         self.bound_at = 0.0
@@ -79,25 +79,27 @@ class RemoteSession:
 
     def deliver(self, frame: bytes) -> DeliveryResult:
         """Send a frame over the link; if there is no room, the session is told of a gap."""
-        peer = self.peer
-        return self._taken(peer.is_up and peer.out.put_frame(self.id, frame))
+        other = self.worker
+        return self._taken(other.is_up and other.out.put_frame(self.id, frame))
 
     def deliver_request(self, frame: bytes, path: ReturnPath) -> DeliveryResult:
         """Send a request with the return path of its answer."""
-        peer = self.peer
-        return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, path))
+        other = self.worker
+        return self._taken(other.is_up and other.out.put_beside(self.id, frame, path))
 
     def deliver_response(self, frame: bytes, response: Response) -> DeliveryResult:
         """Send a response; the session's worker knows whether it was asked for."""
-        peer = self.peer
-        return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, response))
+        other = self.worker
+        return self._taken(other.is_up and other.out.put_beside(self.id, frame, response))
 
     def deliver_traced(
         self, frame: bytes, beside: Response | ReturnPath | None, traceparent: str
     ) -> DeliveryResult:
         """Send a traced frame, with its trace context in the header."""
-        peer = self.peer
-        return self._taken(peer.is_up and peer.out.put_beside(self.id, frame, beside, traceparent))
+        other = self.worker
+        return self._taken(
+            other.is_up and other.out.put_beside(self.id, frame, beside, traceparent)
+        )
 
     def forward(self, message: AnyFrame) -> None:
         """Forward a frame from another worker, because the session has moved on."""
@@ -118,19 +120,19 @@ class RemoteSession:
         return False
 
     def _taken(self, is_taken: bool) -> DeliveryResult:
-        peer = self.peer
+        other = self.worker
         if not is_taken:
-            peer.lost.add(self.id)
+            other.lost.add(self.id)
             return DeliveryResult.DROPPED
         if not self.is_connected:
             return DeliveryResult.QUEUED
-        if self.is_behind or peer.out.is_behind:
+        if self.is_behind or other.out.is_behind:
             return DeliveryResult.BEHIND
         return DeliveryResult.WRITTEN
 
     def missed(self) -> None:
         """Signal a gap to the session over its link."""
-        self.peer.lost.add(self.id)
+        self.worker.lost.add(self.id)
 
     def when_writable(self, callback: Callable[[], None]) -> None:
         """Call back once the reader, or the link, has caught up.
@@ -139,8 +141,8 @@ class RemoteSession:
         """
         if self.is_behind:
             self._on_resume.append(callback)
-        elif self.peer.is_up and self.peer.out.is_behind:
-            self.peer.out.when_writable(callback)
+        elif self.worker.is_up and self.worker.out.is_behind:
+            self.worker.out.when_writable(callback)
         else:
             callback()
 
@@ -160,8 +162,8 @@ def path_of(message: RequestFrame) -> ReturnPath:
 
 def ask_worker(session: Listener) -> None:
     """Have a session's worker check its socket, and report the result."""
-    if isinstance(session, RemoteSession) and session.peer.is_up:
-        session.peer.out.put(CheckSocket(session.id))
+    if isinstance(session, RemoteSession) and session.worker.is_up:
+        session.worker.out.put(CheckSocket(session.id))
 
 
 class RemoteSessions:
@@ -181,14 +183,14 @@ class RemoteSessions:
         self.on_left: list[Callable[[Listener], None]] = []
         self._table = table
 
-    def begin(self, session_id: str, peer: Peer) -> RemoteSession:
+    def begin(self, session_id: str, other: LinkedWorker) -> RemoteSession:
         """Add a session of another worker."""
-        session = self.by_id[session_id] = RemoteSession(session_id, peer)
+        session = self.by_id[session_id] = RemoteSession(session_id, other)
         return session
 
-    def of(self, peer: Peer) -> list[RemoteSession]:
+    def of(self, other: LinkedWorker) -> list[RemoteSession]:
         """The sessions of a worker."""
-        return [each for each in self.by_id.values() if each.peer is peer]
+        return [each for each in self.by_id.values() if each.worker is other]
 
     def at(self, name: str) -> Iterator[RemoteSession]:
         """The sessions of other workers at a name."""
@@ -254,9 +256,9 @@ class RemoteSessions:
         for address in tuple(session.learned):
             self.rivals.unlearn(session, address)
 
-    def resume(self, peer: Peer) -> None:
+    def resume(self, other: LinkedWorker) -> None:
         """Release those who wait for readers of a worker that is down."""
-        for session in self.of(peer):
+        for session in self.of(other):
             session.resume()
 
 

@@ -22,15 +22,15 @@ from msgnode.core.faults import FAULTS
 
 from .announcements import Announcements, as_up
 from .interest import Interest, InterestRenewal
+from .linked_worker import LinkedWorker
 from .own_names import HOLDS, LISTENS, SPEAKS, OwnNames
-from .peer import Peer
 from .ports import LocalSessions
 from .protocol import (
     AddressAdded,
     AddressRemoved,
     Backpressure,
     EntriesOwed,
-    PeerMessage,
+    LinkMessage,
     SessionDown,
     SessionsAt,
     SessionUp,
@@ -39,7 +39,7 @@ from .protocol import (
     Unwatch,
 )
 from .remote_sessions import RemoteSession, RemoteSessions, Rivals, is_probe
-from .transport import PeerTransport
+from .transport import LinkTransport
 
 _KINDS = {Layer.OWNED: HOLDS, Layer.SUBSCRIBED: LISTENS, Layer.LEARNED: SPEAKS}
 
@@ -50,7 +50,7 @@ class TableReplicator:
     def __init__(
         self,
         table: RoutingTable,
-        transport: PeerTransport,
+        transport: LinkTransport,
         names: OwnNames,
         announcements: Announcements,
         rivals: Rivals,
@@ -114,13 +114,13 @@ class TableReplicator:
         elif layer is Layer.OWNED and not holds:
             self._rivals.fall_back(address)
 
-    def _owes_entries(self, peer: Peer, message: EntriesOwed) -> None:
-        peer.owes_entries = message.is_owed
+    def _owes_entries(self, other: LinkedWorker, message: EntriesOwed) -> None:
+        other.owes_entries = message.is_owed
 
-    def _unwatched(self, peer: Peer, message: Unwatch) -> None:
-        self._names.unwatched(peer, message.names)
+    def _unwatched(self, other: LinkedWorker, message: Unwatch) -> None:
+        self._names.unwatched(other, message.names)
         for id_ in message.sessions:
-            self._announcements.unwatched(id_, peer.epoch)
+            self._announcements.unwatched(id_, other.epoch)
 
 
 # --- what others announce -------------------------------------------------------------------------
@@ -134,15 +134,15 @@ class SessionCopies:
 
     def __init__(
         self,
-        transport: PeerTransport,
+        transport: LinkTransport,
         local: LocalSessions,
         names: OwnNames,
         interest: Interest,
         renewal: InterestRenewal,
         remotes: RemoteSessions,
-        hand_off: Callable[[str, Peer], object],
+        hand_off: Callable[[str, LinkedWorker], object],
     ) -> None:
-        self.on_new_stream: list[Callable[[Peer], None]] = []
+        self.on_new_stream: list[Callable[[LinkedWorker], None]] = []
         self._epoch = transport.me.epoch
         self._local = local
         self._names = names
@@ -154,7 +154,7 @@ class SessionCopies:
         transport.on_down.append(remotes.resume)
         transport.heard_by.update(self._hear())
 
-    def _hear(self) -> dict[type[PeerMessage], Callable[[Peer, Any], None]]:
+    def _hear(self) -> dict[type[LinkMessage], Callable[[LinkedWorker, Any], None]]:
         """The handlers of messages from other workers, by type."""
         return {
             AddressAdded: self._hold,
@@ -169,37 +169,37 @@ class SessionCopies:
 
     # --- what a worker says of its sessions -------------------------------------------------------
 
-    def _begin_snapshot(self, peer: Peer, _: SnapshotBegins) -> None:
+    def _begin_snapshot(self, other: LinkedWorker, _: SnapshotBegins) -> None:
         """Begin a worker's snapshot of what is watched here."""
         for told in self.on_new_stream:
-            told(peer)
-        self._old[peer.epoch] = {each.id for each in self._remotes.of(peer)}
+            told(other)
+        self._old[other.epoch] = {each.id for each in self._remotes.of(other)}
 
-    def _end_snapshot(self, peer: Peer, _: SnapshotEnds) -> None:
+    def _end_snapshot(self, other: LinkedWorker, _: SnapshotEnds) -> None:
         """End a worker's snapshot: sessions it has not named have ended."""
-        for id_ in self._old.pop(peer.epoch, ()):
+        for id_ in self._old.pop(other.epoch, ()):
             with FAULTS.kept_to("session"):
-                self._leave(id_, peer)
+                self._leave(id_, other)
 
-    def _enter(self, peer: Peer, message: SessionUp) -> None:
+    def _enter(self, other: LinkedWorker, message: SessionUp) -> None:
         """Add or update a session of another worker."""
         if self._local.is_moving(message.session):
             return  # the handover decides
         ours = self._local.sessions.get(message.session)
         if ours is not None:  # the link broke while it moved, or it was taken over
-            if (ours.bound_at, self._epoch) > (message.bound_at, peer.epoch):
+            if (ours.bound_at, self._epoch) > (message.bound_at, other.epoch):
                 self._local.reassert(ours)
-                peer.out.put(as_up(ours))
+                other.out.put(as_up(ours))
                 return
-            self._local.give_up(ours, peer.name, peer.epoch)
-            self._hand_off(message.session, peer)
+            self._local.give_up(ours, other.name, other.epoch)
+            self._hand_off(message.session, other)
         session = self._remotes.by_id.get(message.session)
         if session is None:
             if not message.is_new:
                 return  # this worker no longer watches it, and has said so
-            session = self._remotes.begin(message.session, peer)
-        self._old.get(peer.epoch, set()).discard(message.session)
-        session.peer = peer
+            session = self._remotes.begin(message.session, other)
+        self._old.get(other.epoch, set()).discard(message.session)
+        session.worker = other
         session.runtime_url = message.runtime_url
         session.token_hash = message.token_hash
         session.is_connected = message.is_connected
@@ -207,53 +207,53 @@ class SessionCopies:
         session.speaker = message.speaker
         self._remotes.enter(session)
         if not is_probe(session):
-            self._names.met(peer, session.runtime_url)
+            self._names.met(other, session.runtime_url)
 
-    def _end(self, peer: Peer, message: SessionDown) -> None:
+    def _end(self, other: LinkedWorker, message: SessionDown) -> None:
         """Remove a session that has ended, unless it has moved from that worker meanwhile."""
-        self._leave(message.session, peer)
+        self._leave(message.session, other)
 
-    def _leave(self, id_: str, peer: Peer) -> None:
+    def _leave(self, id_: str, other: LinkedWorker) -> None:
         session = self._remotes.by_id.get(id_)
-        if session is not None and session.peer is peer:
+        if session is not None and session.worker is other:
             self._remotes.remove(session)
 
-    def _hold(self, peer: Peer, message: AddressAdded) -> None:
+    def _hold(self, other: LinkedWorker, message: AddressAdded) -> None:
         """Add addresses of a session."""
         session = self._remotes.by_id.get(message.session)
         for name in message.addresses:
             if not self._interest.accepts(name):
-                peer.out.put(Unwatch([name], []))
-                self._drop_unneeded(peer, [session] if session is not None else [])
+                other.out.put(Unwatch([name], []))
+                self._drop_unneeded(other, [session] if session is not None else [])
             elif session is None:
                 self._renewal.ask_again(name)
-            elif session.peer is peer or message.layer == Layer.SUBSCRIBED.value:
+            elif session.worker is other or message.layer == Layer.SUBSCRIBED.value:
                 self._put_at(session, Layer(message.layer), name)
 
-    def _drop(self, peer: Peer, message: AddressRemoved) -> None:
+    def _drop(self, other: LinkedWorker, message: AddressRemoved) -> None:
         """Remove addresses of a session."""
         session = self._remotes.by_id.get(message.session)
-        if session is None or session.peer is not peer:
+        if session is None or session.worker is not other:
             return
         for name in message.addresses:
             self._remotes.take_from(session, Layer(message.layer), name)
-        self._drop_unneeded(peer, [session])
+        self._drop_unneeded(other, [session])
 
-    def _are_at(self, peer: Peer, message: SessionsAt) -> None:
+    def _are_at(self, other: LinkedWorker, message: SessionsAt) -> None:
         """Set the sessions of a worker at a name."""
         name = message.name
         if not self._interest.accepts(name):
-            dropped = self._interest.evict(name).get(peer, [])
-            peer.out.put(Unwatch([name], dropped))
+            dropped = self._interest.evict(name).get(other, [])
+            other.out.put(Unwatch([name], dropped))
             return
         gone: list[RemoteSession] = []
         named = (message.owned, message.subscribed, message.learned)
-        for session in [each for each in self._remotes.at(name) if each.peer is peer]:
+        for session in [each for each in self._remotes.at(name) if each.worker is other]:
             for layer, ids in zip(Layer, named, strict=True):
                 if session.id not in ids:
                     self._remotes.take_from(session, layer, name)
                     gone.append(session)
-        self._drop_unneeded(peer, gone)
+        self._drop_unneeded(other, gone)
         for layer, ids in zip(Layer, named, strict=True):
             for id_ in ids:
                 remote = self._remotes.by_id.get(id_)
@@ -262,9 +262,9 @@ class SessionCopies:
                 elif id_ not in self._local.sessions and not self._local.is_moving(id_):
                     self._renewal.ask_again(name)
         if any(named):
-            self._names.met(peer, name)
+            self._names.met(other, name)
 
-    def _are_behind(self, peer: Peer, message: Backpressure) -> None:
+    def _are_behind(self, other: LinkedWorker, message: Backpressure) -> None:
         """Note that a session lags, or no longer does."""
         session = self._remotes.by_id.get(message.session)
         if session is None:
@@ -276,17 +276,17 @@ class SessionCopies:
 
     # --- what goes --------------------------------------------------------------------------------
 
-    def forget(self, peer: Peer) -> None:
+    def forget(self, other: LinkedWorker) -> None:
         """Remove all sessions of a worker that has ended."""
-        for session in self._remotes.of(peer):
+        for session in self._remotes.of(other):
             names = (session.runtime_url, *session.owned, *session.subscribed, *session.learned)
             with FAULTS.kept_to("session"):
                 self._remotes.remove(session)
             self._interest.doubt(names)  # its new worker may not have said so yet
-        self._names.forget(peer.epoch)
-        self._old.pop(peer.epoch, None)
+        self._names.forget(other.epoch)
+        self._old.pop(other.epoch, None)
 
-    def _drop_unneeded(self, peer: Peer, sessions: Iterable[RemoteSession]) -> None:
+    def _drop_unneeded(self, other: LinkedWorker, sessions: Iterable[RemoteSession]) -> None:
         """Remove those of these sessions that are at no other name."""
         dropped = []
         for session in dict.fromkeys(sessions):
@@ -294,7 +294,7 @@ class SessionCopies:
                 dropped.append(session.id)
                 self._remotes.remove(session)
         if dropped:
-            peer.out.put(Unwatch([], dropped))
+            other.out.put(Unwatch([], dropped))
 
     def _put_at(self, session: RemoteSession, layer: Layer, name: str) -> None:
         """Add a session at a name in a layer of the table."""

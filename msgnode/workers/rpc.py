@@ -26,9 +26,9 @@ from msgnode.core.errors import Unavailable
 from msgnode.core.faults import FAULTS
 from msgnode.core.identity import Identity
 
-from .peer import Peer
+from .linked_worker import LinkedWorker
 from .protocol import RpcRequest, RpcResponse
-from .transport import PeerTransport
+from .transport import LinkTransport
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +47,10 @@ Answers = dict[str, bytes | None]
 Answer = Callable[[bytes], Awaitable[bytes]]
 
 
-class PeerRpc:
+class WorkerRpc:
     """One instance per worker. Questions and calls are answered on the event loop."""
 
-    def __init__(self, transport: PeerTransport) -> None:
+    def __init__(self, transport: LinkTransport) -> None:
         self._questions: dict[str, Answer] = {}
         self._calls: dict[str, Answer] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -83,24 +83,26 @@ class PeerRpc:
             task.add_done_callback(lambda _: self._asked.pop((kind, text)))
         return await asyncio.shield(task)
 
-    async def call(self, peer: Peer, kind: str, text: bytes, seconds: float) -> bytes | None:
+    async def call(
+        self, other: LinkedWorker, kind: str, text: bytes, seconds: float
+    ) -> bytes | None:
         """Call one worker; None if it does not answer within so many seconds."""
         if len(text) > MAX_CALL_BYTES:
             return None
         number = next(self._numbers)
         try:
             async with asyncio.timeout(seconds):
-                await peer.room()
-                if not peer.is_up:
+                await other.room()
+                if not other.is_up:
                     return None
                 answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-                peer.calls[number] = answer
-                peer.out.put(RpcRequest(number, kind, text), len(text))
+                other.calls[number] = answer
+                other.out.put(RpcRequest(number, kind, text), len(text))
                 return await answer
         except TimeoutError:
             return None
         finally:
-            peer.calls.pop(number, None)
+            other.calls.pop(number, None)
 
     def ask_from_thread(self, kind: str, text: bytes = b"", seconds: float = 1.0) -> Answers:
         """As `ask`, for a thread: blocks."""
@@ -113,38 +115,40 @@ class PeerRpc:
             rpc.cancel()
             return {}
 
-    def _answered_by(self, peer: Peer, message: RpcResponse) -> None:
-        waiting = peer.calls.pop(message.number, None)
+    def _answered_by(self, other: LinkedWorker, message: RpcResponse) -> None:
+        waiting = other.calls.pop(message.number, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(message.text)
 
-    def _asked_by(self, peer: Peer, message: RpcRequest) -> None:
+    def _asked_by(self, other: LinkedWorker, message: RpcRequest) -> None:
         is_call = message.kind in self._calls
         answer = (self._calls if is_call else self._questions).get(message.kind)
         under_way, most = (self._called, MOST_CALLS) if is_call else (self._answering, MOST)
         if answer is None or len(under_way) >= most:
-            peer.out.put(RpcResponse(message.number, b""))
+            other.out.put(RpcResponse(message.number, b""))
             return
         longest = MAX_CALL_BYTES if is_call else MAX_BYTES
-        task = asyncio.create_task(self._answer(peer, message, answer, longest))
+        task = asyncio.create_task(self._answer(other, message, answer, longest))
         under_way.add(task)
         task.add_done_callback(under_way.discard)
 
     async def _ask(self, kind: str, text: bytes, seconds: float) -> Answers:
-        peers = list(self._transport.peers.values())
-        answers = await asyncio.gather(*(self.call(each, kind, text, seconds) for each in peers))
-        return {peer.name: answer or None for peer, answer in zip(peers, answers, strict=True)}
+        others = list(self._transport.others.values())
+        answers = await asyncio.gather(*(self.call(each, kind, text, seconds) for each in others))
+        return {other.name: answer or None for other, answer in zip(others, answers, strict=True)}
 
-    async def _answer(self, peer: Peer, asked: RpcRequest, answer: Answer, longest: int) -> None:
+    async def _answer(
+        self, other: LinkedWorker, asked: RpcRequest, answer: Answer, longest: int
+    ) -> None:
         text = b""
         with FAULTS.kept_to("worker link"):
             text = await answer(asked.text)
         if len(text) > longest:
             log.warning("An answer to another worker is too long.", extra={"kind": asked.kind})
             text = b""
-        await peer.room()
-        if peer.is_up:
-            peer.out.put(RpcResponse(asked.number, text), len(text))
+        await other.room()
+        if other.is_up:
+            other.out.put(RpcResponse(asked.number, text), len(text))
 
 
 class IdentityLookup:
@@ -154,7 +158,7 @@ class IdentityLookup:
     arrived.
     """
 
-    def __init__(self, transport: PeerTransport, rpc: PeerRpc) -> None:
+    def __init__(self, transport: LinkTransport, rpc: WorkerRpc) -> None:
         self._transport = transport
         self._rpc = rpc
 
@@ -164,18 +168,18 @@ class IdentityLookup:
         Raises:
             Unavailable: a worker does not answer, and the others know nobody.
         """
-        peers = list(self._transport.peers.values())
+        others = list(self._transport.others.values())
         answers = await asyncio.gather(
-            *(self._rpc.call(peer, _IDENTITY, name.encode(), IDENTITY_SECONDS) for peer in peers)
+            *(self._rpc.call(other, _IDENTITY, name.encode(), IDENTITY_SECONDS) for other in others)
         )
         found = [msgspec.msgpack.decode(each, type=Identity | None) for each in answers if each]
         identity = next((each for each in found if each is not None), None)
-        if identity is None and len(found) < len(peers):
+        if identity is None and len(found) < len(others):
             raise Unavailable("The node cannot check at the moment whether that name is known.")
         return identity
 
 
-def answer_lookups(rpc: PeerRpc, here: Callable[[str], Identity | None]) -> None:
+def answer_lookups(rpc: WorkerRpc, here: Callable[[str], Identity | None]) -> None:
     """Answer queries from now on; `here` finds an identity known to this worker."""
 
     async def answer(name: bytes) -> bytes:

@@ -5,13 +5,13 @@ Rules
   tells all others that it lives, several times in `timeout` seconds. Of its links the heartbeat
   names only those that are down, and those whose snapshot (links.py) is not acknowledged yet. To
   a worker of an earlier version, which takes a link that is not named for down, all are named.
-- A peer without a heartbeat for `timeout` seconds, or that does not acknowledge in that time, is
+- A worker without a heartbeat for `timeout` seconds, or that does not acknowledge in that time, is
   down: nobody waits for it, frames for it are dropped and noted as lost. When it is heard of again
   a new stream begins with a snapshot (links.py).
-- A worker with another protocol version is not a peer; an alarm names it, once. A new worker waits
+- A worker with another protocol version has no link; an alarm names it, once. A new worker waits
   until the last of them has ended.
-- `barrier` completes when every peer that accepts sessions has processed what was sent to all
-  before; `heard` when those have that were told something the others were not. What these peers had
+- `barrier` completes when every other worker that accepts sessions has processed what was sent to
+  all before; `heard` when those have that were told something the others were not. What these had
   sent here before they knew has then come as well, because their answer comes behind it.
 """
 
@@ -29,9 +29,9 @@ from msgnode.bus.ports import Alarms
 from msgnode.core.faults import FAULTS
 
 from .inbox import LAYER_AWAY, RETRY, Inbox
+from .linked_worker import DOWN, LinkedWorker, acknowledged_by
 from .links import Links, Snapshot
-from .peer import DOWN, Peer, acknowledged_by
-from .protocol import PROTOCOL, PeerMessage, Ready
+from .protocol import PROTOCOL, LinkMessage, Ready
 from .worker_process import WorkerId
 
 log = logging.getLogger(__name__)
@@ -42,20 +42,20 @@ _LATE = 0.75
 than what the other side waits before it goes on without this worker."""
 
 
-class PeerTransport:
+class LinkTransport:
     """One instance per worker.
 
-    `layer` is a channel layer, `secret` is shared by the workers of this node; `snapshot` is what a
-    peer is told first, and `may_serve` says whether received messages may be processed.
+    `layer` is a channel layer, `secret` is shared by the workers of this node; `snapshot` is what
+    another worker is told first, and `may_serve` says whether received messages may be processed.
 
     Attributes:
-        peers: the other workers that are heard of, by epoch.
+        others: the other workers that are heard of, by epoch.
         refused: epochs with another protocol version.
         takes: whether other workers may hand sessions over to this one.
         hears_all: whether all that the others say of their sessions comes; else one may have told
             its runtime that it listens, while this worker does not know it.
         heard_by: the handlers of messages from other workers, by type.
-        on_down: called with a peer that is no longer heard of; its sessions may return with it.
+        on_down: called with a worker that is no longer heard of; its sessions may return with it.
         missed: the sessions that miss frames, of workers that have ended; they are yet to be told.
     """
 
@@ -72,7 +72,7 @@ class PeerTransport:
     ) -> None:
         self.me = me
         self.timeout = timeout
-        self.peers: dict[str, Peer] = {}
+        self.others: dict[str, LinkedWorker] = {}
         self.takes = self.hears_all = True
         self.protocol = PROTOCOL
         self.refused: dict[str, None] = {}
@@ -105,8 +105,8 @@ class PeerTransport:
         """
         said = monotonic()
         while True:
-            known = {peer.epoch for peer in self.peers.values() if peer.is_known}
-            if expected <= known and all(peer.is_known for peer in self._up()):
+            known = {other.epoch for other in self.others.values() if other.is_known}
+            if expected <= known and all(other.is_known for other in self._up()):
                 break
             if monotonic() - said > self.timeout:
                 said = monotonic()
@@ -118,8 +118,8 @@ class PeerTransport:
                     await self.links.learned.wait()
         self.links.is_ready = True
         self.tell(Ready())
-        for peer in self._up():
-            peer.is_ready = True  # they may not take sessions yet, but have to have heard it
+        for other in self._up():
+            other.is_ready = True  # they may not take sessions yet, but have to have heard it
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.timeout):
                 if (settled := self.barrier()) is not None:
@@ -136,12 +136,12 @@ class PeerTransport:
         unsent = set(self._up())
         with contextlib.suppress(Exception):
             async with asyncio.timeout(self.timeout):
-                for peer in self._up():
-                    await self.links.flush(peer)
-                    unsent.discard(peer)
+                for other in self._up():
+                    await self.links.flush(other)
+                    unsent.discard(other)
         await self.inbox.close(self.timeout)
-        lost = (peer.lost for peer in self.peers.values())
-        return self.missed.union(*lost, *(peer.out.begin() for peer in unsent))
+        lost = (other.lost for other in self.others.values())
+        return self.missed.union(*lost, *(other.out.begin() for other in unsent))
 
     async def silence(self) -> set[str]:
         """Stop receiving and sending.
@@ -149,7 +149,7 @@ class PeerTransport:
         Returns:
             The sessions of other workers for which frames were still unacknowledged.
         """
-        missed = (peer.lost | peer.out.begin() for peer in self.peers.values())
+        missed = (other.lost | other.out.begin() for other in self.others.values())
         self.missed.update(*missed)
         await self._end_tasks()
         await self.inbox.close(RETRY)
@@ -162,7 +162,7 @@ class PeerTransport:
 
     async def _end_tasks(self) -> None:
         """Cancel tasks until they have ended: one that waits for Redis may miss the first time."""
-        tasks = [*self._tasks, *(task for peer in self.peers.values() for task in peer.tasks)]
+        tasks = [*self._tasks, *(task for other in self.others.values() for task in other.tasks)]
         left = {task for task in tasks if not task.done()}
         for _ in range(10):
             if not left:
@@ -173,55 +173,55 @@ class PeerTransport:
 
     # --- saying -----------------------------------------------------------------------------------
 
-    def tell(self, message: PeerMessage, size: int = 0) -> None:
-        """Send a message to every peer."""
+    def tell(self, message: LinkMessage, size: int = 0) -> None:
+        """Send a message to every other worker."""
         self.links.changes += 1
-        for peer in self.peers.values():
-            if peer.is_up:
-                peer.out.put(message, size)
+        for other in self.others.values():
+            if other.is_up:
+                other.out.put(message, size)
 
-    def tell_some(self, epochs: Iterable[str], message: PeerMessage, size: int = 0) -> None:
+    def tell_some(self, epochs: Iterable[str], message: LinkMessage, size: int = 0) -> None:
         """Send a message to those of these workers that are heard of."""
         self.links.changes += 1
         for epoch in epochs:
-            peer = self.peers.get(epoch)
-            if peer is not None and peer.is_up:
-                peer.told = self.links.changes
-                peer.out.put(message, size)
+            other = self.others.get(epoch)
+            if other is not None and other.is_up:
+                other.told = self.links.changes
+                other.out.put(message, size)
 
     def barrier(self) -> asyncio.Future[None] | None:
-        """A future for when every peer that accepts sessions has processed all messages so far."""
+        """A future for when all other workers that accept sessions have processed all so far."""
         mark = self.links.changes
         asked_at, asked = self._asked_all
         if mark == asked_at and asked is not None and not asked.done():
             return asked
-        late = [(peer, mark) for peer in self._up() if peer.is_ready and peer.settled < mark]
+        late = [(other, mark) for other in self._up() if other.is_ready and other.settled < mark]
         future = acknowledged_by(late)
         if future is not None:
             self._asked_all = mark, future
         return future
 
     def heard(self) -> asyncio.Future[None] | None:
-        """A future for when the peers that `tell_some` has told something have processed it."""
+        """A future for when the workers that `tell_some` has told something have processed it."""
         up = self._up()
         return acknowledged_by(
-            [(peer, peer.told) for peer in up if peer.is_ready and peer.settled < peer.told]
+            [(other, other.told) for other in up if other.is_ready and other.settled < other.told]
         )
 
     def done_by(self, epoch: str) -> asyncio.Future[None] | None:
-        """A future for when a peer has processed all messages so far, or is down."""
-        peer = self.peers.get(epoch)
-        if peer is None or not peer.is_up:
+        """A future for when another worker has processed all messages so far, or is down."""
+        other = self.others.get(epoch)
+        if other is None or not other.is_up:
             return None
         self.links.changes += 1
-        return acknowledged_by([(peer, self.links.changes)])
+        return acknowledged_by([(other, self.links.changes)])
 
     # --- who is there -----------------------------------------------------------------------------
 
     @property
     def number_ready(self) -> int:
         """The number of other workers that accept sessions."""
-        return sum(peer.is_up and peer.is_ready for peer in self.peers.values())
+        return sum(other.is_up and other.is_ready for other in self.others.values())
 
     @property
     def hears_itself(self) -> bool:
@@ -235,39 +235,39 @@ class PeerTransport:
         """
         if not self.hears_itself:
             return False
-        all_known = all(peer.is_up and peer.is_known for peer in self.peers.values())
-        return all_known and epochs <= self.peers.keys()
+        all_known = all(other.is_up and other.is_known for other in self.others.values())
+        return all_known and epochs <= self.others.keys()
 
     def figures(self) -> list[dict[str, Any]]:
         """The current figures of the links, for the operator."""
-        return [peer.figures() for peer in tuple(self.peers.values())]  # asked from threads, too
+        return [other.figures() for other in tuple(self.others.values())]  # asked from threads, too
 
-    def down(self, peer: Peer, why: str) -> None:
-        """Take a peer for down: what it has not acknowledged is lost, and it will be told."""
-        if not peer.is_up:
+    def down(self, other: LinkedWorker, why: str) -> None:
+        """Take a worker for down: what it has not acknowledged is lost, and it will be told."""
+        if not other.is_up:
             return
-        self.links.close(peer)
+        self.links.close(other)
         self.hears_all = False
-        log.warning("A worker %s.", why, extra={"worker": peer.name})
-        self._raise_alarm("worker-down", peer.name, f"The worker {peer.name} {why}.")
+        log.warning("A worker %s.", why, extra={"worker": other.name})
+        self._raise_alarm("worker-down", other.name, f"The worker {other.name} {why}.")
 
-    def forget(self, peer: Peer) -> None:
-        """Forget a peer that has ended."""
-        self.peers.pop(peer.epoch, None)
-        _remember(self._gone, peer.epoch)
-        self.links.close(peer)
-        self.missed |= peer.lost
+    def forget(self, other: LinkedWorker) -> None:
+        """Forget another worker that has ended."""
+        self.others.pop(other.epoch, None)
+        _remember(self._gone, other.epoch)
+        self.links.close(other)
+        self.missed |= other.lost
 
-    def _up(self) -> list[Peer]:
-        return [peer for peer in self.peers.values() if peer.is_up]
+    def _up(self) -> list[LinkedWorker]:
+        return [other for other in self.others.values() if other.is_up]
 
     # --- signs of life ----------------------------------------------------------------------------
 
     async def _heartbeat(self) -> None:
-        for peer in self._up():
-            self.links.say_how_far(peer)
+        for other in self._up():
+            self.links.say_how_far(other)
         is_ready = self.links.is_ready
-        said = {peer.epoch: peer.beat_stream for peer in self.peers.values()}
+        said = {other.epoch: other.beat_stream for other in self.others.values()}
         said.update(dict.fromkeys(self._strays, DOWN))
         self._strays.clear()
         await self.inbox.send_to_all(
@@ -288,7 +288,7 @@ class PeerTransport:
             await self._heartbeat()
 
     async def _keep(self) -> None:
-        """Send heartbeats, and check the peers."""
+        """Send heartbeats, and check the other workers."""
         while True:
             await asyncio.sleep(min(1.0, self.timeout / 10))
             try:
@@ -305,20 +305,21 @@ class PeerTransport:
 
     def _look_after(self) -> None:
         now = monotonic()
-        for peer in self._up():
+        for other in self._up():
             with FAULTS.kept_to("worker link"):
-                if now - peer.heard_at > self.timeout:
-                    self.down(peer, "sent no heartbeat in time")
-                elif peer.waiting and now - peer.waiting[0][1] > self.timeout:
-                    self.down(peer, "did not acknowledge a change in time")
+                if now - other.heard_at > self.timeout:
+                    self.down(other, "sent no heartbeat in time")
+                elif other.waiting and now - other.waiting[0][1] > self.timeout:
+                    self.down(other, "did not acknowledge a change in time")
                 else:
-                    self.links.look_after(peer)
+                    self.links.look_after(other)
         self._check_hearing()
 
     def _check_hearing(self) -> None:
         oldest = monotonic() - self.timeout * _LATE
         self.hears_all = self._heard_itself_at > oldest and all(
-            peer.is_up and peer.is_known and peer.heard_at > oldest for peer in self.peers.values()
+            other.is_up and other.is_known and other.heard_at > oldest
+            for other in self.others.values()
         )
 
     async def _receive(self) -> None:
@@ -341,25 +342,25 @@ class PeerTransport:
             elif epoch not in self.refused:
                 self._refuse(message)
         else:
-            peer = self.peers.get(epoch)
-            if peer is not None and peer.is_up:  # its beat comes first; what is lost is asked for
-                self.links.take(peer, message)
+            other = self.others.get(epoch)
+            if other is not None and other.is_up:  # its beat comes first; what is lost is asked for
+                self.links.take(other, message)
                 if not self.hears_all:
                     self._check_hearing()
 
     def _on_heartbeat(self, beat: dict[str, Any]) -> None:
-        peer = self.peers.get(beat["epoch"])
-        if peer is None:
-            peer = self.peers[beat["epoch"]] = Peer(beat, self.links.link_bytes)
-            log.info("A worker is there.", extra={"worker": peer.name})
-        peer.hear_beat(beat, self.me.epoch)
-        self.hears_all = self.hears_all and peer.is_known
-        if not peer.is_up:
-            self.links.open(peer)
-            peer.is_ready = beat["is_ready"]
-            peer.tasks.append(asyncio.create_task(self._heartbeat_now()))
-        if peer.incoming.is_missing:
-            self.links.ask_again(peer)
+        other = self.others.get(beat["epoch"])
+        if other is None:
+            other = self.others[beat["epoch"]] = LinkedWorker(beat, self.links.link_bytes)
+            log.info("A worker is there.", extra={"worker": other.name})
+        other.hear_beat(beat, self.me.epoch)
+        self.hears_all = self.hears_all and other.is_known
+        if not other.is_up:
+            self.links.open(other)
+            other.is_ready = beat["is_ready"]
+            other.tasks.append(asyncio.create_task(self._heartbeat_now()))
+        if other.incoming.is_missing:
+            self.links.ask_again(other)
 
     def _refuse(self, beat: dict[str, Any]) -> None:
         """Refuse a worker with another protocol version."""

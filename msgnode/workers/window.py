@@ -2,7 +2,7 @@
 
 The channel layer loses messages silently (capacity, a restarted Redis). So batches carry a stream
 and a number; the receiver requests what it misses, and the sender keeps a batch until it is
-acknowledged, within `limit` bytes. What is given up (the peer was taken for dead) is known by
+acknowledged, within `limit` bytes. What is given up (the receiver was taken for dead) is known by
 session. No I/O here: the transport sends what these two produce.
 
 SendWindow     queues messages and frames, cuts them into batches, keeps them until acknowledged
@@ -24,7 +24,7 @@ from msgnode.core.faults import FAULTS
 from . import protocol as words
 from .protocol import (
     Frame,
-    PeerMessage,
+    LinkMessage,
     PlainFrame,
     RequestFrame,
     ResponseFrame,
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 class SendWindow:
-    """The messages to a peer. `wake` is called when there is something to publish."""
+    """The messages to another worker. `wake` is called when there is something to publish."""
 
     def __init__(self, limit: int, wake: Callable[[], None]) -> None:
         self.stream = 0
@@ -62,13 +62,13 @@ class SendWindow:
         self.bytes = 0
         self._limit = limit
         self._wake = wake
-        self._words: list[PeerMessage] = []
+        self._words: list[LinkMessage] = []
         self._words_bytes = 0
         self._number = 0
         self._kept: deque[Batch] = deque()
         self._on_resume: list[Callable[[], None]] = []
 
-    def put(self, message: PeerMessage, size: int = 0) -> None:
+    def put(self, message: LinkMessage, size: int = 0) -> None:
         """Queue a message; never refused, so that whoever sends much must wait for `has_room`."""
         size += _WORD
         self._words.append(message)
@@ -125,7 +125,7 @@ class SendWindow:
         return self.bytes <= self._limit // 8
 
     def when_writable(self, callback: Callable[[], None]) -> None:
-        """Call back once, when half of that quarter is left, or the peer is given up."""
+        """Call back once, when half of that quarter is left, or the other worker is given up."""
         self._on_resume.append(callback)
 
     def resume(self) -> None:
@@ -164,7 +164,7 @@ class SendWindow:
         return True
 
     def acknowledge(self, until: int) -> None:
-        """Note that the peer has all batches before `until`."""
+        """Note that the other worker has all batches before `until`."""
         while self._kept and self._kept[0].number < until:
             self.bytes -= self._kept.popleft().size
         if self._kept and self.published < self._kept[0].number:
@@ -210,7 +210,7 @@ class SendWindow:
         self._number += 1
 
 
-def _size(message: PeerMessage) -> int:
+def _size(message: LinkMessage) -> int:
     if isinstance(message, Frame):
         return _WORD + len(message.frame) + _SESSION * (len(message.sessions) - 1)
     if isinstance(message, RpcRequest | RpcResponse):
@@ -219,7 +219,7 @@ def _size(message: PeerMessage) -> int:
 
 
 class ReceiveWindow:
-    """The messages from a peer.
+    """The messages from another worker.
 
     `gaps` and `missed` count the losses noticed and the batches to be sent again; what comes after
     a loss is not kept.
@@ -248,7 +248,7 @@ class ReceiveWindow:
         return True
 
     def hears_of(self, stream: int, until: int) -> bool:
-        """Note that the peer has published the batches before `until`.
+        """Note that the other worker has published the batches before `until`.
 
         Returns:
             Whether a loss is noticed that was not known before.
@@ -260,7 +260,7 @@ class ReceiveWindow:
         before, self._known = max(self.next, self._known), until
         is_first = not self.is_missing
         self.is_missing = True
-        if self.next == 0:  # the stream began before the peer was known
+        if self.next == 0:  # the stream began before the other worker was known
             return False
         self.gaps += is_first
         self.missed += until - before

@@ -12,9 +12,9 @@ from .world import wall_clock
 def _answers_do_not_wait() -> None:
     """An answer never waits for other workers."""
     from msgnode.workers.own_names import OwnNames
-    from msgnode.workers.transport import PeerTransport
+    from msgnode.workers.transport import LinkTransport
 
-    PeerTransport.heard = PeerTransport.barrier = lambda self: None  # type: ignore
+    LinkTransport.heard = LinkTransport.barrier = lambda self: None  # type: ignore
     OwnNames.findable = lambda self, *_: None  # type: ignore[method-assign,assignment]
 
 
@@ -31,10 +31,10 @@ def _acknowledged_beside_the_link() -> None:
 
     send = Handover._send
 
-    async def hasty(self: Any, session_id: str, peer: Any) -> None:
+    async def hasty(self: Any, session_id: str, other: Any) -> None:
         heard, self._transport.heard = self._transport.heard, lambda: None
         try:
-            await send(self, session_id, peer)
+            await send(self, session_id, other)
         finally:
             self._transport.heard = heard
 

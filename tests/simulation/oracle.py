@@ -114,11 +114,11 @@ def is_settled(crowd: Crowd) -> list[str]:
         for address, owner in parts.table.owners.items():
             if owner.is_here:
                 owners.setdefault(address, []).append(worker.name)
-        for peer in parts.cluster.transport.peers.values():
-            if not peer.is_up or not peer.is_known:
-                found.append(f"{worker.name} does not know {peer.name}")
-            if peer.out.bytes > 10_000:
-                found.append(f"{worker.name} keeps {peer.out.bytes} B for {peer.name}")
+        for other in parts.cluster.transport.others.values():
+            if not other.is_up or not other.is_known:
+                found.append(f"{worker.name} does not know {other.name}")
+            if other.out.bytes > 10_000:
+                found.append(f"{worker.name} keeps {other.out.bytes} B for {other.name}")
         if parts.writer.backlog > 5:
             found.append(f"{worker.name} has {parts.writer.backlog} changes unwritten")
     found += [f"{id_} is at {at}" for id_, at in sessions.items() if len(at) > 1]

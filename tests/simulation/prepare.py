@@ -105,11 +105,11 @@ def _order_sets() -> None:
     """Have no set's order depend on where its members are in memory."""
     from msgnode.sessions.connection import Connection
     from msgnode.sessions.session import LiveSession
-    from msgnode.workers.peer import Peer
+    from msgnode.workers.linked_worker import LinkedWorker
     from msgnode.workers.remote_sessions import RemoteSession
 
     Connection.__hash__ = lambda self: self.number  # type: ignore
-    Peer.__hash__ = lambda self: hash(self.epoch)  # type: ignore
+    LinkedWorker.__hash__ = lambda self: hash(self.epoch)  # type: ignore
     LiveSession.__hash__ = lambda self: hash(self.id)  # type: ignore
     RemoteSession.__hash__ = lambda self: hash(self.id)  # type: ignore
 

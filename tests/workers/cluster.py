@@ -19,13 +19,13 @@ from msgnode.workers.counter_sync import CounterSync
 from msgnode.workers.handover import ArrivingFrames, Handover
 from msgnode.workers.homes import Homes
 from msgnode.workers.interest import Interest, InterestRenewal
+from msgnode.workers.linked_worker import LinkedWorker
 from msgnode.workers.own_names import HOLDS, LISTENS, OwnNames
-from msgnode.workers.peer import Peer
 from msgnode.workers.protocol import Backpressure
 from msgnode.workers.remote_sessions import RemoteSession, RemoteSessions
 from msgnode.workers.replication import SessionCopies, TableReplicator
-from msgnode.workers.rpc import PeerRpc
-from msgnode.workers.transport import PeerTransport
+from msgnode.workers.rpc import WorkerRpc
+from msgnode.workers.transport import LinkTransport
 from msgnode.workers.worker_process import WorkerId
 from tests.fakes import AlarmCalls, FakeSession
 
@@ -79,7 +79,7 @@ class Fellow:
         self.table = RoutingTable()
         self.watchers = Watchers(self.table)
         self.guard = ResponseGuard(self.table, True, self.gaps.append)
-        self.transport = PeerTransport(
+        self.transport = LinkTransport(
             layer,
             WorkerId(name, str(uuid.uuid4()), "host", 1),
             secret,
@@ -121,7 +121,7 @@ class Fellow:
         )
         self.rates = Rates()
         self.counts = CounterSync(self.transport, {"test": self.rates})
-        self.rpc = PeerRpc(self.transport)
+        self.rpc = WorkerRpc(self.transport)
         self.moves = Handover(
             self.transport,
             remotes,
@@ -269,12 +269,12 @@ class Fellow:
         frames = session.frames if session is not None else []
         return frames.pop(0) if frames else None
 
-    def keep(self, session_id: str, peer: Peer) -> None:
+    def keep(self, session_id: str, other: LinkedWorker) -> None:
         self.gaps.append(session_id)
-        peer.out.put(as_up(self.sessions[session_id]))
+        other.out.put(as_up(self.sessions[session_id]))
 
-    def leave(self, session_id: str, peer: Peer) -> list[str]:
-        remote = self.remotes.begin(session_id, peer)
+    def leave(self, session_id: str, other: LinkedWorker) -> list[str]:
+        remote = self.remotes.begin(session_id, other)
         told = self.announcements.handed_over(session_id)
         session = self.sessions.pop(session_id)
         owned, subscribed, _ = self._holdings(session)
@@ -282,7 +282,7 @@ class Fellow:
         remote.owned, remote.subscribed = set(owned), set(subscribed)
         self.table.replace(session, remote, owned, subscribed)
         held = {session.runtime_url, *owned}
-        self.renewal.handed_off(held, subscribed, remote.peer.epoch)
+        self.renewal.handed_off(held, subscribed, remote.worker.epoch)
         return told
 
     def unpack(self, state: bytes, remote: RemoteSession | None) -> FakeSession:
@@ -312,12 +312,12 @@ class Fellow:
     async def take_over(self, epochs: list[str], ids: list[str]) -> None:
         """There is no database here."""
 
-    def has_died(self, peer: Peer) -> bool:
+    def has_died(self, other: LinkedWorker) -> bool:
         return False
 
-    def left(self, peer: Peer) -> None:
-        self.transport.forget(peer)
-        self.copies.forget(peer)
+    def left(self, other: LinkedWorker) -> None:
+        self.transport.forget(other)
+        self.copies.forget(other)
 
 
 class LossyLayer:

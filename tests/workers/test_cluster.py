@@ -20,7 +20,7 @@ from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.directory import Kind
 from msgnode.workers import homes
 from msgnode.workers.handover import MAX_CONCURRENT
-from msgnode.workers.peer import Peer
+from msgnode.workers.linked_worker import LinkedWorker
 from msgnode.workers.protocol import (
     PROTOCOL,
     Backpressure,
@@ -133,7 +133,7 @@ async def test_a_worker_that_speaks_another_protocol_is_named_once_and_no_peer(
     await waiting.so(lambda: "worker-protocol" in one.alarms)
     await one.settled()
     assert one.alarms == ["worker-protocol"]
-    assert list(one.transport.peers) == [other.transport.me.epoch]
+    assert list(one.transport.others) == [other.transport.me.epoch]
     assert not one.transport.knows({"another", other.transport.me.epoch})
 
 
@@ -141,12 +141,12 @@ async def test_while_a_worker_is_down_it_is_not_known_what_all_have(
     meet: Meet, layer: LossyLayer
 ) -> None:
     one, other = await meet(2)
-    (peer,) = one.transport.peers.values()
+    (linked,) = one.transport.others.values()
     assert one.transport.knows({other.transport.me.epoch})
-    one.transport.down(peer, "is tested")
+    one.transport.down(linked, "is tested")
     assert not one.transport.knows(set())
     await waiting.so(lambda: one.transport.knows({other.transport.me.epoch}))
-    one.transport.forget(peer)
+    one.transport.forget(linked)
     assert one.transport.knows(set())
 
 
@@ -168,7 +168,7 @@ async def test_a_beat_names_no_link_once_all_have_what_they_must_know(
     assert all(each.transport.knows(epochs - {each.transport.me.epoch}) for each in workers)
 
     # One of them begins a stream anew, and nothing of it comes: only these two talk of it.
-    there = one.transport.peers[other.transport.me.epoch]
+    there = one.transport.others[other.transport.me.epoch]
     layer.loses = lambda message: (
         hears(message)
         or (message["type"] == "worker.batch" and message["epoch"] == one.transport.me.epoch)
@@ -187,7 +187,7 @@ async def test_a_worker_that_was_taken_for_dead_hears_that_nothing_is_known_of_i
 ) -> None:
     one, other = await meet(2)
     await waiting.so(lambda: all(each.transport.knows(set()) for each in (one, other)))
-    one.transport.forget(one.transport.peers[other.transport.me.epoch])
+    one.transport.forget(one.transport.others[other.transport.me.epoch])
     await waiting.so(lambda: not other.transport.knows(set()))
 
 
@@ -252,20 +252,20 @@ async def test_links_on_which_nothing_is_said_cost_nothing_and_stay_up(
         sent.append(message["type"])
         return False
 
-    await waiting.so(lambda: all(not peer.out.bytes for one in workers for peer in _peers(one)))
+    await waiting.so(lambda: all(not other.out.bytes for one in workers for other in _others(one)))
     layer.loses = count
     await waiting.so(lambda: sent.count("worker.beat") >= 15, 20)
     assert sent.count("worker.batch") <= 6, "the last acknowledgements, one for each link"
-    assert all(peer.is_up for one in workers for peer in _peers(one))
+    assert all(other.is_up for one in workers for other in _others(one))
 
 
 async def test_an_acknowledgement_that_was_lost_is_said_again(
     meet: Meet, layer: LossyLayer
 ) -> None:
     one, other = await meet(2)
-    (there,) = _peers(other)
-    (peer,) = _peers(one)
-    await waiting.so(lambda: not peer.out.bytes)
+    (there,) = _others(other)
+    (linked,) = _others(one)
+    await waiting.so(lambda: not linked.out.bytes)
     number, lost = there.incoming.next, 0
 
     def loses(message: dict[str, Any]) -> bool:
@@ -277,9 +277,9 @@ async def test_an_acknowledgement_that_was_lost_is_said_again(
     layer.loses = loses
     one.says_something()
     await waiting.so(lambda: lost > 2)
-    assert peer.out.bytes
+    assert linked.out.bytes
     layer.loses = lambda message: False
-    await waiting.so(lambda: not peer.out.bytes)
+    await waiting.so(lambda: not linked.out.bytes)
 
 
 async def test_signs_of_life_do_not_overtake_what_was_sent_before(meet: Meet) -> None:
@@ -320,9 +320,9 @@ async def test_what_the_layer_loses_is_noticed_counted_and_sent_again(
         one.says_something()
         await one.settled()
     assert session.frames == [b"%d" % number for number in range(20)]
-    (peer,) = other.transport.peers.values()
-    assert peer.incoming.gaps >= 1
-    assert peer.incoming.missed >= 1
+    (linked,) = other.transport.others.values()
+    assert linked.incoming.gaps >= 1
+    assert linked.incoming.missed >= 1
     assert "worker-gap" in other.alarms
     assert other.gaps == []
 
@@ -452,8 +452,8 @@ async def test_w6_what_was_on_its_way_to_the_giver_comes_before_what_is_sent_to_
     for number in range(10):
         remote.deliver(b"%d" % number)
     bringing = asyncio.create_task(other.moves.fetch(session.id))
-    giver = third.transport.peers[one.transport.me.epoch]
-    await waiting.so(lambda: third.remotes.by_id[session.id].peer is not giver)
+    giver = third.transport.others[one.transport.me.epoch]
+    await waiting.so(lambda: third.remotes.by_id[session.id].worker is not giver)
     for number in range(10, 20):
         third.remotes.by_id[session.id].deliver(b"%d" % number)
     for _ in range(5):  # time enough for acknowledgements that are not held up
@@ -485,7 +485,7 @@ async def test_w7_a_worker_that_stops_waits_for_one_that_starts(
     starts = Fellow(layer, "starts", one.secret)
     await starts.transport.start()
     try:
-        await waiting.so(lambda: any(peer.is_up for peer in one.transport.peers.values()))
+        await waiting.so(lambda: any(other.is_up for other in one.transport.others.values()))
         giving = asyncio.create_task(one.moves.give_all(lambda: [session.id], 10))
         await asyncio.sleep(0)
         assert not giving.done()
@@ -544,7 +544,7 @@ async def test_w7_what_does_not_arrive_keeps_no_other_session_at_a_worker_that_s
     await one.know(stuck)
     state = other.pack(stuck.id)
     assert state is not None
-    link = other.transport.peers[one.transport.me.epoch].out
+    link = other.transport.others[one.transport.me.epoch].out
     link.put(TransferBegin(stuck.id, state, []))  # and nothing more
     await waiting.so(lambda: one.moves.is_moving(stuck.id))
     session = one.enter()
@@ -573,8 +573,8 @@ async def test_w7_workers_that_all_stop_do_not_wait_for_one_another(meet: Meet) 
     workers = await meet(2)
     for worker in workers:
         worker.transport.close()
-    peers = [peer for worker in workers for peer in worker.transport.peers.values()]
-    await waiting.so(lambda: not any(peer.takes or peer.is_starting for peer in peers))
+    others = [other for worker in workers for other in worker.transport.others.values()]
+    await waiting.so(lambda: not any(other.takes or other.is_starting for other in others))
     session = workers[0].enter()
     await asyncio.wait_for(workers[0].moves.give_all(lambda: [session.id], 60), 10)
     assert list(workers[0].sessions) == [session.id]
@@ -585,7 +585,7 @@ async def test_a_message_of_a_worker_that_cannot_be_processed_is_counted_and_hol
 ) -> None:
     one, other = await meet(2)
     before = FAULTS.counts["worker link"]
-    to = one.transport.peers[other.transport.me.epoch].out
+    to = one.transport.others[other.transport.me.epoch].out
     to.put(TransferBegin("unknown", b"no session", []))
     to.put(LostFrames([other.enter().id]))
     await waiting.so(lambda: bool(other.gaps))
@@ -672,16 +672,16 @@ async def test_a_session_that_both_have_after_the_link_broke_is_soon_one_workers
         welcome(found)
 
     other.welcome = received  # type: ignore[method-assign]
-    peer = one.transport.peers[other.transport.me.epoch]
+    linked = one.transport.others[other.transport.me.epoch]
 
     async def breaks() -> None:
         """The first part of the session comes, then the link begins anew, once."""
-        del peer.room
+        del linked.room
         await waiting.so(lambda: bool(other.moves._arrivals))
-        one.transport.links._begin(peer)
+        one.transport.links._begin(linked)
 
-    peer.room = breaks  # type: ignore[method-assign]
-    other.transport.peers[one.transport.me.epoch].out.put(RequestSession(session.id))
+    linked.room = breaks  # type: ignore[method-assign]
+    other.transport.others[one.transport.me.epoch].out.put(RequestSession(session.id))
     await waiting.so(lambda: bool(one.gaps and arrived))  # before that one has it alone, too
     await waiting.so(lambda: (session.id in one.sessions) is not (session.id in other.sessions))
     has = one if session.id in one.sessions else other
@@ -702,7 +702,7 @@ async def test_w6_a_runtime_that_comes_to_where_its_session_is_going_to_finds_it
     one, other = await meet(2)
     session = one.enter()
     await one.settled()
-    await waiting.so(lambda: all(peer.takes for peer in _peers(one)))
+    await waiting.so(lambda: all(linked.takes for linked in _others(one)))
     epoch = one.transport.me.epoch
     layer.loses = lambda message: (
         "words" in message and message["epoch"] == epoch and bool(other.moves._arrivals)
@@ -734,7 +734,7 @@ async def test_frames_that_are_lost_on_the_way_to_a_session_that_has_moved_on_ar
     await one.settled()
     await other.know(session)
     await asyncio.wait_for(other.moves.fetch(session.id), 10)
-    third.transport.peers[one.transport.me.epoch].lost.add(session.id)
+    third.transport.others[one.transport.me.epoch].lost.add(session.id)
     await waiting.so(lambda: other.gaps == [session.id])
     assert not one.gaps
     assert not third.gaps
@@ -746,14 +746,14 @@ async def test_frames_that_are_lost_on_the_way_to_a_session_that_is_coming_are_t
     one, other, third = await meet(3)
     session = one.enter()
     await one.settled()
-    await waiting.so(lambda: all(peer.takes for peer in _peers(one)))
+    await waiting.so(lambda: all(linked.takes for linked in _others(one)))
     epoch = one.transport.me.epoch
     layer.loses = lambda message: (
         "words" in message and message["epoch"] == epoch and bool(other.moves._arrivals)
     )
-    other.transport.peers[epoch].out.put(RequestSession(session.id))
+    other.transport.others[epoch].out.put(RequestSession(session.id))
     await waiting.so(lambda: bool(other.moves._arrivals))
-    third.transport.peers[other.transport.me.epoch].out.put(LostFrames([session.id]))
+    third.transport.others[other.transport.me.epoch].out.put(LostFrames([session.id]))
     told = third.transport.done_by(other.transport.me.epoch)
     assert told is not None
     await asyncio.wait_for(told, 10)
@@ -946,8 +946,8 @@ async def _do(deeds: list[Any]) -> None:
     await asyncio.gather(*(worker.transport.stop() for worker in workers))
 
 
-def _peers(worker: Fellow) -> list[Peer]:
-    return list(worker.transport.peers.values())
+def _others(worker: Fellow) -> list[LinkedWorker]:
+    return list(worker.transport.others.values())
 
 
 async def _meanwhile(job: asyncio.Task[None], is_so: Callable[[], bool]) -> None:

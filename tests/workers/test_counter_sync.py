@@ -78,7 +78,7 @@ async def test_a_worker_that_joins_knows_what_the_others_and_the_ended_have_coun
     note(gone, 4)
     await meeting.all_count(7)
     await meeting.go(gone)
-    one.transport.forget(one.transport.peers[gone.transport.me.epoch])
+    one.transport.forget(one.transport.others[gone.transport.me.epoch])
     await meeting.come()
     await meeting.all_count(7)
 
@@ -91,8 +91,8 @@ async def test_apart_each_counts_by_itself_and_together_again_nothing_is_counted
     note(other, 2)
     await meeting.all_count(4)
     for fellow in (one, other):
-        (peer,) = fellow.transport.peers.values()
-        fellow.transport.down(peer, "is cut off by the test")
+        (linked,) = fellow.transport.others.values()
+        fellow.transport.down(linked, "is cut off by the test")
     note(one, 5)
     assert one.rates.count(KEY, HOUR) == 9
     await meeting.all_count(9)
@@ -115,14 +115,14 @@ async def test_a_link_that_is_behind_gets_each_counter_once_when_it_has_room(
     one, _ = await meeting.come(), await meeting.come()
     note(one, 1)
     await meeting.all_count(1)
-    (peer,) = one.transport.peers.values()
-    peer.out.bytes += 1024 * 1024
-    before = peer.out.bytes
+    (other,) = one.transport.others.values()
+    other.out.bytes += 1024 * 1024
+    before = other.out.bytes
     for _ in range(3):
         note(one, 10)
         one.counts.tell()
-    assert peer.out.bytes == before
-    peer.out.bytes -= 1024 * 1024
+    assert other.out.bytes == before
+    other.out.bytes -= 1024 * 1024
     await meeting.all_count(31)
 
 
@@ -130,7 +130,7 @@ def test_what_waits_for_a_link_that_stays_behind_is_bounded() -> None:
     """Counters that were forgotten to make room do not pile up there."""
     out = SimpleNamespace(stream=1, has_room=False)
     there = {"e": SimpleNamespace(is_up=True, out=out)}
-    transport = SimpleNamespace(peers=there, heard_by={})
+    transport = SimpleNamespace(others=there, heard_by={})
     rates = Rates(max_keys=10)
     told = counter_sync.CounterSync(transport, {"test": rates})  # type: ignore[arg-type]
     for number in range(counter_sync.MAX_PER_BATCH * 3):

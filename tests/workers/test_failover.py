@@ -131,8 +131,8 @@ async def test_a_session_is_not_taken_from_a_worker_that_holds_its_lease(start: 
     live, silent = await start(), await start()
     assert isinstance(live.parts.cluster, Cluster)
     caught = await Runtime(silent).open()
-    (peer,) = live.parts.cluster.transport.peers.values()
-    live.parts.cluster.transport.down(peer, "is tested")
+    (other,) = live.parts.cluster.transport.others.values()
+    live.parts.cluster.transport.down(other, "is tested")
     await live.parts.cluster.failover.take_over([], [caught.connection.session.id])
     assert not live.parts.sessions.sessions
     row = await models.Session.objects.aget(runtime_url=caught.url)

@@ -191,7 +191,7 @@ async def test_what_a_worker_left_that_has_ended_and_was_taken_over_is_nobodys(p
     one.enter("runtime://d/1")
     assert (found := one.names.barrier()) is not None
     await found
-    other.transport.forget(other.transport.peers[one.transport.me.epoch])
+    other.transport.forget(other.transport.others[one.transport.me.epoch])
     with pytest.raises(Unavailable):  # what it had has not been taken yet
         await other.told_of_runtime("runtime://d/1")
     other.retired.add(one.transport.me.epoch)
@@ -212,7 +212,7 @@ async def test_w7_what_a_dead_worker_only_spoke_as_is_free_and_what_it_held_is_n
     assert (found := one.names.barrier()) is not None
     await found
     other.ended.add(one.transport.me.epoch)
-    other.transport.forget(other.transport.peers[one.transport.me.epoch])
+    other.transport.forget(other.transport.others[one.transport.me.epoch])
     await other.told("comm://d/spoken", requires=True)
     with pytest.raises(Unavailable):
         await other.told(ADDRESS, requires=True)

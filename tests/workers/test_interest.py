@@ -72,7 +72,7 @@ async def test_w8_an_answer_waits_for_who_sends_there_and_for_no_other_worker(
     listener = one.enter()
     await one.settled()
     layer.loses = lambda message: "number" in message and message["epoch"] == one.transport.me.epoch
-    (inbox,) = (peer.inbox for peer in one.transport.peers.values() if peer.name == "third")
+    (inbox,) = (linked.inbox for linked in one.transport.others.values() if linked.name == "third")
     send, layer.send = layer.send, _only(layer, inbox)  # type: ignore[method-assign]
     one.table.allocate("hyperty://d/1", listener)
     one.table.subscribe(TO, listener)
@@ -177,15 +177,15 @@ async def test_w4_a_worker_that_stops_knows_where_a_session_went_until_all_other
     await other.know(session)
     remote = await third.know(session)
     one.transport.takes = False
-    inbox = third.transport.peers[one.transport.me.epoch].inbox
+    inbox = third.transport.others[one.transport.me.epoch].inbox
     layer.loses = lambda message: message["epoch"] == third.transport.me.epoch
     send, layer.send = layer.send, _only(layer, inbox)  # type: ignore[method-assign]
     remote.deliver(b"1")
     coming = asyncio.create_task(other.moves.fetch(session.id))
     await waiting.so(lambda: not one.names.holds(session.runtime_url))
     other.announcements.tell_at(session.runtime_url, [one.transport.me.epoch])
-    await waiting.so(lambda: remote.peer.name == "other")
-    await waiting.so(lambda: not other.transport.peers[one.transport.me.epoch].out.bytes)
+    await waiting.so(lambda: remote.worker.name == "other")
+    await waiting.so(lambda: not other.transport.others[one.transport.me.epoch].out.bytes)
     layer.send = send  # type: ignore[method-assign]
     layer.loses = lambda message: False
     await coming
@@ -318,7 +318,7 @@ async def test_w7_who_comes_while_redis_is_full_and_links_are_down_is_heard_of_w
         full.setattr(one.in_redis, "join", refused)
         layer.refuses = True
         for each, away in ((one, other), (other, one)):
-            each.transport.down(each.transport.peers[away.transport.me.epoch], "is tested")
+            each.transport.down(each.transport.others[away.transport.me.epoch], "is tested")
         listener = one.enter()
         one.table.subscribe(TO, listener)
         await one.settled()

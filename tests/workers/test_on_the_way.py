@@ -22,7 +22,7 @@ from msgnode.node import Node
 from msgnode.sessions.session import LiveSession
 from msgnode.workers import membership_store
 from msgnode.workers.cluster import Cluster
-from msgnode.workers.peer import Peer
+from msgnode.workers.linked_worker import LinkedWorker
 from tests import waiting
 from tests.client import SESSION, SM, address, runtime
 from tests.stage.worker import Runtime, Start, freeze
@@ -266,9 +266,11 @@ async def test_a_session_that_is_lost_on_its_way_is_its_givers_again(
     lost: list[str] = []
     close = transport.links.close
 
-    def note(peer: Peer) -> None:  # the other's next heartbeat opens the link again at once
-        lost.append(peer.name)
-        close(peer)
+    def note(
+        linked: LinkedWorker,
+    ) -> None:  # the other's next heartbeat opens the link again at once
+        lost.append(linked.name)
+        close(linked)
 
     transport.links.close = note  # type: ignore[method-assign]
 
@@ -309,20 +311,20 @@ async def test_the_row_of_a_session_that_both_had_names_the_worker_that_keeps_it
         return session
 
     coming._host.unpack = used_earlier  # type: ignore[method-assign]
-    peer = giving._transport.peers[other.parts.epoch]
+    linked = giving._transport.others[other.parts.epoch]
 
     async def breaks() -> None:
         """The first part of the session comes, then the link begins anew, once."""
-        del peer.room
+        del linked.room
         await waiting.so(lambda: bool(coming._arrivals))
-        giving._transport.links._begin(peer)
+        giving._transport.links._begin(linked)
         await waiting.so(lambda: session.id in other.parts.sessions.sessions)
         await other.parts.session_store.written()
 
-    peer.room = breaks  # type: ignore[method-assign]
-    await waiting.so(lambda: peer.takes)
+    linked.room = breaks  # type: ignore[method-assign]
+    await waiting.so(lambda: linked.takes)
     await giving.give_all(lambda: [session.id], 20)
-    assert "room" not in vars(peer), "the link has broken"
+    assert "room" not in vars(linked), "the link has broken"
     await waiting.so(lambda: session.id not in other.parts.sessions.sessions)
     assert session.id in one.parts.sessions.sessions
     for each in pair:

@@ -7,13 +7,15 @@ from msgnode.workers.other_workers import LeaseWatch, OtherWorkers
 
 
 def test_only_who_is_heard_of_nowhere_has_ended() -> None:
-    peers: dict[str, object] = {}
-    ended = OtherWorkers("me", peers)
+    others: dict[str, object] = {}
+    ended = OtherWorkers("me", others)
     assert ended.is_retired("other")
     assert not ended.is_retired("me")
-    peers["other"] = object()  # it comes: known as a peer before the database is read again
+    others["other"] = (
+        object()
+    )  # it comes: known as another worker before the database is read again
     assert not ended.is_retired("other")
-    del peers["other"]
+    del others["other"]
     ended.registered = {"other"}
     assert not ended.is_retired("other")
     ended.registered = set()

@@ -49,7 +49,7 @@ async def test_whatever_becomes_of_redis_nothing_is_lost_in_silence(pair: Pair, 
     async def say(number: int) -> None:
         for _ in range(number):
             frame = b"%d" % len(taken)
-            if one.transport.peers[other.transport.me.epoch].is_up:
+            if one.transport.others[other.transport.me.epoch].is_up:
                 taken.append(frame)
                 remote.deliver(frame)
             await asyncio.sleep(0.001)

@@ -8,7 +8,7 @@ import pytest
 
 from msgnode.bus.ports import Listener
 from msgnode.bus.table import RoutingTable
-from msgnode.workers.peer import Peer
+from msgnode.workers.linked_worker import LinkedWorker
 from msgnode.workers.remote_sessions import RemoteSession, Rivals
 from tests.fakes import FakeSession
 
@@ -43,7 +43,7 @@ def settled() -> Settled:
 
 
 def remote(id_: str) -> RemoteSession:
-    return RemoteSession(id_, Peer(BEAT, 0))
+    return RemoteSession(id_, LinkedWorker(BEAT, 0))
 
 
 def own_session(id_: str) -> FakeSession:

@@ -16,10 +16,10 @@ import pytest
 from channels.layers import InMemoryChannelLayer
 
 from msgnode.core.record import Outcome, TrafficRecord
-from msgnode.monitoring import peer_queries
+from msgnode.monitoring import worker_queries
 from msgnode.monitoring.tail import Tail
 from msgnode.workers import rpc
-from msgnode.workers.peer import Peer
+from msgnode.workers.linked_worker import LinkedWorker
 from policies.authoring import live_messages
 from tests.node import eventually
 from tests.workers.cluster import Fellow, LossyLayer
@@ -46,9 +46,9 @@ async def three(layer: LossyLayer) -> AsyncIterator[list[Fellow]]:
     await asyncio.gather(*(fellow.transport.stop() for fellow in there))
 
 
-def not_heard_of_again(layer: LossyLayer, peer: Peer) -> None:
+def not_heard_of_again(layer: LossyLayer, other: LinkedWorker) -> None:
     """Lose its heartbeats, one of which would bring it back."""
-    layer.loses = lambda message: message.get("epoch") == peer.epoch and "beat" in message["type"]
+    layer.loses = lambda message: message.get("epoch") == other.epoch and "beat" in message["type"]
 
 
 def says(text: bytes) -> Callable[[bytes], Awaitable[bytes]]:
@@ -82,12 +82,12 @@ async def test_who_does_not_answer_is_left_out_in_time(
         {"a": says(b"here"), "b": fails, "c": says(b"x" * rpc.MAX_BYTES * 2)}
     )
     third.rpc.answer_questions({"a": never})
-    (peer,) = [each for each in one.transport.peers.values() if each.name == "worker-2"]
-    not_heard_of_again(layer, peer)  # once it is cut off below
+    (linked,) = [each for each in one.transport.others.values() if each.name == "worker-2"]
+    not_heard_of_again(layer, linked)  # once it is cut off below
     assert await one.rpc.ask("a", b"", 1.0) == {"worker-1": b"here", "worker-2": None}
     assert await one.rpc.ask("b", b"", 0.2) == {"worker-1": None, "worker-2": None}
     assert await one.rpc.ask("c", b"", 0.2) == {"worker-1": None, "worker-2": None}
-    one.transport.down(peer, "is cut off by the test")
+    one.transport.down(linked, "is cut off by the test")
     assert await one.rpc.ask("a", b"", 10) == {"worker-1": b"here", "worker-2": None}
 
 
@@ -129,7 +129,7 @@ async def test_messages_that_pass_another_worker_are_seen(
     three: list[Fellow], settings: Any
 ) -> None:
     one, other, third = three
-    other.rpc.answer_questions(peer_queries.answers(node=None))  # type: ignore[arg-type]
+    other.rpc.answer_questions(worker_queries.answers(node=None))  # type: ignore[arg-type]
 
     async def nothing(_: bytes) -> bytes:
         return msgspec.msgpack.encode([])
@@ -148,7 +148,7 @@ async def test_messages_that_pass_another_worker_are_seen(
         tail = Tail(Path(folder), "w", attach)
         await tail.start()
         seen = asyncio.create_task(
-            asyncio.to_thread(partial(peer_queries.passing, one.rpc), 10.0, 1)
+            asyncio.to_thread(partial(worker_queries.passing, one.rpc), 10.0, 1)
         )
         await attached.wait()
         taps[0](RECORD, b'{"value":{"number":3}}')
@@ -165,8 +165,8 @@ def test_the_playground_shows_what_passes_here_and_elsewhere(settings: Any, tmp_
 
 
 def other_of(one: Fellow, name: str) -> Any:
-    (peer,) = [each for each in one.transport.peers.values() if each.name == name]
-    return peer
+    (other,) = [each for each in one.transport.others.values() if each.name == name]
+    return other
 
 
 async def test_a_call_reaches_one_worker_and_is_answered(three: list[Fellow]) -> None:
@@ -193,17 +193,17 @@ async def test_a_call_ends_with_its_worker_or_its_time(
 
     other.rpc.answer_calls("device", never)
     other.rpc.answer_calls("fault", fails)
-    peer = other_of(one, "worker-1")
-    not_heard_of_again(layer, peer)  # once it is cut off below
-    assert await one.rpc.call(peer, "device", b"", 0.2) is None
-    assert await one.rpc.call(peer, "fault", b"", 10) == b""
-    waiting = asyncio.create_task(one.rpc.call(peer, "device", b"", 60))
-    while not peer.calls:
+    linked = other_of(one, "worker-1")
+    not_heard_of_again(layer, linked)  # once it is cut off below
+    assert await one.rpc.call(linked, "device", b"", 0.2) is None
+    assert await one.rpc.call(linked, "fault", b"", 10) == b""
+    waiting = asyncio.create_task(one.rpc.call(linked, "device", b"", 60))
+    while not linked.calls:
         await eventually()
-    one.transport.down(peer, "is cut off by the test")
+    one.transport.down(linked, "is cut off by the test")
     async with asyncio.timeout(10):
         assert await waiting is None
-    assert await one.rpc.call(peer, "device", b"", 60) is None
+    assert await one.rpc.call(linked, "device", b"", 60) is None
 
 
 async def test_of_too_many_calls_the_rest_is_told_so(
@@ -218,8 +218,8 @@ async def test_of_too_many_calls_the_rest_is_told_so(
         return text
 
     other.rpc.answer_calls("device", slow)
-    peer = other_of(one, "worker-1")
-    calls = [asyncio.create_task(one.rpc.call(peer, "device", b"x", 10)) for _ in range(3)]
+    linked = other_of(one, "worker-1")
+    calls = [asyncio.create_task(one.rpc.call(linked, "device", b"x", 10)) for _ in range(3)]
     done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
     assert [each.result() for each in done] == [b""]
     enough.set()

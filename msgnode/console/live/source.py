@@ -14,7 +14,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from msgnode.core import database_limit
-from msgnode.monitoring import peer_queries
+from msgnode.monitoring import worker_queries
 from msgnode.monitoring.domain_watch import DomainFigures, DomainWatch
 from msgnode.monitoring.sampler import Sampler, WorkerFigures
 from msgnode.monitoring.session_watch import Failure, SessionFigures, SessionSample, SessionWatch
@@ -153,7 +153,7 @@ class Source:
     async def _domains(self) -> dict[str, Any]:
         """What passes to and from other domains; their rows are read every two seconds."""
         told: dict[str, DomainFigures | None] = {self._node.worker: self._node.domain_watch.ask()}
-        told |= await peer_queries.domains(self._node.cluster.rpc, PATIENCE)
+        told |= await worker_queries.domains(self._node.cluster.rpc, PATIENCE)
         if monotonic() - self._rows_at >= LOOK_EVERY:
             self._rows_at = monotonic()
             with suppress(DatabaseError):  # the feed says that it is away; what was read stays
@@ -171,12 +171,12 @@ class Source:
         wanted = traces.wanted_by(topic)
         own = self._node.tracer.ask(wanted, after.get(self._node.worker, -1))
         told: dict[str, TracesTold | None] = {self._node.worker: own}
-        return told | await peer_queries.traces(self._node.cluster.rpc, wanted, after, PATIENCE)
+        return told | await worker_queries.traces(self._node.cluster.rpc, wanted, after, PATIENCE)
 
     async def _told(self, step: int) -> tuple[list[WorkerFigures], list[str]]:
         """What all workers tell, and the names of those who do not."""
         own = self._node.sampler.figures(step)
-        others = await peer_queries.figures(self._node.cluster.rpc, step, PATIENCE)
+        others = await worker_queries.figures(self._node.cluster.rpc, step, PATIENCE)
         missing = [name for name, told in others.items() if told is None]
         return [own, *(told for told in others.values() if told is not None)], missing
 
@@ -188,7 +188,7 @@ class Source:
         if len(told) == len(ids):
             return told, []
         rest = [id_ for id_ in ids if id_ not in told]
-        others = await peer_queries.sessions(self._node.cluster.rpc, rest, is_whole, PATIENCE)
+        others = await worker_queries.sessions(self._node.cluster.rpc, rest, is_whole, PATIENCE)
         for sessions in others.values():
             told.update((each.session, each) for each in sessions or ())
         return told, [name for name, sessions in others.items() if sessions is None]

@@ -20,11 +20,11 @@ from msgnode.monitoring.samples import Sample
 from msgnode.monitoring.session_watch import SessionFigures, SessionRates, SessionWatch
 from msgnode.monitoring.tracer import TraceFilter, TracesTold
 from msgnode.workers.lone import NobodyToAsk
-from msgnode.workers.rpc import MAX_BYTES, PeerRpc
+from msgnode.workers.rpc import MAX_BYTES, WorkerRpc
 from policies.authoring import live_messages
 
 T = TypeVar("T")
-Rpc = PeerRpc | NobodyToAsk
+Rpc = WorkerRpc | NobodyToAsk
 
 _METRICS, _PASSING, _FIGURES, _SESSIONS = "metrics", "passing", "figures", "sessions"
 _SAMPLE, _TRACES, _DOMAINS, _RATES = "sample", "traces", "domains", "rates"

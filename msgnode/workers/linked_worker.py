@@ -1,4 +1,4 @@
-"""A peer: another worker of the node, its link, and how far both sides have come."""
+"""Another worker of the node, its link, and how far both sides have come."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ DOWN = 0
 
 
 class Acknowledgement:
-    """Completes when so many peers have processed what they were told, or are down."""
+    """Completes when so many other workers have processed what they were told, or are down."""
 
     __slots__ = ("future", "left")
 
-    def __init__(self, peers: int) -> None:
+    def __init__(self, others: int) -> None:
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.left = peers
+        self.left = others
 
     def one_more(self) -> None:
-        """Count one more peer."""
+        """Count one more worker."""
         self.left -= 1
         if not self.left:
             _done(self.future)
 
 
-class Peer:
+class LinkedWorker:
     """Another worker, as known to this one."""
 
     def __init__(self, beat: dict[str, Any], limit: int) -> None:
@@ -51,7 +51,7 @@ class Peer:
         self.takes = False  # sessions that another worker gives away
         self.is_starting = True  # it will take some
         self.is_synced = False  # our snapshot is said whole
-        self.snapshot_mark = 0  # the change with which it was, as the peer was asked
+        self.snapshot_mark = 0  # the change with which it was, as the other worker was asked
         self.has_snapshot = False  # it has acknowledged that one
         self.known_stream = -1  # of it; what came before its snapshot's end is not all
         self.told_stream = DOWN  # the stream to us that it has now, by what it said last
@@ -68,7 +68,7 @@ class Peer:
         self.calls: dict[int, asyncio.Future[bytes | None]] = {}  # see rpc.py
 
     def __repr__(self) -> str:
-        return f"<Peer {self.name}>"
+        return f"<LinkedWorker {self.name}>"
 
     @property
     def is_known(self) -> bool:
@@ -84,7 +84,7 @@ class Peer:
         return None if self.has_snapshot and self.reads_brief_beats else self.out.stream
 
     def hear_beat(self, beat: dict[str, Any], own_epoch: str) -> None:
-        """Process the peer's heartbeat, and what it says of its link to this worker."""
+        """Process the other worker's heartbeat, and what it says of its link to this worker."""
         self.heard_at = monotonic()
         self.inbox = beat["inbox"]
         self.takes = beat["takes"]
@@ -107,7 +107,7 @@ class Peer:
         }
 
     def acknowledge(self, mark: int) -> None:
-        """Note that the peer has acknowledged everything up to this change."""
+        """Note that the other worker has acknowledged everything up to this change."""
         self.has_snapshot |= self.is_synced and mark >= self.snapshot_mark
         self.settle(mark)
 
@@ -118,7 +118,7 @@ class Peer:
             self.waiting.popleft()[2].one_more()
 
     def end(self) -> None:
-        """End everything about the peer; nobody waits for it any more."""
+        """End everything about the other worker; nobody waits for it any more."""
         waiting, self.waiting = self.waiting, deque()
         for _, _, acknowledgement in waiting:
             acknowledgement.one_more()
@@ -131,18 +131,18 @@ class Peer:
                 call.set_result(None)
 
     async def room(self) -> None:
-        """Wait until there is room for more on the link, or the peer is down."""
+        """Wait until there is room for more on the link, or the other worker is down."""
         while self.is_up and not self.out.has_room:
             relieved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.out.when_writable(partial(_done, relieved))
             await relieved
 
 
-def acknowledged_by(late: list[tuple[Peer, int]]) -> asyncio.Future[None] | None:
-    """Ask peers to acknowledge what they were told up to a change.
+def acknowledged_by(late: list[tuple[LinkedWorker, int]]) -> asyncio.Future[None] | None:
+    """Ask other workers to acknowledge what they were told up to a change.
 
     Args:
-        late: the peers that have not acknowledged it yet, each with the change.
+        late: the other workers that have not acknowledged it yet, each with the change.
 
     Returns:
         A future for when all have, or are down; None if there are none.
@@ -151,11 +151,11 @@ def acknowledged_by(late: list[tuple[Peer, int]]) -> asyncio.Future[None] | None
         return None
     acknowledgement = Acknowledgement(len(late))
     now = monotonic()
-    for peer, mark in late:
-        if peer.asked < mark and peer.is_synced:  # else its snapshot ends with the question
-            peer.asked = mark
-            peer.out.put(BarrierRequest(mark))
-        peer.waiting.append((mark, now, acknowledgement))
+    for other, mark in late:
+        if other.asked < mark and other.is_synced:  # else its snapshot ends with the question
+            other.asked = mark
+            other.out.put(BarrierRequest(mark))
+        other.waiting.append((mark, now, acknowledgement))
     return acknowledgement.future
 
 

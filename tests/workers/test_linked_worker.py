@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from msgnode.workers.peer import DOWN, Peer
+from msgnode.workers.linked_worker import DOWN, LinkedWorker
 
 BEAT: dict[str, Any] = {
     **{"name": "other", "epoch": "other", "host": "host", "pid": 1, "inbox": "there"},
@@ -16,15 +16,15 @@ BEAT: dict[str, Any] = {
 ALL_NAMED = {key: value for key, value in BEAT.items() if key != "is_brief"}  # the version before
 
 
-def peer(beat: dict[str, Any]) -> Peer:
-    made = Peer(beat, 1024)
+def heard_of(beat: dict[str, Any]) -> LinkedWorker:
+    made = LinkedWorker(beat, 1024)
     made.hear_beat(beat, "me")
     return made
 
 
-def up(beat: dict[str, Any]) -> Peer:
-    """A peer to which a stream has begun, and that was asked whether it has all of its snapshot."""
-    made = peer(beat)
+def up(beat: dict[str, Any]) -> LinkedWorker:
+    """A worker to which a stream has begun, asked whether it has all of its snapshot."""
+    made = heard_of(beat)
     made.out.begin()
     made.is_up = made.is_synced = True
     made.snapshot_mark = 7
@@ -40,7 +40,7 @@ def test_a_link_is_named_until_the_other_end_has_acknowledged_its_snapshot() -> 
     assert other.beat_stream is None
 
 
-def test_what_a_peer_settles_without_an_answer_is_no_acknowledgement() -> None:
+def test_what_is_settled_without_an_answer_is_no_acknowledgement() -> None:
     other = up(BEAT)
     other.settle(8)
     assert other.beat_stream == other.out.stream
@@ -60,9 +60,9 @@ def test_to_a_worker_of_the_version_before_every_link_is_named() -> None:
 
 
 def test_who_has_heard_nothing_of_a_worker_yet_does_not_know_what_it_has() -> None:
-    assert not peer(BEAT).is_known
-    assert not peer({**BEAT, "links": {"me": DOWN}}).is_known
-    assert not peer(ALL_NAMED).is_known
+    assert not heard_of(BEAT).is_known
+    assert not heard_of({**BEAT, "links": {"me": DOWN}}).is_known
+    assert not heard_of(ALL_NAMED).is_known
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_who_has_heard_nothing_of_a_worker_yet_does_not_know_what_it_has() -> No
 def test_what_a_beat_says_of_the_link_to_who_has_a_snapshot(
     said: dict[str, Any], is_known: bool
 ) -> None:
-    other = peer(BEAT)
+    other = heard_of(BEAT)
     other.known_stream = 5
     other.hear_beat(said, "me")
     assert other.is_known is is_known
