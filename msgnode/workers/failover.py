@@ -136,10 +136,11 @@ class Failover:
             heard_of: the other workers that were known before the rows were read.
         """
         registered = {row.epoch: row.lease_until for row in rows}
+        gone = heard_of.union(self._others.registered) - registered.keys()  # some never joined
         self._others.registered = set(registered)
         self._others.ready = {row.epoch for row in rows if row.state == membership_store.READY}
         self.expected.intersection_update(registered)
-        for epoch in heard_of - registered.keys():
+        for epoch in gone:
             self._handle_dead(epoch)
         for row in rows:
             if has_ended(self._me, row.host, row.pid):

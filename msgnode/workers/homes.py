@@ -282,7 +282,9 @@ class Homes:
         except Exception as error:
             FAULTS.note("directory", error)
             unknown = watched | opening
-        self._give_up(unknown, is_named=False)
+        named = {url for url in unknown & opening if about.get(url)}  # it can be read, but is full
+        self._give_up(unknown - named, is_named=False)
+        self._give_up(named, is_named=True)
         homes = {
             name: {epoch for epoch in epochs if not self._is_retired(epoch)}
             for name, epochs in homes.items()

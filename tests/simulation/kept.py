@@ -23,4 +23,20 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
         59,
         [Fault(8.82, "redis is frozen", 0, 8.00), Fault(16.58, "stop", 3, 1.00)],
     ),
-]
+    (
+        "a worker took what was left at its start and then did not reach Redis: nobody took it "
+        "from there, as nobody had heard of that worker",
+        24,
+        [
+            Fault(10.99, "redis cut", 2, 1.00), Fault(14.55, "database is away", 3, 4.50),
+            Fault(18.67, "redis cut", 1, 8.00), Fault(19.83, "commit refused", 2, 1.00),
+            Fault(20.54, "redis is frozen", 1, 2.50),
+        ],
+    ),
+    (
+        "a session in a full Redis, which could be read there, was taken for one that nobody has: "
+        "its runtime got a new one",
+        61,
+        [Fault(4.30, "redis is full", 0, 8.00), Fault(5.08, "kill", 0, 8.00)],
+    ),
+]  # fmt: skip

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from msgnode.workers import membership_store
 from msgnode.workers.cluster import Cluster
 from msgnode.workers.failover import Failover
 from msgnode.workers.protocol import PROTOCOL, Goodbye
+from msgnode.workers.worker_process import WorkerId
 from tests import waiting
 from tests.client import ALLOCATION, address
 from tests.node import eventually
@@ -195,6 +197,24 @@ async def test_w7_what_was_under_way_to_a_worker_that_stopped_is_a_gap_of_who_wa
     has_gap = {each.runtime_url: each.outbox for each in there.values()}
     await waiting.so(lambda: has_gap[caught.url].has_gap)
     assert not has_gap[misses_nothing.url].has_gap
+
+
+async def test_what_a_worker_took_that_ended_before_anybody_heard_of_it_is_taken_from_it(
+    start: Start,
+) -> None:
+    """As one does that took what was left at its start, and then did not reach Redis."""
+    live, stops = await start(), await start()
+    assert isinstance(live.parts.cluster, Cluster)
+    caught = await Runtime(stops).open()
+    left = WorkerId("left", str(uuid.uuid4()), "another machine", 1)
+    await sync_to_async(membership_store.register)(left, 60.0)
+    row = models.Session.objects.filter(runtime_url=caught.url)
+    await row.aupdate(epoch=left.epoch)
+    registered = live.parts.cluster.failover._others
+    await waiting.so(lambda: left.epoch in registered.registered)
+    await sync_to_async(membership_store.retire)(left.epoch)
+    there = live.parts.sessions.sessions
+    await waiting.so(lambda: any(each.runtime_url == caught.url for each in there.values()))
 
 
 async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_what_they_leave(

@@ -16,7 +16,7 @@ from msgnode.core.pending import Pending
 from msgnode.redis.channel_layer import StreamChannelLayer
 from msgnode.redis.client import RedisClient
 from msgnode.redis.directory import Directory, Kind
-from msgnode.redis.faults import Unreachable
+from msgnode.redis.faults import Full, Unreachable
 from msgnode.workers import homes, interest, own_names
 from msgnode.workers.directory_entries import DirectoryEntries, DirectoryPresence
 from tests.node import eventually
@@ -183,6 +183,22 @@ async def test_while_the_directory_is_away_a_runtime_may_come(
 
     monkeypatch.setattr(Directory, "members", away)
     await one.told_of_runtime("runtime://d/1")
+
+
+async def test_while_the_directory_is_full_a_runtime_may_come_that_it_does_not_name(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, _ = pair
+    one.enter("runtime://d/1")
+    await one.settled()
+
+    async def full(*_: Any) -> Any:
+        raise Full("full")
+
+    monkeypatch.setattr(Directory, "join", full)
+    with pytest.raises(Unavailable):
+        await other.told_of_runtime("runtime://d/1")
+    await other.told_of_runtime("runtime://d/2")
 
 
 async def test_what_a_worker_left_that_has_ended_and_was_taken_over_is_nobodys(pair: Pair) -> None:
