@@ -1,4 +1,4 @@
-"""Two workers and a real prosody: when the one that is the gateway dies the other one is it."""
+"""Two workers and a real server: when the one that is the gateway dies the other one is it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,15 +20,19 @@ from tests.federation.nodes import until_row
 from tests.issuer import Issuer, enter
 from tests.node import Node
 
-from .fake_xmpp import DOMAIN, GATEWAY, SECRET
+from . import fake_xmpp
+from . import kamailio as sip
 from .prosody import prosody, user
+from .test_kamailio import ALICES, call, final, of, picks_up
 from .test_prosody import A, World, codes, say, there
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 
-@pytest.fixture
-def workers(tmp_path: Path, template: Path) -> Iterator[tuple[World, Node]]:
+@pytest.fixture(params=["xmpp", "sip"])
+def workers(
+    request: pytest.FixtureRequest, tmp_path: Path, template: Path
+) -> Iterator[tuple[World, Node]]:
     issuer, redis = Issuer(A), OwnRedis(tmp_path)
     redis.start()
     (tmp_path / "node").mkdir()
@@ -37,15 +42,18 @@ def workers(tmp_path: Path, template: Path) -> Iterator[tuple[World, Node]]:
               "WORKER_TIMEOUT": 3}  # fmt: skip
     first = Node(tmp_path / "node", **shared)
     second = Node(tmp_path / "node", **shared)
-    with prosody(tmp_path / "prosody") as server:
+    is_sip = request.param == "sip"
+    of_it: Any = sip if is_sip else fake_xmpp
+    with (sip.kamailio if is_sip else prosody)(tmp_path / "server") as server:
+        port = server.port if is_sip else server.component_port
         try:
             first.start()
-            (tmp_path / "secret").write_text(SECRET)
+            (tmp_path / "secret").write_text(of_it.SECRET)
             first.manage(
-                "peers", "add", DOMAIN, "--xmpp", f"127.0.0.1:{server.component_port}",
-                "--component", GATEWAY, "--secret", str(tmp_path / "secret"),
+                "peers", "add", of_it.DOMAIN, f"--{request.param}", f"127.0.0.1:{port}",
+                "--component", of_it.GATEWAY, "--secret", str(tmp_path / "secret"),
             )  # fmt: skip
-            yield World(first, server, issuer), second
+            yield World(first, server, issuer, of_it.DOMAIN), second
         finally:
             first.kill()
             second.kill()
@@ -57,36 +65,58 @@ async def test_case_8_58_another_worker_waits_while_the_first_is_connected_and_h
     workers: tuple[World, Node],
 ) -> None:
     world, second = workers
-    first, alices = world.node, f"alice%{A}@{GATEWAY}"
+    first, alices = world.node, f"alice%{A}@{fake_xmpp.GATEWAY}"
+    is_sip = world.domain == sip.DOMAIN
+    to = f"{'sip' if is_sip else 'xmpp'}://{world.domain}/bob"
     await world.live()
     second.start()
     world.node = second
-    async with world.alice() as alice, user(world.server) as bob:
-        bob.send_presence_subscription(alices)
-        await bob.until(lambda bob: alices in there(bob))
-        assert await codes(alice, [await say(alice, "by the first")]) == [200]
+    party: Any = sip.phone if is_sip else user
+    async with world.alice() as alice, party(world.server) as bob:
+        if is_sip:
+            picks_up(bob)
+            assert code(await final(alice, await call(alice, to))) == 200
+            kept = "SELECT 1 FROM msgnode_legacyaddress WHERE kind = 'call'"
+            await bob.until(lambda: first.rows(kept))  # written behind the answer
+        else:
+            bob.send_presence_subscription(alices)
+            await bob.until(lambda bob: alices in there(bob))
+        assert await codes(alice, [await say(alice, "by the first", to)]) == [200]
         os.kill(first.pid, signal.SIGSTOP)  # it has lost its lease, and is connected still
-        await until_row(second, lambda row: "connected already" in row["last_error"], DOMAIN)
+        if not is_sip:  # whose proxy takes the newest flow
+            await until_row(
+                second, lambda row: "connected already" in row["last_error"], world.domain
+            )
         first.kill()
         began = time.monotonic()
-        assert await _taken_by_the_other(alice), second.log()
+        assert await _taken_by_the_other(alice, to), second.log()
         assert time.monotonic() - began < 15.0
         print(f"taken over after {time.monotonic() - began:.1f} s")
-        bob.write("to the second")
+        if is_sip:  # the call of the worker that died ends for both
+            await bob.until(lambda: of(bob, "BYE"))
+            await alice.expect(type="delete")
+            writing = asyncio.create_task(bob.write_to(ALICES, "to the second"))
+        else:
+            bob.write("to the second")
         frame = await alice.expect(type="create")
         assert frame["body"]["value"]["content"] == "to the second"
+        if is_sip:
+            head = {"id": frame["id"], "sender": alice.user}
+            await alice.send("response", frame["from"], {"code": 200}, **head)
+            assert (await writing).code == 200
+            return
     async with user(world.server) as bob:  # the contact is the new worker's, too
         await bob.until(lambda bob: alices not in there(bob))
         async with world.alice("alice"):
             await bob.until(lambda bob: alices in there(bob), 15.0)
 
 
-async def _taken_by_the_other(alice: Client) -> bool:
+async def _taken_by_the_other(alice: Client, to: str) -> bool:
     """Whether the other worker takes a message soon. What the first one had is lost with it."""
     for _ in range(8):
         with suppress(TimeoutError):
             async with asyncio.timeout(2.0):
-                if code(await alice.answer(await say(alice, "again"))) == 200:
+                if code(await alice.answer(await say(alice, "again", to))) == 200:
                     return True
         await asyncio.sleep(0.1)  # a refusal comes at once
     return False
