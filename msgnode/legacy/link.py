@@ -201,6 +201,7 @@ class LegacyLink:
         self.exchange.counters.restarts += 1
         self._enter(REFUSED if seconds == REFUSED_SECONDS else WAITING, why)
         self.exchange.send_again(f"The connection to {self.peer.domain} has ended: {why}.")
+        self._set_timer()  # what waits for the next one has limits
         return seconds
 
     async def stop(self) -> None:

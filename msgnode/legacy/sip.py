@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import time
 from collections import OrderedDict, deque
@@ -51,7 +52,7 @@ from .sip_media import MEDIA_ALARM, Media, Rtpengine
 from .sip_messages import MAX_BODY, SDP, TEXT, Incoming, address_of, plain, uri
 from .sip_transactions import LOST, Outgoing, Served, Transactions
 
-QUIET_SECONDS, PING_SECONDS = 20.0, 10.0
+QUIET_SECONDS, PING_SECONDS, LOOK_SECONDS = 20.0, 10.0, 0.25
 REGISTER_SECONDS, REGISTER_AGAIN, REGISTERING = 600, 30.0, 50
 """How long an account is registered; when it is tried again; so many at a time."""
 MAX_MIN_EXPIRES = 86_400
@@ -123,7 +124,7 @@ class SipNetwork:
         self._accounts = [_Account(name, self._call_id()) for name in names]
         self._registering = self._finding = 0
         self._is_live = False
-        self._pinged_at = 0.0
+        self._pinged_at = self._due = 0.0
         self._lines: OrderedDict[str, deque[_Text]] = OrderedDict()
         self._waiting = self._bytes = 0
 
@@ -169,11 +170,11 @@ class SipNetwork:
         settings = self._settings
         if not self._accounts:
             raise NotAdmitted("it has neither addresses to lend nor a domain of this node's users")
-        flow = SipFlow(settings.transport, self._transactions.took)
+        flow = SipFlow(settings.transport, self._transactions.took, self._here.wake)
         self._pinged_at = 0.0
         try:
             await flow.open(settings.host, settings.port)
-            self._flow = flow
+            self._flow, self._due = flow, 0.0
             self._transactions.begin(flow.send, f"SIP/2.0/{flow.via} {flow.here}")
             for each in self._accounts:
                 each.is_registered, each.at = False, 0.0
@@ -210,8 +211,9 @@ class SipNetwork:
 
     @property
     def due(self) -> float:
-        """Soon: transactions, registrations and sessions have time limits of their own."""
-        return self._clock() + 0.25
+        """When `tick` has something to do next; calls are looked at again and again."""
+        calls = self._clock() + LOOK_SECONDS if self._dialogs.is_busy else math.inf
+        return min(self._due, self._transactions.due, self.pool.due, calls)
 
     def tick(self) -> None:
         """Look at what has a time limit."""
@@ -224,6 +226,12 @@ class SipNetwork:
             self._expire(line)
         self._dialogs.tick()
         self.pool.sweep()
+        waits = [line[0].until for line in self._lines.values() if line]
+        if self._flow is not None:
+            silent = (self._pinged_at, PING_SECONDS) if self._pinged_at else (
+                self._transactions.heard_at, QUIET_SECONDS)  # fmt: skip
+            waits += [sum(silent), *(each.at for each in self._accounts)]
+        self._due = min(waits, default=math.inf)
 
     def _keep_alive(self, flow: SipFlow, now: float) -> None:
         if self._transactions.heard_at > self._pinged_at:
@@ -271,7 +279,7 @@ class SipNetwork:
         if flow is not self._flow:
             return
         self._registering -= 1
-        now = self._clock()
+        now, self._due = self._clock(), 0.0
         least = answer.seconds("min-expires") if answer is not None else None
         if 200 <= code < 300 and answer is not None:
             account.is_registered = True
@@ -337,7 +345,9 @@ class SipNetwork:
         if len(line) >= PER_ADDRESS:
             raise Unavailable(f"{PER_ADDRESS} messages to {target} wait for an answer.")
         self._parties.wrote(message.recipients[0], name, message.sender)
-        line.append(_Text(message, name, body, self._clock() + WAIT_SECONDS))
+        until = self._clock() + WAIT_SECONDS
+        self._due = min(self._due, until)
+        line.append(_Text(message, name, body, until))
         self._waiting, self._bytes = self._waiting + 1, self._bytes + len(body)
         if len(line) == 1:
             self._send_first(line)
@@ -413,6 +423,7 @@ class SipNetwork:
 
     def _lost(self) -> None:
         """Keep what the flow may have lost for the next one; stored messages come back anyway."""
+        self._due = 0.0
         for line in list(self._lines.values()):
             kept = [each for each in line if not self._here.is_stored(each.message)]
             self._waiting -= len(line) - len(kept)

@@ -569,6 +569,11 @@ class SipCalls:
 
     # --- in time ----------------------------------------------------------------------------------
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether `tick` has to look at calls."""
+        return bool(self._dialogs or len(self.calls))
+
     def lost(self) -> None:
         """End what was beginning when the flow was lost; calls that are live stay."""
         for dialog in list(self._dialogs.values()):

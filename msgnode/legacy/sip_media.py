@@ -21,9 +21,10 @@ TRY_SECONDS, TRIES = 1.0, 3
 MAX_ANSWER, MAX_DEPTH, MAX_WAITING = 65_536, 10, 400
 _PHONE = {"transport-protocol": "RTP/AVP", "ICE": "remove", "DTLS": "off", "SDES": ["off"],
           "rtcp-mux": ["demux"]}  # fmt: skip
-_BROWSER = {"transport-protocol": "UDP/TLS/RTP/SAVPF", "ICE": "force", "DTLS": "passive",
+_BROWSER = {"transport-protocol": "UDP/TLS/RTP/SAVPF", "ICE": "force", "DTLS": "active",
             "SDES": ["off"], "rtcp-mux": ["require"]}  # fmt: skip
-_BROWSER_OFFERED = {**_BROWSER, "DTLS": "active", "rtcp-mux": ["offer", "require"]}
+_BROWSER_OFFERED = {**_BROWSER, "rtcp-mux": ["offer", "require"]}
+"""`active`: rtpengine begins with DTLS, since 10.5 does not take the first words of a Chromium."""
 
 Changed = Callable[[str | NodeError], None]
 """Is called with a description as the other side gets it, or why it gets none."""

@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections import OrderedDict
@@ -93,6 +94,10 @@ class Transactions:
         on_cancel: called with a request that is withdrawn before it was answered.
         refused: counts what cannot be carried.
         clock: a monotonic clock, in seconds.
+
+    Attributes:
+        heard_at: when something has come last.
+        due: when `tick` has something to do next, or earlier.
     """
 
     def __init__(
@@ -105,6 +110,7 @@ class Transactions:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.heard_at = 0.0
+        self.due = math.inf
         self._password = password
         self._on_request = on_request
         self._on_ack = on_ack
@@ -149,6 +155,7 @@ class Transactions:
             headers.append((name, challenge.answer(
                 request.account, password, request.method, request.uri, salt)))  # fmt: skip
         client.until = self._clock() + TIMEOUT_SECONDS
+        self.due = min(self.due, client.until)
         self._clients[request.branch, request.method] = client
         if len(self._clients) > MAX_OPEN:
             self._give_up(self._clients.popitem(last=False)[1])
@@ -262,6 +269,7 @@ class Transactions:
             self._write(response(message, 480, "", "Too many requests"))
             return
         until = self._clock() + TIMEOUT_SECONDS
+        self.due = min(self.due, until)
         served = self._served[key] = Served(message, secrets.token_hex(8), until, key)
         if message.method != "CANCEL":
             self._on_request(served)
@@ -311,6 +319,9 @@ class Transactions:
             del self._served[kept]
         while self._over and next(iter(self._over.values())).until <= now:
             self._over.popitem(last=False)
+        limits = [each.until for each in self._clients.values()]
+        limits += [each.until for each in (*self._served.values(), *self._over.values())]
+        self.due = min(limits, default=math.inf)
 
 
 def _asker(request: Outgoing) -> tuple[str, bool]:

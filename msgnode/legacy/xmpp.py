@@ -106,10 +106,9 @@ class XmppNetwork:
     async def serve(self) -> None:
         """Connect, and serve until the connection ends. Raises Lost."""
         settings = self._settings
-        stream = ComponentStream(settings.component, self._took)
+        stream = ComponentStream(settings.component, self._took, self._here.wake)
         try:
             await stream.open(settings.host, settings.port, settings.secret)
-            stream.on_drained = self._here.wake
             self._stream, self._heard_at = stream, self._clock()
             self._sent.again(stream.send)
             self._presence.renew()

@@ -9,15 +9,14 @@ Rules
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 from xml.parsers import expat  # limits are below; entities cannot be declared
 from xml.sax.saxutils import escape, quoteattr
 
+from .connection import Connection
 from .network import Conflicted, Lost, NotAdmitted, TooLarge
 
 COMPONENT = "jabber:component:accept"
@@ -29,10 +28,6 @@ MAX_STANZA_BYTES = 1024 * 1024
 """Of what comes; the server passes on less."""
 MAX_SENT_BYTES = 256 * 1024
 """Of a stanza that is sent: a server ends the stream for 512 KiB, and a client may answer half."""
-UNSENT_BYTES = 256 * 1024
-"""While so much waits in the socket, the server is slower than we are."""
-_READ_BYTES = 64 * 1024
-HANDSHAKE_SECONDS = 10.0
 
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
@@ -146,28 +141,25 @@ class ComponentStream:
     Args:
         domain: the component's domain; no stanza has another sender.
         on_stanza: called with each stanza that comes.
-
-    Attributes:
         on_drained: called when the server reads again after it was too slow.
     """
 
-    def __init__(self, domain: str, on_stanza: Callable[[Element], None]) -> None:
+    def __init__(
+        self, domain: str, on_stanza: Callable[[Element], None], on_drained: Callable[[], None]
+    ) -> None:
         self._domain = domain
         self._on_stanza = on_stanza
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
         self._parser = StanzaParser(self._begun, self._took)
         self._id: str | None = None
         self._is_admitted = False
-        self._draining: asyncio.Task[None] | None = None
-        self.on_drained: Callable[[], None] = lambda: None
+        self._connection = Connection()
+        self._connection.on_drained = on_drained
+        self.send, self.abort = self._connection.send, self._connection.abort
 
     @property
     def is_full(self) -> bool:
         """Whether the server reads more slowly than we write, or no more at all."""
-        if self._writer is None or self._writer.transport.is_closing():
-            return True
-        return self._writer.transport.get_write_buffer_size() > UNSENT_BYTES
+        return self._connection.is_full
 
     async def open(self, host: str, port: int, secret: str) -> None:
         """Connect and be admitted, within ten seconds.
@@ -177,70 +169,26 @@ class ComponentStream:
             Conflicted: the component is connected already.
             Lost: anything else.
         """
-        try:
-            async with asyncio.timeout(HANDSHAKE_SECONDS):
-                self._reader, self._writer = await asyncio.open_connection(host, port)
-                self._writer.transport.set_write_buffer_limits(UNSENT_BYTES, UNSENT_BYTES // 2)
-                self._write(
-                    f"<?xml version='1.0'?><stream:stream xmlns='{COMPONENT}' "
-                    f"xmlns:stream='{STREAMS}' to={quoteattr(self._domain)}>"
-                )
-                while self._id is None:
-                    await self._read()
-                digest = hashlib.sha1(f"{self._id}{secret}".encode(), usedforsecurity=False)
-                self._write(f"<handshake>{digest.hexdigest()}</handshake>")
-                while not self._is_admitted:
-                    await self._read()
-        except TimeoutError:
-            raise Lost(f"{host}:{port} does not answer") from None
-        except OSError as error:
-            raise Lost(f"{host}:{port}: {error.strerror or error}") from None
+        async with self._connection.opened(host, port):
+            begin = (
+                f"<?xml version='1.0'?><stream:stream xmlns='{COMPONENT}' "
+                f"xmlns:stream='{STREAMS}' to={quoteattr(self._domain)}>"
+            )
+            self.send(begin.encode())
+            while self._id is None:
+                await self.read()
+            digest = hashlib.sha1(f"{self._id}{secret}".encode(), usedforsecurity=False)
+            self.send(f"<handshake>{digest.hexdigest()}</handshake>".encode())
+            while not self._is_admitted:
+                await self.read()
 
     async def read(self) -> None:
         """Read and parse one piece. Raises Lost when the stream has ended."""
-        try:
-            await self._read()
-        except OSError as error:
-            raise Lost(f"the connection broke: {error.strerror or error}") from None
-
-    async def _read(self) -> None:
-        data = await self._reader.read(_READ_BYTES) if self._reader is not None else b""
-        if not data:
-            raise Lost("the server has closed the connection")
-        self._parser.feed(data)
-
-    def send(self, stanza: bytes) -> None:
-        """Send a stanza that `stanza` has made; on a connection that has ended it is lost."""
-        if self._writer is not None and not self._writer.transport.is_closing():
-            self._writer.write(stanza)
-            if self.is_full and (self._draining is None or self._draining.done()):
-                self._draining = asyncio.create_task(self._drain(self._writer))
-
-    async def _drain(self, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            await writer.drain()
-        self.on_drained()
-
-    def _write(self, text: str) -> None:
-        self.send(text.encode())
+        self._parser.feed(await self._connection.read())
 
     async def close(self) -> None:
         """End the stream, and its connection at once."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            with suppress(OSError, RuntimeError):  # it may have been closed from there
-                writer.write(b"</stream:stream>")
-                writer.close()
-                async with asyncio.timeout(0.5):
-                    with suppress(OSError):
-                        await writer.wait_closed()
-            writer.transport.abort()
-
-    def abort(self) -> None:
-        """End the connection at once, without a word."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.transport.abort()
+        await self._connection.close(b"</stream:stream>")
 
     def _begun(self, attributes: dict[str, str]) -> None:
         self._id = attributes.get("id", "")

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
+import math
 import os
 import re
 import secrets
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -274,6 +277,68 @@ async def phone(server: Kamailio, name: str = "bob", contact: str = "") -> Async
             async with asyncio.timeout(2.0):
                 await each.register(0)
         transport.close()
+
+
+class Sound(asyncio.DatagramProtocol):
+    """The media of a plain phone: it plays a tone of 400 Hz as PCMU over RTP, and hears.
+
+    `loudness` is the mean of what it has heard in the loudest packet so far, 32,124 at most.
+    """
+
+    def __init__(self) -> None:
+        self.loudness = 0.0
+        self._playing: asyncio.Task[None] | None = None
+        self._linear = [self._decoded(each) for each in range(256)]
+        wave = [8_000 * math.sin(2 * math.pi * each / 20) for each in range(20)]
+        tone = [min(range(256), key=lambda b, w=w: abs(self._linear[b] - w)) for w in wave]
+        self._tone = bytes(tone) * 8  # 20 ms
+
+    @staticmethod
+    def _decoded(byte: int) -> int:
+        """A sample of ITU-T G.711 mu-law."""
+        byte = ~byte & 255
+        size = (((byte & 15) << 3) + 132 << (byte >> 4 & 7)) - 132
+        return -size if byte & 128 else size
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def datagram_received(self, data: bytes, _: Any) -> None:
+        if len(data) > 12 and data[1] & 127 == 0:
+            heard = [abs(self._linear[each]) for each in data[12:]]
+            self.loudness = max(self.loudness, sum(heard) / len(heard))
+
+    @property
+    def sdp(self) -> str:
+        port = self._transport.get_extra_info("sockname")[1]
+        return ("v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n"
+                f"m=audio {port} RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\na=sendrecv\r\n")  # fmt: skip
+
+    def play(self, sdp: str) -> None:
+        """Play to who is described."""
+        host, port = re.findall(r"c=IN IP4 (\S+)", sdp)[0], re.findall(r"m=audio (\d+)", sdp)[0]
+        self._playing = asyncio.create_task(self._play((host, int(port))))
+
+    async def _play(self, to: tuple[str, int]) -> None:
+        for number in itertools.count():
+            head = struct.pack("!BBHII", 128, 0, number & 0xFFFF, number * 160, 7)
+            self._transport.sendto(head + self._tone, to)
+            await asyncio.sleep(0.02)
+
+    def stop(self) -> None:
+        if self._playing is not None:
+            self._playing.cancel()
+        self._transport.close()
+
+
+@asynccontextmanager
+async def sound() -> AsyncIterator[Sound]:
+    loop = asyncio.get_running_loop()
+    _, each = await loop.create_datagram_endpoint(Sound, local_addr=("127.0.0.1", 0))
+    try:
+        yield each
+    finally:
+        each.stop()
 
 
 # --- programs that others have written ------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from playwright.async_api import async_playwright
 
 from tests.client import Client, code
 from tests.federation.nodes import until_row
@@ -20,6 +21,7 @@ from tests.issuer import Issuer, enter
 from tests.length import length
 from tests.node import running
 from tests.ports import free_port
+from tests.stubs.conftest import FLAGS
 
 from .fake_proxy import SDP
 from .kamailio import (
@@ -28,11 +30,13 @@ from .kamailio import (
     SECRET,
     Phone,
     Sip,
+    Sound,
     kamailio,
     phone,
     rtpengine,
     sessions,
     sipp,
+    sound,
 )
 from .test_prosody import A, World, answer_all, codes, say
 
@@ -47,6 +51,22 @@ BROWSER = (
     "a=setup:actpass\r\na=mid:0\r\na=sendrecv\r\na=rtcp-mux\r\na=rtpmap:111 opus/48000/2\r\n"
     "a=rtpmap:0 PCMU/8000\r\na=rtpmap:8 PCMA/8000\r\n"
 )
+
+HEARS = """
+const all = [];
+const Plain = window.RTCPeerConnection;
+window.RTCPeerConnection = class extends Plain {
+  constructor(...how) { super(...how); all.push(this); }
+};
+window.heard = async () => {
+  let level = 0;
+  for (const each of all)
+    for (const said of (await each.getStats()).values())
+      if (said.type === "inbound-rtp") level = Math.max(level, said.audioLevel ?? 0);
+  return level;
+};
+"""
+"""How loud what a page hears is at the moment, of 1."""
 
 
 @pytest.fixture(scope="module")
@@ -116,14 +136,14 @@ async def end(client: Client, answer: Any) -> None:
     assert code(await client.ask("delete", BOB, body, sender=client.user)) == 200
 
 
-def picks_up(bob: Phone, code: int = 200, tags: list[str] | None = None) -> None:
+def picks_up(bob: Phone, code: int = 200, sdp: str = SDP) -> None:
     """Have a phone ring, and answer calls."""
 
     def on_request(request: Sip) -> bool:
         if request.method != "INVITE":
             return False
         bob.answer(request, 180)
-        bob.answer(request, code, SDP if code == 200 else "")
+        bob.answer(request, code, sdp if code == 200 else "")
         return True
 
     bob.on_request = on_request
@@ -286,8 +306,8 @@ async def test_case_43_a_hundred_calls_with_sipp_over_udp(
         assert said.count(200) >= number * (0.8 if lost else 1)
 
 
-async def test_case_54_rtpengine_gives_a_phone_plain_rtp_and_a_browser_what_it_can(
-    world: World, tmp_path: Path
+async def test_case_54_a_browser_and_a_plain_phone_hear_each_other_by_rtpengine(
+    world: World, tmp_path: Path, chromium: str
 ) -> None:
     await world.live()
     port = free_port()
@@ -295,29 +315,44 @@ async def test_case_54_rtpengine_gives_a_phone_plain_rtp_and_a_browser_what_it_c
               GATEWAY, "--per-minute", "1000000", "--pool", "20", "--media")  # fmt: skip
     await changed(world, *change, f"127.0.0.1:{port}")
     try:
-        async with world.alice() as alice, phone(world.server) as bob:
-            picks_up(bob)
+        async with world.alice() as alice, phone(world.server) as bob, sound() as media:
+            picks_up(bob, sdp=media.sdp)
             assert code(await final(alice, await call(alice, sdp=BROWSER))) == 503
             with rtpengine(port, tmp_path):
-                answer = await final(alice, await call(alice, sdp=BROWSER))
-                assert code(answer) == 200, answer
-                offered = of(bob, "INVITE")[-1].text
-                assert "RTP/AVP" in offered
-                assert "ice-ufrag" not in offered
-                assert "fingerprint" not in offered
-                assert "c=IN IP4 0." not in offered  # a phone would take it for a call on hold
-                assert "a=sendrecv" in offered
-                told = answer["body"]["value"]["connectionDescription"]["sdp"]
-                for each in ("UDP/TLS/RTP/SAVPF", "a=ice-ufrag", "a=fingerprint", "a=candidate"):
-                    assert each in told, told
-                assert await sessions(port) == 1
-                await end(alice, answer)
-                await bob.until(lambda: of(bob, "BYE"))
+                await _talk(world, bob, media, chromium)
                 async with asyncio.timeout(10):
                     while await sessions(port):  # noqa: ASYNC110  (its own count)
                         await asyncio.sleep(0.05)
     finally:
         await changed(world, *change, "")
+
+
+async def _talk(world: World, bob: Phone, media: Sound, chromium: str) -> None:
+    """Call a phone from the node's page, until both have heard each other, and hang up there."""
+    flags = [*FLAGS, "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream",
+             "--allow-loopback-in-peer-connection"]  # fmt: skip
+    async with async_playwright() as play:
+        browser = await play.chromium.launch(executable_path=chromium, args=flags)
+        page = await browser.new_page(permissions=["microphone"])
+        page.set_default_timeout(30_000)
+        await page.add_init_script(HEARS)
+        await page.goto(f"http://localhost:{world.node.port}/?with=sip:bob@{DOMAIN}")
+        await page.click("#dial button")
+        await bob.until(lambda: of(bob, "ACK"))
+        offered = of(bob, "INVITE")[-1].text
+        assert "RTP/AVP" in offered
+        for each in ("ice-ufrag", "fingerprint", "c=IN IP4 0."):  # that is a call on hold
+            assert each not in offered
+        media.play(offered)
+        await page.wait_for_selector("#call-says:has-text('You are talking')")
+        await bob.until(lambda: media.loudness > 500)  # the beep of Chromium's device
+        async with asyncio.timeout(30):
+            while (heard := await page.evaluate("heard()")) < 0.1:  # noqa: ASYNC110  (its own)
+                await asyncio.sleep(0.1)
+        print(f"the phone heard {media.loudness:.0f} of 32124, the browser {heard:.2f} of 1")
+        await page.click("#hang-up")
+        await bob.until(lambda: of(bob, "BYE"))
+        await browser.close()
 
 
 async def test_case_60_ten_thousand_messages_each_way_leave_memory_as_it_was(world: World) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,8 +27,9 @@ from msgnode.legacy.sip_messages import (
 from tests.runtime.tls_front import certificate
 
 from .fake_proxy import ALICES, BOB, SDP, FakeProxy, sip_linked
-from .kamailio import DOMAIN, GATEWAY, Sip
+from .kamailio import DOMAIN, GATEWAY, Kamailio, Sip, rtpengine, sipp
 from .linked import OURS, OWN
+from .prosody import Prosody
 
 TEXT = "Content-Type: text/plain"
 GUEST = f"hyperty://{OWN}/guest"
@@ -244,6 +247,27 @@ async def test_case_45_a_proxy_that_is_frozen_loses_its_flow() -> None:
         await linked.live()
         proxy.raw(b"\r\n\r\n")
         await linked.until(lambda: proxy.pongs)  # case 46: its own question is answered
+
+
+async def test_an_idle_network_keeps_nobody_busy() -> None:
+    async with sip_linked() as linked:
+        linked.server.on_request = lambda _: (200,)
+        assert (await linked.ask("hi", to=BOB))["code"] == 200
+        await linked.until(lambda: linked.link._looks_at - time.monotonic() > 5.0)
+
+
+async def test_case_59_without_a_server_its_tests_are_skipped_and_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CI", raising=False)
+    starts: dict[str, Any] = {"prosody": Prosody, "kamailio": Kamailio}
+    starts["rtpengine"] = lambda place: rtpengine(1, place).__enter__()
+    for name, start in starts.items():
+        with pytest.raises(pytest.skip.Exception, match=f"no {name}: install it"):
+            start(tmp_path)
+    with pytest.raises(pytest.skip.Exception, match="no sipp: install it"):
+        await sipp(SimpleNamespace(port=1), tmp_path).__aenter__()  # type: ignore[arg-type]
 
 
 async def test_case_36_a_lent_address_reaches_its_borrower_and_nobody_else() -> None:
