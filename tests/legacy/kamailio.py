@@ -19,6 +19,7 @@ import struct
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -290,8 +291,13 @@ class Sound(asyncio.DatagramProtocol):
         self._playing: asyncio.Task[None] | None = None
         self._linear = [self._decoded(each) for each in range(256)]
         wave = [8_000 * math.sin(2 * math.pi * each / 20) for each in range(20)]
-        tone = [min(range(256), key=lambda b, w=w: abs(self._linear[b] - w)) for w in wave]
+        coded = {linear: byte for byte, linear in enumerate(self._linear)}
+        tone = [coded[min(coded, key=partial(self._distance, each))] for each in wave]
         self._tone = bytes(tone) * 8  # 20 ms
+
+    @staticmethod
+    def _distance(one: float, other: float) -> float:
+        return abs(one - other)
 
     @staticmethod
     def _decoded(byte: int) -> int:

@@ -138,9 +138,7 @@ class User(slixmpp.ClientXMPP):
         self.register_handler(Callback("proposal", proposal, self._proceed))
         receipt = MatchXPath("{jabber:client}message/{urn:xmpp:receipts}received")
         self.register_handler(Callback("receipts", receipt, self.receipts.append))
-        self.seen: list[Any] = []  # presences of rooms
         self.add_event_handler("groupchat_message", self.taken.append)
-        self.add_event_handler("presence", self.seen.append)
         self.online = asyncio.Event()
         self._is_leaving = False
         self.add_event_handler("disconnected", self._come_back)
@@ -235,13 +233,6 @@ class User(slixmpp.ClientXMPP):
         """What everybody has written in a room."""
         of = [each for each in self.taken if each["type"] == "groupchat"]
         return [each["body"] for each in of if each["body"] and each["from"].bare == room]
-
-    def occupants(self, room: str) -> list[str]:
-        """The addresses of those who were seen in a room, without their resources."""
-        item = "{http://jabber.org/protocol/muc#user}item"
-        seen = [each.xml.find(f".//{item}") for each in self.seen if each["from"].bare == room]
-        jids = [each.get("jid", "") for each in seen if each is not None]
-        return [jid.partition("/")[0] for jid in jids]
 
     async def until(self, condition: Any, seconds: float = LIMIT) -> Any:
         async with asyncio.timeout(seconds):

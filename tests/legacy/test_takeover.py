@@ -44,7 +44,8 @@ def workers(
     second = Node(tmp_path / "node", **shared)
     is_sip = request.param == "sip"
     of_it: Any = sip if is_sip else fake_xmpp
-    with (sip.kamailio if is_sip else prosody)(tmp_path / "server") as server:
+    serving: Any = sip.kamailio if is_sip else prosody
+    with serving(tmp_path / "server") as server:
         port = server.port if is_sip else server.component_port
         try:
             first.start()

@@ -22,7 +22,7 @@ from msgnode.legacy.network import Lost
 from msgnode.legacy.xmpp_addresses import XmppAddresses, escaped, prepared, unescaped
 from msgnode.legacy.xmpp_stream import Element, StanzaParser, cleaned, stanza
 
-from .fake_xmpp import DOMAIN, GATEWAY, named
+from .fake_xmpp import DOMAIN, GATEWAY, STANZAS, named
 from .linked import ALICE, BOB, OURS, OWN, Kept, linked
 
 ASKS = "<request xmlns='urn:xmpp:receipts'/>"
@@ -246,7 +246,7 @@ async def test_case_14_a_room_is_below_the_domain_of_the_network(room: str) -> N
         assert not each.server.taken
 
 
-async def test_case_15_a_room_is_left_with_the_runtime_and_not_joined_again_after_a_loss(
+async def test_case_14_15_who_joins_has_a_name_of_his_own_and_leaves_with_his_runtime_or_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(xmpp_rooms, "LOOK_SECONDS", 0.1)
@@ -258,10 +258,13 @@ async def test_case_15_a_room_is_left_with_the_runtime_and_not_joined_again_afte
             each.server.taken.clear()
             id_ = each.send({"subscriber": OURS}, to=f"{OBJECT}/subscription", type_="subscribe")
             joins = await each.server.expect("presence", to=f"{ROOM}/alice")
+            taken = f"<error type='cancel'><conflict xmlns='{STANZAS}'/></error>"
+            head = f"from='{ROOM}/alice' to='{joins.get('from')}'"
+            each.server.say(f"<presence type='error' {head}>{taken}</presence>")
+            await each.server.expect("presence", to=f"{ROOM}/alice-2")
             own = "<x xmlns='http://jabber.org/protocol/muc#user'><status code='110'/></x>"
-            to = joins.get("from")
-            each.server.say(f"<presence from='{ROOM}/alice' to='{to}'>{own}</presence>")
-            assert (await each.answer(id_))["value"]["data"]["participants"] == ["alice"]
+            each.server.say(f"<presence {head.replace('/alice', '/alice-2')}>{own}</presence>")
+            assert (await each.answer(id_))["value"]["data"]["participants"] == ["alice-2"]
 
         await join()
         writes = each.send("lost", to=f"{OBJECT}/children/")
@@ -273,7 +276,7 @@ async def test_case_15_a_room_is_left_with_the_runtime_and_not_joined_again_afte
         assert (await each.ask({}, to=OBJECT, type_="read"))["code"] == 403
         await join()
         del each.node.users[OURS]
-        await each.server.expect("presence", type="unavailable", to=f"{ROOM}/alice")
+        await each.server.expect("presence", type="unavailable", to=f"{ROOM}/alice-2")
 
 
 async def test_case_16_a_pool_lends_an_address_until_the_runtime_has_gone(
