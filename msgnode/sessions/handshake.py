@@ -9,6 +9,7 @@ SessionLocator asks for them (workers/homes.py) and has them moved here (workers
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
@@ -44,6 +45,8 @@ from .rules import CloseCode, Event, State
 from .session import LiveSession
 from .session_factory import SessionSettings, new_session
 from .store import SessionStore
+
+log = logging.getLogger(__name__)
 
 ADDRESS = "mn:/session"
 NOT_STORED = "The session could not be stored, or another came at that moment: try again."
@@ -471,7 +474,9 @@ class SessionLocator:
     def _bring(
         self, fetch: Callable[[str], Awaitable[None]], id_: str, known: Callable[[], None]
     ) -> None:
-        def done(_: asyncio.Future[None]) -> None:
+        def done(fetched: asyncio.Future[None]) -> None:
+            if not fetched.cancelled() and (error := fetched.exception()) is not None:
+                log.warning("A session could not be brought here: %s", error)
             live = self._sessions.sessions.get(id_)
             if live is None or live.state is State.LEAVING:
                 self._given_up.add(id_)

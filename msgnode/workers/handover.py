@@ -26,6 +26,8 @@ Rules
 - The giver keeps the session until the receiver has acknowledged its state and queue. If the link
   breaks before that, the giver keeps it, with a gap; if it breaks later, the receiver has what has
   arrived, with a gap. If both have it then, replication.py decides as soon as they meet again.
+- The giver writes into the session's row whose it is, before the receiver may use it. Else it would
+  be nobody's if the receiver ended before it had written so itself.
 - A frame for a session that is no longer here is answered, and its sender's worker is told that the
   session is gone. A session that lags pauses the senders of all workers.
 """
@@ -359,6 +361,9 @@ class Handover:
             return False
         if (has_come := self._transport.done_by(other.epoch)) is not None:
             await has_come
+        if other.out.stream != stream:
+            return False
+        await self._host.store_left(session_id, other, self._seconds / 2)
         return await self._send_queue(session_id, other, stream)
 
     async def _send_queue(self, session_id: str, other: LinkedWorker, stream: int) -> bool:

@@ -114,9 +114,17 @@ class MovingSessions:
         if session is not None:
             session.outbox.has_gap = True
             self._sessions.adopt(session)
+            self._store.moved(session)  # it may be stored as the other's already
             if other.is_up:
                 other.out.put(as_up(session))
             self._arrivals.check(session)
+
+    async def store_left(self, session_id: str, other: LinkedWorker, seconds: float) -> None:
+        """Store that another worker has the session; wait for that so many seconds at most."""
+        session = self._sessions.sessions.get(session_id)
+        if session is not None:
+            left = self._store.left(session, other.name, other.epoch)
+            await asyncio.wait([left], timeout=seconds)
 
     def leave(self, session_id: str, other: LinkedWorker) -> list[str]:
         """Make a session one of another worker's, which it was handed to or which took it.

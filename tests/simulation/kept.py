@@ -39,4 +39,13 @@ KEPT: list[tuple[str, int, list[Fault]]] = [
         61,
         [Fault(4.30, "redis is full", 0, 8.00), Fault(5.08, "kill", 0, 8.00)],
     ),
+    (
+        "a session was handed to a worker that could not write so and ended: its row still named "
+        "the giver, so nobody took it over",
+        81,
+        [
+            Fault(6.01, "runtime is silent", 0, 2.50), Fault(6.63, "redis cut to", 0, 4.50),
+            Fault(9.31, "database cut", 3, 8.00),
+        ],
+    ),
 ]  # fmt: skip

@@ -273,6 +273,9 @@ class Fellow:
         self.gaps.append(session_id)
         other.out.put(as_up(self.sessions[session_id]))
 
+    async def store_left(self, session_id: str, other: LinkedWorker, seconds: float) -> None:
+        """There is no database here."""
+
     def leave(self, session_id: str, other: LinkedWorker) -> list[str]:
         remote = self.remotes.begin(session_id, other)
         told = self.announcements.handed_over(session_id)

@@ -217,6 +217,22 @@ async def test_what_a_worker_took_that_ended_before_anybody_heard_of_it_is_taken
     await waiting.so(lambda: any(each.runtime_url == caught.url for each in there.values()))
 
 
+async def test_a_session_that_was_handed_over_is_stored_so_before_its_new_worker_has_done_that(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody takes it over if that worker ends first."""
+    gives, takes = await start(), await start()
+    assert isinstance(gives.parts.cluster, Cluster)
+    await waiting.so(gives.parts.cluster.network.knows_all)
+    runtime = await Runtime(gives).open()
+    monkeypatch.setattr(takes.parts.session_store, "moved", lambda session: None)
+    (other,) = gives.parts.cluster.transport.others.values()
+    await gives.parts.cluster.moves._give(runtime.connection.session.id, other)
+    await waiting.so(lambda: bool(takes.parts.sessions.sessions))
+    row = await models.Session.objects.aget(runtime_url=runtime.url)
+    assert (row.epoch, row.worker) == (takes.parts.epoch, takes.parts.worker)
+
+
 async def test_a_worker_of_another_protocol_waits_for_those_before_it_and_takes_what_they_leave(
     start: Start,
 ) -> None:
