@@ -18,9 +18,14 @@ from tests.field_stubs import RUNTIMES, FieldRuntime, MatrixRuntime, VertxRuntim
 from tests.node import Node, eventually, running
 
 BOTH = pytest.mark.parametrize("handshake", ["ws", "stub"])
-ENDS = pytest.mark.parametrize("end", ["drop", "leave"])
-MANY = pytest.param(200, marks=pytest.mark.long)
-ROUNDS = pytest.mark.parametrize("rounds", [25, MANY])
+ROUNDS = pytest.mark.parametrize(
+    ("handshake", "end", "rounds"),
+    [
+        *((handshake, end, 25) for handshake in ("ws", "stub") for end in ("drop", "leave")),
+        pytest.param("ws", "drop", 200, marks=pytest.mark.long),
+        pytest.param("stub", "leave", 200, marks=pytest.mark.long),
+    ],
+)
 
 Start = Callable[..., Awaitable[FieldRuntime]]
 
@@ -51,8 +56,6 @@ async def start() -> AsyncIterator[Start]:
 
 
 @ROUNDS
-@ENDS
-@BOTH
 async def test_every_round_of_open_work_and_end_is_served_as_the_first(
     node: Node, start: Start, handshake: str, end: str, rounds: int
 ) -> None:

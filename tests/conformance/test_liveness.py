@@ -81,9 +81,9 @@ async def start() -> AsyncIterator[Start]:
         await process.wait()
 
 
-@BOTH
 @pytest.mark.parametrize(
-    "resume", ["when-idle", pytest.param("with-proof", marks=pytest.mark.long)]
+    ("handshake", "resume"),
+    [("ws", "when-idle"), pytest.param("stub", "with-proof", marks=pytest.mark.long)],
 )
 async def test_a_newcomer_takes_the_place_of_a_frozen_socket_and_never_that_of_a_live_one(
     start_node: Callable[..., Node], start: Start, handshake: str, resume: str

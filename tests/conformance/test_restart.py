@@ -1,6 +1,6 @@
 """The node dies or stops, and comes back: what was acknowledged is there, and a gap is signalled.
 
-Each test runs on SQLite, and as a long one on a real PostgreSQL.
+Each test runs on SQLite and on a real PostgreSQL.
 """
 
 from __future__ import annotations
@@ -29,13 +29,10 @@ def own(request: pytest.FixtureRequest, tmp_path: Path, template: Path) -> Itera
         yield node
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(4, marks=pytest.mark.long)])
-async def test_what_was_acknowledged_before_a_kill_is_there_after_it(
-    own: Node, come: Come, number: int
-) -> None:
+async def test_what_was_acknowledged_before_a_kill_is_there_after_it(own: Node, come: Come) -> None:
     enough = asyncio.Event()
     lives = [_Life(own) for _ in range(4)]
-    busy = [asyncio.create_task(life.spend(enough, 60 * number)) for life in lives]
+    busy = [asyncio.create_task(life.spend(enough, 120)) for life in lives]
     await asyncio.wait_for(enough.wait(), 60)
     own.kill()  # in the middle of what all of them are asking for
     await asyncio.gather(*busy)

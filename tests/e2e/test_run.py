@@ -173,19 +173,6 @@ def test_a_second_node_in_the_same_place_is_refused_and_nothing_survives_a_kille
         assert node.survivors(60) == []
 
 
-@pytest.mark.long
-def test_a_program_that_ends_is_started_again_and_it_is_said(data: Path) -> None:
-    with Launched(data, free_port()) as node:
-        node.ready()
-        node.program("msgnode beat").kill()
-        assert "beat has ended" in node.line_with("it is tried again")
-        assert "beat runs again" in node.line_with("runs again")
-        node.program("msgnode beat").suspend()  # as one that misses the signal
-        node.signal(signal.SIGINT)
-        assert node.status(15) == 0, node.text()
-        assert node.survivors() == []
-
-
 ENDS_AT_ONCE = """import os, sys
 if "celery" in sys.orig_argv and "msgnode.launch.pdeathsig" not in sys.orig_argv:
     print("no room for Celery", flush=True)
@@ -245,7 +232,9 @@ def test_it_stops_when_make_is_told_to(data: Path, turn: signal.Signals) -> None
 
 
 @pytest.mark.long
-def test_several_workers_share_a_port_and_a_redis_of_their_own(data: Path) -> None:
+def test_several_workers_share_a_port_and_a_redis_and_what_ends_is_started_again(
+    data: Path,
+) -> None:
     with Launched(data, free_port(), environment={"WORKERS": "2"}) as node:
         node.ready()
         for words in ("redis-server", "msgnode.servers.main"):
@@ -254,8 +243,12 @@ def test_several_workers_share_a_port_and_a_redis_of_their_own(data: Path) -> No
         assert len(nodes) == 2
         nodes[0].kill()
         node.line_with("ended and was started again")
-        node.signal(signal.SIGTERM)
-        assert node.status() == 0, node.text()
+        node.program("msgnode beat").kill()
+        assert "beat has ended" in node.line_with("it is tried again")
+        assert "beat runs again" in node.line_with("runs again")
+        node.program("msgnode beat").suspend()  # as one that misses the signal
+        node.signal(signal.SIGINT)
+        assert node.status(15) == 0, node.text()
         assert node.survivors() == []
     assert stat.S_IMODE((data / "redis.conf").stat().st_mode) == 0o600
 

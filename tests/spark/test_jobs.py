@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 from msgnode.core import addresses as of_the_node
 from msgnode.traffic.columns import OF_SESSIONS, STORED
 from spark.jobs import figures, histogram, hourly, schema
+from spark.jobs.counting import _head  # what executors cut addresses to
 from tests.spark.conftest import DAY
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
@@ -75,3 +76,28 @@ def test_an_hour_unlike_the_days_before_is_found(spark: SparkSession) -> None:
     judged = figures.judged(spark.createDataFrame(history + hours, shape))
     found = {row.hour.hour: (row.messages_odd, row.failed_odd) for row in judged.collect()}
     assert found == {9: ("", ""), 10: ("low", ""), 11: ("", "high"), 12: ("", "")}
+
+
+@pytest.mark.long
+def test_what_an_address_is_of(spark: SparkSession) -> None:
+    expected = {
+        "domain://qos.Example.com": ("qos", ""),
+        "domain://registry.d/hyperty": ("registry", ""),
+        "runtime://d/1/p2phandler/2": ("p2p", ""),
+        "hyperty-runtime://d/p2prequester/2": ("p2p", ""),
+        "runtime://d/1/x/p2phandler/2": ("", ""),
+        "hyperty://d/p2phandler": ("", ""),
+        "sip:bob@PBX.legacy.example": ("", "sip.legacy.example"),
+        "sip://bob@pbx.legacy.example:5060/x": ("", "sip.legacy.example"),
+        "tel:+123@a.b.c;x=1": ("", "tel.b.c"),
+        "sip:bob@localhost": ("", ""),
+        "hyperty://bob@d.e/1": ("", ""),
+        "user://idp.example/bob@mail.example": ("", ""),
+        "sip:nobody": ("", ""),
+        "": ("", ""),
+    }
+    heads = _head(pa.array(list(expected))).to_pylist()
+    rows = spark.createDataFrame(
+        list(zip(expected, heads, strict=True)), "text string, head string"
+    ).select("text", hourly.service(f.col("head")), hourly.network(f.col("head")))
+    assert {row[0]: (row[1], row[2]) for row in rows.collect()} == expected

@@ -1,4 +1,4 @@
-"""Reports on peers, legacy networks, services, policies and growth, beside an independent count."""
+"""What the days of a report let expect, beside an independent computation."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from pyspark.sql import functions as f
 from msgnode.traffic.files import RecordFiles
 from msgnode.traffic.generate import Plan, hours
 from spark import job_main, pages
-from spark.jobs import forecast, hourly
-from spark.jobs.counting import _head  # what executors cut addresses to
+from spark.jobs import forecast
 from spark.jobs.periods import Kind
 from tests.spark.conftest import DAY
 from tests.spark.independent import Independent
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 NEXT = DAY + timedelta(days=1)
-HOME = "example.com"
 DAYS = 10
 T_OF_8 = 2.306004
 """Student's t, 95 of 100, for ten days: from a table."""
@@ -42,60 +40,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(spark: SparkSession, whole: Path) -> dict[str, Any]:
-    made = job_main.make(spark, Kind.DAILY, str(whole), DAY, NEXT, "a", home=HOME)
+    made = job_main.make(spark, Kind.DAILY, str(whole), DAY, NEXT, "a")
     found: dict[str, Any] = made["reports"][0]
     return found
-
-
-@pytest.fixture(scope="module")
-def truth(whole: Path) -> Independent:
-    return Independent(whole, DAY, NEXT)
-
-
-def test_peer_domains(report: dict[str, Any], truth: Independent) -> None:
-    found = {
-        row["name"]: tuple(
-            row[f"{side}_{what}"]
-            for side in ("to", "from")
-            for what in ("messages", "bytes", "failed")
-        )
-        for row in report["tables"]["peers"]
-    }
-    assert found == truth.peers(HOME)
-    assert HOME not in found
-    assert len(found) >= 5
-
-
-def test_legacy_networks(report: dict[str, Any], truth: Independent) -> None:
-    found = {row["name"]: row["to_messages"] for row in report["tables"]["networks"]}
-    assert found == truth.networks()
-    assert set(found) == {"sip.telephone.example", "sip.office.example"}
-
-
-def test_services_with_quality_of_service_and_signalling(
-    report: dict[str, Any], truth: Independent
-) -> None:
-    found = {
-        (row["to_service"], row["to_domain"]): row["messages"]
-        for row in report["tables"]["services"]
-    }
-    assert found == truth.services()
-    assert {service for service, _ in found} == {"qos", "p2p"}
-
-
-def test_decisions_of_policies_by_hour_and_by_rule(
-    report: dict[str, Any], truth: Independent
-) -> None:
-    rules = {(row["effect"], row["rule"]): row["messages"] for row in report["tables"]["rules"]}
-    assert rules == truth.counts("effect", "rule")
-    columns = {"permit": "permitted", "deny": "denied", "notApplicable": "not_applicable"}
-    found = {
-        (row["hour"][11:13], effect): row[column]
-        for row in report["tables"]["hours"]
-        for effect, column in columns.items()
-        if row[column]
-    }
-    assert found == truth.counts("strftime(\"at\", '%H')", "effect")
 
 
 @pytest.mark.parametrize("measure", forecast.MEASURES)
@@ -113,6 +60,8 @@ def test_the_forecast_is_the_line_through_the_days(
         assert (row["r2"], row["days"]) == (pytest.approx(r2, abs=1e-4), days)
         assert row["low"] <= row["forecast"] <= row["high"]
     assert days == len(report["tables"]["days"]) == DAYS
+    drawn = pages.context(report)["chart"]["forecast"]
+    assert len(drawn["labels"]) == DAYS + len(forecast.AHEAD)
 
 
 def test_the_range_of_a_forecast_is_that_of_one_more_day(spark: SparkSession) -> None:
@@ -151,39 +100,3 @@ def test_few_days_or_days_with_gaps_give_no_forecast(spark: SparkSession) -> Non
     days = forecast.days(hourly)
     assert days.count() == 6
     assert forecast.forecast(days, f.lit(DAY)).count() == 0
-
-
-def test_what_an_address_is_of(spark: SparkSession) -> None:
-    expected = {
-        "domain://qos.Example.com": ("qos", ""),
-        "domain://registry.d/hyperty": ("registry", ""),
-        "runtime://d/1/p2phandler/2": ("p2p", ""),
-        "hyperty-runtime://d/p2prequester/2": ("p2p", ""),
-        "runtime://d/1/x/p2phandler/2": ("", ""),
-        "hyperty://d/p2phandler": ("", ""),
-        "sip:bob@PBX.legacy.example": ("", "sip.legacy.example"),
-        "sip://bob@pbx.legacy.example:5060/x": ("", "sip.legacy.example"),
-        "tel:+123@a.b.c;x=1": ("", "tel.b.c"),
-        "sip:bob@localhost": ("", ""),
-        "hyperty://bob@d.e/1": ("", ""),
-        "user://idp.example/bob@mail.example": ("", ""),
-        "sip:nobody": ("", ""),
-        "": ("", ""),
-    }
-    import pyarrow as pa
-
-    heads = _head(pa.array(list(expected))).to_pylist()
-    rows = spark.createDataFrame(
-        list(zip(expected, heads, strict=True)), "text string, head string"
-    ).select("text", hourly.service(f.col("head")), hourly.network(f.col("head")))
-    assert {row[0]: (row[1], row[2]) for row in rows.collect()} == expected
-
-
-def test_the_page_draws_them(report: dict[str, Any]) -> None:
-    shown = pages.context(report)
-    drawn = shown["chart"]
-    assert len(drawn["peers"]["labels"]) == len(drawn["peers"]["to"]) >= 5
-    assert len(drawn["forecast"]["labels"]) == DAYS + len(forecast.AHEAD)
-    assert drawn["effects"]["denied"][12] > 0
-    names = {table["name"] for table in shown["tables"]}
-    assert names >= {"peers", "networks", "services", "rules", "days", "forecast"}
