@@ -33,11 +33,6 @@ export const FLOOD = stub(`if (globalThis.floods) return;
   for (let n = 0; n < 2000; n += 1) bus.postMessage({ type: "create", from: "hyperty://f/spy", to: "hyperty://d/flooded", body: { text: "x".repeat(100) } });
   setTimeout(more);
 }; more();`);
-/** Does not let its own messages wait: it looks for a way around its MiniBUS. */
-export const TALKS = stub(
-  `bus.postMessage({ type: "create", from: "hyperty://f/spy", to: "hyperty://d/report", body: { got: message.body } });`,
-);
-
 const outcome = `const tried = {};
 const attempt = async (name, call) => {
   try { await call(); tried[name] = "done"; } catch (error) { tried[name] = String(error.code ?? error.name ?? error); }
